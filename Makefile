@@ -16,9 +16,12 @@ COMPILED := agent/engines/postgres/wire/protocol_native.pyx agent/engines/postgr
 PLAN ?= plans/hlr-cache-embedded.yaml
 CUT ?= client2@baseline:15
 JOBS ?= 2
+WORKERS ?= $(shell n=$$((2 * $$(nproc))); echo $$((n < 8 ? n : 8)))
+# Without bytecode each worker compiles all tests again, and each process that a test starts compiles the sources.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.run  ## Run the main job (PLAN=… for another plan)
 	$(BIN)/proveout run $(PLAN)
@@ -26,9 +29,12 @@ run: $(VENV)/.run  ## Run the main job (PLAN=… for another plan)
 lab: $(VENV)/.run  ## Run plans/netns-lab.yaml on hosts made of network namespaces, as root (CUT= leaves the cables alone)
 	$(BIN)/python docs/lab/lab.py run $(if $(CUT),--cut $(CUT))
 
-# Much of the tests is waiting for servers; those of a file stay together, for they share servers.
-test: $(VENV)/.dev  ## Run the tests
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Half of the time tests wait for servers: two workers for each core. The tests of a file share servers: one worker runs them.
+test: $(VENV)/.dev  ## Run the tests (WORKERS=N at a time, two for each core)
+	$(PYTEST) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test-fast: $(VENV)/.dev  ## Run the tests that start no server, agent or run and need no root: under two minutes on two cores
+	$(PYTEST) --numprocesses auto --dist loadfile --no-loadscope-reorder -m "not server and not slow and not root"
 
 check: $(VENV)/.dev  ## Lint, format, types, layers, wording, generated stubs
 	$(BIN)/ruff check .
@@ -68,4 +74,4 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt $(COMPILED)
 	$(PIP) --editable ".[dev]"
 	@touch $@ $(VENV)/.run
 
-.PHONY: help run lab test check bench soak docs stubs clean
+.PHONY: help run lab test test-fast check bench soak docs stubs clean

@@ -14,7 +14,7 @@ import re
 import resource
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -23,11 +23,11 @@ from typing import Literal, TypeAlias
 from proveout.agent import host_facts
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines import table
-from proveout.agent.engines.mysql import provision as embedded_mysql
-from proveout.agent.engines.postgres import installation
+from proveout.agent.engines.adapter import FindsServer
 from proveout.agent.load import ceiling_store
 from proveout.core import child_process
 from proveout.core.errors import ProveoutError
+from proveout.dsl import engines
 
 State: TypeAlias = Literal["ok", "note", "absent", "missing"]
 """`absent` is not there and may not be needed; `missing` is needed."""
@@ -75,26 +75,26 @@ def equipment() -> Iterator[Finding]:
     """The extras with their packages, then servers and programs that plans may want."""
     for extra, packages in extras().items():
         yield _extra(extra, packages)
-    for name, look in (("PostgreSQL to start", _postgres), ("MariaDB to start", _mariadb)):
-        yield _asked(name, look)
+    for engine in engines.ENGINES.values():
+        if engine.server:
+            yield _asked(f"{engine.server} to start", engine.name)
     path = shutil.which("fio")
     told = _first_line(path, "--version") if path else "not installed: Debian: apt-get install fio"
     yield Finding(area="equipment", name="fio", state="ok" if path else "absent", said=told)
 
 
-def _asked(name: str, look: Callable[[], str]) -> Finding:
+def _asked(name: str, engine: str) -> Finding:
     try:
-        return Finding(area="equipment", name=name, state="ok", said=look())
+        return Finding(area="equipment", name=name, state="ok", said=_server(engine))
     except TaskFault as fault:
         return Finding(area="equipment", name=name, state="absent", said=fault.what, way_out=fault.way_out)
 
 
-def _postgres() -> str:
-    return _first_line(str(installation.find_installation().programs / "postgres"), "--version")
-
-
-def _mariadb() -> str:
-    return _first_line(str(embedded_mysql.find_programs().server), "--version")
+def _server(engine: str) -> str:
+    """The version of the server that `provision: embedded` starts. TaskFault when it is not on this host."""
+    adapter = table.adapter(engine)
+    assert isinstance(adapter, FindsServer)  # noqa: S101 - as `engines.Engine.server` says; a test compares both
+    return _first_line(str(adapter.server_program()), "--version")
 
 
 def _first_line(*argv: str) -> str:
@@ -148,10 +148,9 @@ def drives(engine: str) -> Finding:
 
 def starts(engine: str) -> Finding | None:
     """Whether a server of an engine can be started here; None for an engine that needs no server."""
-    look = {"postgres": _postgres, "mysql": _mariadb}.get(engine)
-    if look is None:
+    if not engines.of(engine).server:
         return None
-    found = _asked(f"{engine} server", look)
+    found = _asked(f"{engine} server", engine)
     state: State = "ok" if found.state == "ok" else "missing"
     return Finding(area="plan", name=found.name, state=state, said=found.said, way_out=found.way_out)
 
@@ -310,7 +309,7 @@ def place(folder: Path) -> Finding:
 
 def measured() -> Iterator[Finding]:
     """The client's ceilings by driver, where `proveout ceiling` has measured them."""
-    for engine in ("postgres", "mysql", "oracle", "sqlite"):
+    for engine in engines.WITH_DRIVER:
         known = ceiling_store.known(engine)
         both = ((known.apart_per_s, "away from the server"), (known.shared_per_s, "beside the server"))
         said = [f"{value:,.0f}/s {where}" for value, where in both if value is not None]

@@ -221,7 +221,7 @@ class Sent:
     written: int = 0
 
 
-async def _run(sitting: loop.Sitting, journal: Journal, watcher: Watcher, count: int) -> tuple[int, Sent]:
+async def _run(sitting: loop.RunOptions, journal: Journal, watcher: Watcher, count: int) -> tuple[int, Sent]:
     """Run, and note when the tasks of `count` agents were sent."""
     sent = Sent()
     send, write = session.AgentSession.send, dial.Stream.write
@@ -279,7 +279,7 @@ def measure(count: int, seconds: int, together: bool, light: bool) -> Figures:
             plan = compile_plan(path)
             command = run_directory.Command(plan=str(path))
             directory = run_directory.create(folder / "runs", plan, command, datetime.now(UTC))
-            sitting = loop.Sitting(
+            sitting = loop.RunOptions(
                 plan=plan,
                 directory=directory,
                 version="0",

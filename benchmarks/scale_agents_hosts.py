@@ -42,7 +42,7 @@ from proveout.agent.daemon.task_journal import AgentJournal, Known
 from proveout.agent.daemon.tasks import Handler, TaskContext
 from proveout.agent.security.authz import AuthzInterceptor, server_credentials
 from proveout.agent.security.signatures import TaskVerifier, TrustStore
-from proveout.coordinator.collecting import seldom
+from proveout.coordinator.run import rare_garbage_collection
 from proveout.proto.trust.audit_log import FILE, AuditLog, Head
 from proveout.proto.trust.identities import DENIED, Denied
 from proveout.proto.wire.agent_pb2_grpc import add_AgentServicer_to_server
@@ -329,7 +329,7 @@ async def _serve(names: list[str], pki: Path, state: Path, light: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     print(json.dumps({"addresses": {name: f"127.0.0.1:{port}" for name, port in ports.items()}}), flush=True)
-    with seldom():
+    with rare_garbage_collection():
         await stop.wait()
     print(json.dumps({"told": _told}), flush=True)
     for gate in gates.values():

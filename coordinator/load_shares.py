@@ -12,12 +12,12 @@ Distribution: TypeAlias = Literal["constant", "poisson"]
 
 
 def present_hosts(hosts: Iterable[str], without: Collection[str]) -> tuple[str, ...]:
-    """The hosts of a stage that the run has not gone on without."""
+    """The hosts of a stage that are not lost."""
     return tuple(host for host in hosts if host not in without)
 
 
 def load_hosts(stage: Ladder | Search, without: Collection[str] = ()) -> tuple[str, ...]:
-    """The hosts whose agents get load tasks: all clients, or of a Ray pool the first, which drives the cluster."""
+    """The hosts with load tasks: all clients, or for a Ray pool the first, whose agent drives the cluster."""
     clients = present_hosts(stage.clients, without)
     return clients if stage.pool.kind == "local" else clients[:1]
 
@@ -25,7 +25,7 @@ def load_hosts(stage: Ladder | Search, without: Collection[str] = ()) -> tuple[s
 def load_shares(
     clients: Sequence[str], threads: int, rate: float | None, distribution: Distribution = "constant"
 ) -> dict[str, LoadShare]:
-    """`threads` terminals over the client hosts as evenly as whole numbers go; hosts that get none are left out.
+    """Distribute `threads` terminals over the client hosts as evenly as possible; hosts without any are left out.
 
     >>> {h: (s.first, s.count) for h, s in load_shares(["a", "b"], 5, None).items()}
     {'a': (0, 3), 'b': (3, 2)}

@@ -1,21 +1,21 @@
-"""The one loop that does I/O: it carries out the scheduler's commands and tells it what happens.
+"""The run loop, which does all I/O: it executes the scheduler's commands and reports events to it.
 
-Data flow: sessions with agents, timers, signals -> inputs -> `machine.advance` -> commands -> sessions, journal,
-samples. Every event is journalled before anyone is told of it; live ones are only shown. Nothing here blocks for long:
-agents are dialled and parted from in tasks of their own, iterations are worked up in a thread, so that the beats which
-keep the agents' leases alive are never late.
+Data flow: sessions with agents, timers, signals -> inputs -> `state_machine.advance` -> commands -> sessions, journal, samples. Every event is
+journalled before listeners receive it; live events are not journalled. No step blocks for long: agents are dialled and disconnected in
+tasks of their own, and iterations are summarised in a thread, so that the beats that keep the agents' leases alive are never late.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from proveout.coordinator import collecting
 from proveout.coordinator.agents.endpoints import secret_variables
 from proveout.coordinator.agents.local_agents import LocalFabric, passed_variables
 from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect, connect_patiently
@@ -23,35 +23,35 @@ from proveout.coordinator.live.ticks import Meters
 from proveout.coordinator.measure import samples
 from proveout.coordinator.pki import renewal
 from proveout.coordinator.pki.certificates import Credentials, cluster_secrets
-from proveout.coordinator.schedule import machine
+from proveout.coordinator.schedule import state_machine
 from proveout.coordinator.schedule.messages import (
     AgentGone,
     AgentReady,
-    Broken,
-    Close,
+    CloseSessions,
     Command,
+    CoordinatorFailed,
     Dial,
+    DiscardSamples,
     Emit,
-    Forget,
-    Gather,
-    Heard,
+    EndRun,
+    GatherSamples,
     Input,
     Interrupted,
-    Part,
+    MessageReceived,
+    SendMessage,
     StartLoads,
     Summarise,
     Summarised,
-    Tell,
     Tick,
 )
-from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.coordinator.schedule.setup_stages import needs_cluster
 from proveout.coordinator.schedule.state import Setup, State, Timing
 from proveout.coordinator.storage.event_codec import plan_data
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read
 from proveout.coordinator.storage.run_audit import Record
 from proveout.coordinator.storage.run_directory import RunDirectory, storage_failed
-from proveout.coordinator.verdict.policy import PlanJudgement
+from proveout.coordinator.verdict.evaluator import PlanEvaluator
 from proveout.core.errors import ProveoutError, one_line
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import (
@@ -71,22 +71,22 @@ from proveout.proto.wire.tasks import Endpoint, Task
 Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0
 NOTICES_MAX = 1000
-"""Warnings and errors of one agent that a sitting keeps."""
-OBEYED_AT_ONCE = 16
-"""Commands that are carried out before agents' streams have their turn; a task is made in about 0.3 ms."""
+"""The maximum number of warnings and errors of one agent that are journalled."""
+COMMANDS_AT_ONCE = 16
+"""The number of commands between two yields to the agents' streams; making a task takes about 0.3 ms."""
 _BACK_S = 20.0
 _GATHER_S = 1.0
 _DIALS_AT_ONCE = 64
-"""A clock is measured while it is dialled, and a thousand TLS handshakes at once would make every exchange wait for all others."""
+"""The clock is measured while dialling, and a thousand TLS handshakes at once would delay each exchange."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sitting:
-    """All that one coordinator needs to run a plan, or to go on with it.
+class RunOptions:
+    """The parameters of one coordinator process that runs or resumes a plan.
 
-    `external` may hold passwords; it goes into tasks and nowhere else. `estimates_s` has each stage's seconds by id.
-    `crashed`: the coordinator before was killed, and its agents may still be leaving. `policy`: what local agents may change.
-    From `gather_hosts` hosts on the samples of a host go together once a second, and those of all hosts at different moments.
+    `external` may hold passwords; only tasks contain it. `estimates_s`: the seconds of each stage by id. `crashed`: the last coordinator was
+    killed, and its agents may still be leaving. `policy`: the permitted changes of local agents. From `gather_hosts` hosts on the samples
+    of a host are sent together once a second, for each host at a different moment.
     """
 
     plan: Plan
@@ -104,30 +104,50 @@ class Sitting:
 
 
 async def run(
-    sitting: Sitting, journal: Journal, listeners: Sequence[Listener], *, interrupts: asyncio.Queue[None] | None = None
+    options: RunOptions,
+    journal: Journal,
+    listeners: Sequence[Listener],
+    *,
+    interrupts: asyncio.Queue[None] | None = None,
 ) -> RunFinished:
-    """Run the plan to its end, whichever that is; each item of `interrupts` is a wish that it end now.
+    """Run the plan to its end; each item of `interrupts` is a request to end now.
 
-    The run's verdict is in the journal and in the answer. Raises nothing for what may be expected to go wrong.
+    The verdict is in the journal and in the result. Expected failures are in the result too, and raise no exception.
     """
-    loop = _Loop(sitting, journal, listeners)
-    with collecting.seldom():
+    loop = _Loop(options, journal, listeners)
+    with rare_garbage_collection():
         try:
             return await loop.run(interrupts or asyncio.Queue())
         finally:
             await loop.close()
 
 
+@contextmanager
+def rare_garbage_collection() -> Iterator[None]:
+    """Collect garbage seldom: with the default threshold, a coordinator of a thousand agents spends a sixth of its time in the collector.
+
+    May be nested: the first exit restores the thresholds that it found.
+    """
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
 class _Loop:
-    def __init__(self, sitting: Sitting, journal: Journal, listeners: Sequence[Listener]) -> None:
-        self._sitting, self._journal, self._listeners = sitting, journal, listeners
-        self._plan = sitting.plan
-        self._record = Record(sitting.directory.path, self._break)
-        self._judgement = PlanJudgement(sitting.plan)
+    def __init__(self, options: RunOptions, journal: Journal, listeners: Sequence[Listener]) -> None:
+        self._options, self._journal, self._listeners = options, journal, listeners
+        self._plan = options.plan
+        self._record = Record(options.directory.path, self._break)
+        self._evaluator = PlanEvaluator(options.plan)
         self._inbox: asyncio.Queue[SessionEvent | Input] = asyncio.Queue()
         self._fabric = (
             LocalFabric(
-                policy=sitting.policy, hidden=secret_variables(sitting.plan), passed=passed_variables(sitting.plan)
+                policy=options.policy, hidden=secret_variables(options.plan), passed=passed_variables(options.plan)
             )
             if any(host.is_local for host in self._plan.hosts)
             else None
@@ -139,7 +159,7 @@ class _Loop:
         self._meters: Meters | None = None
         self._dials: set[asyncio.Task[None]] = set()
         self._dialling = asyncio.Semaphore(_DIALS_AT_ONCE)
-        self._met: set[str] = set()
+        self._known_hosts: set[str] = set()
         self._notices: dict[str, int] = {}
         self._broken: StorageFailed | None = None
         self._bug: BaseException | None = None
@@ -148,90 +168,89 @@ class _Loop:
         self._hurried = False
 
     async def run(self, interrupts: asyncio.Queue[None]) -> RunFinished:
-        """Until the scheduler says that it is over."""
-        beside = [
-            asyncio.create_task(job) for job in (self._watch(interrupts), self._show_agents(), self._stay_a_member())
+        """Run until the scheduler ends the run."""
+        background = [
+            asyncio.create_task(job)
+            for job in (self._forward_interrupts(interrupts), self._show_agents(), self._renew_certificates())
         ]
         try:
             state = await self._begin()
             while not state.over:
                 state = await self._turn(state)
         finally:
-            for job in beside:
+            for job in background:
                 job.cancel()
         assert self._ended is not None  # noqa: S101  # the scheduler ends with it
-        if (
-            self._broken is not None
-        ):  # perhaps only the last event was lost, but what is not journalled has not happened
+        if self._broken is not None:  # an event that is not journalled does not count, even if only the last is lost
             return replace(self._ended, status="failed", exit_code=4, reason=one_line(self._broken))
         return self._ended
 
-    async def _watch(self, interrupts: asyncio.Queue[None]) -> None:
+    async def _forward_interrupts(self, interrupts: asyncio.Queue[None]) -> None:
         while True:
             await interrupts.get()
             self._inbox.put_nowait(Interrupted(at_s=time.monotonic()))
 
     async def _show_agents(self) -> None:
-        """Once per beat, how the agents stand: for whoever watches."""
-        beat_s, lease_s = self._sitting.beat_s, self._sitting.lease_s
+        """Once per beat, send the state of the agents to listeners."""
+        beat_s, lease_s = self._options.beat_s, self._options.lease_s
         while True:
             await asyncio.sleep(beat_s)
             standing = tuple(session.standing for session in self._sessions.values())
             if standing:
                 self._tell(self._journal.live(AgentsTick(lease_s=lease_s, beat_s=beat_s, agents=standing)))
 
-    async def _stay_a_member(self) -> None:
-        """Keep the coordinator's certificates in force, or say that they end."""
-        credentials = self._sitting.credentials
+    async def _renew_certificates(self) -> None:
+        """Renew the coordinator's certificates, or warn before they expire."""
+        credentials = self._options.credentials
         if credentials is None or credentials.directory is None:
             return
 
         def tell(level: Literal["info", "warning"], text: str) -> None:
             self._emit(Notice(level=level, host="", text=text))
 
-        await renewal.keep(credentials.directory, sum(self._sitting.estimates_s.values()), tell)
+        await renewal.keep(credentials.directory, sum(self._options.estimates_s.values()), tell)
 
     async def _begin(self) -> State:
-        earlier = [stamped.event for stamped in read(self._sitting.directory.path)]
-        self._met |= {event.host for event in earlier if isinstance(event, AgentUp)}
+        earlier = [stamped.event for stamped in read(self._options.directory.path)]
+        self._known_hosts |= {event.host for event in earlier if isinstance(event, AgentUp)}
         started = RunStarted(
-            run_id=self._sitting.directory.name,
+            run_id=self._options.directory.name,
             epoch=self._journal.epoch,
             name=self._plan.name,
             title=self._plan.title,
             digest=self._plan.digest,
             plan=plan_data(self._plan),
-            version=self._sitting.version,
-            estimate_s=sum(self._sitting.estimates_s.values()),
+            version=self._options.version,
+            estimate_s=sum(self._options.estimates_s.values()),
             resumed=sum(isinstance(event, RunStarted) for event in earlier),
         )
         opening: list[Event] = [started]
-        if self._sitting.crashed:
-            text = "the last coordinator was killed; its agents may hold on to the databases for up to 20 s"
+        if self._options.crashed:
+            text = "the last coordinator was killed; its agents may keep the databases open for up to 20 s"
             opening.append(Notice(level="info", host="", text=text))
         for event in opening:
             self._emit(event)
         self._record.began(started.run_id, started.epoch, started.digest)
         setup = Setup(
-            run_id=self._sitting.directory.name,
+            run_id=self._options.directory.name,
             epoch=self._journal.epoch,
-            data_root=str(self._sitting.directory.systems),
-            external=self._sitting.external,
-            estimates_s=self._sitting.estimates_s,
-            timing=self._sitting.timing,
+            data_root=str(self._options.directory.systems),
+            external=self._options.external,
+            estimates_s=self._options.estimates_s,
+            timing=self._options.timing,
             cluster=cluster_secrets() if needs_cluster(self._plan) else None,
         )
-        facts = of([*earlier, *opening])
-        state, commands = machine.start(self._plan, setup, facts, self._judgement, time.monotonic())
-        await self._obey(commands)
+        facts = run_progress([*earlier, *opening])
+        state, commands = state_machine.start(self._plan, setup, facts, self._evaluator, time.monotonic())
+        await self._execute(commands)
         return state
 
     async def _turn(self, state: State) -> State:
-        """Wait for something to happen, or for the next deadline; one step on."""
-        for event in self._inputs(await self._next(machine.wake_s(state))):
-            state, commands = machine.advance(state, event, self._judgement)
+        """Wait for an input or the next deadline, and advance the state."""
+        for event in self._inputs(await self._next(state_machine.wake_s(state))):
+            state, commands = state_machine.advance(state, event, self._evaluator)
             self._hurried = state.ending is not None and state.ending.hurried
-            await self._obey(commands)
+            await self._execute(commands)
         return state
 
     async def _next(self, wake_s: float | None) -> SessionEvent | Input:
@@ -243,39 +262,39 @@ class _Loop:
                 async with asyncio.timeout(left_s):  # `wait_for` would make a task for each message
                     return await self._inbox.get()
             except TimeoutError:
-                return Tick(at_s=max(wake_s, time.monotonic()))  # a loop's clock may be coarser: it is that late now
+                return Tick(at_s=max(wake_s, time.monotonic()))  # the loop's clock may be coarser
         return await self._inbox.get()
 
-    # ---- what agents say -------------------------------------------------------------------------------------------
+    # ---- messages of agents -------------------------------------------------------------------------------------------
 
     def _inputs(self, event: SessionEvent | Input) -> Sequence[Input]:
         now_s = time.monotonic()
         match event:
             case Received(host=host, message=Sample() as sample):
                 self._sampled(host, sample)
-                return (Heard(at_s=now_s, host=host, message=sample),) if sample.sequence == 1 else ()
+                return (MessageReceived(at_s=now_s, host=host, message=sample),) if sample.sequence == 1 else ()
             case Received(host=host, message=TaskProgress() as progress):
                 self._progressed(host, progress)
                 return ()
             case Received(host=host, message=LogLine(level=level, text=text)):
                 if level in {"warning", "error"}:
-                    self._noted(host, "error" if level == "error" else "warning", text)
+                    self._notice(host, "error" if level == "error" else "warning", text)
                 return ()
             case Received(host=host, message=message):
-                return (Heard(at_s=now_s, host=host, message=message),)
+                return (MessageReceived(at_s=now_s, host=host, message=message),)
             case Lost(host=host, reason=reason):
                 self._sessions.pop(host, None)
                 return (AgentGone(at_s=now_s, host=host, reason=reason),)
             case _:
                 return (event,)
 
-    def _noted(self, host: str, level: Literal["warning", "error"], text: str) -> None:
-        """Journal what an agent complains of, up to a bound: a flood of it must not fill the disk."""
-        self._notices[host] = said = self._notices.get(host, 0) + 1
-        if said <= NOTICES_MAX:
+    def _notice(self, host: str, level: Literal["warning", "error"], text: str) -> None:
+        """Journal a warning or error of an agent, up to a limit, so that a flood of them does not fill the disk."""
+        self._notices[host] = count = self._notices.get(host, 0) + 1
+        if count <= NOTICES_MAX:
             self._emit(Notice(level=level, host=host, text=text))
-        if said == NOTICES_MAX:
-            more = f"{host} has said {NOTICES_MAX} warnings and errors; the rest is in its own log only"
+        if count == NOTICES_MAX:
+            more = f"{host} has sent {NOTICES_MAX} warnings and errors; the others are only in its own log"
             self._emit(Notice(level="warning", host=host, text=more))
 
     def _sampled(self, host: str, message: Sample) -> None:
@@ -301,39 +320,39 @@ class _Loop:
 
     # ---- commands --------------------------------------------------------------------------------------------------
 
-    async def _obey(self, commands: Sequence[Command]) -> None:
+    async def _execute(self, commands: Sequence[Command]) -> None:
         for number, command in enumerate(commands, 1):
-            if number % OBEYED_AT_ONCE == 0:
-                await asyncio.sleep(0)  # the first agents take their tasks in while those of the others are made
+            if number % COMMANDS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # the first agents receive their tasks while those of the others are made
             match command:
                 case Emit(event=event):
                     self._emit(event)
                 case Dial(hosts=hosts):
                     self._dials = {self._spawn(self._dial(host)) for host in hosts}
-                case Tell(host=host, message=message):
+                case SendMessage(host=host, message=message):
                     if host in self._sessions:
                         digest = self._record.task(host, message) if isinstance(message, Task) else ""
                         self._sessions[host].send(message, digest)
-                case Part(hosts=hosts, keep_data=keep):
+                case CloseSessions(hosts=hosts, keep_data=keep):
                     for host in hosts:
                         self._part(host, keep_data=keep)
-                case Close(keep_data=keep):
+                case EndRun(keep_data=keep):
                     self._keep_data = keep
                 case _:
                     self._iterate(command)
 
-    def _iterate(self, command: Gather | StartLoads | Summarise | Forget) -> None:
+    def _iterate(self, command: GatherSamples | StartLoads | Summarise | DiscardSamples) -> None:
         match command:
-            case Gather(id=identity, hosts=hosts, captures=names):
+            case GatherSamples(id=identity, hosts=hosts, captures=names):
                 self._gathering = samples.Gathering(id=identity, hosts=hosts, names=names, boots=self._boots)
                 self._meters = Meters(self._gathering)
             case StartLoads(loads=loads, in_s=in_s):
                 self._start(loads, in_s)
             case Summarise():
-                gathering, self._gathering = self._gathering, None  # now: what comes next may gather, or forget, anew
+                gathering, self._gathering = self._gathering, None  # now, as the next command may replace it
                 assert gathering is not None  # noqa: S101  # the scheduler gathers before it summarises
                 self._spawn(self._summarise(command, gathering))
-            case Forget():
+            case DiscardSamples():
                 self._gathering = None
 
     def _emit(self, event: Event) -> None:
@@ -356,7 +375,7 @@ class _Loop:
     def _break(self, fault: StorageFailed) -> None:
         if self._broken is None:
             self._broken = fault
-            self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=one_line(fault)))
+            self._inbox.put_nowait(CoordinatorFailed(at_s=time.monotonic(), reason=one_line(fault)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         job = asyncio.create_task(work)
@@ -365,24 +384,24 @@ class _Loop:
         return job
 
     def _job_done(self, job: asyncio.Task[None]) -> None:
-        """A bug in a job ends the run like any failure, so that everything is cleaned up, and is raised after that."""
+        """Record a bug in a job, which ends the run like a failure, with clean-up, and is raised after that."""
         self._jobs.discard(job)
         bug = None if job.cancelled() else job.exception()
         if bug is not None:
             self._bug = self._bug or bug
             reason = f"a fault in proveout itself: {type(bug).__name__}: {bug}"
-            self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=reason))
+            self._inbox.put_nowait(CoordinatorFailed(at_s=time.monotonic(), reason=reason))
 
     async def _dial(self, host: str) -> None:
         hello = Hello(
-            run_id=self._sitting.directory.name,
+            run_id=self._options.directory.name,
             epoch=self._journal.epoch,
             host=host,
-            beat_s=self._sitting.beat_s,
-            lease_s=self._sitting.lease_s,
-            version=self._sitting.version,
+            beat_s=self._options.beat_s,
+            lease_s=self._options.lease_s,
+            version=self._options.version,
             audit=self._record.head(),
-            gather_s=_GATHER_S if len(self._plan.hosts) >= self._sitting.gather_hosts else 0.0,
+            gather_s=_GATHER_S if len(self._plan.hosts) >= self._options.gather_hosts else 0.0,
         )
         try:
             session = await self._connect(host, hello)
@@ -391,7 +410,7 @@ class _Loop:
             return
         self._sessions[host] = session
         self._boots[host] = str(dict(session.welcome.facts).get("boot_id", ""))
-        self._met.add(host)
+        self._known_hosts.add(host)
         welcome, clock = session.welcome, session.clock
         self._record.agent(host, session.address, welcome)
         up = AgentUp(
@@ -406,7 +425,7 @@ class _Loop:
         self._inbox.put_nowait(AgentReady(at_s=time.monotonic(), up=up))
 
     async def _connect(self, host: str, hello: Hello) -> AgentSession:
-        """A session with a host's agent. One that this run has had before may be restarting: it is waited for."""
+        """A session with a host's agent. An agent that this run had a session with may be restarting, and gets more time."""
 
         async def attempt() -> AgentSession:
             async with self._dialling:
@@ -417,17 +436,17 @@ class _Loop:
         def tell(text: str) -> None:
             self._emit(Notice(level="warning", host=host, text=text))
 
-        back = host in self._met and not self._plan.host(host).is_local
+        back = host in self._known_hosts and not self._plan.host(host).is_local
         return await connect_patiently(attempt, _BACK_S if back else 0.0, tell)
 
     async def _reach(self, host: str) -> tuple[str, Credentials]:
         """Address and credentials of a host's agent; a local one is started."""
         known = self._plan.host(host)
         if known.is_local and self._fabric is not None:
-            addresses = await self._fabric.start([host], self._sitting.directory.logs)
+            addresses = await self._fabric.start([host], self._options.directory.logs)
             return addresses[host], self._fabric.credentials
-        assert self._sitting.credentials is not None  # noqa: S101  # the verb has read them
-        return known.address, self._sitting.credentials.current()
+        assert self._options.credentials is not None  # noqa: S101  # the verb has read them
+        return known.address, self._options.credentials.current()
 
     def _part(self, host: str, *, keep_data: bool) -> None:
         session = self._sessions.pop(host, None)
@@ -458,7 +477,7 @@ class _Loop:
 
     async def _summarise(self, command: Summarise, gathering: samples.Gathering) -> None:
         gathering.silences = {host: session.silence_longest_s for host, session in self._sessions.items()}
-        folder = self._sitting.directory.samples
+        folder = self._options.directory.samples
         gathering.earlier = command.earlier
         finished = await asyncio.to_thread(
             samples.summarise, gathering, self._plan, command.rate, command.loads, command.captures
@@ -467,16 +486,16 @@ class _Loop:
             await asyncio.to_thread(samples.write, gathering, folder)
         except OSError as fault:
             reason = one_line(storage_failed(folder, fault))
-            self._inbox.put_nowait(Broken(at_s=time.monotonic(), reason=reason))
+            self._inbox.put_nowait(CoordinatorFailed(at_s=time.monotonic(), reason=reason))
             return
         del gathering
-        await asyncio.to_thread(collecting.give_back)
+        await asyncio.to_thread(samples.release_memory)
         self._inbox.put_nowait(Summarised(at_s=time.monotonic(), finished=finished))
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Part from whoever is left, end the local agents, and tidy up. Runs whatever has happened before."""
+        """Close the remaining sessions, end the local agents, and tidy up. Runs after every outcome."""
         for job in self._jobs if self._ended is None else self._dials:
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
@@ -486,6 +505,6 @@ class _Loop:
         if self._fabric is not None:
             await self._fabric.close()
         if not self._keep_data:
-            await asyncio.to_thread(self._sitting.directory.tidy)
+            await asyncio.to_thread(self._options.directory.tidy)
         if self._bug is not None:
             raise self._bug

@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from proveout.dsl.workloads.base import Dialect
-
+Dialect: TypeAlias = Literal["postgres", "sqlite", "oracle", "mysql"]
 Embedded: TypeAlias = Literal["server", "file"]
-Quoting: TypeAlias = Literal["libpq", "uri", "verbatim"]
+DsnForm: TypeAlias = Literal["conninfo", "uri", "connect_string", "path", "other"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DsnRule:
+    """What a dsn must match as a whole (`pattern`, with DOTALL), the message when it does not, and a dsn that does."""
+
+    pattern: str
+    message: str
+    example: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,18 +34,20 @@ class Engine:
     |---|---|
     | `dialect` | the SQL dialect of its statements; None where this release has no driver |
     | `embedded` | what `provision: embedded` starts: a server, or a file that the load's own processes open; None for nothing |
-    | `server` | the program that `provision: embedded` starts |
+    | `server`, `commands` | the server that `provision: embedded` starts, and the names of its processes |
     | `dsn` | whether a plan may give a dsn |
+    | `dsn_form`, `dsn_rules` | what a dsn looks like: libpq's `name=value` or URI, a URI, `user/password@connect-string`, a file's path |
     | `schemes` | the schemes of a dsn that is a URI |
-    | `quoting` | how a secret is quoted in a dsn that is not a URI |
     | `in_files` | whether its databases are files of the user that opens them |
     | `own_process` | whether its client library needs a process that loads no other engine's client |
     | `populate`, `waits`, `sizes`, `tune`, `session` | whether populate stages, the captures, database tuning, `session:` work |
     | `populate_workers_max` | how many workers can load a population at once; None for any number |
     | `instances` | whether a system may have several instances |
-    | `lag_to` | the engines of the sinks to which the capture `lag` works |
-    | `links_to` | the engines to which proveout sets propagation up and compares the tables |
+    | `propagates_to` | the engines that its changes can go on to; the capture `lag` measures how far those are behind |
+    | `links_to` | those of them to which proveout itself sets propagation up, and compares the tables |
     | `procedures` | whether TPROC-C's stored procedures are written for it |
+    | `instead_of_populate`, `instead_of_waits` | what to do where it cannot do these |
+    | `tested`, `guide` | what the tests run it on; the page for users |
     """
 
     name: str
@@ -47,9 +56,11 @@ class Engine:
     extra: str = ""
     embedded: Embedded | None = None
     server: str = ""
+    commands: tuple[str, ...] = ()
     dsn: bool = True
+    dsn_form: DsnForm = "other"
+    dsn_rules: tuple[DsnRule, ...] = ()
     schemes: tuple[str, ...] = ()
-    quoting: Quoting = "verbatim"
     in_files: bool = False
     own_process: bool = False
     populate: bool = False
@@ -60,15 +71,30 @@ class Engine:
     session: bool = False
     waits: bool = False
     sizes: bool = False
-    lag_to: tuple[str, ...] = ()
+    propagates_to: tuple[str, ...] = ()
     links_to: tuple[str, ...] = ()
     procedures: bool = False
+    instead_of_populate: str = ""
+    instead_of_waits: str = ""
+    tested: str = ""
+    guide: str = ""
 
     @property
     def has_driver(self) -> bool:
         """Whether this release has a driver for it."""
         return self.dialect is not None
 
+    @property
+    def propagates_by_itself(self) -> bool:
+        """Whether its own replication carries changes on, and proveout sets none up."""
+        return bool(self.propagates_to) and not self.links_to
+
+
+_CONNECT_STRING = DsnRule(
+    pattern=r"\s*[^/@\s]+(?: as sys(?:dba|asm|oper))?/.+@\S.*",
+    message="not of the form user/password@connect-string",
+    example="hlr/${secrets.name}@//db1:1521/HLR, or @ a TNS alias",
+)
 
 ENGINES: Mapping[str, Engine] = MappingProxyType(
     {
@@ -81,17 +107,26 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 extra="postgres",
                 embedded="server",
                 server="PostgreSQL",
+                commands=("postgres",),
+                dsn_form="conninfo",
+                dsn_rules=(
+                    DsnRule(
+                        pattern=r".*(?:=|://).*",
+                        message="not a PostgreSQL connection string",
+                        example="host=db1 port=5432 dbname=hlr user=proveout, or postgresql://…",
+                    ),
+                ),
                 schemes=("postgres", "postgresql"),
-                quoting="libpq",
                 populate=True,
                 checkpoint=True,
                 tune=True,
                 session=True,
                 waits=True,
                 sizes=True,
-                lag_to=("postgres",),
+                propagates_to=("postgres",),
                 links_to=("postgres",),
                 procedures=True,
+                tested="PostgreSQL 18",
             ),
             Engine(
                 name="sqlite",
@@ -99,18 +134,22 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 dialect="sqlite",
                 embedded="file",
                 dsn=False,
+                dsn_form="path",
                 in_files=True,
                 populate=True,
                 populate_workers_max=1,
                 checkpoint=True,
                 session=True,
                 sizes=True,
+                tested="the SQLite of apsw",
             ),
             Engine(
                 name="oracle",
                 title="Oracle",
                 dialect="oracle",
                 extra="oracle",
+                dsn_form="connect_string",
+                dsn_rules=(_CONNECT_STRING,),
                 populate=True,
                 instances=True,
                 checkpoint=True,
@@ -119,17 +158,31 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 waits=True,
                 sizes=True,
                 procedures=True,
+                tested="its protocol, on a stand-in for the server; not on an Oracle yet",
+                guide="docs/guide/oracle.md",
             ),
             Engine(
                 name="timesten",
                 title="TimesTen",
                 dialect="oracle",
                 extra="oracle",
+                dsn_form="connect_string",
+                dsn_rules=(
+                    _CONNECT_STRING,
+                    DsnRule(
+                        pattern=r".*:timesten_(?:direct|client)\b.*",
+                        message="does not say how TimesTen is reached",
+                        example="hlr/${secrets.name}@cache1/hlrcache:timesten_direct, or …:timesten_client",
+                    ),
+                ),
                 own_process=True,
                 checkpoint=True,
                 tune=True,
                 session=True,
-                lag_to=("oracle",),
+                propagates_to=("oracle",),
+                instead_of_populate="an sql stage can: LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8",
+                tested="a stand-in for the client library; not on a TimesTen yet",
+                guide="docs/guide/oracle.md",
             ),
             Engine(
                 name="mysql",
@@ -138,12 +191,23 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 extra="mysql",
                 embedded="server",
                 server="MariaDB",
+                commands=("mariadbd", "mysqld"),
+                dsn_form="uri",
+                dsn_rules=(
+                    DsnRule(
+                        pattern=r"(?:mysql|mariadb)://.*",
+                        message="not a MySQL dsn",
+                        example="mysql://proveout:${secrets.name}@db1:3306/hlr",
+                    ),
+                ),
                 schemes=("mysql", "mariadb"),
-                quoting="libpq",
                 populate=True,
                 checkpoint=True,
                 session=True,
                 sizes=True,
+                instead_of_waits="capture its host with kind: os, and look into performance_schema on the server",
+                tested="MariaDB 10.11",
+                guide="docs/guide/mysql.md",
             ),
             Engine(name="duckdb", title="DuckDB", in_files=True),
         )
@@ -153,6 +217,9 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
 
 WITH_DRIVER: tuple[str, ...] = tuple(sorted(name for name, engine in ENGINES.items() if engine.has_driver))
 """The engines that this release has a driver for."""
+
+EMBEDDED: tuple[str, ...] = tuple(sorted(name for name, engine in ENGINES.items() if engine.embedded))
+"""The engines that `provision: embedded` starts."""
 
 
 def of(name: str) -> Engine:

@@ -1,4 +1,4 @@
-"""What happens in a run, as frozen data: the journal stores these, the RunView reduces them, reports are made of them.
+"""The events of a run, as frozen data: the journal stores them, the RunView reduces them, reports are made of them.
 
 Every event is stamped by the journal (`Stamped`): sequence from 1, Unix time in seconds. Events marked *live* are shown
 but not journalled: a resume does not need them. `metrics` trees are nested dicts of numbers in the names that
@@ -46,7 +46,7 @@ class AgentUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLost:
-    """A host's agent is gone: the stream broke or its lease ended. `abandoned`: this sitting goes on without the host."""
+    """A host's agent is lost: the stream broke or its lease ended. `abandoned`: this coordinator process continues without the host."""
 
     host: str
     reason: str
@@ -67,7 +67,7 @@ class SystemUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactsTaken:
-    """A part of the environment's fingerprint: what a host (or, with `system`, a system on it) was when a sitting began or the run ended."""
+    """A part of the environment's fingerprint: the facts of a host (or, with `system`, of a system on it) when a coordinator process began or the run ended."""
 
     when: Literal["start", "end"]
     host: str
@@ -108,7 +108,7 @@ class PopulateFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationId:
-    """Which iteration: stage, rung (threads), repeat from 1, attempt from 1. A search's probes count in `repeat`."""
+    """The identity of an iteration: stage, rung (threads), repeat from 1, attempt from 1. A search's probes count in `repeat`."""
 
     stage: str
     rung: int
@@ -182,7 +182,7 @@ class WaitsTick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLine:
-    """How an agent stands: clock offset (agent minus coordinator) and its bound, ns; `silent_s` since its last answer to a beat.
+    """The state of an agent: clock offset (agent minus coordinator) and its bound, ns; `silent_s` since its last answer to a beat.
 
     `connected` is False while the session dials again.
     """
@@ -253,7 +253,7 @@ class WaitLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeLine:
-    """What a part of a table takes: `part` is table, toast, lob or index, `name` the index's or the table's; bytes at both ends."""
+    """The size of a part of a table: `part` is table, toast, lob or index, `name` the index's or the table's; bytes at both ends."""
 
     system: str
     table: str
@@ -265,7 +265,7 @@ class SizeLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationFinished:
-    """An iteration with its numbers: what every verdict stands on. `valid` is False when a finding that voids failed.
+    """An iteration with its numbers, the basis of every verdict. `valid` is False when a finding that voids failed.
 
     `series` holds whole seconds of the measure window by metric name (`tps`, `response.avg_us`), all agents merged: what a bootstrap
     resamples and a figure draws. `committed` and `unknown` are those of all `LoadResult`s, by transaction.
@@ -329,7 +329,7 @@ class LadderCut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropagationCompared:
-    """After the last stage: what the two ends of a propagation hold."""
+    """After the last stage: the contents of the two ends of a propagation."""
 
     source: str
     sink: str
@@ -340,9 +340,9 @@ class PropagationCompared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvariantsSeen:
-    """What a workload must conserve, as one system has it: after `iteration`, or ("") after the whole stage.
+    """The invariants of a workload in one system: after `iteration`, or ("") after the whole stage.
 
-    No checks: the system could not be asked. `tallies` are what it has counted of transactions by then.
+    No checks: the system could not be queried. `tallies`: the numbers of transactions that it has counted by then.
     """
 
     stage: str
@@ -358,7 +358,7 @@ TuningAct: TypeAlias = Literal["apply", "look", "revert"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningSeen:
-    """What became of a host's tunings when they were applied (the plan's own, or those of `stage`), looked at after a stage, or undone."""
+    """The outcome of a host's tuning operations: applied (the plan's own, or those of `stage`), verified after a stage, or reverted."""
 
     host: str
     act: TuningAct
@@ -379,7 +379,7 @@ class StageFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictReached:
-    """A verdict with its evidence: the numbers read, the interval, the iterations it stands on."""
+    """A verdict with its evidence: the numbers read, the interval, the iterations behind it."""
 
     id: str
     title: str
@@ -394,9 +394,9 @@ class VerdictReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictForeseen:
-    """What a verdict comes to on the results there are while the run goes on. Provisional: nothing is decided by it.
+    """The provisional outcome of a verdict on the results so far. No decision depends on it.
 
-    Said when a stage has ended, of verdicts that can be told by then, and again when that changes; `VerdictReached` follows at the end,
+    Emitted when a stage has ended, for verdicts that are decidable by then, and again when the outcome changes; `VerdictReached` follows at the end,
     judged anew on everything.
     """
 

@@ -37,6 +37,8 @@ from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import CaptureSample, LoadSecond
 from proveout.proto.wire.tasks import Endpoint
 
+sys.path.insert(0, str(Path(__file__).parent))  # for `thorough`: pytest's importlib mode leaves this folder out
+
 # An example that a busy machine holds up is no fault of what it shows; which one failed is printed so that it can be played again.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("any-machine")
@@ -109,37 +111,81 @@ def _validated(make: Callable[..., dict[str, Any]], schema: json_schemas.Schema)
 
 
 LONGEST_FIRST = (
-    "test_packaging",
-    "test_ray_pool",
     "test_run",
-    "test_workloads_on_engines",
-    "test_load_task",
-    "test_simulated_faults",
-    "test_hlr_on_engines",
-    "test_ray_nodes",
-    "test_ray_existing",
-    "test_lab",
     "test_driver_conformance",
-    "test_home",
-    "test_seeds",
-    "test_docs",
-    "test_populate_faults",
-    "test_oracle_wire",
-    "test_sql_load",
-    "test_html_report",
+    "test_workloads_on_engines",
+    "test_ray_pool",
+    "test_guide",
+    "test_load_task",
     "test_disk_full",
-    "test_remains",
-    "test_killed_together",
-    "test_populate_kills",
-    "test_confinement",
-    "test_hostile_directory",
+    "test_ray_existing",
     "test_escapes",
+    "test_tprocc_load",
+    "test_restarts",
+    "test_packaging",
+    "test_ray_nodes",
+    "test_with_screen",
+    "test_docs",
+    "test_lab",
+    "test_populate_kills",
+    "test_hlr_on_engines",
+    "test_permanent_agents",
+    "test_local_agents",
+    "test_screens",
+    "test_home",
+    "test_html_report",
+    "test_provision",
+    "test_propagation",
+    "test_oracle_wire",
+    "test_freezes",
+    "test_soak_parts",
+    "test_hostile_directory",
+    "test_confinement",
+    "test_hostile",
+    "test_load_oracle",
+    "test_workloads_oracle",
+    "test_workloads_on_mysql",
+    "test_populate_faults",
+    "test_sql_load",
+    "test_tuning_kernel",
+    "test_supervisor",
+    "test_killed_together",
+    "test_resume_agents",
+    "test_every_operation",
+    "test_damaged_runs",
+    "test_server_cleanup",
+    "test_canary",
+    "test_populate",
+    "test_stall",
+    "test_bad_servers",
+    "test_broken_streams",
 )
 """Files whose tests take longest, all together: begun last, one of them would go on alone when everything else has ended."""
 
 
+SERVER_FIXTURES = frozenset(
+    (
+        "postgres_server", "mysql_server", "oracle", "own_postgres", "subject", "pair", "world",  # databases
+        "bench", "target",  # agents
+        "disk", "lab", "namespace", "namespaces", "small_disk",  # devices, network namespaces, mounts
+    )
+)  # fmt: skip
+"""Fixtures that start servers, agents or runs, or that change the host: a test that uses one of them has the marker `server`.
+
+Modules whose tests start them by other means set the marker themselves, with `pytestmark`.
+"""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`--dist loadfile` deals files out in the order of the tests, when `--no-loadscope-reorder` says so (Makefile)."""
+    """Mark the tests that `make test-fast` leaves out, and put the longest files first.
+
+    `--dist loadfile` deals files out in the order of the tests, when `--no-loadscope-reorder` says so (Makefile).
+    """
+    for item in items:
+        if not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("server")
+        if any("root" in mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")):
+            item.add_marker("root")
     ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
 

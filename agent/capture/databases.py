@@ -38,7 +38,7 @@ async def lag(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Measure how far a sink is behind its source until finished: `endpoints` are both, in that order. TaskFault as `waits`."""
     source, sink = spec.endpoints if len(spec.endpoints) == 2 else (spec.endpoints[0],) * 2
     engine = adapter(source.engine)
-    able = source is not sink and sink.engine in engines.of(source.engine).lag_to
+    able = source is not sink and sink.engine in engines.of(source.engine).propagates_to
     if not (able and isinstance(engine, CapturesLag)):
         what = f"capture {spec.capture.name!r}: lag is captured between two postgres systems, a source and its sink"
         raise TaskFault("invalid", what)

@@ -1,6 +1,6 @@
 """The kinds of captures: which function observes what. One handler for the agent's task table.
 
-A capture's module is imported when it is first asked for: an agent that only observes its kernel needs no database client.
+A capture's module is imported when it is first used: an agent that only observes its kernel needs no database client.
 """
 
 from __future__ import annotations

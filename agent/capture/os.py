@@ -1,6 +1,6 @@
 """Capture `os`: what the host's kernel counts, read straight from /proc once each `every_s` (and once more at the end).
 
-Readings of each sample (label "" unless said; `_total` = cumulative since boot or since the process began, never reset):
+Readings of each sample (label "" unless stated; `_total` = cumulative since boot or since the process began, never reset):
 
 | metric | unit, label | from |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""What proveout itself uses on a host: CPU and memory of its own process tree, and CPU of the groups in it.
+"""The use of a host by proveout itself: CPU and memory of its own process tree, and CPU of the groups in it.
 
 The tree's root is the agent, or the coordinator when that started the agent as its child: then all local agents, their load
 workers and their embedded servers are one tree, on what is one machine. A process that has ended is not forgotten: its CPU
@@ -20,10 +20,11 @@ from pathlib import Path
 
 from proveout.agent.capture.proc_counters import TICKS_PER_S
 from proveout.core.child_process import LOAD_WORKER_NAME
+from proveout.dsl import engines
 from proveout.proto.wire.results import Reading
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-SERVER_COMMANDS = frozenset({b"postgres", b"mariadbd", b"mysqld"})
+SERVER_COMMANDS = frozenset(name.encode() for engine in engines.ENGINES.values() for name in engine.commands)
 LOAD_COMMAND = LOAD_WORKER_NAME.encode()
 TREE_MAX = 20_000
 

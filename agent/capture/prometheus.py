@@ -1,10 +1,10 @@
-"""Capture `prometheus`: numbers of an exporter (node_exporter, postgres_exporter …), asked over HTTP each `every_s`.
+"""Capture `prometheus`: numbers of an exporter (node_exporter, postgres_exporter …), read over HTTP each `every_s`.
 
 Flow: GET the url of `endpoints[0]` -> the text's lines of the metrics that are wanted -> those series whose labels have the wanted
 values -> one reading per scrape, `tasks.exported_name` (label ""), in the exporter's own unit; several series are taken together
 by `take`. Selection is by name and equal labels only; rates and windows are the coordinator's. One connection is kept open.
 
-Errors: at the start, an exporter that cannot be asked, or that has no series for a scrape which is not `optional`, is a TaskFault. Later
+Errors: at the start, an exporter that does not answer, or that has no series for a scrape which is not `optional`, is a TaskFault. Later
 such a sample is counted as lost, and the next one tries again. Redirects are not followed, and nothing but numbers goes on to the
 coordinator. A hostile exporter is bounded: an answer must be complete within `PATIENCE_S` however slowly it comes, and have at most
 `ANSWER_BYTES_MAX`; a wanted line has at most `LINE_CHARACTERS_MAX`, all of them together `WANTED_CHARACTERS_MAX`. https checks
@@ -181,8 +181,8 @@ class ExporterObserver:
             self._exporter.close()
             raise TaskFault(
                 "unreachable",
-                f"capture {name!r}: the exporter at {self._exporter.shown} cannot be asked: {fault}",
-                way_out="see that it runs and that this host may ask it",
+                f"capture {name!r}: the exporter at {self._exporter.shown} does not answer: {fault}",
+                way_out="check that it runs and that this host may read it",
             ) from None
         missing = [scrape for scrape in scrapes if scrape.alias not in found and not scrape.optional]
         if missing:
@@ -191,11 +191,11 @@ class ExporterObserver:
             raise TaskFault(
                 "missing",
                 f"capture {name!r}: the exporter at {self._exporter.shown} has no series {shown}",
-                way_out="compare names and labels with its text, or say `optional: true`",
+                way_out="compare names and labels with its text, or write `optional: true`",
             )
 
     def look(self, tick: Tick) -> Sequence[Reading] | None:
-        """One reading per scrape; None when it cannot be asked, or a number is not there."""
+        """One reading per scrape; None when it does not answer, or a number is missing."""
         try:
             found = select(self._exporter.text(), self._scrapes)
         except (Unanswered, ValueError):

@@ -1,13 +1,13 @@
-"""Capture `sizes`: what the tables of a system and their indexes take on disk, when the capture begins and when it ends.
+"""Capture `sizes`: the space on disk of the tables of a system and of their indexes, when the capture begins and when it ends.
 
-Flow: the first look, the last one, and those that a plan's `every` asks for between -> the engine's catalogue -> one reading for each part
+Flow: the first look, the last one, and those of a plan's `every` between -> the engine's catalogue -> one reading for each part
 of each table -> the coordinator holds the first against the last. Bytes as the engine counts them for itself:
 
 | engine | parts | from |
 |---|---|---|
 | PostgreSQL | table (heap, its maps), toast (with its index), each index | pg_class, `pg_table_size`, `pg_total_relation_size` |
 | MySQL, MariaDB | table (with its primary key), its other indexes together | information_schema.TABLES, which InnoDB estimates by the page |
-| SQLite | table, each index | dbstat: pages of the file; what is still in the WAL is seen, free pages belong to nobody |
+| SQLite | table, each index | dbstat: pages of the file; what is still in the WAL is seen, free pages are not counted |
 | Oracle | table, lob, each index, partitions together | USER_SEGMENTS: allocated extents. Not run on a real server in the tests |
 
 Readings: `size.bytes`, label `table<TAB>part<TAB>name`, part one of `table toast lob index`. Tables of PostgreSQL's own schemas are left

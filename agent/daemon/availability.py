@@ -1,10 +1,10 @@
-"""Waiting for a system under test that does not answer: a database that is restarted must not end a run.
+"""Wait for a system under test that does not answer: a database that is restarted must not end a run.
 
-Data flow: a task that speaks to systems -> its handler -> a fault `unreachable` of a system that others run, such as a server that refuses
-connections or is starting -> a warning to the run, a pause, the handler again, until it succeeds, fails otherwise, or `AWAY_S` is over.
+Data flow: a task about systems -> its handler -> a fault `unreachable` of a system that the run has not provisioned, such as a server that
+refuses connections or is starting -> a warning to the run, a pause, the handler again, until it succeeds, fails otherwise, or `AWAY_S` is over.
 
-Only tasks that may be done twice are repeated. Statements of the plan and propagation are not, unless the fault says that nothing has taken
-effect: for these it is made sure first that the systems answer. A system that the run has provisioned is not waited for, as its agent knows when it is dead; a file is there or is not.
+Only tasks that are safe to repeat are repeated. Statements of the plan and propagation are not, unless the fault proves that nothing has taken
+effect: before these, the systems are inspected. A system that the run has provisioned is not waited for, as its agent sees its end; neither is a file.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ LASTING = (
     "ssl is not",
     "unknown database",
 )
-"""Words of answers that waiting does not change."""
+"""Texts of answers that waiting does not change."""
 
 
 async def patiently(context: TaskContext, spec: Any, handler: Handler, inspect: Handler) -> TaskResult:
-    """What the handler answers, waiting for the systems of the task as long as they are away. `inspect` handles InspectSystem."""
+    """Return the handler's result; wait while the systems of the task do not answer. `inspect` handles InspectSystem."""
     waited_for = [end for end in _endpoints(spec) if _is_of_others(end)]
     if not waited_for or not isinstance(spec, (*REPEATABLE, *ONCE)):
         return await handler(context, spec)
@@ -89,14 +89,14 @@ async def _until_done(context: TaskContext, spec: Any, handler: Handler, systems
 
 
 def _tells_of_effects(spec: Any) -> bool:
-    """Whether `unreachable` says that no statement has taken effect; `lost` is said otherwise (`provision.statements`)."""
+    """Whether `unreachable` says that no statement has taken effect; the fault is `lost` otherwise (`postgres.sql`)."""
     return isinstance(spec, RunSql) and adapter(spec.endpoint.engine).reports_effects
 
 
 def is_away(fault: TaskFault) -> bool:
     """Whether a fault may pass by itself: the server did not answer, or it is starting or stopping."""
-    said = fault.what.lower()
-    return fault.code == "unreachable" and not any(words in said for words in LASTING)
+    text = fault.what.lower()
+    return fault.code == "unreachable" and not any(words in text for words in LASTING)
 
 
 def _endpoints(spec: Any) -> Sequence[Endpoint]:

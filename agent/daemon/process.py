@@ -23,6 +23,7 @@ from proveout.agent.security.authz import Identity, received_identity
 from proveout.agent.security.redaction import Formatter
 from proveout.core import child_process
 from proveout.core.errors import ProveoutError
+from proveout.dsl import engines
 
 LISTEN = "0.0.0.0:7443"  # coordinators dial agents; every client needs a certificate
 BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -43,7 +44,7 @@ def run(options: Options, table: Mapping[type, Handler] = TABLE, orphan_s: float
     log = logging.StreamHandler(sys.stderr)
     log.setFormatter(Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[log], level=logging.INFO)
-    kept = (*child_process.RAY, *child_process.of_engine("timesten"))
+    kept = (*child_process.RAY, *(name for engine in engines.ENGINES for name in child_process.of_engine(engine)))
     if names := child_process.left_out(*kept):
         logging.getLogger(__name__).info(child_process.said_of(names))
     child_process.keep_only(*kept)

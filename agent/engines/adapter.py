@@ -7,12 +7,13 @@ the engine's client library only inside a method that needs it, so an agent star
 | protocol | what an engine with it can do |
 |---|---|
 | `EngineAdapter` | all engines: drive sessions, report settings, run statements |
-| `Provisions` | start a system of its own |
+| `Provisions`, `FindsServer` | start a system of its own; find the server's program for `doctor` |
 | `Populates` | load a population |
 | `Checkpoints` | write dirty pages to disk |
 | `OpensCursors` | give tuning operations a cursor |
 | `CapturesWaits`, `CapturesSizes`, `CapturesLag` | be observed by these captures |
 | `Propagates` | replicate to a system of the same engine, and compare both |
+| `OwnsProcess` | share no process with another engine's client |
 | `RedactsDsn` | take the secrets out of a dsn |
 
 `dsl.engines` states the same as data for those who must not import an adapter; a test compares both.
@@ -187,6 +188,15 @@ class Provisions(Protocol):
 
 
 @runtime_checkable
+class FindsServer(Protocol):
+    """An engine whose server proveout starts from a program of this host."""
+
+    def server_program(self) -> Path:
+        """Return the server's program; TaskFault `missing` when it is not installed."""
+        ...
+
+
+@runtime_checkable
 class Populates(Protocol):
     """An engine that a population can be loaded into."""
 
@@ -259,6 +269,15 @@ class Propagates(Protocol):
 
     async def compare(self, context: TaskContext, spec: CompareSystems) -> Compared:
         """Wait until the sink has applied all changes, and compare every table. TaskFault."""
+        ...
+
+
+@runtime_checkable
+class OwnsProcess(Protocol):
+    """An engine whose client library needs a process that loads no other engine's client."""
+
+    def claim_process(self) -> None:
+        """Use the client in this process, which serves no other engine, rather than in a process per task."""
         ...
 
 

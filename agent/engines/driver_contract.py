@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from proveout.core.errors import ProveoutError
-from proveout.dsl.workloads.base import Dialect, Row, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Row, Statement
 
 
 class FailureKind(enum.Enum):
-    """What a failure means: as specified, to be run again, an error, or the connection is gone."""
+    """The kind of a failure: as specified, to be retried, an error, or a lost connection."""
 
     LOGICAL = "logical"
     RETRYABLE = "retryable"
@@ -39,7 +40,7 @@ class Prepared(Protocol):
 
     @property
     def statement(self) -> Statement:
-        """What was prepared."""
+        """The statement that was prepared."""
         ...
 
 
@@ -53,7 +54,7 @@ class PolledSession(Protocol):
         ...
 
     def fileno(self) -> int:
-        """What to wait on, for reading."""
+        """The file descriptor to wait on, for reading."""
         ...
 
     def prepare(self, statement: Statement) -> Any:

@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Timeline
-from proveout.agent.load.stalls import Stalls
 from proveout.agent.load.worker_messages import Chunk, Finished
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.wire.stalls import StallDetector
 
 SECOND_NS = 1_000_000_000
 LATE_NS = 100_000_000  # a thread may write a record down just after the chunk that it belongs to has left
@@ -84,7 +84,8 @@ class Merger:
         self._measured = {number: Measured() for number in present}
         self._ended_in_window = 0
         self._seconds = 0
-        self._stalls = Stalls(names, timeline)
+        window = (timeline.measure_start_ns, timeline.measure_end_ns)
+        self._stalls = StallDetector(names, t0_ns=timeline.t0_ns, end_ns=timeline.end_ns, measure=window)
 
     def add(self, worker: int, chunk: Chunk) -> None:
         """Take a worker's chunk."""
@@ -146,7 +147,7 @@ class Merger:
         transactions = tuple(self._second_load(number, times, incidents) for number in self._present)
         for number in self._present:
             self._measure(number, times, incidents)
-        self._stalls.add(times, incidents)
+        self._stalls.add(times, (incident.ended_ns for incident in incidents if incident.what == "error"))
         second = LoadSecond(
             second=self._seconds,
             window=self._window(start_ns),

@@ -21,10 +21,10 @@ from proveout.agent.sandbox.dispatch import start_system
 from proveout.agent.security.policy import Policy
 from proveout.core import private_directory
 from proveout.core.errors import ProveoutError
+from proveout.dsl.engines import EMBEDDED
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.topology import System
-from proveout.dsl.rules.host_rules import EMBEDDED
 from proveout.dsl.workloads.noop import KIND
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond
@@ -50,7 +50,7 @@ class Alone:
 
     key = "ceiling"
     host = "here"
-    policy = Policy(provision=tuple(sorted(EMBEDDED)))
+    policy = Policy(provision=EMBEDDED)
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir

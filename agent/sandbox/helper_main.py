@@ -20,13 +20,13 @@ from typing import Any
 
 from proveout.agent.daemon.task_runner import TaskRunner
 from proveout.agent.daemon.tasks import Handler, Resource, TaskFault
-from proveout.agent.engines.timesten import sql as timesten
+from proveout.agent.engines.adapter import OwnsProcess
+from proveout.agent.engines.table import adapter
 from proveout.agent.sandbox import helper_messages
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.security.redaction import sanitize
 from proveout.core.framing import FRAME_BYTES_MAX
 from proveout.core.linux import ORPHANED, die_with_parent
-from proveout.dsl import engines
 from proveout.proto.wire import tasks
 from proveout.proto.wire.messages import AgentMessage, Cancel, Finish, TaskFailed
 from proveout.proto.wire.protobuf_mapping import WireFault
@@ -213,8 +213,9 @@ def main(parent: int, argument: str, engine: str) -> None:
     privileges.drop()
     die_with_parent(parent, NAME)  # after `drop`: a change of the user resets the parent-death signal
     privileges.seal()
-    if engines.of(engine).own_process:
-        timesten.speak_here()
+    client = adapter(engine)
+    if isinstance(client, OwnsProcess):
+        client.claim_process()
     out = os.dup(1)
     os.dup2(2, 1)  # prints of libraries go to the log, not between the frames
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

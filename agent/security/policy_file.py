@@ -25,9 +25,9 @@ from proveout.agent.security import allow_lists, device_rules, policy
 from proveout.agent.security.path_trust import exposure_above, exposure_of, names_of
 from proveout.agent.security.policy import Policy, Tool
 from proveout.core.errors import PlanError, ProveoutError
+from proveout.dsl.engines import EMBEDDED
 from proveout.dsl.operations.storage.udev_rules import FOLDERS_OF_UDEV
 from proveout.dsl.operations.types import PROGRAM_SYSCTLS
-from proveout.dsl.rules.host_rules import EMBEDDED
 from proveout.dsl.schema.scalar_types import Name, custom
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source import loader
@@ -96,7 +96,7 @@ def _device(name: str) -> str:
 
 def _engine(name: str) -> str:
     if name not in EMBEDDED:
-        raise custom(f"`{name}` is not an engine that proveout can start: {', '.join(sorted(EMBEDDED))}")
+        raise custom(f"`{name}` is not an engine that proveout can start: {', '.join(EMBEDDED)}")
     return name
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from proveout.dsl import engines
 from proveout.dsl.rules import host_rules, session_settings
 from proveout.dsl.rules.host_rules import Objection
 from proveout.dsl.schema.scalar_types import RATE_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
@@ -28,8 +29,6 @@ SEED_MAX = 2**63
 PEM_MAX = 65_536
 EXPORTER = "prometheus"
 TOOLS = frozenset({"fio"})
-PROPAGATING = "postgres"
-"""The engine for which proveout sets up and compares propagation."""
 
 
 def objection(spec: tasks.TaskSpec) -> Objection | None:
@@ -89,8 +88,9 @@ def _populate(spec: tasks.PopulateSystem) -> Iterator[Objection]:
 def _link(spec: tasks.LinkSystems | tasks.CompareSystems) -> Iterator[Objection]:
     for end in (spec.source, spec.sink):
         yield from _endpoint(end)
-        if end.engine != PROPAGATING:
-            yield Objection(message=f"propagation is between two postgres systems; {end.system!r} is {end.engine}")
+    ends = ((spec.source.system, spec.source.engine), (spec.sink.system, spec.sink.engine))
+    if objection := engines.link_objection(*ends):
+        yield Objection(message=objection)
     yield from host_rules.workload_problems(spec.workload)
 
 

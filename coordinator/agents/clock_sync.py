@@ -1,12 +1,11 @@
-"""How far an agent's monotonic clock is from the coordinator's: pure arithmetic on 4-timestamp exchanges.
+"""Estimate the offset between an agent's monotonic clock and the coordinator's, from 4-timestamp exchanges. Pure.
 
 Flow: `session` makes an `Exchange` of each Beat and its BeatReply -> `ClockFilter.add` -> `estimate(now_ns)`.
 
-An exchange leaves the coordinator at t1 and returns at t4 (its clock), arrives at t2 and leaves again at t3 (the agent's).
-Whatever the two ways took, neither took less than nothing, so the true offset (agent minus coordinator) lies within
-[t3 - t4, t2 - t1]: its middle is ((t2 - t1) + (t3 - t4)) / 2 and it is wrong by at most half of the round trip
-(t4 - t1) - (t3 - t2). Source: D. L. Mills, RFC 5905, section 8. As the two oscillators drift apart an old exchange
-says less and less: its bound grows by `DRIFT_PPM` of its age, the tightest bound wins.
+An exchange leaves the coordinator at t1 and returns at t4 (its clock), arrives at t2 and leaves again at t3 (the agent's). Both ways take
+at least no time, so the true offset (agent minus coordinator) lies within [t3 - t4, t2 - t1]: its middle is ((t2 - t1) + (t3 - t4)) / 2 and
+its error is at most half of the round trip (t4 - t1) - (t3 - t2). Source: D. L. Mills, RFC 5905, section 8. Because the two oscillators
+drift apart, the bound of an exchange grows by `DRIFT_PPM` of its age; the tightest bound wins.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ KEPT = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockEstimate:
-    """Agent clock minus coordinator clock, nanoseconds, and the bound on the error of that."""
+    """Agent clock minus coordinator clock, and the bound of its error, nanoseconds."""
 
     offset_ns: int
     uncertainty_ns: int
@@ -39,24 +38,24 @@ class Exchange:
 
     @property
     def round_trip_ns(self) -> int:
-        """Time on the way, both ways together."""
+        """The time in transit, both ways together."""
         return (self.returned_ns - self.sent_ns) - (self.replied_ns - self.received_ns)
 
     @property
     def offset_ns(self) -> int:
-        """The middle of where the offset can be."""
+        """The middle of the interval that holds the offset."""
         return ((self.received_ns - self.sent_ns) + (self.replied_ns - self.returned_ns)) // 2
 
     def bound_ns(self, now_ns: int) -> int:
-        """How wrong `offset_ns` can be at `now_ns` (coordinator's clock); one more for the halved odd nanosecond."""
+        """The bound of the error of `offset_ns` at `now_ns` (coordinator's clock), plus one for the rounded half nanosecond."""
         age_ns = max(0, now_ns - self.returned_ns)
         return self.round_trip_ns // 2 + 1 + age_ns * DRIFT_PPM // 1_000_000
 
 
 class ClockFilter:
-    """The newest `KEPT` exchanges with one agent, and the best estimate that they give.
+    """The newest `KEPT` exchanges with one agent, and the best estimate from them.
 
-    All bounds grow alike, so the tightest one stays the tightest until a better exchange comes, or it is the oldest and goes.
+    All bounds grow alike, so the tightest one stays the tightest until a better exchange arrives or it is dropped as the oldest.
     """
 
     def __init__(self) -> None:
@@ -64,7 +63,7 @@ class ClockFilter:
         self._best: Exchange | None = None
 
     def add(self, reply: BeatReply, returned_ns: int) -> None:
-        """Take a reply that came in at `returned_ns`; one that cannot be true (time running backwards) is dropped."""
+        """Add a reply that arrived at `returned_ns`; one with times that run backwards is dropped."""
         exchange = Exchange(
             sent_ns=reply.sent_ns,
             received_ns=reply.received_ns,

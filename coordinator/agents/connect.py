@@ -1,10 +1,10 @@
-"""Reaching an agent: a probe by TCP and TLS for an honest diagnosis, then the gRPC channel, then the opening Hello.
+"""Connect to an agent: a probe by TCP and TLS for an exact diagnosis, then the gRPC channel, then the opening Hello.
 
-Flow: `open_stream(host, address, credentials, hello, …)` -> `(Stream, Welcome)`, or one of two errors that say what to do:
-`AgentUnreachable` (nobody there, no way there, no trust) and `AgentRefused` (there, but it will not serve this run).
+Flow: `open_stream(host, address, credentials, hello, …)` -> `(Stream, Welcome)`, or one of two errors with a way out:
+`AgentUnreachable` (no listener, no route, no trusted certificate) and `AgentRefused` (the agent does not serve this run).
 
-gRPC checks a server's chain and address and no more. The probe looks at the certificate itself: that it is an agent's, and
-not revoked. The channel then trusts that very certificate and no other, so what was looked at is what is talked to.
+gRPC checks only a server's chain and address. The probe checks the certificate itself: it must be an agent's, and not revoked. The
+channel then trusts only that certificate, so that it connects to the probed agent.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OTHER_AUTHORITY = (
     "It is of another authority than the coordinator's: have that host enrolled with this one (proveout pki invite)."
 )
 NOT_YET, EXPIRED, OTHER_NAMES, ISSUERS = 9, 10, (62, 64), (7, 18, 19, 20, 21)
-"""OpenSSL's codes for what is wrong with a certificate (x509_vfy.h): its time, its host name or IP address, who has signed it."""
+"""OpenSSL's codes for errors of a certificate (x509_vfy.h): its validity, its host name or IP address, its issuer."""
 
 WAYS_OUT = (
     ("speaks protocol", "Install the same release of proveout here and on that host, and start its agent anew."),
@@ -53,14 +53,14 @@ WAYS_OUT = (
     ("is over: epoch", "Another coordinator has resumed this run: leave it to that one."),
     ("cannot write", "Make room on that host, or give its agent another --state-dir."),
 )
-"""What to do about a refusal, by words that it has; agents of other releases are understood so, too."""
-REFUSED = "The agent's log on that host says more."
+"""Ways out of refusals, by words in the reason, which agents of other releases use too."""
+REFUSED = "See the agent's log on that host."
 
 _EOF = grpc.aio.EOF  # type: ignore[attr-defined]
 
 
 class AgentUnreachable(ProveoutError):
-    """No session with an agent could be had. `gone` says that nothing listens at its address."""
+    """No session with an agent could be opened. `gone`: no process listens at its address."""
 
     def __init__(self, what: str, *, where: str, way_out: str, gone: bool = False) -> None:
         self.gone = gone
@@ -68,11 +68,11 @@ class AgentUnreachable(ProveoutError):
 
 
 class AgentRefused(ProveoutError):
-    """The agent answered, and will not serve this run."""
+    """The agent answered and refused this run."""
 
 
 class StreamEnded(Exception):
-    """The stream to an agent ended; `clean` when the agent ended it in good order."""
+    """The stream to an agent ended; `clean` when the agent ended it without an error."""
 
     def __init__(self, reason: str, *, clean: bool = False) -> None:
         self.clean = clean
@@ -89,7 +89,7 @@ class Stream:
         self._to = to
 
     async def write(self, message: CoordinatorMessage, digest: str = "") -> None:
-        """Send; waits for flow control. StreamEnded when there is no stream any more. `digest`: of a task, when it is known."""
+        """Send a message; waits for flow control. StreamEnded without a stream. `digest`: of a task, when it is computed already."""
         signed = self._signer.sign(message, self._to, digest) if isinstance(message, Task) else message
         try:
             await self._call.write(codec.coordinator_envelope(signed))
@@ -99,7 +99,7 @@ class Stream:
             raise StreamEnded("the stream is closed") from error
 
     async def read(self) -> AgentMessage:
-        """The next message. StreamEnded at its end, WireFault for something that this version does not understand."""
+        """The next message. StreamEnded at its end, WireFault for a message that this version does not support."""
         try:
             envelope = await self._call.read()
         except grpc.aio.AioRpcError as error:
@@ -109,7 +109,7 @@ class Stream:
         return codec.agent_message(envelope)
 
     async def close(self) -> None:
-        """Drop the stream and its connection; idempotent."""
+        """Close the stream and its connection; idempotent."""
         self._call.cancel()
         await self._channel.close(None)
 
@@ -117,7 +117,7 @@ class Stream:
 async def open_stream(
     host: str, address: str, credentials: Credentials, hello: Hello, timeout_s: float
 ) -> tuple[Stream, Welcome]:
-    """Dial `address` (`name:port`), greet, and wait for the Welcome, all within `timeout_s`."""
+    """Dial `address` (`name:port`), send the Hello, and wait for the Welcome, all within `timeout_s`."""
     where = f"host {host} ({address})"
     try:
         async with asyncio.timeout(timeout_s):
@@ -132,7 +132,7 @@ async def open_stream(
 
 
 async def _probe(where: str, address: str, credentials: Credentials) -> bytes:
-    """Open and close a connection: the errors of the kernel and of OpenSSL say more than a failed channel. Its certificate."""
+    """Open and close a connection, because errors of the kernel and of OpenSSL are more exact than those of a channel. Returns the certificate."""
     name, _, port = address.rpartition(":")
     context = _probe_context(credentials.ca, credentials.certificate, credentials.key)
     try:
@@ -144,7 +144,7 @@ async def _probe(where: str, address: str, credentials: Credentials) -> bytes:
             way_out=_about_certificate(error, name),
         ) from error
     except ValueError as error:
-        raise AgentUnreachable("this is no address", where=where, way_out="Write it as name:port.") from error
+        raise AgentUnreachable("the address is not valid", where=where, way_out="Write it as name:port.") from error
     except socket.gaierror as error:
         raise AgentUnreachable(
             f"the name does not resolve: {error.strerror}", where=where, way_out="Correct the address in the topology."
@@ -158,9 +158,9 @@ async def _probe(where: str, address: str, credentials: Credentials) -> bytes:
         ) from error
     except ssl.SSLError as error:
         raise AgentUnreachable(
-            f"what listens there does not speak TLS as an agent does: {error.reason or error}",
+            f"the process that listens there does not speak TLS as an agent does: {error.reason or error}",
             where=where,
-            way_out="Correct the address in the topology, or see what has that port.",
+            way_out="Correct the address in the topology, or find the process that listens on that port.",
         ) from error
     except OSError as error:
         raise AgentUnreachable(
@@ -184,7 +184,7 @@ def _about_certificate(error: ssl.SSLCertVerificationError, name: str) -> str:
 
 @functools.lru_cache(8)
 def _probe_context(ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
-    """Made once for all agents that are dialled with these: to read the files takes longer than to shake hands."""
+    """The TLS context, cached for all agents that are dialled with these credentials: reading the files takes longer than a handshake."""
     context = client_context(ca, certificate, key)
     context.set_alpn_protocols(["h2"])
     return context
@@ -195,7 +195,9 @@ def _accepted(where: str, der: bytes, credentials: Credentials) -> bytes:
     certificate = x509.load_der_x509_certificate(der)
     shown = Shown.of(certificate)
     if not any(role.startswith("agent/") for role in shown.roles):
-        raise AgentUnreachable("what answers there has no agent's certificate", where=where, way_out=CERTIFICATES)
+        raise AgentUnreachable(
+            "the process that answers there has no agent's certificate", where=where, way_out=CERTIFICATES
+        )
     if credentials.directory is not None and shown.serial in Denied(credentials.directory / DENIED).serials():
         raise AgentUnreachable(
             "the agent's certificate was revoked",
@@ -206,7 +208,7 @@ def _accepted(where: str, der: bytes, credentials: Credentials) -> bytes:
 
 
 async def _greet(where: str, address: str, credentials: Credentials, hello: Hello) -> tuple[Stream, Welcome]:
-    """The session; `credentials.ca` is the agent's own certificate, which was looked at before."""
+    """The session; `credentials.ca` is the agent's own certificate, which the probe has checked."""
     tls = grpc.ssl_channel_credentials(
         root_certificates=credentials.ca,
         private_key=credentials.key,

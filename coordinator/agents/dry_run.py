@@ -1,7 +1,7 @@
-"""What the tunings of a plan would change on its hosts, asked of their agents: `explain --facts`. Nothing is changed.
+"""Compute the changes that a plan's tuning operations would make on its hosts, without making them: `explain --facts`.
 
-Data flow: plan -> one session for each host that is tuned -> `ApplyTuning` with `check` for its tunings -> the diffs. A host that cannot be reached says
-why, and the others go on. Sessions are of no run: an agent that is busy with one refuses.
+Data flow: plan -> one session for each host with operations -> `ApplyTuning` with `check` -> the diffs. A host that cannot be reached has the
+reason as its answer, and the others continue. Sessions belong to no run; an agent that serves a run refuses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLOSE_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAnswer:
-    """What a host would have changed; or `problem`: why it could not be asked."""
+    """The changes of a host; or `problem`: the reason why there is no answer."""
 
     host: str
     states: tuple[TuningState, ...] = ()
@@ -38,7 +38,7 @@ class HostAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """How the hosts are reached: credentials for agents that run already, the policy of local ones, systems' dsns."""
+    """Access to the hosts: credentials for running agents, the policy of local ones, dsns of systems."""
 
     log_dir: Path
     credentials: Credentials | None = None
@@ -47,7 +47,7 @@ class Reach:
 
 
 async def ask(plan: Plan, reach: Reach) -> tuple[HostAnswer, ...]:
-    """The answer of every host that the plan tunes, in the plan's order."""
+    """The answer of each host with operations, in the plan's order."""
     hosts = [host.name for host in plan.hosts if _of_host(plan, host.name)]
     local = [name for name in hosts if plan.host(name).is_local]
     fabric = _fabric(plan, reach) if local else None
@@ -63,7 +63,7 @@ def _fabric(plan: Plan, reach: Reach) -> LocalFabric:
 
 
 def _of_host(plan: Plan, host: str) -> tuple[Tuning, ...]:
-    """All tunings of a host, those of stages too."""
+    """All operations of a host, including those of stages."""
     of_stages = (tuning for stage in plan.stages if isinstance(stage, Tune) for tuning in stage.tunings)
     return tuple(tuning for tuning in (*plan.tunings, *of_stages) if host in tuning.hosts)
 
@@ -72,7 +72,7 @@ async def _ask(plan: Plan, host: str, reach: Reach, fabric: LocalFabric | None) 
     events: asyncio.Queue[SessionEvent] = asyncio.Queue()
     try:
         session = await _connect(plan, host, reach, fabric, events)
-    except LocalAgentError as fault:  # the log that it names goes when the question is answered
+    except LocalAgentError as fault:  # the log that it names is removed with the answer
         return HostAnswer(host=host, problem=fault.what)
     except (ProveoutError, OSError) as fault:
         return HostAnswer(host=host, problem=one_line(fault))
@@ -121,5 +121,5 @@ async def _answer(
 
 
 def _later(tuning: Tuning) -> TuningState:
-    line = f"system {tuning.system} is started by the run, so it cannot be asked now"
+    line = f"system {tuning.system} is started by the run, so its settings cannot be read now"
     return TuningState(name=tuning.name, operation=tuning.operation, outcome="would_change", lines=(line,))

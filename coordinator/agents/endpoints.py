@@ -1,10 +1,10 @@
-"""Externally run systems and exporters: their data source names and urls with the secrets filled in, as late as can be.
+"""Endpoints of systems and exporters that run already: their dsns and urls with the secrets filled in, as late as possible.
 
-Data flow: `System.dsn` with `${secrets.NAME}` -> `_check_destinations`: may the secrets go to its hosts? -> environment variable or file ->
-`Endpoint`, which only goes into tasks. A secret's value is on no disk of ours, in no event, and in no message: errors name the reference,
-never the value.
+Data flow: `System.dsn` with `${secrets.NAME}` -> `_check_destinations`, whether the secrets may go to its hosts -> environment variable or
+file -> `Endpoint`, which only tasks contain. A secret's value is in no file of ours, in no event and in no message: errors contain the
+reference, not the value.
 
-The compiler has checked where secrets go. It is checked again here, before any secret is read, as a compiled plan may come from a journal.
+The compiler has checked the destinations of secrets. They are checked again before a secret is read, as a plan may come from a journal.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ from urllib.parse import quote
 
 from proveout.coordinator.schedule.tasks import exporter_name
 from proveout.core.errors import ProveoutError
+from proveout.dsl import engines
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.topology import Secret, System
 from proveout.dsl.rules import secret_destinations as destinations
 from proveout.dsl.rules.secret_files import BYTES_MAX, refused_content, refused_path
 from proveout.proto.wire.tasks import Endpoint
 
+_URI = tuple(f"{scheme}://" for engine in engines.ENGINES.values() for scheme in engine.schemes)
 _REFERENCE = re.compile(r"(?P<open>'?)\$\{\s*secrets\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*\}(?P<close>'?)")
 
 
 class SecretMissing(ProveoutError):
-    """A secret that cannot be had; the run has not begun."""
+    """A secret that cannot be read; the run has not begun."""
 
     exit_code = 2
 
 
 class SecretRefused(ProveoutError):
-    """A secret that is not read, or not sent where a plan sends it; the run has not begun."""
+    """A secret that must not be read, or must not be sent to the destination in the plan; the run has not begun."""
 
     exit_code = 2
 
 
 def external_endpoints(plan: Plan, environment: Mapping[str, str]) -> dict[str, Endpoint]:
-    """Endpoints of the systems that run already, and of the exporters (`dag.exporter_name`). SecretMissing, SecretRefused."""
+    """Endpoints of the systems that run already, and of the exporters (`schedule.tasks.exporter_name`). SecretMissing, SecretRefused."""
     _check_destinations(plan)
     values: dict[str, str] = {}
     secrets = {secret.name: secret for secret in plan.secrets}
@@ -81,10 +83,10 @@ def _check_uses(plan: Plan, where: str, told: Callable[[], destinations.Uses], *
     except destinations.Unclear as fault:
         way_out = "Write the host, and the secret as the user or the password."
         raise SecretRefused(
-            f"it cannot be told where a secret would go: {fault}", where=where, way_out=way_out
+            f"the destination of a secret cannot be determined: {fault}", where=where, way_out=way_out
         ) from None
     for reason, place in destinations.objections(uses, plan.secrets, plan.hosts, exporter=exporter):
-        way_out = f"If it may, say so where the secret is declared: to: [{place}]"
+        way_out = f"If it may go there, add the destination to the secret's declaration: to: [{place}]"
         raise SecretRefused(reason, where=where, way_out=way_out)
 
 
@@ -99,17 +101,17 @@ def _read(secrets: Mapping[str, Secret], values: dict[str, str], text: str, envi
 def filled(system: System, values: Mapping[str, str]) -> str:
     """The system's dsn with each reference replaced, quoted as a libpq conninfo or URI wants it.
 
-    Oracle's `user/password@target` is divided at the first `/` and the last `@`, so a password stands there as it is; so it
-    does in the dsn of an engine that another package has the driver for.
+    Oracle's `user/password@target` is divided at the first `/` and the last `@`, so a password is inserted there without quotes, as
+    in the dsn of an engine whose driver is in another package.
     """
     dsn = system.dsn or ""
-    is_uri = dsn.startswith(("postgres://", "postgresql://", "mysql://", "mariadb://"))
+    is_uri = dsn.startswith(_URI)
 
     def put(match: re.Match[str]) -> str:
         value = values[match.group("name")]
         if is_uri:
             return match.group("open") + quote(value, safe="") + match.group("close")
-        if system.engine not in {"postgres", "mysql"}:
+        if engines.of(system.engine).dsn_form not in {"conninfo", "uri"}:
             return match.group("open") + value + match.group("close")
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
@@ -122,7 +124,7 @@ def secret_variables(plan: Plan) -> frozenset[str]:
 
 
 def read_secret(secret: Secret, environment: Mapping[str, str]) -> str:
-    """The value of a secret. SecretMissing when it is not set, not there, or readable by others; SecretRefused when it is a key."""
+    """The value of a secret. SecretMissing when it is unset, absent, or readable by others; SecretRefused when it is a key."""
     where = f"{secret.where} secret {secret.name}"
     if secret.kind == "file":
         return _read_file(Path(secret.where.file).parent / Path(secret.reference).expanduser(), where)
@@ -135,11 +137,11 @@ def read_secret(secret: Secret, environment: Mapping[str, str]) -> str:
     return value
 
 
-_WAY_OUT = "A secret is a password in one line; a private key is none that proveout sends anywhere."
+_WAY_OUT = "A secret is a password in one line; proveout does not send private keys."
 
 
 def _read_file(path: Path, where: str) -> str:
-    """The password in a file, wherever links lead. Its name and its content are looked at before it is taken."""
+    """The password in a file, following links. Its name and its content are checked."""
     real = os.path.realpath(path)
     if reason := refused_path(str(path)) or refused_path(real):
         raise SecretRefused(reason, where=where, way_out="Write the password alone into a file of its own.")
@@ -147,7 +149,7 @@ def _read_file(path: Path, where: str) -> str:
         descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as fault:
         raise SecretMissing(f"{path} cannot be read: {fault.strerror}", where=where, way_out=_ONE_LINE) from fault
-    with open(descriptor, "rb") as stream:  # noqa: PTH123 - a descriptor, so that what is looked at is what is read
+    with open(descriptor, "rb") as stream:  # noqa: PTH123 - a descriptor, so that the checked file is the one that is read
         found = os.fstat(stream.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise SecretRefused(f"{path} is not a regular file", where=where, way_out=_ONE_LINE)
@@ -156,7 +158,7 @@ def _read_file(path: Path, where: str) -> str:
             raise SecretMissing(f"{path} is readable by others", where=where, way_out=way_out)
         if reason := refused_path(
             str(Path(f"/proc/self/fd/{stream.fileno()}").readlink())
-        ):  # a folder was swapped meanwhile
+        ):  # a folder was replaced meanwhile
             raise SecretRefused(reason, where=where, way_out=_WAY_OUT)
         content = stream.read(BYTES_MAX + 1)
     if reason := refused_content(content):

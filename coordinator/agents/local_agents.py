@@ -1,12 +1,12 @@
-"""Agents of hosts whose address is `local`: children of the coordinator on loopback, with a PKI of their own.
+"""Agents of hosts with `address: local`: child processes of the coordinator on loopback, with a PKI of their own.
 
-Flow: `start(hosts, log_dir)` makes one private directory (`private_directory`), and starts one process per host on an ephemeral
-port of 127.0.0.1, isolated (`child_process`). Each child reads its certificate and key from its standard input, keeps its state in
-`agent-<host>-<number>/` of the private directory, and says on its standard output where it listens. No key is ever in a file.
+Flow: `start(hosts, log_dir)` makes one private directory (`private_directory`), and starts one process per host on an ephemeral port of
+127.0.0.1, isolated (`child_process`). Each child reads its certificate and key from its standard input, keeps its state in
+`agent-<host>-<number>/` of the private directory, and prints its address to its standard output. Keys are in no file.
 
-An agent removes its state, and the private directory when it was the last, as soon as its session has ended, by a Goodbye or
-because its lease did. `close()` does the same for agents that could not. The agents inherit the directory's lock: when all of
-them and the coordinator are killed, the next `proveout` command removes what they left.
+An agent removes its state, and the last agent the private directory, when its session ends, by a Goodbye or with its lease. `close()` does
+the same for agents that did not. The agents inherit the directory's lock: when all of them and the coordinator are killed, the next
+`proveout` command removes the directory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COMMAND = child_process.python("proveout.agent")
 
 
 class LocalAgentError(ProveoutError):
-    """A local agent did not start; its log says why."""
+    """A local agent did not start; the reason is in its log."""
 
 
 class LocalFabric:
@@ -65,7 +65,7 @@ class LocalFabric:
 
     @property
     def directory(self) -> Path | None:
-        """The private directory, while there is one."""
+        """The private directory; None when there is none."""
         return self._private.path if self._private is not None else None
 
     @property
@@ -86,7 +86,7 @@ class LocalFabric:
         return {host: address for host, address in zip(hosts, addresses, strict=True) if isinstance(address, str)}
 
     async def close(self) -> None:
-        """End what is left, the patient way first, and remove the private directory. Idempotent."""
+        """End the remaining agents, gracefully first, and remove the private directory. Idempotent."""
         await asyncio.gather(*(_end(child) for child in self._children))
         self._children.clear()
         if self._private is not None:
@@ -103,7 +103,7 @@ class LocalFabric:
         with log.open("ab") as stream:
             stream.write(_not_passed_on(self._passed))
             stream.flush()
-            # A session of its own: Ctrl-C on the terminal is the coordinator's to act on, not the agents'.
+            # A session of its own: Ctrl-C on the terminal interrupts only the coordinator.
             child = await asyncio.create_subprocess_exec(
                 *self._command,
                 *arguments,
@@ -151,7 +151,7 @@ def passed_variables(plan: Plan) -> tuple[str, ...]:
 
 
 async def _ready(child: asyncio.subprocess.Process, host: str, log: Path) -> str:
-    """The address that the child says it listens at."""
+    """The address that the child prints."""
     assert child.stdout is not None  # noqa: S101 -- it was made with a pipe
     try:
         line = await asyncio.wait_for(child.stdout.readline(), READY_S)
@@ -169,13 +169,13 @@ async def _ready(child: asyncio.subprocess.Process, host: str, log: Path) -> str
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "its log is empty"
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:
-    """Let it leave by itself, then ask, then insist; then whatever it has left behind in its session."""
+    """End an agent: wait for it, then SIGTERM, then SIGKILL; then kill the processes that it left in its session."""
     if not await _gone(child, LEAVE_S):
-        # It may go just before it is asked to.
+        # It may end just before the signal.
         with contextlib.suppress(ProcessLookupError):
             child.terminate()
         if not await _gone(child, STOP_S):
@@ -194,7 +194,7 @@ async def _gone(child: asyncio.subprocess.Process, timeout_s: float) -> bool:
 
 
 async def _end_group(group: int) -> None:
-    """Processes that an agent killed outright could not end: SIGINT stops a database server fast, SIGKILL the rest."""
+    """End the processes that a killed agent left: SIGINT stops a database server fast, SIGKILL ends the rest."""
     until_s = time.monotonic() + GROUP_S
     if not _signal_group(group, signal.SIGINT):
         return
@@ -208,6 +208,6 @@ async def _end_group(group: int) -> None:
 def _signal_group(group: int, number: int) -> bool:
     try:
         os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):  # gone, and perhaps the number is somebody else's by now
+    except (ProcessLookupError, PermissionError):  # ended, and the number may belong to another process
         return False
     return True

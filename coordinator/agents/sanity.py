@@ -1,9 +1,8 @@
-"""What an agent says, held against what can be: one that is broken or taken over must not break the coordinator.
+"""Reject impossible values in an agent's messages, so that a broken or compromised agent cannot break the coordinator.
 
-Flow: `session` reads a message that the codec has understood -> `objection(message)` -> None, or what is impossible in it, and then
-the agent is lost for that reason. Types, enums and sizes are the codec's business; this is about numbers that no agent has:
-NaN, histogram buckets that do not exist, seconds of another century. What is merely wrong (a clock, a count) is judged later,
-as evidence.
+Flow: `session` reads a message that the codec has decoded -> `objection(message)` -> None, or the impossible value, for which the agent
+is lost. The codec checks types, enums and sizes; this module checks numbers that no agent can have: NaN, histogram buckets that do not
+exist, seconds of another century. Implausible values (a clock, a count) are judged later, as evidence.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from proveout.proto.wire.results import (
 from proveout.proto.wire.stalls import STALLS_MAX
 
 COUNT_MAX = 2**53
-"""Above that a count is no longer exact as a float."""
+"""From this value on a count is not exact as a float."""
 NAME_MAX = 1000
 SECOND_MAX = 31 * 86_400
 TRANSACTIONS_MAX = 1000
@@ -36,7 +35,7 @@ KEY_PARTS = 7
 
 
 def objection(message: AgentMessage) -> str | None:  # noqa: PLR0911  # one arm per kind of message
-    """What is impossible in a message, None when nothing is."""
+    """The impossible value in a message; None when there is none."""
     match message:
         case Sample(sequence=sequence, sample=sample):
             if not 0 < sequence < COUNT_MAX:
@@ -46,7 +45,7 @@ def objection(message: AgentMessage) -> str | None:  # noqa: PLR0911  # one arm 
             return next((said for said in map(objection, samples) if said is not None), None)
         case TaskProgress(key=key, done=done, total=total):
             if not (math.isfinite(done) and math.isfinite(total)):
-                return "a task's progress is no number"
+                return "a task's progress is not a number"
             return None if key.count("/") >= KEY_PARTS - 1 else f"there is no task {key[:100]!r}"
         case TaskDone(result=LoadResult() as result):
             return _result(result)
@@ -75,7 +74,7 @@ def _result(result: LoadResult) -> str | None:
     if not 0 <= result.ended_in_window < COUNT_MAX:
         return f"{result.ended_in_window} transactions ended in the window"
     if not (math.isfinite(result.client_cpu_fraction) and math.isfinite(result.client_cpu_s)):
-        return "a load's CPU time is no number"
+        return "a load's CPU time is not a number"
     return _loads(result.transactions)
 
 
@@ -93,7 +92,7 @@ def _stalls(stalls: Sequence[Stall]) -> str | None:
 
 
 def _sound(loads: Loads) -> bool:
-    """Whether nothing at all is impossible, of all types and histograms at once: what a thousand agents say each second mostly is."""
+    """Whether all values of all types and histograms are possible, checked at once: the usual case, for the messages of a thousand agents a second."""
     wire = loads.wire
     numbers = (*wire.ok, *wire.logical_failures, *wire.retried, *wire.missed, *wire.sum_ns, *wire.min_ns)
     return (
@@ -136,7 +135,7 @@ def _possible(held: Histogram) -> bool:
 
 def _captured(sample: CaptureSample) -> str | None:
     readings = Readings.of(sample.readings)
-    # A sum of what is finite is finite, or else it is looked at one by one.
+    # The sum of finite values is finite; otherwise each value is checked.
     if (
         math.isfinite(sum(readings.values))
         and max(map(len, chain.from_iterable(readings.names)), default=0) <= NAME_MAX

@@ -1,10 +1,10 @@
-"""A session with one agent: what a run sends goes out, what the agent says comes in as events, until one side leaves.
+"""A session with one agent: send messages, receive messages as events, keep the lease, measure the clock.
 
-Flow: `connect()` dials and measures the clock -> `AgentSession`; `send()` queues -> writer -> agent; agent -> reader ->
-`SessionEvent`s in the caller's queue. A beat every `beat_s` keeps the agent's lease alive and measures its clock. When the
-stream breaks, the session dials again with the same epoch for as long as the lease lasts and then says again whatever
-concerns a task without an outcome; the agent answers what it knows and does nothing twice, so each outcome comes exactly
-once. When that fails, or no answer to a beat comes for `lease_s`, the caller gets one `Lost` and nothing after it.
+Flow: `connect()` dials and measures the clock -> `AgentSession`; `send()` queues -> writer -> agent; agent -> reader -> `SessionEvent`s in the
+caller's queue. A beat every `beat_s` keeps the agent's lease alive and measures its clock. When the stream breaks, the session dials again
+with the same epoch while the lease lasts, and then repeats the messages of tasks without an outcome; the agent repeats its answers
+and runs no task twice, so that each outcome arrives exactly once. When dialling fails, or no answer to a beat arrives for `lease_s`, the
+caller gets one `Lost` and no further event.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ DIAL_AGAIN_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """An agent said something (anything but Welcome and BeatReply, which the session keeps)."""
+    """An agent sent a message other than Welcome and BeatReply, which the session processes itself."""
 
     host: str
     message: AgentMessage
@@ -77,8 +77,8 @@ async def connect(
 ) -> AgentSession:
     """Open a session with the agent of `host` at `address`; its clock is measured when this returns.
 
-    Waits for an agent that is still busy with a run that broke off, at most for its lease. Raises AgentUnreachable or
-    AgentRefused (ProveoutError), which name the host, the address and the way out.
+    Waits at most for the lease of an agent that is still busy with a run whose stream broke. AgentUnreachable or AgentRefused
+    (ProveoutError), with the host, the address and the way out.
     """
     opened = await open_stream(host, address, credentials, hello, hello.lease_s + DIAL_S)
     session = AgentSession(address, credentials, hello, events, opened)
@@ -89,9 +89,9 @@ async def connect(
 async def connect_patiently(
     attempt: Callable[[], Awaitable[AgentSession]], patience_s: float, tell: Callable[[str], None]
 ) -> AgentSession:
-    """`connect`, again and again for at most `patience_s` while nothing listens at the address: an agent may be starting again.
+    """`connect`, repeated for at most `patience_s` while no process listens at the address: an agent may be restarting.
 
-    `tell` is told once that it is waited for. AgentUnreachable as of `connect`, and when the time is over.
+    `tell` is called once, with the reason. AgentUnreachable as of `connect`, also when the time is over.
     """
     began_s = time.monotonic()
     told = False
@@ -112,7 +112,7 @@ async def connect_patiently(
 
 
 class AgentSession:
-    """One agent as the run sees it. Made by `connect`."""
+    """A session with one agent. Made by `connect`."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class AgentSession:
 
     @property
     def standing(self) -> AgentLine:
-        """The clock, and how long the agent has been silent, for people to look at."""
+        """The clock, and the time since the last answer, for display."""
         clock = self.clock
         return AgentLine(
             host=self.host,
@@ -164,19 +164,19 @@ class AgentSession:
 
     @property
     def silence_longest_s(self) -> float:
-        """The longest time without an answer since `listen_anew()`: the agent, the network or this process stood still."""
+        """The longest time without an answer since `listen_anew()`: the agent, the network or this process was paused."""
         return max(self._silence_s, self._silent_s())
 
     def listen_anew(self) -> None:
-        """Forget how long the agent was silent so far."""
+        """Reset the longest time without an answer."""
         self._silence_s = 0.0
 
     def to_agent_ns(self, coordinator_ns: int) -> int:
-        """An instant of the coordinator's `monotonic_ns` on the agent's."""
+        """Convert an instant of the coordinator's `monotonic_ns` to the agent's."""
         return coordinator_ns + self.clock.offset_ns
 
     def send(self, message: CoordinatorMessage, digest: str = "") -> None:
-        """Queue a Task, Start, Finish or Cancel; never blocks. After `Lost` it is dropped: nobody is there.
+        """Queue a Task, Start, Finish or Cancel; never blocks. After `Lost` the message is dropped.
 
         `digest` is that of the task (`codec.task_digest`), when it is known already.
         """
@@ -188,7 +188,7 @@ class AgentSession:
         self._queue(message)
 
     async def close(self, keep_data: bool = False, timeout_s: float = CLOSE_S) -> None:
-        """Say goodbye, wait until the agent has cleaned up (at most `timeout_s`), and hang up. Idempotent; no `Lost`."""
+        """Send a Goodbye, wait at most `timeout_s` for the agent to clean up, and close the connection. Idempotent; no `Lost`."""
         if not self._closing:
             self._closing = True
             self._queue(Goodbye(keep_data=keep_data))
@@ -201,10 +201,10 @@ class AgentSession:
                 await asyncio.gather(life, return_exceptions=True)
                 await self._stream.close()
 
-    # ---- its life --------------------------------------------------------------------------------------------------
+    # ---- the tasks of a session --------------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Start beating and reading, and wait for the first measurement of the clock. Part of `connect`."""
+        """Start the beats and the reader, and wait for the first measurement of the clock. Part of `connect`."""
         self._life = asyncio.create_task(self._live(), name=f"session {self.host}")
         measured = asyncio.create_task(self._measured.wait())
         try:
@@ -217,7 +217,7 @@ class AgentSession:
             raise AgentUnreachable(
                 "it answered once and then fell silent",
                 where=f"host {self.host} ({self.address})",
-                way_out="Look into the agent's log on that host.",
+                way_out="See the agent's log on that host.",
             )
 
     async def _live(self) -> None:
@@ -236,7 +236,7 @@ class AgentSession:
                 return
 
     async def _talk(self) -> tuple[str, bool]:
-        """Serve the stream until it ends: why, and whether that is final."""
+        """Serve the stream until it ends. Returns the reason, and whether that is final."""
         jobs = {asyncio.create_task(job) for job in (self._read(), self._write(), self._beat())}
         try:
             done, _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
@@ -255,7 +255,7 @@ class AgentSession:
             except WireFault as fault:
                 return fault.what, True
             if impossible := objection(message):
-                return f"it said what cannot be: {impossible}", True
+                return f"it sent an impossible message: {impossible}", True
             self._take(message)
 
     def _take(self, message: AgentMessage) -> None:
@@ -270,7 +270,7 @@ class AgentSession:
             self._events.put_nowait(Received(host=self.host, message=message))
 
     def _is_news(self, message: AgentMessage) -> bool:
-        """False for what was said already: after a redial an agent repeats what it knows of the open tasks."""
+        """False for a repeated message: after a redial an agent repeats its messages about open tasks."""
         match message:
             case TaskDone(key=key) | TaskFailed(key=key):
                 self._said -= {(key, TaskAccepted), (key, TaskArmed)}
@@ -335,7 +335,7 @@ class AgentSession:
             self._measured.set()
 
     async def _redial(self, reason: str) -> str:
-        """Take the session up again while the agent's lease lasts; "" when that worked, else why the agent is lost."""
+        """Reconnect while the agent's lease lasts. Returns "" after success, otherwise the reason for the loss."""
         until_s = self._replied_s + self._hello.lease_s
         while (left_s := until_s - time.monotonic()) > 0:
             await self._stream.close()

@@ -1,1 +1,1 @@
-"""The OpenMetrics endpoint of a running coordinator: what the run shows now, for Prometheus and friends to scrape."""
+"""The OpenMetrics endpoint of a running coordinator, for Prometheus and other scrapers."""

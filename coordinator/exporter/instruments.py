@@ -1,7 +1,7 @@
 """A run's events -> the series of a `Board`: a listener of `run` that keeps nothing but the newest values.
 
-Data flow: stamped events, in order -> `Instruments` -> `Board`. What is true only while an iteration is under way (its rung, the
-newest second, host readings) is forgotten when it ends, so that nobody reads an old number as a new one.
+Data flow: stamped events, in order -> `Instruments` -> `Board`. The values of the current iteration (its rung, the
+newest second, host readings) are removed when it ends, so that no scrape returns an old number.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Family:
 
     @property
     def sample(self) -> str:
-        """The name of its samples: what a query names."""
+        """The name of its samples, which queries use."""
         return self.name + SUFFIX[self.kind]
 
 
@@ -37,20 +37,22 @@ RUN = Family(
     "proveout_run", "info", "The run: its name, plan and version.", ("run", "plan", "title", "digest", "version")
 )
 RUN_START = Family("proveout_run_start_time_seconds", "gauge", "When this coordinator began, Unix time.", (), "seconds")
-RUN_ESTIMATE = Family("proveout_run_estimate_seconds", "gauge", "How long the whole run should take.", (), "seconds")
+RUN_ESTIMATE = Family(
+    "proveout_run_estimate_seconds", "gauge", "The estimated duration of the whole run.", (), "seconds"
+)
 
 STAGE_STATES = ("waiting", "running", "ok", "failed", "skipped")
 STAGE = Family("proveout_stage", "stateset", "The state of each stage.", ("stage", "kind"), "", STAGE_STATES)
 STAGE_ITERATIONS = Family(
     "proveout_stage_iterations",
     "gauge",
-    "How many iterations the stage has at most; reruns are not among them.",
+    "The maximum number of iterations of the stage, without reruns.",
     ("stage",),
 )
 STAGE_PROGRESS = Family(
     "proveout_stage_progress_ratio",
     "gauge",
-    "How much of its task (populate …) the host has done.",
+    "The finished part of the host's task (populate …).",
     ("stage", "host"),
     "ratio",
 )
@@ -137,7 +139,7 @@ HOST_SILENCE = Family(
     "seconds",
 )
 CLOCK_BOUND = Family(
-    "proveout_host_clock_uncertainty_seconds", "gauge", "How wrong that offset may be.", ("host",), "seconds"
+    "proveout_host_clock_uncertainty_seconds", "gauge", "The bound of the error of that offset.", ("host",), "seconds"
 )
 
 VERDICT_STATES = ("PENDING", "PASS", "FAIL", "INCONCLUSIVE")
@@ -145,12 +147,12 @@ VERDICT = Family("proveout_verdict", "stateset", "The verdicts.", ("verdict", "s
 FORESEEN = Family(
     "proveout_verdict_foreseen",
     "stateset",
-    "What a verdict comes to on the results that there are; provisional.",
+    "The provisional outcome of a verdict on the results so far.",
     ("verdict", "severity"),
     "",
     VERDICT_STATES[1:],
 )
-NOTICES = Family("proveout_notices", "counter", "What people were told: info, warning or error.", ("level",))
+NOTICES = Family("proveout_notices", "counter", "Notices of the run: info, warning or error.", ("level",))
 DROPPED = Family("proveout_series_dropped", "counter", "Updates left out because there were too many series.")
 
 

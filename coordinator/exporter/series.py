@@ -1,6 +1,6 @@
 """The newest value of every series, and their text.
 
-Data flow: events -> `instruments` writes here -> `Board.text()` when somebody scrapes. Bounded: a family has at most `SERIES_MAX`
+Data flow: events -> `instruments` writes here -> `Board.text()` on a scrape. Bounded: a family has at most `SERIES_MAX`
 series, what would go beyond is counted in `proveout_series_dropped_total` and left out.
 """
 
@@ -43,7 +43,7 @@ class Board:
         self.put(family, float(before) + amount, *labels)
 
     def clear(self, *families: Family, first: str | None = None) -> None:
-        """Forget the families' series, or only those whose first label is `first`: what they said is not true any more."""
+        """Remove the families' series, or only those whose first label is `first`."""
         for family in families:
             kept = (
                 {} if first is None else {k: v for k, v in self._series[family.name].items() if k[0] != _label(first)}

@@ -1,9 +1,8 @@
-"""`--metrics ADDR`: the endpoint that a scraper asks, on a TCP port or a Unix socket, as long as the run lasts.
+"""`--metrics ADDR`: an HTTP endpoint for scrapers, on a TCP port or a Unix socket, during the run.
 
-Data flow: ADDR -> `bound` (a listening socket, before anything is started) -> `serving` -> GET /metrics -> the text of a `Board`. It
-shares the coordinator's loop, so its cost is bounded: the text is made at most twice a second whoever asks, no more than
-`CONNECTIONS_MAX` are heard at once, a request is small and has `PATIENCE_S`. It only tells, there is nothing to set; it knows no
-passwords and asks for none, so it is for networks where that is fine: loopback unless an address says otherwise.
+Data flow: ADDR -> `bound` (a listening socket, before the run starts) -> `serving` -> GET /metrics -> the text of a `Board`. It shares the
+coordinator's loop, so its cost is bounded: the text is made at most twice a second, at most `CONNECTIONS_MAX` clients are served at
+once, a request is small and has `PATIENCE_S`. It is read-only and has no authentication: it listens on loopback unless an address is given.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def bound(address: str | None) -> Iterator[Listening | None]:
 
 @asynccontextmanager
 async def serving(listening: Listening, earlier: Iterable[Stamped] = ()) -> AsyncIterator[Instruments]:
-    """Answer scrapers; what it gives is a listener of `run`. `earlier` is what a run that goes on has had before."""
+    """Serve scrapers; yields a listener of `run`. `earlier`: the events of a resumed run so far."""
     instruments = Instruments()
     for stamped in earlier:
         instruments(stamped)
@@ -88,7 +87,7 @@ def parse(address: str) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
     number = int(port) if port.isascii() and port.isdigit() else -1
     if not 0 <= number <= 65535 or (":" in host and not address.startswith("[")):
-        raise UnusableMetricsAddress(f"--metrics {address}: that is no address", way_out=_FORMS)
+        raise UnusableMetricsAddress(f"--metrics {address}: not a valid address", way_out=_FORMS)
     return host or LOOPBACK, number
 
 
@@ -115,7 +114,7 @@ def _unix(address: str) -> Listening:
     try:
         _clear_dead(address)
         made.bind(address)
-        Path(address).chmod(0o600)  # before it listens nobody can connect
+        Path(address).chmod(0o600)  # before it listens, so no process can connect yet
         made.listen(CONNECTIONS_MAX)
     except OSError as fault:
         made.close()
@@ -125,7 +124,7 @@ def _unix(address: str) -> Listening:
 
 
 def _clear_dead(address: str) -> None:
-    """Remove the socket of a process that is gone. OSError when somebody listens there, or it is no socket."""
+    """Remove the socket of a process that has ended. OSError when a process listens there, or the file is not a socket."""
     try:
         if not stat.S_ISSOCK(Path(address).lstat().st_mode):
             return  # `bind` says that it exists
@@ -185,7 +184,7 @@ class _Desk:
             writer.transport.abort()
 
     async def close(self) -> None:
-        """Part from everyone."""
+        """Disconnect all clients."""
         for task in list(self._served):
             task.cancel()
         await asyncio.gather(*self._served, return_exceptions=True)

@@ -1,10 +1,9 @@
-"""What a run shows while it runs, for anyone on this machine who may read its directory: a Unix socket beside the journal.
+"""Publish the live events of a run to its user's processes: a Unix socket beside the journal.
 
-Data flow: `run` calls the `Feed` with every event -> live ones go to each connected watcher as a line of JSON
-(`[sequence, unix_s, event]`); what is journalled is read from the journal, which is the truth (`tail`), and passes here as a
-mark, `[sequence, unix_s, null]`: who reads both knows by it that no live event from before is still on its way. A new watcher
-is first told the newest of each kind and the load of the iteration under way. A watcher that says `stop` puts a wish on
-`interrupts`. Nobody can hold up the run: nothing is awaited, and a watcher that reads too slowly misses live events.
+Data flow: `run` calls the `Feed` with every event -> live ones go to each connected watcher as a line of JSON (`[sequence, unix_s, event]`);
+journalled events are read from the journal (`follow`), and pass here as a mark, `[sequence, unix_s, null]`, after which no earlier live
+event can arrive. A new watcher first receives the newest event of each kind and the load of the current iteration. A watcher that sends
+`stop` puts a request on `interrupts`. Watchers cannot delay the run: no send is awaited, and a slow watcher misses live events.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Feed:
         self._last: Stamped | None = None
 
     def __call__(self, stamped: Stamped) -> None:
-        """Take in one event; a live one goes to whoever watches, a mark of any other."""
+        """Add one event: watchers receive a live event, and a mark for any other."""
         self._last = stamped
         if self._is_live(stamped):
             line = _line(stamped)
@@ -63,7 +62,7 @@ class Feed:
                 _mark(watcher, stamped)
 
     def _is_live(self, stamped: Stamped) -> bool:
-        """Whether an event is shown as it happens; what a new watcher is told of such events is kept up to date."""
+        """Whether an event is live; also updates the events that a new watcher receives."""
         match stamped.event:
             case IterationStarted():
                 self._ticks.clear()
@@ -110,7 +109,7 @@ class Feed:
             writer.close()
 
     async def hang_up(self) -> None:
-        """Part from everyone, at once: what they have not read yet is in the journal, or of no use any more."""
+        """Disconnect all watchers at once; the journal has the events that they have not read."""
         for watcher in list(self._watchers):
             watcher.transport.abort()
         await asyncio.gather(*self._served, return_exceptions=True)
@@ -118,7 +117,7 @@ class Feed:
 
 @asynccontextmanager
 async def serving(directory: Path, interrupts: asyncio.Queue[None]) -> AsyncIterator[Feed]:
-    """A feed in the run directory, for its owner only. Where there can be no socket, the run goes without."""
+    """A feed in the run directory, for its owner only. Without a socket, the run continues without a feed."""
     feed = Feed(interrupts)
     server = None
     with contextlib.suppress(OSError):
@@ -153,7 +152,7 @@ def _listening(directory: Path) -> socket.socket:
     (directory / SOCKET).unlink(missing_ok=True)  # of a coordinator that was killed: this one holds the lock
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        # Before it listens nobody can connect, so there is no moment in which others could.
+        # No process can connect before it listens, so the mode is set in time.
         with short_path(directory) as path:
             made.bind(path)
         (directory / SOCKET).chmod(0o600)
@@ -169,7 +168,7 @@ def _send(writer: asyncio.StreamWriter, line: bytes) -> None:
 
 
 def _mark(writer: asyncio.StreamWriter, stamped: Stamped) -> None:
-    """Never left out, however slowly the watcher reads: it waits for marks. They are few, and 40 bytes long."""
+    """Send a mark, also to slow watchers, which wait for marks. They are few, and 40 bytes long."""
     if not writer.is_closing():
         writer.write(json_line([stamped.sequence, stamped.unix_s, None]))
 

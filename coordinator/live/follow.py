@@ -1,8 +1,8 @@
-"""A run as it happens, for one who watches: journalled events from the journal, live ones from the run's feed, in order.
+"""Follow a run: journalled events from the journal, live ones from the run's feed, in order.
 
-Data flow: journal (read-only, polled) and feed (`event_feed`, when somebody serves it) -> `Tail.batches`. A live event says after which
-journalled one it came; the journal is read up to there first. A journalled one is given when the feed has got as far, for live
-events from before it may still be on their way. Ends when the run has ended, or when nobody drives it.
+Data flow: journal (read-only, polled) and feed (`event_feed`, when a coordinator serves it) -> `Tail.batches`. A live event carries the number
+of the journalled event before it; the journal is read up to there first. A journalled event is returned when the feed has reached it,
+because earlier live events may still be in transit. Ends when the run has ended, or when no coordinator drives it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Tail:
         return time.time()
 
     async def stop(self) -> bool:
-        """Ask the run's coordinator to end it; False when nobody drives it, or none serves a feed within STOP_S."""
+        """Request the run's coordinator to end it; False when no coordinator drives it, or none serves a feed within STOP_S."""
         deadline_s = time.monotonic() + STOP_S
         while is_driven(self._directory) and time.monotonic() < deadline_s:
             with suppress(OSError, TimeoutError):  # a run that has just begun serves its feed in a moment

@@ -1,8 +1,8 @@
-"""What moved while an iteration ran, once more: the live events of a run that has ended, from its stored samples.
+"""Replay the live events of the iterations of a finished run, from its stored samples.
 
-Data flow: the run's events + `samples/*.parquet` -> `Moved`, asked with each `IterationStarted` of a replay -> seconds of load and samples of
-captures as they were -> the meters of `live` -> stamped events between the iteration's begin and its end. What was not stored (void
-iterations, how the agents stood) is not shown again.
+Data flow: the run's events + `samples/*.parquet` -> `Moved`, called with each `IterationStarted` of a replay -> seconds of load and samples of
+captures -> the meters of `ticks` -> stamped events between the iteration's start and its end. Data that was not stored (void iterations,
+the state of agents) is not replayed.
 """
 
 from __future__ import annotations

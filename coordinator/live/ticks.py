@@ -1,9 +1,9 @@
-"""What moves while a run runs, made from samples for people to look at: nothing here is journalled or judged.
+"""Live events of a run for display, made from samples. They are not journalled and not judged.
 
-Data flow: an iteration's `Sample`s -> `Meters` (one per iteration) -> live events. Seconds of load become `LoadTick`s and, added up over
-the window that they are in, `TransactionsTick`s; captures become `HostTick`s (gauges as they are, cumulative counters as rates
-since the sample before: `x_total` -> `x_per_s`, CPU as a fraction of all cores), those of waits also `WaitsTick`s. A replay feeds the
-stored samples through the same meters.
+Data flow: an iteration's `Sample`s -> `Meters` (one per iteration) -> live events. Seconds of load become `LoadTick`s and, summed over their
+window, `TransactionsTick`s; captures become `HostTick`s (gauges unchanged, cumulative counters as rates since the sample before: `x_total`
+-> `x_per_s`, CPU as a fraction of all cores), those of waits also `WaitsTick`s. A replay sends the stored samples through the same
+meters.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from proveout.coordinator.live.merge import added
+from proveout.coordinator.live.merge import merge_seconds
 from proveout.coordinator.measure.capture_metrics import top_waits
 from proveout.coordinator.measure.samples import Gathering, merged_tick
 from proveout.proto.events import (
@@ -50,7 +50,7 @@ class Meters:
         self._started = started
 
     def take(self, message: Sample) -> Iterator[Event]:
-        """What there is to show after a sample that `gathering` has just been given."""
+        """The live events after a sample that was just added to `gathering`."""
         if isinstance(message.sample, CaptureSample):
             yield from self._captured(message.key, message.sample)
             return
@@ -131,7 +131,7 @@ def _added(parts: Sequence[LoadSecond]) -> LoadSecond:
     return replace(
         parts[0],
         duration_s=max(part.duration_s for part in parts),
-        transactions=added(Loads.of(part.transactions) for part in parts),
+        transactions=merge_seconds(Loads.of(part.transactions) for part in parts),
     )
 
 
@@ -148,7 +148,7 @@ class WaitsMeter:
         self._places = _Places()
 
     def tick(self, sample: CaptureSample) -> WaitsTick | None:
-        """What has been waited for between the first look in the window and `sample`; None outside of it, and for other captures."""
+        """The waits between the first sample of the window and `sample`; None outside of the window and for other captures."""
         if not self._begins_ns <= sample.at_ns <= self._ends_ns:
             return None
         now = self._waited(sample)
@@ -181,7 +181,7 @@ class WaitsMeter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waited:
-    """What a look has told: seconds by wait, and those that it accounts for in all."""
+    """The contents of a sample: seconds by wait, and their total."""
 
     at_ns: int
     spent_s: Mapping[str, float]
@@ -189,7 +189,7 @@ class _Waited:
 
 
 class _Places:
-    """Where the readings of a metric are among a capture's names, looked up once for as long as it says the same ones."""
+    """The positions of a metric's readings among a capture's names, cached while the names stay the same."""
 
     def __init__(self) -> None:
         self._names: Names = ()
@@ -215,7 +215,7 @@ class HostMeter:
         self._before: dict[str, float] | None = None
 
     def tick(self, sample: CaptureSample) -> HostTick | None:
-        """What to show after `sample`; None for the first one, which has nothing to be compared with."""
+        """The event for `sample`; None for the first one, because rates need two."""
         columns = Readings.of(sample.readings)
         if columns.names is not self._names:
             self._names, self._shown = columns.names, tuple(map(_shown, columns.names))

@@ -1,4 +1,4 @@
-"""What the captures say about the measure window, in the names of `dsl.metrics`: OS, waits, lag, sizes, exporters. Pure.
+"""Metrics of captures in the measure window, named as in `dsl.metrics`: OS, waits, lag, sizes, exporters. Pure.
 
 Data flow: a `Recording` of one capture on one host and the window on that host's clock -> a tree of plain numbers, and for
 waits the top-10 table. A number that cannot be known is left out; it never becomes 0. The raw readings are those that
@@ -20,7 +20,7 @@ from proveout.proto.wire.tasks import exported_name
 CPU_STATES = ("user", "system", "iowait", "idle", "steal")
 TOP_WAITS = 10
 ON_CPU = ("CPU", "DB CPU")
-"""What the time on a processor is called: by the sampling captures, and by Oracle's time model."""
+"""The names of CPU time: in the sampling captures, and in Oracle's time model."""
 
 
 def prune(tree: Mapping[str, object]) -> Metrics:
@@ -139,7 +139,7 @@ def exported_metrics(recording: Recording, window: Window, scrapes: Iterable[Scr
 
 
 def sizes_metrics(recording: Recording, system: str) -> tuple[Metrics, tuple[SizeLine, ...]]:
-    """What the tables take, together and one by one by their names in lower case (see `metrics.SIZE`); and each part's line, largest first.
+    """The sizes of the tables, in total and by their names in lower case (see `metrics.SIZE`); and each part's line, largest first.
 
     The ends are those of the capture, just outside of the load: sizes have no measure window. Nothing with fewer than two samples.
     """

@@ -1,16 +1,18 @@
-"""Where a ladder stops paying: the knee of throughput over threads. Pure; knows no event.
+"""The knee of a ladder: the rung from which throughput grows less than threads. Pure; independent of events.
 
-Data flow: `results` hands over the rungs' throughputs -> `find` -> `Knee` (which rung, between which it may lie) or `NoKnee` (why not) ->
-`ladder.knee` in expressions, a line in every report.
+Data flow: `results` passes the rungs' throughputs -> `find` -> `Knee` (the rung and its interval) or `NoKnee` (the reason) -> `ladder.knee` in
+expressions, a line in every report.
 
-Kneedle (Satopää, Albrecht, Irwin, Raghavan: Finding a "Kneedle" in a Haystack, ICDCS Workshops 2011) on the rungs that were run:
-threads x and mean throughput y are scaled to 0 … 1; the knee is the rung where the curve is farthest above the straight line from
-its first to its last point, max(y - x). It is one only when the distance falls below max - S · mean(Δx), S = 1, at a later
-rung, and is itself larger than S · mean(Δx): a curve that is nearly straight has none, nor has one that only dips on its way up. Nothing is smoothed: each point is a mean over repeats already.
+Kneedle (Satopää, Albrecht, Irwin, Raghavan: Finding a "Kneedle" in a Haystack, ICDCS Workshops 2011) on the measured rungs: threads x and
+mean throughput y are scaled to 0 … 1; the knee is the rung where the curve is farthest above the straight line from its first to its last
+point, max(y - x). It counts only when the distance falls below max - S · mean(Δx), S = 1, at a later rung, and is larger than
+S · mean(Δx): an almost straight curve has no knee, nor one that only dips on its way up. Points are not smoothed: each is a mean
+over repeats already.
 
-How sure it is follows from how sure the means are: each is drawn anew 2000 times (a fixed seed) from Student's t, or the normal, that its confidence
-interval stands for. When fewer than 95 % of the draws have a knee, or more throughput there than at the first rung, there is none; nor when it
-may lie at any of three or more inner rungs. The interval of its threads is that of the draws' knees, so its ends are rungs as well.
+The certainty of the knee follows from that of the means: each mean is drawn 2000 times (with a fixed seed) from Student's t, or the normal
+distribution, that matches its confidence interval. There is no knee when fewer than 95 % of the draws have one, or fewer than 95 % have a
+higher throughput there than at the first rung; nor when it may lie at any of three or more inner rungs. The interval of its threads
+is that of the draws' knees, so its ends are rungs as well.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class Knee:
 
 @dataclass(frozen=True, slots=True)
 class NoKnee:
-    """Why a ladder has no knee, for people."""
+    """The reason why a ladder has no knee, for users."""
 
     reason: str
 

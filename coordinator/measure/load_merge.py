@@ -1,4 +1,4 @@
-"""Loads of several agents in one: counts and histograms added, percentiles taken only after that. Pure."""
+"""Merge the loads of several agents: counts and histograms are added, percentiles are taken only from the sums. Pure."""
 
 from __future__ import annotations
 

@@ -1,41 +1,46 @@
-"""What else went on at the machines of an iteration: other load, stolen CPU, processes that had to wait. Pure; part of `validity`.
+"""Disturbances on the machines of an iteration: other load, stolen CPU, memory pressure, paused processes. Pure; part of `validity`.
 
-Data flow: the `hosts` trees of the os captures -> one finding per machine and question. All are warnings: running again does not make a
-neighbour go away. Hosts are one machine when their agents are local, when their kernels tell the same boot id (network namespaces,
-containers), and where that is not known when they have one address.
+Data flow: the `hosts` trees of the os captures -> one finding per machine and check. All are warnings: another attempt would meet the same
+neighbours. Hosts share a machine when their agents are local, when their kernels have the same boot id (network namespaces, containers),
+or, without a boot id, when they have the same address.
 
-- `other-load`: CPU that is not ours, only where everything that should run there is ours (a server that runs already is no foreign load).
-- `steal`: CPU that the hypervisor gave to others, on every machine.
-- `pressure` (PSI, Documentation/accounting/psi.rst of Linux): memory stalls on every machine, since a database or a load that waits for
-  memory measures the pager; stalls for CPU on machines that only make load, where they mean that the schedule could not be kept. A
-  server's own stalls for CPU and I/O are its answer to the load and not judged.
+- `other-load`: CPU used by other processes, only on machines without a server that proveout does not provision.
+- `steal`: CPU that the hypervisor gave to other guests, on every machine.
+- `pressure` (PSI, Documentation/accounting/psi.rst of Linux): memory stalls on every machine, because a database or a load that waits for
+  memory measures the pager; CPU stalls on machines that only generate load, where they delay the schedule. A server's own stalls for CPU
+  and I/O are its response to the load and are not judged.
+- `pause`: the time for which a load process or an agent did not run (a stopped process, a virtual machine that is migrated, no free CPU).
+  A pause of at least `TOLD_S` is a warning. From the stage's limit `pause` on (10 s by default, the length of a lease) a pause of a load
+  process voids the iteration, also that of a search's probe. The silence of an agent is a warning, as a silence of a whole lease loses
+  the agent, and pauses of load processes are measured by these processes. Pauses of the system under test: `outages`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from proveout.coordinator.measure.observed import Observed
+from proveout.coordinator.measure.outages import TOLD_S
 from proveout.core.numbers import percent
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Measuring
 from proveout.dsl.plan.topology import Host
 from proveout.proto.events import ValidityFinding
 
-if TYPE_CHECKING:
-    from proveout.coordinator.measure.validity import Observed
-
 LOCAL = "local"
 OTHER_CPU_MAX = 0.10
 STEAL_MAX = 0.05
 MEMORY_STALL_MAX = 0.05
 CLIENT_STALL_MAX = 0.20
+SILENCE_TOLD_S = 4.5
+"""Two beats and what a busy machine may add: without any pause an answer comes every 2 s."""
 
 
-def judge(seen: Observed) -> Iterator[ValidityFinding]:
-    """The findings of every machine with an os capture; one that says so when there is none."""
+def judge_machines(seen: Observed) -> Iterator[ValidityFinding]:
+    """The findings of every machine with an os capture, or one finding for the absence of any."""
     found = False
-    for machine, hosts in of(seen.plan, seen.boots).items():
+    for machine, hosts in hosts_by_machine(seen.plan, seen.boots).items():
         trees = [(host, tree) for host in hosts if (tree := seen.metrics.get("hosts", {}).get(host))]
         if not trees:
             continue
@@ -48,7 +53,7 @@ def judge(seen: Observed) -> Iterator[ValidityFinding]:
         yield _warning("other-load", True, "not judged: no os capture")
 
 
-def shared(plan: Plan, stage: Measuring, boots: Mapping[str, str]) -> bool:
+def shares_machine(plan: Plan, stage: Measuring, boots: Mapping[str, str]) -> bool:
     """Whether a client of the stage runs on the machine of its target. `boots`: the boot id of each host, where it is known."""
     target = plan.host(plan.target_host(stage))
     return any(_same(plan.host(client), target, boots) for client in stage.clients)
@@ -60,11 +65,11 @@ def _same(one: Host, other: Host, boots: Mapping[str, str]) -> bool:
 
 
 def machine_of(host: Host, boots: Mapping[str, str]) -> str:
-    """What tells a host's machine from others."""
+    """The identity of a host's machine."""
     return LOCAL if host.is_local else boots.get(host.name) or host.address.rpartition(":")[0]
 
 
-def of(plan: Plan, boots: Mapping[str, str]) -> dict[str, list[str]]:
+def hosts_by_machine(plan: Plan, boots: Mapping[str, str]) -> dict[str, list[str]]:
     """The plan's machines, each with its hosts."""
     machines: dict[str, list[str]] = {}
     for host in plan.hosts:
@@ -121,3 +126,17 @@ def _cores(seen: Observed, host: str) -> float:
         if captured == host and (cores := recording.mean("cpu.cores", window)) is not None
     ]
     return max(counted, default=1.0)
+
+
+def judge_pauses(seen: Observed) -> Iterator[ValidityFinding]:
+    """A finding for each pause that exceeds its limit."""
+    limit_s = seen.limits.pause_s_max
+    for host, load in seen.loads.items():
+        paused_s = load.pause_longest_ns / 1e9
+        if paused_s >= min(TOLD_S, limit_s):
+            text = f"a load process of {host} did not run for {paused_s:.3g} s (limit {limit_s:g} s)"
+            yield ValidityFinding(check=f"pause:load@{host}", ok=False, evidence=text, voids=paused_s >= limit_s)
+    for host, silent_s in seen.silences.items():
+        if silent_s >= SILENCE_TOLD_S:
+            text = f"no answer from {host} for {silent_s:.3g} s: its agent, the network or this coordinator stood still"
+            yield ValidityFinding(check=f"pause:agent@{host}", ok=False, evidence=text, voids=False)

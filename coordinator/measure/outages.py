@@ -1,18 +1,18 @@
-"""Was the system under test down in an iteration? Times without an answer, or with hardly any, while load was offered. Pure.
+"""Detect outages of the system under test in an iteration: times without answers, or almost without, under load. Pure.
 
-Data flow: `validity.Observed` -> the times in which the system was down (`_down`) -> one finding: `outage:<system>` when they are long,
-`pause:<system>` when they are only worth a note. Two kinds of evidence, each held against what is *usual* for the system:
+Data flow: `Observed` -> the times in which the system was down (`_down`) -> one finding: `outage:<system>` for long times, `pause:<system>`
+for short ones. Two kinds of evidence, each compared with the *usual* behaviour of the system:
 
-- **Stalls** (`agent.load.stalls`): exact times without the end of a transaction. A transaction that waited through one is evidence by how
-  unusual its wait is. With n other transactions of its type, q = max(1 %, 1 / (n + 1)) of them took longer than v. The chance of a wait w
-  is taken as 1 where w <= v, and as q (v / w)² beyond: a tail heavier than that of a log-normal distribution. The logarithms of the chances
-  of all that waited are added up; from `SURPRISE_MIN` on the stall is the system's. So a query of 30 s among others of 30 s, or the
-  only one of its type, is no stall, and a wait of 10 s after a million of 2 ms is.
+- **Stalls** (`proto.wire.stalls`): exact times without the end of a transaction. A transaction that waited through one counts by the
+  improbability of its wait. With n other transactions of its type, q = max(1 %, 1 / (n + 1)) of them took longer than v. The probability
+  of a wait w is taken as 1 where w <= v, and as q (v / w)² beyond: a heavier tail than that of a log-normal distribution. The negative
+  logarithms of the probabilities of all waits are added; from `SURPRISE_MIN` on the stall is attributed to the system. A query of 30 s
+  among others of 30 s, or the only one of its type, is therefore not a stall, and a wait of 10 s after a million of 2 ms is one.
 - **Trickles**: whole seconds with less than `TRICKLE_FRACTION` of the usual throughput (and of the rate that is due), in which
-  transactions took at least `TRICKLE_SLOWDOWN` times as long as they usually do.
+  transactions took at least `TRICKLE_SLOWDOWN` times as long as usual.
 
-What is usual is never taken from the dead time alone: it comes from all seconds of the load, the ramps too, and from the valid
-iterations of the same rung before this one.
+The usual behaviour is never taken from the dead time alone: it comes from all seconds of the load, including the ramps, and from the valid
+earlier iterations of the same rung.
 """
 
 from __future__ import annotations
@@ -22,20 +22,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from proveout.coordinator.measure.load_merge import length_s, merge_loads
+from proveout.coordinator.measure.observed import Observed
 from proveout.core.numbers import number
 from proveout.dsl.plan.stages import Ladder, Ramp, Tool
 from proveout.proto.events import IterationFinished, ValidityFinding
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import Histogram, LoadSecond, Stall
 from proveout.proto.wire.stalls import common
-
-if TYPE_CHECKING:
-    from proveout.coordinator.measure.validity import Observed
 
 OUTAGE = "outage:"
 TOLD_S = 2.0
@@ -55,12 +53,12 @@ Span: TypeAlias = tuple[float, float]
 
 
 def bound_s(limit_s: float, window_s: float) -> float:
-    """How long the system may be down in a measure window: `limits: {pause: …}`, and in short windows a third of them."""
+    """The permitted down time in a measure window: `limits: {pause: …}`, and in short windows a third of them."""
     return min(limit_s, max(min(OUTAGE_SHORTEST_S, 0.9 * window_s), OUTAGE_FRACTION * window_s))
 
 
 def judge(seen: Observed) -> Iterator[ValidityFinding]:
-    """One finding when the system was down for long enough to be told, none else."""
+    """One finding when the system was down for at least `TOLD_S`, otherwise none."""
     window_s = min(length_s(load) for load in seen.loads.values())
     down, what = _down(seen, window_s)
     longest = max(down, key=_length, default=(0.0, 0.0))
@@ -95,7 +93,7 @@ def _down(seen: Observed, window_s: float) -> tuple[list[Span], str]:
             what += f", or less than {TRICKLE_FRACTION:.0%} of the usual {number(usual.per_second)}/s,"
     paused_s = max(load.pause_longest_ns for load in seen.loads.values()) / 1e9
     clipped = ((max(start, 0.0), min(end, window_s)) for start, end in spans)
-    # A load process that did not run asked for nothing: it is told by itself.
+    # A paused load process sent no transactions; `noise` reports it.
     kept = [span for span in clipped if _length(span) > 0.0 and paused_s < _length(span) / 2]
     return _joined(kept), what
 
@@ -130,7 +128,7 @@ class _Second:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Usual:
-    """What this load and the valid iterations of the same rung before it tell of the system."""
+    """The usual behaviour of the system: from this load and the valid earlier iterations of the same rung."""
 
     seconds: Sequence[_Second]
     loaded_s: float

@@ -1,8 +1,8 @@
-"""Samples of the iteration under way, kept small: a thousand hosts say fifty numbers each a second, and a window may last hours.
+"""Compact storage for the samples of the current iteration: a thousand hosts send fifty numbers each a second, for hours.
 
-Data flow: `CaptureSample`s and `LoadSecond`s as they come in, in columns -> `Captured`, `Seconds`: arrays of numbers, and bytes -> the
-same samples again for whoever iterates. As objects they would take eight times the memory, and Python's garbage collector
-would walk through all of them again and again while the agents' beats wait.
+Data flow: `CaptureSample`s and `LoadSecond`s, in columns -> `Captured`, `Seconds`: arrays of numbers, and bytes -> the same samples again on
+iteration. As objects they would take eight times the memory, and Python's garbage collector would traverse all of them repeatedly
+and delay the agents' beats.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Window = Literal["ramp_up", "measure", "ramp_down"]
 
 
 class _Kept(Sequence[_T]):
-    """A sequence whose items are made anew each time that somebody asks."""
+    """A sequence that makes its items on each access."""
 
     def _item(self, index: int) -> _T:
         raise NotImplementedError

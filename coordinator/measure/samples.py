@@ -1,20 +1,24 @@
-"""The samples of iterations: gathered while one runs, summarised at its end, kept as parquet.
+"""The samples of iterations: collected during one, summarised at its end, stored as parquet.
 
-Data flow: the loop hands over each `Sample` of a load or a capture -> `Gathering` (one iteration, bounded by its length) ->
-`evidence.summarise` and two parquet files. Ramps are stored but marked; times are the host's monotonic clock and, beside
-it, the coordinator's (by the offset known at the start). Gaps in sequence numbers are counted, per task.
+Data flow: the run loop passes each `Sample` of a load or a capture -> `Gathering` (one iteration, bounded by its length) -> `summarise` and two
+parquet files. Ramps are stored with a mark; times are on the host's monotonic clock and, beside it, on the coordinator's (by the offset
+at the start). Gaps in sequence numbers are counted, per task.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from proveout.coordinator.measure import summarise as evidence
 from proveout.coordinator.measure.sample_buffer import Captured, Seconds
+from proveout.coordinator.measure.summarise import summarise as summarise_iteration
 from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Tool
@@ -36,11 +40,7 @@ class SamplesUnreadable(ProveoutError):
 
 @dataclass(slots=True)
 class Gathering:
-    """What has come in of one iteration. `hosts` maps task keys to hosts, `names` capture keys to captures' names.
-
-    `silences`: the longest time in seconds for which each host's agent did not answer. `earlier`: the valid iterations of the same rung
-    before this one. For the ticks: `last` second of each load, how many loads have `reached` a second, and the seconds not given out (`untold`).
-    """
+    """The samples of one iteration so far. `hosts` maps task keys to hosts, `names` capture keys to captures' names."""
 
     id: IterationId
     hosts: Mapping[str, str]
@@ -132,7 +132,7 @@ def summarise(
     stage = plan.stage(gathering.id.stage)
     assert isinstance(stage, (Ladder, Search, Tool))  # noqa: S101  # only these have iterations
     hosts = gathering.hosts
-    return evidence.summarise(
+    return summarise_iteration(
         id=gathering.id,
         stage=stage,
         plan=plan,
@@ -299,3 +299,16 @@ def _capture_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
                     "label": reading.label,
                     "value": float(reading.value),
                 }
+
+
+def release_memory() -> None:
+    """Return unused memory to the operating system: cycles of objects, Arrow's pool, the C library's arenas. Takes milliseconds.
+
+    Without it, a long run keeps the memory of its largest iteration in each thread.
+    """
+    gc.collect()
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()
+    with suppress(OSError, AttributeError):  # the C library lacks malloc_trim
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,10 +1,10 @@
-"""One iteration's raw results -> its numbers, transactions, waits and findings: `IterationFinished`. Pure.
+"""Summarise an iteration's raw results: metrics, transactions, waits and findings in `IterationFinished`. Pure.
 
-Data flow: `LoadResult`s and `LoadSecond`s of the client agents are merged (histograms first, percentiles after, never the other way
-round); every capture is cut to the measure window on its own host's clock; the numbers get the names of `dsl.metrics`;
-`validity` judges them. Agents' times are brought to one clock by offset = agent - coordinator.
+Data flow: `LoadResult`s and `LoadSecond`s of the client agents are merged (histograms first, then percentiles); every capture is cut to the
+measure window on its own host's clock; the numbers get the names of `dsl.metrics`; `validity` judges them. Agents' times are converted
+to one clock by offset = agent - coordinator.
 
-A number that is not known is left out of the tree: an expression that needs it is inconclusive.
+An unknown number is left out of the tree: an expression that needs it is inconclusive.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from proveout.coordinator.measure.capture_metrics import (
     sizes_metrics,
     waits_metrics,
 )
+from proveout.coordinator.measure.derived import order_metrics, set_metrics, tool_metrics
 from proveout.coordinator.measure.load_merge import latency_us, length_s, merge_loads, share
-from proveout.coordinator.measure.set_times import set_metrics
+from proveout.coordinator.measure.observed import Observed
 from proveout.coordinator.measure.timeseries import Recording, Window
-from proveout.coordinator.measure.tool_metrics import tool_metrics
-from proveout.coordinator.measure.tprocc_rates import order_metrics
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool
 from proveout.dsl.plan.topology import Capture
@@ -73,7 +72,7 @@ def summarise(
     metrics |= _transaction_tree(stage, plan, summaries, cut)
     series = per_second(loads, seconds)
     findings = validity.judge(
-        validity.Observed(
+        Observed(
             plan=plan,
             stage=stage,
             rate=rate,
@@ -118,7 +117,7 @@ def _summaries(
 
 
 def _captured(cut: _Cut) -> tuple[Metrics, tuple[WaitLine, ...], tuple[SizeLine, ...]]:
-    """What captures have seen in the window, and its lines of waits and sizes."""
+    """The metrics of captures in the window, and the lines of waits and sizes."""
     waits_tree, waits = cut.waits()
     sizes_tree, sizes = cut.sizes()
     captured = {"waits": waits_tree, "lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
@@ -126,7 +125,7 @@ def _captured(cut: _Cut) -> tuple[Metrics, tuple[WaitLine, ...], tuple[SizeLine,
 
 
 def _transaction_tree(stage: Measuring, plan: Plan, summaries: Sequence[TransactionSummary], cut: _Cut) -> Metrics:
-    """What a load has beside its own numbers: those of each transaction, of the set, of orders; {} for a tool."""
+    """The metrics of each transaction, of the query set, and of orders; {} for a tool."""
     if isinstance(stage, Tool):
         return {}
     workload = plan.workload(stage.workload)
@@ -148,7 +147,7 @@ def _stage_metrics(
         return prune(tool_metrics(stage, id.rung, loads))
     assert isinstance(stage, Ladder | Search)  # noqa: S101  # only these make load
     merged = merge_loads(load.transactions for load in loads.values())
-    ceiling = _ceiling(loads, shared=noise.shared(plan, stage, boots))
+    ceiling = _ceiling(loads, shared=noise.shares_machine(plan, stage, boots))
     return _load_metrics(merged, loads, threads=id.rung, rate=rate, ceiling=ceiling)
 
 
@@ -195,7 +194,7 @@ def _per_second(count: int, loads: Mapping[str, LoadResult]) -> float | None:
 
 
 def _ceiling(loads: Mapping[str, LoadResult], *, shared: bool) -> float | None:
-    """What the clients do at most together, 1/s; None when one of them was never measured so."""
+    """The maximum rate of all clients together, 1/s; None when it was not measured for one of them."""
     known = [load.ceiling_shared_per_s if shared else load.ceiling_apart_per_s for load in loads.values()]
     return None if None in known else sum(each or 0.0 for each in known)
 
@@ -330,7 +329,7 @@ class _Cut:
         return {}, ()
 
     def counters(self, target: str) -> tuple[Recording, Window] | None:
-        """What was captured of the target system's own counters."""
+        """The captured counters of the target system itself."""
         for capture, host, recording in self._of("waits"):
             if capture.system == target:
                 return recording, self._on(host)

@@ -1,9 +1,9 @@
 """Samples of a capture as time series, cut to a window of their host's clock. Pure.
 
-Data flow: `CaptureSample`s of one capture on one host -> `Recording` (a time axis and one row per metric and label) ->
-`rate`, `mean`, `inside` over a `Window`. Nothing outside the window counts: a cumulative counter is interpolated at the window's
-two ends from the samples that bracket them, a gauge is read from the samples inside. Where samples do not reach an end,
-what they do cover is used and `coverage` says how much that was; a counter that ran backwards (a restarted server) gives nothing.
+Data flow: `CaptureSample`s of one capture on one host -> `Recording` (a time axis and one row per metric and label) -> `rate`, `mean`,
+`inside` over a `Window`. Only the window counts: a cumulative counter is interpolated at the window's ends from the samples that bracket
+them, a gauge is read from the samples inside. Where samples do not reach an end, the covered part is used and `coverage` is its share;
+a counter that decreased (after the restart of a server) has no result.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Recording:
 
     @property
     def samples(self) -> int:
-        """How many there are."""
+        """The number of samples."""
         return len(self._times)
 
     def _bounds(self, window: Window) -> tuple[float, float]:
@@ -92,7 +92,7 @@ class Recording:
         return float(np.nan_to_num(row[0])), float(np.nan_to_num(row[-1]))
 
     def delta(self, metric: str, window: Window, label: str = "") -> float | None:
-        """How much a counter grew over the covered part of the window; None when it cannot be known."""
+        """The growth of a counter over the covered part of the window; None when it is unknown."""
         row = self._rows.get((metric, label))
         if row is None or self.coverage(window) < COVERAGE_MIN:
             return None

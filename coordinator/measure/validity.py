@@ -1,37 +1,32 @@
-"""Is an iteration worth anything? Findings with evidence; some void it, the others are warnings. Pure.
+"""Judge the validity of an iteration: findings with evidence, some of which void it; the others are warnings. Pure.
 
-Data flow: `evidence` hands over what was observed (`Observed`) -> one finding per check -> `IterationFinished.findings`;
-an iteration is invalid when a finding that voids does not hold. Which checks void, and why, is ADR "validity":
+Data flow: `summarise` passes the observations (`Observed`) -> one finding per check -> `IterationFinished.findings`; an iteration is invalid
+when a voiding finding does not hold. The reasons are in the ADR on validity:
 
-- A ladder's iteration claims "this is the system under this load". It is void when the load was not that (rate not held, errors,
-  wrong mix, skewed start), when the system did not settle (steady state, variation), when the client was the bottleneck,
-  or when numbers were lost.
-- A search's probe asks "does it bear this rate?". Errors and a rate that is not held are its answer, not an accident:
-  they warn here and `search.decide` takes them as "no". Only broken measurement voids a probe.
-- A busy client voids only when it could be the bottleneck *instead of* the system: on a machine of its own under closed arrival,
-  or when an open schedule was not held. On the server's own machine the two share the cores, and one is as busy as the other: a warning.
+- A ladder's iteration measures the system under the planned load. It is void when the load was different (rate not held, errors, wrong mix,
+  skewed start), when the system did not settle (steady state, variation), when the client was the bottleneck, or when numbers were lost.
+- A search's probe tests whether the system sustains a rate. Errors and a missed rate are its answer: they are warnings here, and
+  `is_refusal` makes them a refusal. Only broken measurement voids a probe.
+- A busy client voids an iteration only when it could be the bottleneck *instead of* the system: on a machine of its own under closed
+  arrival, or when an open schedule was missed. On the server's machine both share the cores, and are busy together: a warning.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from proveout.coordinator.load_shares import load_hosts, load_shares
-from proveout.coordinator.measure import noise as machines
-from proveout.coordinator.measure import outages, pauses
-from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.measure import noise, outages
+from proveout.coordinator.measure.observed import Observed
 from proveout.core.numbers import number, percent
 from proveout.core.statistics import BOUNDED_POINTS_MIN, drift
 from proveout.dsl.plan.iteration_order import group
-from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Limits, Measuring, Ramp, Search, Tool
+from proveout.dsl.plan.stages import Ladder, Ramp, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.kinds import is_in_order
-from proveout.proto.events import IterationFinished, Metrics, TransactionSummary, ValidityFinding
-from proveout.proto.wire.results import LoadResult, LoadSecond
+from proveout.proto.events import ValidityFinding
 
 COVERAGE_FINE = 0.9
 GAP_PERIODS_MAX = 4.0
@@ -39,69 +34,16 @@ CEILING_MAX = 0.9
 
 RATE_HELD, ERRORS, LOAD = "rate-held", "errors", "load"
 REFUSALS = (RATE_HELD, ERRORS, LOAD)
-"""What a search takes as "this rate is not borne" when it does not hold; an outage (`is_refusal`) too."""
+"""The findings that a search counts as "the system does not sustain this rate"; an outage (`is_refusal`) too."""
 
 
 def is_refusal(finding: ValidityFinding) -> bool:
-    """Whether a search takes a finding as "this rate is not borne"."""
+    """Whether a finding means that the system does not sustain the rate of a search's probe."""
     return not finding.ok and (finding.check in REFUSALS or finding.check.startswith(outages.OUTAGE))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """All that is known of an iteration when it is judged; times as in `evidence.summarise`, `window` on the coordinator's clock.
-
-    `earlier`: the valid iterations of the same rung before it.
-    """
-
-    plan: Plan
-    stage: Measuring
-    rate: float | None
-    metrics: Metrics
-    transactions: Sequence[TransactionSummary]
-    tps_per_second: Sequence[float]
-    loads: Mapping[str, LoadResult]
-    seconds: Mapping[str, Sequence[LoadSecond]]
-    recordings: Mapping[tuple[str, str], Recording]
-    window: Window
-    clocks: Mapping[str, tuple[int, int]]
-    t0_ns: int
-    lost: Mapping[tuple[str, str], int]
-    boots: Mapping[str, str]
-    silences: Mapping[str, float]
-    earlier: Sequence[IterationFinished] = ()
-
-    @property
-    def threads(self) -> int:
-        """Terminals of the iteration, all clients."""
-        return round(self.read("threads") or 0.0)
-
-    @property
-    def load(self) -> Ladder | Search:
-        """The stage, where it is one that makes load itself."""
-        assert not isinstance(self.stage, Tool)  # noqa: S101  # `judge` asks other questions of a tool
-        return self.stage
-
-    @property
-    def limits(self) -> Limits:
-        """The stage's limits."""
-        return self.stage.limits
-
-    @property
-    def is_probe(self) -> bool:
-        """Whether this belongs to a search."""
-        return isinstance(self.stage, Search)
-
-    def read(self, *path: str) -> float | None:
-        """A number of the metrics tree; None when it is not there."""
-        node: object = self.metrics
-        for name in path:
-            node = node.get(name) if isinstance(node, Mapping) else None
-        return float(node) if isinstance(node, int | float) else None
-
-
 def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
-    """All findings, in a fixed order; a check that has nothing to look at gives none."""
+    """All findings, in a fixed order; a check without data has none."""
     if not any(load.ended_in_window for load in seen.loads.values()):
         nothing = "no transaction ended in the measure window" + _first_errors(seen)
         down = outages.judge(seen)
@@ -113,10 +55,10 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
             *_start(seen),
             *_errors(seen),
             *_samples(seen),
-            *pauses.judge(seen),
+            *noise.judge_pauses(seen),
             *outages.judge(seen),
             *_captures(seen),
-            *machines.judge(seen),
+            *noise.judge_machines(seen),
         )
     return (
         *_steady(seen),
@@ -126,10 +68,10 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_start(seen),
         *_errors(seen),
         *_samples(seen),
-        *pauses.judge(seen),
+        *noise.judge_pauses(seen),
         *outages.judge(seen),
         *_captures(seen),
-        *machines.judge(seen),
+        *noise.judge_machines(seen),
         *_conformance(seen),
     )
 
@@ -178,7 +120,7 @@ def _steady(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
 
 
 def _tool_hosts(seen: Observed, stage: Tool) -> Iterator[ValidityFinding]:
-    """Hosts that the run has gone on without, and jobs that were busy computing: the program may be the bottleneck. Warnings."""
+    """Warnings for lost hosts, and for busy jobs: the program may be the bottleneck."""
     gone = sorted(set(stage.clients) - set(seen.loads))
     if gone:
         text = f"without {', '.join(gone)}, which was lost: the total is that of the other hosts"
@@ -190,7 +132,7 @@ def _tool_hosts(seen: Observed, stage: Tool) -> Iterator[ValidityFinding]:
 
 
 def _present(seen: Observed) -> Iterator[ValidityFinding]:
-    """Clients that the run has gone on without: their share was made by the others, which is not the load as planned."""
+    """A warning for lost clients: the others made their share of the load, so it was not as planned."""
     gone = sorted(set(load_shares(load_hosts(seen.load), seen.threads, seen.rate)) - set(seen.loads))
     if gone:
         text = f"without {', '.join(gone)}, which was lost: the other clients made its share of the load"
@@ -207,7 +149,9 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
         if schedule_finding is not None:
             yield schedule_finding
     busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
-    bottleneck = (not held or late) if seen.rate is not None else not machines.shared(seen.plan, seen.stage, seen.boots)
+    bottleneck = (
+        (not held or late) if seen.rate is not None else not noise.shares_machine(seen.plan, seen.stage, seen.boots)
+    )
     text = f"busiest load worker used {percent(busy)} of a core (limit {percent(limit)})"
     if busy > limit:
         text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
@@ -216,9 +160,9 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
 
 
 def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
-    """Throughput against what the clients do at most with statements that do nothing, where that was measured.
+    """Throughput against the measured maximum of the clients with statements that do nothing.
 
-    A transaction is at least one such statement: a mix of longer ones meets its ceiling lower, which the CPU shows first.
+    A transaction is at least one such statement: longer transactions reach a lower maximum, which the CPU shows first.
     """
     most, reached = seen.read("client", "ceiling_per_s"), seen.read("client", "ceiling_fraction")
     if most is None or reached is None:
@@ -231,9 +175,9 @@ def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
 
 
 def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:
-    """Are all cores of a client's machine busy, though none of its load workers is? Only where the target is elsewhere."""
+    """A finding for each client whose machine has all cores busy, where the target is on another machine."""
     limit = seen.limits.client_cpu_fraction_max
-    if machines.shared(seen.plan, seen.stage, seen.boots):
+    if noise.shares_machine(seen.plan, seen.stage, seen.boots):
         return
     for host in seen.loads:
         busy = seen.read("hosts", host, "cpu", "busy_fraction")
@@ -257,13 +201,13 @@ def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
     tps, measure_s = seen.read("tps") or 0.0, seen.read("measure_s") or 0.0
     stage = seen.load
     poisson = stage.distribution == "poisson" if isinstance(stage, Search) else _is_poisson(stage)
-    noise = 3.0 / math.sqrt(rate * measure_s) if poisson and rate * measure_s > 0.0 else 0.0
+    counting = 3.0 / math.sqrt(rate * measure_s) if poisson and rate * measure_s > 0.0 else 0.0
     # One transaction may fall to either side of each of the window's ends, per schedule.
     edge = 2.0 / (rate * measure_s) if rate * measure_s > 0.0 else 0.0
     achieved = tps / rate if rate > 0.0 else 0.0
     least = seen.limits.achieved_fraction_min
     text = f"achieved {number(tps)}/s of {number(rate)}/s intended, {percent(achieved)} (limit {percent(least)})"
-    return _finding(RATE_HELD, achieved + noise + edge >= least, text, voids=not seen.is_probe)
+    return _finding(RATE_HELD, achieved + counting + edge >= least, text, voids=not seen.is_probe)
 
 
 def _is_poisson(stage: Ladder) -> bool:
@@ -281,7 +225,7 @@ def _schedule(seen: Observed) -> ValidityFinding | None:
 
 
 def _start(seen: Observed) -> Iterator[ValidityFinding]:
-    """How late the load began after T0, with the bound of the clock estimate, and whether the clients began together."""
+    """Lateness of the load's start after T0, with the bound of the clock estimate, and of the clients against each other."""
     late_ms = max(load.start_skew_ns for load in seen.loads.values()) / 1e6
     uncertain_ms = max((seen.clocks.get(host, (0, 0))[1] for host in seen.loads), default=0) / 1e6
     starts = [load.measure_start_ns - seen.clocks.get(host, (0, 0))[0] for host, load in seen.loads.items()]
@@ -292,7 +236,7 @@ def _start(seen: Observed) -> Iterator[ValidityFinding]:
     early = min(starts) < seen.t0_ns - uncertain_ms * 1e6
     text = f"offsets of the clients' clocks are known to ± {uncertain_ms:.3g} ms (limit {limit:g} ms)"
     if early:
-        text = "a measure window began before T0 on the coordinator's clock: the clocks disagree"
+        text = "a measure window began before T0 on the coordinator's clock: the clocks differ"
     yield _finding("clock", not early and uncertain_ms <= limit, text)
 
 

@@ -1,14 +1,13 @@
-"""The authority of a lab: its key, its certificate, and a ledger of whom it has vouched for, invited and revoked.
+"""The certificate authority of a lab: its key, its certificate, and a ledger of issued, invited and revoked members.
 
     DIR/ (0700)      made by `proveout pki init`
-        ca.pem ca.key    the authority; the key is 0600 and leaves this directory never
+        ca.pem ca.key    the authority; the key is 0600 and never leaves this directory
         ledger.sqlite    certificates issued, invitations
-        audit.log        who was invited, let in, renewed, refused, revoked
-        denied           serial numbers that are revoked and have not ended yet; may be copied to members by hand
+        audit.log        members invited, enrolled, renewed, refused, revoked
+        denied           serial numbers that are revoked and have not expired; may be copied to members by hand
 
-Flow: `Ledger.create(dir)` or `Ledger.open(dir)` -> `invite` gives a token, once -> `redeem(token, keys)` certificates;
-`issue` without a token, `renew` for a member, `revoke`. All in one SQLite transaction each, so that a token that two hosts
-show at once lets in one of them.
+Flow: `Ledger.create(dir)` or `Ledger.open(dir)` -> `invite` returns a token, once -> `redeem(token, keys)` certificates; `issue` without a
+token, `renew` for a member, `revoke`. Each is one SQLite transaction, so that a token that two hosts present at once enrols one of them.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ CREATE TABLE IF NOT EXISTS validity (seconds INTEGER NOT NULL);
 
 
 class Refusal(ProveoutError):
-    """The authority says no; the reason may be told to the one who asked."""
+    """The authority refuses; the reason may be sent to the client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """Who a certificate is for: a role, a name among those of this role, the addresses it is dialled at (an agent's)."""
+    """The subject of a certificate: a role, a name among those of this role, the addresses of an agent."""
 
     role: str
     name: str
@@ -139,11 +138,11 @@ class Ledger:
 
     @property
     def fingerprint(self) -> str:
-        """`sha256:…` of the authority's certificate: what a host that enrols is told."""
+        """`sha256:…` of the authority's certificate, with which a host that enrols verifies it."""
         return fingerprint(self.authority.certificate)
 
     def close(self) -> None:
-        """Close the books, when nobody writes in them. Who comes later gets a sqlite3.ProgrammingError."""
+        """Close the database after pending writes. Later callers get a sqlite3.ProgrammingError."""
         with self._lock:
             self._db.close()
 
@@ -219,7 +218,7 @@ class Ledger:
         )
 
     def revoke(self, who: str) -> tuple[Issued, ...]:
-        """Stop believing in a name (all its certificates), or in a serial number in hexadecimal; those that it concerned.
+        """Revoke all certificates of a name, or one by its serial number in hexadecimal; returns those revoked.
 
         The file `denied` is written anew. PkiError when nothing is known by that name.
         """
@@ -271,7 +270,9 @@ def check(member: Member) -> None:
     if member.role not in ROLES:
         raise PkiError(f"there is no role {member.role!r}", way_out=f"One of {', '.join(ROLES)}.")
     if not member.name or not all(character.isalnum() or character in "._-" for character in member.name):
-        raise PkiError(f"{member.name!r} is no name", way_out="Letters, digits, dots, hyphens and underscores.")
+        raise PkiError(
+            f"{member.name!r} is not a valid name", way_out="Letters, digits, dots, hyphens and underscores."
+        )
     if member.role == "agent" and not member.addresses:
         raise PkiError(
             "an agent is recognised by the address that it is dialled at",
@@ -303,7 +304,7 @@ def write_member(ledger: Ledger, member: Member, directory: Path) -> tuple[str, 
 
 
 def left(ends_unix_s: int, now: datetime | None = None) -> str:
-    """How long something is still valid, for people."""
+    """The remaining validity, for users."""
     seconds = ends_unix_s - (now or datetime.now(UTC)).timestamp()
     if seconds <= 0:
         return "ended"

@@ -1,11 +1,10 @@
-"""The authority's server: lets hosts in with a token, renews certificates, says whose are revoked. `proveout pki serve`.
+"""The server of the certificate authority: enrols hosts with a token, renews certificates, lists revoked ones. `proveout pki serve`.
 
-Flow: a TLS connection -> the authority's certificate (so that a host that knows its hash only can check it) -> one request, a
-line of JSON -> `POLICY` says which roles may ask it -> `ledger` -> one answer. What a request may be is closed: a request
-that `POLICY` does not name is answered to nobody. The client's certificate is optional in TLS, as a host that enrols has none;
-one that is shown must be of this authority, in force and not revoked.
+Flow: a TLS connection -> the authority's certificate (so that a host that has only its hash can verify it) -> one request, a line of JSON ->
+`POLICY` checks the role -> `ca` -> one answer. The requests are closed: one that `POLICY` does not list is refused to all clients. The
+client's certificate is optional in TLS, because a host that enrols has none; a certificate must be of this authority, valid and not revoked.
 
-gRPC in Python cannot make a client's certificate optional, which is why this is not a service of `agent.proto`.
+gRPC in Python cannot make a client's certificate optional, so this is not a service of `agent.proto`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ MEMBERS = frozenset({"agent", "coordinator", "operator"})
 POLICY: Mapping[str, frozenset[str]] = MappingProxyType(
     {"enrol": frozenset({ANYBODY}), "renew": MEMBERS, "denied": MEMBERS}
 )
-"""Which roles may ask what; `anybody` needs no certificate."""
+"""The permitted roles of each request; `anybody` needs no certificate."""
 
 CONNECTIONS_MAX = 128
 HANDSHAKE_S = 10.0
@@ -117,7 +116,7 @@ class AuthorityServer:
                 async with asyncio.timeout(ANSWER_S):
                     await self._converse(reader, writer)
         except (OSError, TimeoutError, ValueError, sqlite3.Error) as error:
-            # hanging up is the answer to what is no request
+            # invalid requests end the connection
             _log.info("gave up on %s: %s", writer.get_extra_info("peername"), type(error).__name__)
         finally:
             writer.close()
@@ -126,7 +125,7 @@ class AuthorityServer:
             del self._served[task]
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = writer.get_extra_info("peername") or ("somebody who has hung up",)
+        peer = writer.get_extra_info("peername") or ("a client that has disconnected",)
         _write(writer, {"ca": self._ledger.authority.pem.decode()})
         request = _request(await reader.readline())
         shown = _shown(writer.get_extra_info("ssl_object"))
@@ -212,13 +211,13 @@ def _request(line: bytes) -> dict[str, Any]:
 
 
 def _named(request: Mapping[str, Any]) -> str:
-    """What was asked, for logs: only words that are known here, as anybody can send any."""
+    """The request for logs: only known words, because any client can send any text."""
     what = request.get("do")
     return what if isinstance(what, str) and what in POLICY else "something unknown"
 
 
 def kinds(shown: Shown | None, denied: frozenset[int]) -> frozenset[str]:
-    """What a peer may act as: `anybody`, and the kinds of its roles while its certificate is not revoked."""
+    """The roles of a peer: `anybody`, and the kinds of its roles while its certificate is not revoked."""
     if shown is None or shown.serial in denied:
         return frozenset({ANYBODY})
     return frozenset({ANYBODY, *(role.partition("/")[0] for role in shown.roles)})
@@ -256,7 +255,7 @@ def _write(writer: asyncio.StreamWriter, line: Mapping[str, Any]) -> None:
 async def serve(
     directory: Path, listen: str, addresses: Sequence[str], ready: Callable[[str], None], stop: asyncio.Event
 ) -> None:
-    """Serve the authority in `directory` until `stop`; `ready` is told the address. ProveoutError when it cannot be started."""
+    """Serve the authority in `directory` until `stop`; `ready` is called with the address. ProveoutError when it cannot start."""
     ledger = Ledger.open(directory)
     server = AuthorityServer(ledger, addresses)
     try:

@@ -1,13 +1,12 @@
-"""Certificates of the fabric: a certificate authority, who it vouches for, and the files that agents read.
+"""Certificates of the fabric: a certificate authority, the certificates that it issues, and the files that agents read.
 
-Flow: `Authority.create()` -> `issue_coordinator()` gives the coordinator's `Credentials`, `write_agent(directory, …)` the
-three files that an agent is started with. A throw-away authority's own key stays in memory; that of a lab is in a directory with
-a ledger (`ledger`). A certificate says its role in a URI of its subject alternative name, `proveout://coordinator` or
-`proveout://agent/<host>`; agents let only a coordinator in. The coordinator recognises an agent by the address that it
-dialled, which the agent's certificate must name, and by the host name that the agent checks in `Hello`.
+Flow: `Authority.create()` -> `issue_coordinator()` returns the coordinator's `Credentials`, `write_agent(directory, …)` writes the three files
+of an agent. The key of a throw-away authority stays in memory; that of a lab is in a directory with a ledger (`ca`). A certificate has its
+role in a URI of its subject alternative name, `proveout://coordinator` or `proveout://agent/<host>`; agents accept only a coordinator.
+The coordinator verifies the dialled address against the agent's certificate, and the agent checks its host name in `Hello`.
 
-A coordinator has a second certificate, `proveout://signer`: it signs tasks, and is no use for TLS. Keys are EC P-256, the
-signer's Ed25519; files that hold one are 0600 in a directory of 0700.
+A coordinator has a second certificate, `proveout://signer`, which signs tasks and is not valid for TLS. Keys are EC P-256, the signer's
+Ed25519; files with a key are 0600 in a directory of 0700.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ USES: Mapping[str, tuple[x509.ObjectIdentifier, ...]] = MappingProxyType(
         "signer": (ExtendedKeyUsageOID.CODE_SIGNING,),
     }
 )
-"""What a certificate of each role may be used for."""
+"""The permitted uses of a certificate by role."""
 
 VALIDITY = datetime.timedelta(days=7)
 CLOCK_SLACK = datetime.timedelta(minutes=5)
@@ -55,7 +54,7 @@ class PkiError(ProveoutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What one side shows and trusts, PEM: the authority, its own certificate, its key; a coordinator's signer as well.
+    """The certificates and keys of one side, PEM: the authority, its own certificate, its key; a coordinator's signer as well.
 
     `directory` is where they were read, None for those that are in memory only.
     """
@@ -80,7 +79,7 @@ class Credentials:
         )
 
     def current(self) -> Credentials:
-        """The same, as renewed meanwhile; what was read before while the files cannot be read."""
+        """The credentials as renewed meanwhile; the present ones while the files cannot be read."""
         if self.directory is None:
             return self
         try:

@@ -1,9 +1,9 @@
-"""A coordinator as a member of its lab: its certificates are renewed while a run goes on, or their end is told in time.
+"""Renewal of the coordinator's certificates during a run, or a warning before they expire.
 
-Flow: `keep(directory, run_s, tell)` runs beside the run. Where the directory names an authority it is asked every `ASK_EVERY_S` who is
-denied, and for new certificates when two thirds of the old ones' time are over; what comes back are files, which every connection that
-is made anew reads (`Credentials.current`). Keys stay as they are, so tasks that were signed before stay signed. Certificates that were
-issued by hand cannot be renewed so: whoever reads is warned when the run begins if they end before it may, and when they are due.
+Flow: `keep(directory, run_s, tell)` runs in the background. When the directory names an authority, the coordinator fetches the revoked serial
+numbers every `ASK_EVERY_S`, and new certificates when two thirds of the validity of the old ones are over; both are files, which every new
+connection reads (`Credentials.current`). Keys stay the same, so earlier signatures stay valid. Certificates that were issued by hand
+cannot be renewed: a warning appears at the start of a run that they may not outlast, and when they are due.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def _warn(directory: Path, run_s: float, tell: Tell) -> None:
     if not _is_due(directory) and expected_end >= shown.ends:
         tell("warning", f"{_ends(directory)}, before this run may be over: {by_hand}")
         return
-    while not _is_due(directory):  # noqa: ASYNC110 -- the clock ends a certificate, nobody signals it
+    while not _is_due(directory):  # noqa: ASYNC110 -- a certificate expires without a signal
         await asyncio.sleep(ASK_EVERY_S)
     tell("warning", f"{_ends(directory)}: {by_hand}")
 
@@ -63,7 +63,7 @@ async def _warn(directory: Path, run_s: float, tell: Tell) -> None:
 def _shown(directory: Path) -> Shown | None:
     try:
         return Shown.read((directory / f"{ROLE}.pem").read_bytes())
-    except (OSError, ValueError):  # who connects will say so
+    except (OSError, ValueError):  # the next connection reports the error
         return None
 
 

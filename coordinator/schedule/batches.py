@@ -1,8 +1,7 @@
-"""Batches of tasks: what each answer means, when the next wave begins, and what is established when the last has ended.
+"""Batches of tasks in waves: send each wave, process the answers, and record the results. Pure; called with a `Turn`.
 
-Pure; called by the scheduler with a `Turn`. A failed task ends the run (it could not be brought about: exit 4), with two
-exceptions: what cannot be stopped is left to its agent, and a comparison or a check of invariants that fails is a finding,
-not an outage, unless a full disk is why.
+A failed task ends the run with exit code 4, with two exceptions: a system that cannot be stopped is left to its agent, and a failed
+comparison or check of invariants is a finding, unless a full disk caused it.
 """
 
 from __future__ import annotations
@@ -67,13 +66,13 @@ def batch(
     stage: str = "",
     iteration: str = "",
 ) -> None:
-    """Begin a batch with its first wave; `name` is what will have been done when its last has ended."""
+    """Begin a batch with its first wave; `name` is added to `State.parts_done` when the last wave has ended."""
     kept = tuple(w for w in (tuple(wave) for wave in waves) if w)
     next_wave(turn, Batch(purpose=purpose, name=name, stage=stage, iteration=iteration, waves=kept))
 
 
 def next_wave(turn: Turn, step: Batch) -> None:
-    """Give the tasks of a batch's next wave to their agents."""
+    """Send the tasks of a batch's next wave to their agents."""
     wave, *rest = step.waves
     state = turn.state
     issued = state.issued
@@ -84,15 +83,15 @@ def next_wave(turn: Turn, step: Batch) -> None:
             state.setup.run_id, (step.stage, 0, 0, f"{state.setup.epoch}.{issued}"), task_subject(spec), host
         )
         specs[key] = spec
-        turn.give(host, Task(key=key, spec=spec, deadline_s=task_deadline_s(spec)))
+        turn.assign(host, Task(key=key, spec=spec, deadline_s=task_deadline_s(spec)))
     longest_s = max(task_deadline_s(spec) for spec in specs.values())
     until_s = turn.at_s + longest_s + state.setup.timing.answer_grace_s
     begun = replace(step, waves=tuple(rest), pending=frozenset(specs), specs=specs, until_s=until_s)
     turn.set(issued=issued, step=begun)
 
 
-def batch_heard(turn: Turn, step: Batch, message: AgentMessage) -> None:
-    """Take an answer to one of the batch's tasks."""
+def receive_answer(turn: Turn, step: Batch, message: AgentMessage) -> None:
+    """Process an answer to one of the batch's tasks."""
     match message:
         case TaskDone(key=key, result=result) if key in step.pending:
             _task_done(turn, step, key, result)
@@ -110,11 +109,11 @@ def _step_on(turn: Turn, step: Batch) -> None:
         next_wave(turn, step)
     else:
         done = {step.name} if step.name else set()
-        turn.set(progress=turn.state.progress | done, step=None)
+        turn.set(parts_done=turn.state.parts_done | done, step=None)
 
 
 def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str, *, code: str = "") -> None:
-    """A task of the batch failed, or has not answered by its deadline."""
+    """Handle a task of the batch that failed or has passed its deadline."""
     *_, what, host = key.split("/")
     spec = step.specs[key]
     text = f"{what} on {host} failed: {message}" + (f" ({way_out})" if way_out else "")
@@ -127,7 +126,7 @@ def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str, 
         turn.notice("warning", text, host)
         _step_on(turn, replace(step, pending=step.pending - {key}))
     elif step.purpose == "facts":
-        turn.notice("warning", f"the environment's fingerprint is not whole: {text}", host)
+        turn.notice("warning", f"the environment's fingerprint is incomplete: {text}", host)
         _step_on(turn, replace(step, pending=step.pending - {key}))
     elif isinstance(spec, CompareSystems):
         turn.notice("error", text, host)
@@ -142,7 +141,7 @@ def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str, 
 
 
 def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  # noqa: PLR0912 - one arm per kind of task
-    """Establish what a task has brought about."""
+    """Record the result of a task."""
     spec, host = step.specs[key], key.rpartition("/")[2]
     match spec, result:
         case StartSystem(system=system), SystemStarted():
@@ -183,21 +182,21 @@ def _started(turn: Turn, system: System, result: SystemStarted) -> None:
     _up(turn, system, result.endpoint, result)
     _unlinked(turn, system.name)
     turn.set(started=turn.state.started | {system.name})
-    if known or not result.fresh:  # asked again, a system that runs answers as it did the first time
+    if known or not result.fresh:  # a running system answers a repeated start like the first
         return
     turn.set(pristine=turn.state.pristine | {system.name})
-    if any(name == system.name for _, name in turn.state.facts.populated):
+    if any(name == system.name for _, name in turn.state.progress.populated):
         _redo(turn, system.name)
 
 
 def _redo(turn: Turn, system: str) -> None:
-    """A system that had been populated has come up empty: the finished stages that made its data are due again."""
+    """Run the stages that made a system's data again, because the system was populated before and has started empty."""
     state = turn.state
     due = [
         stage.id
         for stage in state.plan.stages
-        if stage.id in state.facts.stages_finished
-        and state.facts.stages_finished[stage.id].outcome != SKIPPED
+        if stage.id in state.progress.stages_finished
+        and state.progress.stages_finished[stage.id].outcome != SKIPPED
         and (
             (isinstance(stage, Populate) and system in stage.into)
             or (isinstance(stage, Sql) and stage.system == system)
@@ -206,7 +205,7 @@ def _redo(turn: Turn, system: str) -> None:
     order = [s.id for s in state.plan.stages]
     turn.set(redo=tuple(sorted({*state.redo, *due}, key=order.index)))
     if due:
-        turn.notice("warning", f"the data of {system} is gone; it is made again ({', '.join(due)})")
+        turn.notice("warning", f"the data of {system} is lost; it is populated again ({', '.join(due)})")
 
 
 def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted) -> None:
@@ -219,13 +218,13 @@ def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted) -
         provisioned=system.provision is not None,
         settings=dict(result.settings),
     )
-    told = [e for e in turn.state.facts.history if isinstance(e, SystemUp) and e.system == system.name]
+    told = [e for e in turn.state.progress.history if isinstance(e, SystemUp) and e.system == system.name]
     if system.name not in turn.state.started or told[-1:] != [up]:
         turn.emit(up)
 
 
 def _moved(turn: Turn, system: System, result: TaskResult) -> None:
-    """A snapshot stopped and started the system: its endpoint may be another, its propagation has to be renewed."""
+    """Record the new endpoint after a snapshot, which restarts the system; its propagation has to be renewed."""
     if isinstance(result, SystemStarted):
         turn.set(endpoints={**turn.state.endpoints, system.name: result.endpoint})
     _unlinked(turn, system.name)
@@ -249,7 +248,7 @@ def _compared(turn: Turn, spec: CompareSystems, result: Compared) -> None:
 
 
 def _facts_taken(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TaskResult) -> None:
-    """A part of the fingerprint; the batch's name says of which end of the run."""
+    """Record a part of the fingerprint; the batch's name contains the end of the run that it belongs to."""
     when: Literal["start", "end"] = "end" if step.name.endswith(":end") else "start"
     if isinstance(result, FactsRead):
         turn.emit(FactsTaken(when=when, host=host, facts=dict(result.facts)))
@@ -267,7 +266,7 @@ _BAD = {
 
 
 def _tuned(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TuningDone) -> None:
-    """What became of a host's tunings. One that is not in effect ends the run: it would measure something else."""
+    """Record the results of a host's tuning operations. An operation that is not in effect ends the run."""
     act: TuningAct = "apply"
     if not isinstance(spec, ApplyTuning):
         act = "look" if isinstance(spec, VerifyTuning) else "revert"
@@ -275,12 +274,14 @@ def _tuned(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TuningDon
         turn.emit(TuningSeen(host=host, act=act, stage=step.stage, states=result.states, seconds=result.seconds))
     bad = [state for state in result.states if state.outcome in _BAD]
     for state in (*bad, *(state for state in result.states if state.outcome == "drifted")):
-        said = _BAD.get(state.outcome, "was changed by another hand since")
+        said = _BAD.get(state.outcome, "was changed by another process since")
         level: Literal["warning", "error"] = "warning" if state.outcome == "drifted" else "error"
         turn.notice(level, f"tuning {state.name!r} {said}: {'; '.join(state.lines)}", host)
     if isinstance(spec, ApplyTuning):
         done = Tuned(host=host, stage=step.stage, systems=any(tuning.system for tuning in spec.tunings))
-        turn.set(tuned=turn.state.tuned | {done}, looked=max(turn.state.looked, len(turn.state.facts.stages_finished)))
+        turn.set(
+            tuned=turn.state.tuned | {done}, looked=max(turn.state.looked, len(turn.state.progress.stages_finished))
+        )
         if bad and turn.state.ending is None:
             turn.end("failed", 4, f"{host} could not be tuned: {bad[0].name!r} {_BAD[bad[0].outcome]}")
 
@@ -297,13 +298,13 @@ def _invariants(turn: Turn, step: Batch, spec: CheckInvariants, result: Invarian
         )
     )
     for check in result.checks:
-        if not check.holds:  # told at once: hours may go by before the verdict is reached
+        if not check.holds:  # at once, because the verdict may be hours away
             after = step.iteration or step.stage
             turn.notice("error", f"{spec.endpoint.system} after {after}: {check.name}: {check.evidence}")
 
 
 def populate_under_way(turn: Turn) -> Populate:
-    """The stage that is populating: the one whose data is made again, or the current one."""
+    """The populate stage that is under way: the one that runs again, or the current one."""
     stage = turn.state.plan.stage(turn.state.redo[0] if turn.state.redo else turn.state.stage)
     assert isinstance(stage, Populate)  # noqa: S101
     return stage

@@ -1,12 +1,12 @@
-"""Whether a stage is left out: what it needs has not ended well, or its `when` does not hold on the results there are. Pure.
+"""Skip a stage when a stage that it needs has not succeeded, or its `when` does not hold for the results. Pure.
 
-Asked once, when the stage is due; the answer is journalled as the stage's end, `skipped`, so that a resume stands by it.
+Evaluated once, when the stage is due. The outcome `skipped` is journalled, so that a resume does not evaluate it again.
 """
 
 from __future__ import annotations
 
 from proveout.coordinator.schedule.messages import Unresolved
-from proveout.coordinator.schedule.provisional import foresee
+from proveout.coordinator.schedule.provisional import emit_provisional_verdicts
 from proveout.coordinator.schedule.state import Turn
 from proveout.dsl.compile.stage_conditions import NEVER
 from proveout.dsl.plan.stages import Stage
@@ -15,24 +15,24 @@ from proveout.proto.events import StageFinished
 SKIPPED = "skipped"
 
 
-def leave_out(turn: Turn, stage: Stage) -> bool:
-    """End the stage before it begins, and say why, where the plan says so."""
+def skip_stage(turn: Turn, stage: Stage) -> bool:
+    """End the stage before it begins, with a notice of the reason; False when the stage has to run."""
     reason, level = _reason(turn, stage)
     if not reason:
         return False
-    turn.notice("warning" if level else "info", f"stage {stage.id} is left out: {reason}")
+    turn.notice("warning" if level else "info", f"stage {stage.id} is skipped: {reason}")
     turn.emit(StageFinished(stage=stage.id, outcome="skipped", seconds=0.0))
-    foresee(turn)
+    emit_provisional_verdicts(turn)
     return True
 
 
 def _reason(turn: Turn, stage: Stage) -> tuple[str, bool]:
-    """(why it does not run or "", whether that is a surprise)."""
+    """(the reason for the skip or "", whether it is a warning)."""
     condition = turn.state.plan.condition(stage.id)
-    if condition is None or stage.id in turn.state.facts.stages_started:
+    if condition is None or stage.id in turn.state.progress.stages_started:
         return "", False
     for needed in condition.needs:
-        ended = turn.state.facts.stages_finished.get(needed)
+        ended = turn.state.progress.stages_finished.get(needed)
         if ended is None or ended.outcome != "ok":
             was = ended.outcome if ended is not None else "not run"
             return f"it needs {needed}, which was {was}", was != SKIPPED
@@ -40,7 +40,7 @@ def _reason(turn: Turn, stage: Stage) -> tuple[str, bool]:
         return "", False
     if condition.when.text == NEVER:
         return "its condition does not hold with these parameters", False
-    held = turn.judgement.condition(condition.when, turn.state.facts)
+    held = turn.evaluator.condition(condition.when, turn.state.progress)
     if isinstance(held, Unresolved):
-        return f"its condition cannot be told: {held.reason}", True
+        return f"its condition cannot be evaluated: {held.reason}", True
     return ("", False) if held.holds else (held.evidence, False)

@@ -1,8 +1,8 @@
-"""What comes next, from what has been established: agents, systems, data, propagation, stages in order, verdicts, the end.
+"""Choose the next step of a run: agents, systems, data, propagation, stages in order, verdicts, the end. Pure.
 
-Pure. The scheduler calls `settle` whenever nothing is under way; each call of `decide` either begins a step that has to be
-waited for, or establishes a fact, or ends the run. It looks at facts, not at a position in a script: after a crash or the
-loss of an agent whatever is missing is simply made again, and what is finished is not.
+The state machine calls `settle` when no step is under way; each call of `decide` begins a step that has to be waited for, emits an event,
+or ends the run. Decisions depend on the recorded progress, not on a position in a script: after a crash or the loss of an agent the
+missing parts are made again, and finished parts are not.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 from proveout.coordinator.load_shares import present_hosts
 from proveout.coordinator.schedule import iteration, teardown
 from proveout.coordinator.schedule.batches import batch
-from proveout.coordinator.schedule.conditions import SKIPPED, leave_out
+from proveout.coordinator.schedule.conditions import SKIPPED, skip_stage
 from proveout.coordinator.schedule.disk_full import stop_if_full
 from proveout.coordinator.schedule.ladders import finish_stage, ladder_part, search_part, tool_part
 from proveout.coordinator.schedule.messages import Dial
-from proveout.coordinator.schedule.progress import Facts
+from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.setup_stages import (
+    collect_facts,
     forget_parts,
     link,
     part_of,
@@ -23,7 +24,6 @@ from proveout.coordinator.schedule.setup_stages import (
     populate_part,
     reset_part,
     sql_part,
-    survey,
 )
 from proveout.coordinator.schedule.state import Dialling, Turn
 from proveout.coordinator.schedule.tasks import (
@@ -33,7 +33,7 @@ from proveout.coordinator.schedule.tasks import (
     propagations,
     start_order,
 )
-from proveout.coordinator.schedule.tuning import look_again, tune, tune_part
+from proveout.coordinator.schedule.tuning import tune, tune_part, verify_tuning
 from proveout.dsl.explain.timetable import iterations
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
@@ -46,12 +46,12 @@ _STEPS_MAX = 100_000
 
 
 def settle(turn: Turn) -> None:
-    """Decide until something has to be waited for or the run is over."""
+    """Decide until a step has to be waited for or the run is over."""
     for _ in range(_STEPS_MAX):
         if turn.state.step is not None or turn.state.over:
             return
         decide(turn)
-    raise AssertionError("the scheduler decides without end")
+    raise AssertionError("the scheduler decides without reaching a step")
 
 
 def decide(turn: Turn) -> None:
@@ -59,47 +59,52 @@ def decide(turn: Turn) -> None:
     state = turn.state
     if state.ending is not None:
         teardown.conclude(turn)
-    elif state.facts.open_iteration is not None:
-        iteration.abandon(turn, state.facts.open_iteration)
-    elif not _work_remains(state.plan, state.facts):
-        if not (look_again(turn) or survey(turn, "end")):
+    elif state.progress.open_iteration is not None:
+        iteration.abandon(turn, state.progress.open_iteration)
+    elif not _work_remains(state.plan, state.progress):
+        if not (verify_tuning(turn) or collect_facts(turn, "end")):
             teardown.judge(turn)
     elif not (
-        _grounds(turn) or stop_if_full(turn) or survey(turn, "start") or _data(turn) or _links(turn) or look_again(turn)
+        _prepare_hosts_and_systems(turn)
+        or stop_if_full(turn)
+        or collect_facts(turn, "start")
+        or _populate_again(turn)
+        or _relink(turn)
+        or verify_tuning(turn)
     ):
-        stage = next((s for s in state.plan.stages if s.id not in state.facts.stages_finished), None)
+        stage = next((s for s in state.plan.stages if s.id not in state.progress.stages_finished), None)
         if stage is None:
             _compare(turn)
         else:
             _stage(turn, stage)
 
 
-def _work_remains(plan: Plan, facts: Facts) -> bool:
-    if any(s.id not in facts.stages_finished for s in plan.stages):
+def _work_remains(plan: Plan, progress: RunProgress) -> bool:
+    if any(s.id not in progress.stages_finished for s in plan.stages):
         return True
-    return any(source.name not in facts.compared for source in _carried(plan, facts))
+    return any(source.name not in progress.compared for source in _carried(plan, progress))
 
 
-def _ran(facts: Facts, stage: Stage) -> bool:
-    ended = facts.stages_finished.get(stage.id)
+def _ran(progress: RunProgress, stage: Stage) -> bool:
+    ended = progress.stages_finished.get(stage.id)
     return ended is not None and ended.outcome != SKIPPED
 
 
-def _carried(plan: Plan, facts: Facts) -> list[System]:
-    populated = {system for _, system in facts.populated}
+def _carried(plan: Plan, progress: RunProgress) -> list[System]:
+    populated = {system for _, system in progress.populated}
     return [source for source, _ in propagations(plan) if source.name in populated]
 
 
-# ---- what every stage stands on ----------------------------------------------------------------------------------
+# ---- agents, systems and data ----------------------------------------------------------------------------------
 
 
-def _grounds(turn: Turn) -> bool:
-    """Agents, their hosts tuned, systems, those tuned."""
+def _prepare_hosts_and_systems(turn: Turn) -> bool:
+    """Begin the first missing part of: agents, tuning of hosts, systems, tuning of systems. False when all are there."""
     return _agents(turn) or tune(turn, systems=False) or _systems(turn) or tune(turn, systems=True)
 
 
 def _agents(turn: Turn) -> bool:
-    needed = present_hosts((h.name for h in turn.state.plan.hosts), turn.state.facts.without)
+    needed = present_hosts((h.name for h in turn.state.plan.hosts), turn.state.progress.without)
     missing = tuple(host for host in needed if host not in turn.state.up)
     if not missing:
         return False
@@ -124,7 +129,7 @@ def _systems(turn: Turn) -> bool:
     return True
 
 
-def _data(turn: Turn) -> bool:
+def _populate_again(turn: Turn) -> bool:
     if not turn.state.redo:
         return False
     stage = turn.state.plan.stage(turn.state.redo[0])
@@ -137,12 +142,12 @@ def _data(turn: Turn) -> bool:
     return True
 
 
-def _links(turn: Turn) -> bool:
-    """Renew a propagation that an earlier sitting, or an earlier life of its systems, had set up."""
+def _relink(turn: Turn) -> bool:
+    """Renew a propagation that was set up by an earlier coordinator process or before its systems were restarted."""
     state = turn.state
     for source, sink in propagations(state.plan):
         made = any(
-            _ran(state.facts, stage) or part_of(stage, f"link:{source.name}") in state.progress
+            _ran(state.progress, stage) or part_of(stage, f"link:{source.name}") in state.parts_done
             for stage in populate_stages_of(state.plan, source.name)
         )
         if made and source.name not in state.linked:
@@ -156,7 +161,7 @@ def _links(turn: Turn) -> bool:
 
 def _stage(turn: Turn, stage: Stage) -> None:
     if turn.state.stage != stage.id:
-        if leave_out(turn, stage):
+        if skip_stage(turn, stage):
             return
         _enter(turn, stage)
         return
@@ -188,7 +193,7 @@ def _enter(turn: Turn, stage: Stage) -> None:
         turn.set(stage_began_s=turn.at_s)
     turn.set(stage=stage.id, rows=0)
     for member in together:
-        if member.id not in state.facts.stages_started:
+        if member.id not in state.progress.stages_started:
             estimate_s = state.setup.estimates_s.get(member.id, 0.0)
             count = iterations(member)
             turn.emit(StageStarted(stage=member.id, kind=member.kind, iterations=count, estimate_s=estimate_s))
@@ -196,7 +201,7 @@ def _enter(turn: Turn, stage: Stage) -> None:
 
 def _compare(turn: Turn) -> None:
     state = turn.state
-    source = next(s for s in _carried(state.plan, state.facts) if s.name not in state.facts.compared)
+    source = next(s for s in _carried(state.plan, state.progress) if s.name not in state.progress.compared)
     sink = str(source.propagates_to)
     spec = CompareSystems(
         source=state.endpoints[source.name],

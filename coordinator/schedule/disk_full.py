@@ -1,9 +1,9 @@
-"""What a full disk does to a run: it stops with exit code 4, and no iteration that was spoilt by it uses up a retry.
+"""Stop the run with exit code 4 when a disk is full, without using up retries for the iterations that failed because of it. Pure.
 
-Pure; called by the scheduler's parts with a `Turn`. Flow: a task fails with the code `disk_full` -> its iteration is void -> when it was
-a client's, the agents of the databases are asked first (`State.full` keeps the client's words meanwhile), as they know their file systems -> `stop`. An
-iteration that ended with errors before the full disk was found is voided afterwards: an `IterationVoided` takes back an `IterationFinished`
-of the same id. A resume runs it again.
+Flow: a task fails with the code `disk_full` -> its iteration is void -> for a client's task, start tasks go to the agents of the databases
+first, because they can inspect their file systems (`State.full` keeps the client's message meanwhile) -> `stop`. An iteration that ended
+with errors before the full disk was found is voided afterwards: an `IterationVoided` cancels an `IterationFinished` of the same id. A
+resume runs it again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from proveout.proto.events import IterationFinished, IterationVoided, RunStarted
 
 CODE = "disk_full"
 SPOILT_BY = frozenset({"load", "errors"})
-"""Findings that a database which is gone, or has no room, leaves behind."""
+"""Findings caused by a database that is down or has a full disk."""
 
 
 def is_spoilt(finished: IterationFinished) -> bool:
@@ -22,7 +22,7 @@ def is_spoilt(finished: IterationFinished) -> bool:
 
 
 def stop(turn: Turn, reason: str) -> None:
-    """End the run; void the spoilt iterations that ended directly before, in this sitting."""
+    """End the run; void the spoilt iterations that ended directly before, in this coordinator process."""
     if turn.state.ending is not None:
         return
     if turn.state.full not in reason:
@@ -34,14 +34,14 @@ def stop(turn: Turn, reason: str) -> None:
 
 
 def explain(turn: Turn, why: str) -> None:
-    """Ask the agents of provisioned systems about their room before the run is stopped: each is told to start what runs already."""
+    """Have the agents of provisioned systems report their free space before the run stops: each receives its start task again."""
     provisioned = {system.name for system in turn.state.plan.systems if system.provision}
     left = {name: endpoint for name, endpoint in turn.state.endpoints.items() if name not in provisioned}
     turn.set(full=why, endpoints=left)
 
 
 def stop_if_full(turn: Turn) -> bool:
-    """End the run when a client has met a full disk, and the agents of the databases had nothing to add to that."""
+    """End the run when a client reported a full disk and the agents of the databases reported none."""
     if not turn.state.full:
         return False
     stop(turn, turn.state.full)
@@ -50,9 +50,9 @@ def stop_if_full(turn: Turn) -> bool:
 
 def _spoilt(turn: Turn) -> list[IterationFinished]:
     """The newest iterations back to the last that was not spoilt."""
-    kept = {finished.id for finished in turn.state.facts.iterations}
+    kept = {finished.id for finished in turn.state.progress.iterations}
     found: list[IterationFinished] = []
-    for event in reversed(turn.state.facts.history):
+    for event in reversed(turn.state.progress.history):
         if isinstance(event, RunStarted) or (isinstance(event, IterationFinished) and not is_spoilt(event)):
             break
         if isinstance(event, IterationFinished) and event.id in kept:

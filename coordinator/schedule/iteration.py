@@ -1,8 +1,7 @@
-"""One iteration as a small machine: arm loads and captures, start them together, gather, finish, summarise; or void it.
+"""One iteration as a state machine: arm loads and captures, start them together, collect samples, finish, summarise; or void it.
 
-Pure; called by the scheduler with a `Turn`. Captures run before the load starts and a little beyond the measure window,
-so that samples bracket both of its ends. An iteration that cannot be had whole counts for nothing: it is voided and,
-as long as there are tries left, run again.
+Pure; called by the scheduler with a `Turn`. Captures run before the load starts and a little beyond the measure window, so that samples
+bracket both of its ends. An incomplete iteration is void and runs again while attempts are left.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import replace
 
 from proveout.coordinator.measure.outages import OUTAGE
 from proveout.coordinator.schedule import disk_full
-from proveout.coordinator.schedule.messages import Forget, Gather, StartLoads, Summarise, Tell
+from proveout.coordinator.schedule.messages import DiscardSamples, GatherSamples, SendMessage, StartLoads, Summarise
 from proveout.coordinator.schedule.setup_stages import forget_parts
 from proveout.coordinator.schedule.state import Cluster, Iterating, Turn
 from proveout.coordinator.schedule.tasks import (
@@ -30,7 +29,7 @@ from proveout.proto.wire.results import TaskError
 from proveout.proto.wire.tasks import RunCapture, RunFio, RunLoad, Task
 
 _CAPTURE_MARGIN_S = 0.2
-"""How long after the measure window captures end. They sample once more when they do, so this brackets the window."""
+"""The time after the measure window at which captures end. They sample once more then, which brackets the window."""
 _FINAL_CODES = frozenset({"missing", "invalid", "refused", disk_full.CODE})
 
 
@@ -47,7 +46,7 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
     slot = (stage.id, iteration.rung, iteration.repeat, f"{state.setup.epoch}.{iteration.attempt}")
     loads: Sequence[tuple[str, RunLoad | RunFio]]
     if isinstance(stage, Tool):
-        loads = tool_tasks(state.plan, stage, iteration, state.setup.data_root, state.facts.without)
+        loads = tool_tasks(state.plan, stage, iteration, state.setup.data_root, state.progress.without)
     else:
         loads = load_tasks(
             state.plan,
@@ -56,18 +55,18 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
             rate=rate,
             windows=windows,
             endpoint=state.endpoints[stage.target],
-            cores=state.facts.cores,
-            without=state.facts.without,
+            cores=state.progress.cores,
+            without=state.progress.without,
         )
     endpoints = {**state.setup.external, **state.endpoints}
-    captures = capture_tasks(state.plan, stage.captures, endpoints, state.facts.without)
+    captures = capture_tasks(state.plan, stage.captures, endpoints, state.progress.without)
     specs: list[tuple[str, RunLoad | RunFio | RunCapture]] = [*captures, *loads]
     assigned = [(task_key(state.setup.run_id, slot, task_subject(spec), host), host, spec) for host, spec in specs]
     hosts = {key: host for key, host, _ in assigned}
     names = {key: spec.capture.name for key, _, spec in assigned if isinstance(spec, RunCapture)}
-    turn.commands.append(Gather(id=iteration, hosts=hosts, captures=names))
+    turn.commands.append(GatherSamples(id=iteration, hosts=hosts, captures=names))
     for key, host, spec in assigned:
-        turn.give(host, Task(key=key, spec=spec, deadline_s=_deadline_s(spec, windows)))
+        turn.assign(host, Task(key=key, spec=spec, deadline_s=_deadline_s(spec, windows)))
     until_s = turn.at_s + state.setup.timing.arm_s
     turn.set(
         step=Iterating(
@@ -83,12 +82,12 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
 
 
 def _deadline_s(spec: RunLoad | RunFio | RunCapture, windows: Windows) -> float:
-    # A capture must outlive the arming, the load and its own finish, and not linger when the coordinator forgets it.
+    # A capture outlasts the arming, the load and its own finish, and ends by itself without the coordinator.
     return windows.total_s + 600.0 if isinstance(spec, RunCapture) else task_deadline_s(spec)
 
 
-def heard(turn: Turn, step: Iterating, message: AgentMessage) -> None:
-    """Take what an agent said about one of the iteration's tasks."""
+def receive(turn: Turn, step: Iterating, message: AgentMessage) -> None:
+    """Process a message about one of the iteration's tasks."""
     match message:
         case TaskArmed(key=key):
             ready = step.ready | {key}
@@ -104,7 +103,7 @@ def heard(turn: Turn, step: Iterating, message: AgentMessage) -> None:
             return
         case _:
             return
-    progress(turn)
+    finish_phase(turn)
 
 
 def _settle_captures(turn: Turn) -> None:
@@ -114,12 +113,12 @@ def _settle_captures(turn: Turn) -> None:
         turn.set(step=replace(step, until_s=turn.at_s + patience_s))
 
 
-def progress(turn: Turn) -> None:
-    """Go on to the next phase when all that this one waits for is there (or, for captures' first samples, too late)."""
+def finish_phase(turn: Turn) -> None:
+    """Begin the next phase when all answers of this one have arrived, or its time for captures' first samples is over."""
     step = turn.state.step
     if not isinstance(step, Iterating):
         return
-    # Views of keys, which stop at the first that is missing: every one of a thousand agents' answers comes by here.
+    # Comparisons of key views stop at the first missing key; this runs for every answer of up to a thousand agents.
     if step.phase == "arming" and step.loads.keys() <= step.ready:
         if step.captures.keys() <= step.ready or turn.at_s >= step.until_s:
             _start(turn, step)
@@ -156,7 +155,7 @@ def _start(turn: Turn, step: Iterating) -> None:
 
 
 def _margin_s(stage: Measuring) -> float:
-    """A program of others takes its time to start, and its windows with it: captures wait for its end as long as it may be late."""
+    """The time for which captures outlast the measure window; an outside program may start as late as its limit allows."""
     late_s = stage.limits.start_skew_ms_max / 1e3 if isinstance(stage, Tool) else 0.0
     return _CAPTURE_MARGIN_S + late_s
 
@@ -169,12 +168,12 @@ def stage_of(turn: Turn, step: Iterating) -> Measuring:
 
 
 def _finish_captures(turn: Turn, step: Iterating, *, ended: bool) -> None:
-    """Tell the captures to end when the measure window is over: by the clock, or because all loads have ended."""
+    """End the captures when the measure window is over: by the clock, or because all loads have ended."""
     if step.finish_s is None or (turn.at_s < step.finish_s and not ended):
         return
     for key, host in step.captures.items():
         if key in turn.state.tasks:
-            turn.commands.append(Tell(host=host, message=Finish(key=key)))
+            turn.commands.append(SendMessage(host=host, message=Finish(key=key)))
     turn.set(step=replace(step, finish_s=None))
 
 
@@ -191,7 +190,9 @@ def _summarise(turn: Turn) -> None:
             loads={key: step.results[key] for key in step.loads},
             captures={key: step.results[key] for key in step.captures},
             earlier=tuple(
-                item for item in turn.state.facts.of_stage(step.id.stage) if item.valid and item.id.rung == step.id.rung
+                item
+                for item in turn.state.progress.of_stage(step.id.stage)
+                if item.valid and item.id.rung == step.id.rung
             ),
         )
     )
@@ -200,14 +201,14 @@ def _summarise(turn: Turn) -> None:
 
 
 def failed(turn: Turn, step: Iterating, key: str, error: TaskError) -> None:
-    """A task of the iteration failed: void it, look after its systems, and run it again while there are tries left."""
+    """Handle a failed task: void the iteration, check its systems, and run it again while attempts are left."""
     slot = (step.id.stage, step.id.rung, step.id.repeat)
     failures = turn.state.failures.get(slot, 0) + 1
     turn.set(failures={**turn.state.failures, slot: failures})
     again = failures <= max(1, stage_of(turn, step).retries) and error.code not in _FINAL_CODES
     reason = f"{_task_name(key)}: {error.message}"
     void(turn, step, reason, rerun=again)
-    turn.set(cluster=Cluster())  # the agent that drives it has ended its part
+    turn.set(cluster=Cluster())  # the agent that drives the cluster has ended it
     way_out = f" ({error.way_out})" if error.way_out else ""
     why = f"iteration {step.id} failed: {reason}{way_out}"
     if again:
@@ -225,15 +226,15 @@ def _task_name(key: str) -> str:
     return f"{what} on {host}"
 
 
-def suspect(turn: Turn, step: Iterating, finished: IterationFinished) -> None:
-    """Check the systems when an iteration was spoilt by errors or an outage: the server may be gone, and the next would be too."""
+def recheck_if_spoilt(turn: Turn, step: Iterating, finished: IterationFinished) -> None:
+    """Check the systems after an iteration with errors or an outage, because the server may be down."""
     out = any(not finding.ok and finding.check.startswith(OUTAGE) for finding in finished.findings)
     if out or disk_full.is_spoilt(finished):
         recheck(turn, step)
 
 
 def recheck(turn: Turn, step: Iterating) -> None:
-    """Have the provisioned systems under the iteration started again: a task that is answered at once when they run."""
+    """Send start tasks to the provisioned systems of the iteration again; an agent answers at once when its system runs."""
     plan = turn.state.plan
     stage = stage_of(turn, step)
     if isinstance(stage, Tool):
@@ -249,19 +250,21 @@ def recheck(turn: Turn, step: Iterating) -> None:
 
 
 def void(turn: Turn, step: Iterating, reason: str, *, rerun: bool) -> None:
-    """Count the iteration for nothing and cancel what is left of it."""
+    """Void the iteration and cancel its remaining tasks."""
     turn.emit(IterationVoided(id=step.id, reason=reason, rerun=rerun))
-    turn.commands.append(Forget(id=step.id))
+    turn.commands.append(DiscardSamples(id=step.id))
     turn.drain(reason)
 
 
-def late(turn: Turn, step: Iterating) -> None:
-    """The phase's deadline has passed without an answer."""
+def time_out(turn: Turn, step: Iterating) -> None:
+    """Fail the iteration because its phase has passed its deadline."""
     waiting = {*step.loads, *step.captures} - set(step.ready if step.phase == "arming" else step.results)
     key = min(waiting, default="summary/coordinator")
     failed(turn, step, key, TaskError(code="timeout", message=f"no answer while {step.phase}"))
 
 
 def abandon(turn: Turn, iteration: IterationId) -> None:
-    """Count an iteration for nothing that an earlier coordinator had started and did not see the end of."""
-    turn.emit(IterationVoided(id=iteration, reason="the coordinator was lost while it ran", rerun=True))
+    """Void an iteration that an earlier coordinator process started and did not finish."""
+    turn.emit(
+        IterationVoided(id=iteration, reason="the coordinator process was lost while the iteration ran", rerun=True)
+    )

@@ -1,7 +1,8 @@
-"""The stages that measure: which iteration of a ladder or a search comes next, or that there is none. Pure.
+"""The next iteration of a ladder, a search or a tool stage. Pure.
 
-Called by `decide`; looks at finished iterations only, so that a run that is resumed goes on where it was. A deferred rate
-is resolved here, when its stage is entered and the stages that it needs have ended.
+Called by `decide`. The choice depends on finished iterations only, so that a resumed run continues where it stopped. A deferred rate is
+resolved here, when its stage begins and the stages that it needs have ended. In a tool stage an outside program runs on all hosts
+of the stage at the same time; each is a load of its own, and the results are merged like those of loads.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from proveout.coordinator.schedule import iteration
 from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.messages import ProbeDue, Unresolved
-from proveout.coordinator.schedule.progress import Facts
-from proveout.coordinator.schedule.provisional import foresee
+from proveout.coordinator.schedule.progress import RunProgress
+from proveout.coordinator.schedule.provisional import emit_provisional_verdicts
 from proveout.coordinator.schedule.setup_stages import after_iteration, after_stage, forget_parts, part_of, pool_part
 from proveout.coordinator.schedule.state import Turn
 from proveout.coordinator.schedule.tasks import tool_file_tasks
@@ -23,7 +24,7 @@ from proveout.proto.events import IterationFinished, IterationId, LadderCut, Sta
 
 
 def _resolved(turn: Turn, stage: Ladder | Search) -> tuple[float | None, ...] | None:
-    """The stage's rates as numbers; None when there are none to be had, and the stage has been given up."""
+    """The stage's rates as numbers; None when a rate cannot be resolved, which fails the stage."""
     wanted: tuple[float | Expression, ...]
     match stage:
         case Ladder(arrival=Open(rate=rate)):
@@ -36,7 +37,7 @@ def _resolved(turn: Turn, stage: Ladder | Search) -> tuple[float | None, ...] | 
             wanted = (stage.rate_from, stage.rate_to)
     numbers: list[float | None] = []
     for value in wanted:
-        number = turn.judgement.number(value, turn.state.facts)
+        number = turn.evaluator.number(value, turn.state.progress)
         if isinstance(number, Unresolved):
             turn.notice("warning", f"stage {stage.id} is skipped: {number.reason}")
             finish_stage(turn, stage, "failed")
@@ -46,9 +47,9 @@ def _resolved(turn: Turn, stage: Ladder | Search) -> tuple[float | None, ...] | 
 
 
 def ladder_part(turn: Turn, stage: Ladder) -> bool:
-    """The next iteration of a ladder, or of one that it takes turns with: each repeat runs all rungs up to where it was cut."""
+    """Begin the next iteration of a ladder or of its interleaved ladders; each repeat runs all rungs below the cut. False when all are done."""
     together = iteration_order.group(turn.state.plan, stage)
-    members = tuple(member for member in together if member.id not in turn.state.facts.stages_finished)
+    members = tuple(member for member in together if member.id not in turn.state.progress.stages_finished)
     rates: dict[str, float | None] = {}
     for member in members:
         resolved = _resolved(turn, member)
@@ -59,48 +60,48 @@ def ladder_part(turn: Turn, stage: Ladder) -> bool:
             return True
         _cut(turn, member)
     for slot in iteration_order.slots(members, together[0]):
-        cut = turn.state.facts.cuts.get(slot.ladder.id)
+        cut = turn.state.progress.cuts.get(slot.ladder.id)
         if cut is not None and slot.rung > cut.at_rung:
             continue
-        if _enough(turn, members, slot.repeat - 1):
+        if _enough_repeats(turn, members, slot.repeat - 1):
             break
         if begin(turn, slot.ladder, (slot.rung, slot.repeat), rates[slot.ladder.id], "measure"):
             return True
     if after_stage(turn, stage):
         return True
-    if not any(ended.outcome == "ok" for ended in _ended(turn.state.facts, together)):
-        _tell_repeats(turn, members)
+    if not any(ended.outcome == "ok" for ended in _ended(turn.state.progress, together)):
+        _notice_repeats(turn, members)
     return False
 
 
-def _ended(facts: Facts, ladders: tuple[Ladder, ...]) -> list[StageFinished]:
-    return [facts.stages_finished[ladder.id] for ladder in ladders if ladder.id in facts.stages_finished]
+def _ended(progress: RunProgress, ladders: tuple[Ladder, ...]) -> list[StageFinished]:
+    return [progress.stages_finished[ladder.id] for ladder in ladders if ladder.id in progress.stages_finished]
 
 
-def _enough(turn: Turn, ladders: tuple[Ladder, ...], repeats: int) -> bool:
-    """Whether so many repeats of these ladders, all of which have ended, have decided what stands on them.
+def _enough_repeats(turn: Turn, ladders: tuple[Ladder, ...], repeats: int) -> bool:
+    """Whether the verdicts that read these ladders are decided after `repeats` repeats, all of which have ended.
 
-    Looked at once after each repeat, on the numbers up to it: a resume looks again and comes to the same.
+    Evaluated after each repeat, on the numbers up to it, with the same outcome after a resume.
     """
     least = ladders[0].repeat_min
-    if least is None or repeats < least or _has_begun(turn.state.facts, ladders, repeats + 1):
+    if least is None or repeats < least or _has_begun(turn.state.progress, ladders, repeats + 1):
         return False
-    return not turn.judgement.undecided(ladders, turn.state.facts, repeats)
+    return not turn.evaluator.undecided(ladders, turn.state.progress, repeats)
 
 
-def _has_begun(facts: Facts, ladders: tuple[Ladder, ...], repeat: int) -> bool:
+def _has_begun(progress: RunProgress, ladders: tuple[Ladder, ...], repeat: int) -> bool:
     ids = {ladder.id for ladder in ladders}
-    begun = [*(item.id for item in facts.iterations), *(item.id for item in facts.voided)]
+    begun = [*(item.id for item in progress.iterations), *(item.id for item in progress.voided)]
     return any(slot.stage in ids and slot.repeat == repeat for slot in begun)
 
 
-def _tell_repeats(turn: Turn, ladders: tuple[Ladder, ...]) -> None:
-    """Say how many repeats were bought, and whether they sufficed."""
+def _notice_repeats(turn: Turn, ladders: tuple[Ladder, ...]) -> None:
+    """Report the number of repeats, and whether they decided the verdicts."""
     ids = {ladder.id for ladder in ladders}
-    ran = max((item.id.repeat for item in turn.state.facts.iterations if item.id.stage in ids), default=0)
+    ran = max((item.id.repeat for item in turn.state.progress.iterations if item.id.stage in ids), default=0)
     if not ladders or ladders[0].repeat_min is None or not ran:
         return
-    left = turn.judgement.undecided(ladders, turn.state.facts, ran)
+    left = turn.evaluator.undecided(ladders, turn.state.progress, ran)
     names, level = ", ".join(sorted(ids)), percent(confidence_after(ladders[0].looks))
     most = ladders[0].repeat
     said = f"{names}: {ran} of at most {most} repeats, " + (
@@ -110,9 +111,9 @@ def _tell_repeats(turn: Turn, ladders: tuple[Ladder, ...]) -> None:
 
 
 def begin(turn: Turn, stage: Measuring, slot: tuple[int, int], rate: float | None, phase: str) -> bool:
-    """Begin the next attempt of a rung in a repeat, unless one was valid or the retries are used up."""
+    """Begin the next attempt of a rung in a repeat; False when one was valid or the retries are used up."""
     rung, repeat = slot
-    finished, attempt = turn.state.facts.tries(stage.id, rung, repeat)
+    finished, attempt = turn.state.progress.tries(stage.id, rung, repeat)
     if settled(stage, finished):
         return False
     if not isinstance(stage, Tool) and pool_part(turn, stage):
@@ -128,19 +129,19 @@ def settled(stage: Measuring, finished: tuple[IterationFinished, ...]) -> bool:
 
 
 def _cut(turn: Turn, stage: Ladder) -> None:
-    """Record that `stop_when` held, once for each lower rung at which it did."""
-    for finished in turn.state.facts.of_stage(stage.id):
-        cut = turn.state.facts.cuts.get(stage.id)
+    """Record where `stop_when` held, once for each lower rung at which it did."""
+    for finished in turn.state.progress.of_stage(stage.id):
+        cut = turn.state.progress.cuts.get(stage.id)
         if not finished.valid or (cut is not None and cut.at_rung <= finished.id.rung):
             continue
-        evidence = turn.judgement.stops(stage, finished)
+        evidence = turn.evaluator.stops(stage, finished)
         if evidence is not None:
             skipped = tuple(rung for rung in stage.threads if rung > finished.id.rung)
             turn.emit(LadderCut(stage=stage.id, at_rung=finished.id.rung, skipped=skipped, evidence=evidence))
 
 
 def search_part(turn: Turn, stage: Search) -> bool:
-    """The next probe of a search; reports those that have ended, and the answer when there is one."""
+    """Begin the next probe of a search, and emit the finished probes and the answer. False when the search is over."""
     rates = _resolved(turn, stage)
     if rates is None:
         return True
@@ -148,10 +149,10 @@ def search_part(turn: Turn, stage: Search) -> bool:
     assert low is not None and high is not None  # noqa: S101
     if after_iteration(turn, stage):
         return True
-    if stage.id in turn.state.facts.searches:
+    if stage.id in turn.state.progress.searches:
         return after_stage(turn, stage)
-    replayed = turn.judgement.replay(stage, low, high, ended_probes(turn.state.facts, stage))
-    for report in replayed.reports[turn.state.facts.probes.get(stage.id, 0) :]:
+    replayed = turn.evaluator.replay(stage, low, high, finished_probes(turn.state.progress, stage))
+    for report in replayed.reports[turn.state.progress.probes.get(stage.id, 0) :]:
         turn.emit(report)
     if isinstance(replayed.next, ProbeDue):
         due = replayed.next
@@ -160,11 +161,11 @@ def search_part(turn: Turn, stage: Search) -> bool:
     return after_stage(turn, stage)
 
 
-def ended_probes(facts: Facts, stage: Search) -> tuple[IterationFinished, ...]:
-    """The last attempt of every probe that needs no other, in order of their numbers."""
+def finished_probes(progress: RunProgress, stage: Search) -> tuple[IterationFinished, ...]:
+    """The last attempt of every finished probe, in order of their numbers."""
     ended: list[IterationFinished] = []
     for number in range(1, stage.probes_max + 1):
-        finished, _ = facts.tries(stage.id, stage.threads, number)
+        finished, _ = progress.tries(stage.id, stage.threads, number)
         if not settled(stage, finished):
             break
         ended.append(finished[-1])
@@ -172,31 +173,31 @@ def ended_probes(facts: Facts, stage: Search) -> tuple[IterationFinished, ...]:
 
 
 def finish_stage(turn: Turn, stage: Stage, outcome: str) -> None:
-    """Record that a stage has ended, with what expressions will see of it."""
-    if stage.id in turn.state.facts.stages_finished:
+    """Record the end of a stage, with the metrics that expressions read."""
+    if stage.id in turn.state.progress.stages_finished:
         return
-    seconds = turn.at_s - turn.state.stage_began_s  # of ladders that take turns: since the first of them began
+    seconds = turn.at_s - turn.state.stage_began_s  # for interleaved ladders since the first of them began
     ok = outcome == "ok"
-    metrics = turn.judgement.metrics(stage, turn.state.facts, seconds, turn.state.rows) if ok else {}
+    metrics = turn.evaluator.metrics(stage, turn.state.progress, seconds, turn.state.rows) if ok else {}
     turn.emit(StageFinished(stage=stage.id, outcome="ok" if ok else "failed", seconds=seconds, metrics=metrics))
-    foresee(turn)
+    emit_provisional_verdicts(turn)
     forget_parts(turn, stage)
 
 
 def tool_part(turn: Turn, stage: Tool) -> bool:
-    """The next part of a `tool` stage: its files, then every rung in every repeat; False when all are done."""
+    """Begin the next part of a tool stage: its files, then every rung in every repeat. False when all are done."""
     state = turn.state
     due = [
         (depth, repeat)
         for repeat in range(1, stage.repeat + 1)
         for depth in stage.iodepths
-        if not settled(stage, state.facts.tries(stage.id, depth, repeat)[0])
+        if not settled(stage, state.progress.tries(stage.id, depth, repeat)[0])
     ]
     if not due:
         return False
     files = part_of(stage, "files")
-    if files not in state.progress:
-        tasks = tool_file_tasks(state.plan, stage, state.setup.data_root, state.facts.without)
+    if files not in state.parts_done:
+        tasks = tool_file_tasks(state.plan, stage, state.setup.data_root, state.progress.without)
         batch(turn, "prepare", [tasks], name=files, stage=stage.id)
         return True
     return begin(turn, stage, due[0], None, "measure")

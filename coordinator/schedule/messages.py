@@ -1,4 +1,4 @@
-"""What the scheduler and those around it say to each other: values of the judgement, inputs of the loop, commands to it.
+"""Messages between the scheduler and the run loop: inputs, commands, and the answers of the result evaluator.
 
 Frozen data without behaviour. `at_s` of an input is the coordinator's monotonic clock, seconds.
 """
@@ -14,12 +14,12 @@ from proveout.proto.wire.messages import AgentMessage, Cancel, Finish
 from proveout.proto.wire.results import TaskResult
 from proveout.proto.wire.tasks import Task
 
-# ---- what the judgement answers ----------------------------------------------------------------------------------
+# ---- answers of the result evaluator ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """How a condition came out, and on what numbers."""
+class ConditionResult:
+    """The outcome of a condition, and the numbers that it read."""
 
     holds: bool
     evidence: str
@@ -27,7 +27,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unresolved:
-    """Why a deferred value has none: an earlier stage gave no answer."""
+    """The reason why a deferred value cannot be resolved: an earlier stage has no result."""
 
     reason: str
 
@@ -43,7 +43,7 @@ class ProbeDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchReplayed:
-    """A search driven over the probes that ended: what is to be reported of each, then the next probe or the answer."""
+    """A search after its finished probes: one report for each, then the next probe or the answer."""
 
     reports: tuple[ProbeFinished, ...]
     next: ProbeDue | SearchFinished
@@ -54,7 +54,7 @@ class SearchReplayed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Time has passed: at least to `scheduler.wake_s(state)`."""
+    """Time has passed, at least to `state_machine.wake_s(state)`."""
 
     at_s: float
 
@@ -69,7 +69,7 @@ class AgentReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentGone:
-    """An agent could not be had, or is gone."""
+    """An agent could not be reached, or its session is lost."""
 
     at_s: float
     host: str
@@ -77,8 +77,8 @@ class AgentGone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """An agent said something. Samples are the loop's business, but for a task's first one: it runs."""
+class MessageReceived:
+    """An agent sent a message. The loop keeps samples to itself, except the first of a task, which shows that the task runs."""
 
     at_s: float
     host: str
@@ -87,15 +87,15 @@ class Heard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summarised:
-    """The samples of an iteration have been worked up and stored."""
+    """The samples of an iteration are summarised and stored."""
 
     at_s: float
     finished: IterationFinished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
-    """The coordinator itself cannot go on (disk full)."""
+class CoordinatorFailed:
+    """The coordinator itself has failed (a full disk, for example)."""
 
     at_s: float
     reason: str
@@ -103,12 +103,12 @@ class Broken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupted:
-    """Someone wants the run to end now; the second time, at once."""
+    """The user interrupts the run; the second interrupt ends it at once."""
 
     at_s: float
 
 
-Input: TypeAlias = Tick | AgentReady | AgentGone | Heard | Summarised | Broken | Interrupted
+Input: TypeAlias = Tick | AgentReady | AgentGone | MessageReceived | Summarised | CoordinatorFailed | Interrupted
 
 # ---- commands ----------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class Dial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tell:
+class SendMessage:
     """Send a message to an agent."""
 
     host: str
@@ -129,8 +129,8 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gather:
-    """Keep the samples of an iteration from now on: task keys -> hosts, and the captures' names by their keys."""
+class GatherSamples:
+    """Keep the samples of an iteration from now on. `hosts` by task key, `captures`: names by task key."""
 
     id: IterationId
     hosts: Mapping[str, str]
@@ -148,7 +148,7 @@ class StartLoads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summarise:
-    """Work up an iteration: results by load key are in `loads`, samples are the loop's; answer `Summarised`.
+    """Summarise an iteration; the answer is `Summarised`. `loads` and `captures`: results by task key; the loop has the samples.
 
     `earlier`: the valid iterations of the same rung before it.
     """
@@ -161,8 +161,8 @@ class Summarise:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forget:
-    """Throw away what was gathered for an iteration that is void."""
+class DiscardSamples:
+    """Discard the samples of a void iteration."""
 
     id: IterationId
 
@@ -175,19 +175,21 @@ class Emit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Say goodbye to agents and close their sessions."""
+class CloseSessions:
+    """Close the sessions of agents."""
 
     hosts: tuple[str, ...]
     keep_data: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Close:
-    """The run is over; `keep_data` leaves the systems' data for a resume."""
+class EndRun:
+    """End the run; `keep_data` leaves the systems' data for a resume."""
 
     exit_code: int
     keep_data: bool
 
 
-Command: TypeAlias = Dial | Tell | Gather | StartLoads | Summarise | Forget | Emit | Part | Close
+Command: TypeAlias = (
+    Dial | SendMessage | GatherSamples | StartLoads | Summarise | DiscardSamples | Emit | CloseSessions | EndRun
+)

@@ -1,8 +1,7 @@
-"""What a run has established so far, folded from its journalled events: the only memory that outlives a coordinator.
+"""The progress of a run, folded from its journalled events: the only state that outlasts a coordinator process.
 
-Data flow: journal -> `of(events)` on a resume, or `scheduler` emits an event -> `apply(facts, event)` while the run goes on.
-Both ways give the same value, so the scheduler decides what comes next from facts alone and a resume needs no code of
-its own. Only what decisions and results stand on is kept; live events change nothing.
+Data flow: journal -> `run_progress(events)` on a resume, or the scheduler emits an event -> `apply(progress, event)` during the run. Both
+give the same value, so that the scheduler decides from progress alone and a resume needs no code of its own. Live events are ignored.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from proveout.proto.events import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """The fold of a run's events. `history` is all of them but the live ones, in order; the rest are views of it.
+class RunProgress:
+    """The fold of a run's events. `history` holds all events but the live ones, in order; the other fields are views of it.
 
-    `taken` are the environment's facts of this sitting by (when, host, system). `without` are the hosts that this sitting goes on without; a resume dials them again. `open_iteration` has started and
-    neither finished nor been voided. `probes` counts the probes reported per search. `invariants` were looked at: (stage,
-    iteration or "", system).
+    `taken`: the facts that this coordinator process has collected, by (when, host, system). `without`: the hosts that it continues without; a
+    resume dials them again. `open_iteration` has started and is neither finished nor void. `probes`: the number of probes reported per
+    search. `invariants`: those that were checked, as (stage, iteration or "", system).
     """
 
     history: tuple[Event, ...] = ()
@@ -63,7 +62,7 @@ class Facts:
     ended: RunFinished | None = None
 
     def of_stage(self, stage: str) -> tuple[IterationFinished, ...]:
-        """Finished iterations of a stage, valid or not, in the order they ended."""
+        """Finished iterations of a stage, valid or not, in order of their ends."""
         return tuple(i for i in self.iterations if i.id.stage == stage)
 
     def tries(self, stage: str, rung: int, repeat: int) -> tuple[tuple[IterationFinished, ...], int]:
@@ -73,72 +72,72 @@ class Facts:
         return finished, len(finished) + voided + 1
 
 
-def of(events: Iterable[Event]) -> Facts:
-    """The facts of a journal, from its first event on."""
-    facts = Facts()
+def run_progress(events: Iterable[Event]) -> RunProgress:
+    """The progress of a journal, from its first event on."""
+    progress = RunProgress()
     for event in events:
-        facts = apply(facts, event)
-    return facts
+        progress = apply(progress, event)
+    return progress
 
 
-def apply(facts: Facts, event: Event) -> Facts:
-    """The facts after one more event."""
+def apply(progress: RunProgress, event: Event) -> RunProgress:
+    """The progress after one more event."""
     if isinstance(event, LIVE_EVENTS):
-        return facts
-    return replace(_view(facts, event), history=(*facts.history, event))
+        return progress
+    return replace(_view(progress, event), history=(*progress.history, event))
 
 
-def _view(facts: Facts, event: Event) -> Facts:  # noqa: PLR0911  # one arm per kind of event
+def _view(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911  # one arm per kind of event
     match event:
         case RunStarted():
-            return replace(facts, started=event, ended=None, without=frozenset(), taken={})
+            return replace(progress, started=event, ended=None, without=frozenset(), taken={})
         case FactsTaken():
-            return replace(facts, taken={**facts.taken, (event.when, event.host, event.system): event})
+            return replace(progress, taken={**progress.taken, (event.when, event.host, event.system): event})
         case AgentLost(abandoned=True):
-            return replace(facts, without=facts.without | {event.host})
+            return replace(progress, without=progress.without | {event.host})
         case AgentUp():
-            return replace(facts, cores={**facts.cores, event.host: event.cores})
+            return replace(progress, cores={**progress.cores, event.host: event.cores})
         case IterationStarted() | IterationFinished() | IterationVoided():
-            return _iteration(facts, event)
+            return _iteration(progress, event)
         case PropagationCompared():
-            return replace(facts, compared={**facts.compared, event.source: event})
+            return replace(progress, compared={**progress.compared, event.source: event})
         case InvariantsSeen():
             seen = (event.stage, event.iteration, event.system)
-            return replace(facts, invariants=facts.invariants | {seen})
+            return replace(progress, invariants=progress.invariants | {seen})
         case VerdictReached():
-            return replace(facts, verdicts=(*facts.verdicts, event))
+            return replace(progress, verdicts=(*progress.verdicts, event))
         case RunFinished():
-            return replace(facts, ended=event)
+            return replace(progress, ended=event)
         case _:
-            return _stage(facts, event)
+            return _stage(progress, event)
 
 
-def _iteration(facts: Facts, event: IterationStarted | IterationFinished | IterationVoided) -> Facts:
+def _iteration(progress: RunProgress, event: IterationStarted | IterationFinished | IterationVoided) -> RunProgress:
     match event:
         case IterationStarted():
-            return replace(facts, open_iteration=event.id)
+            return replace(progress, open_iteration=event.id)
         case IterationFinished():
-            return replace(facts, open_iteration=None, iterations=(*facts.iterations, event))
+            return replace(progress, open_iteration=None, iterations=(*progress.iterations, event))
         case IterationVoided():
             kept = tuple(
-                item for item in facts.iterations if event.rerun or item.id != event.id
+                item for item in progress.iterations if event.rerun or item.id != event.id
             )  # it may have been finished before
-            return replace(facts, open_iteration=None, iterations=kept, voided=(*facts.voided, event))
+            return replace(progress, open_iteration=None, iterations=kept, voided=(*progress.voided, event))
 
 
-def _stage(facts: Facts, event: Event) -> Facts:  # noqa: PLR0911  # one arm per kind of event
+def _stage(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911  # one arm per kind of event
     match event:
         case StageStarted():
-            return replace(facts, stages_started=facts.stages_started | {event.stage})
+            return replace(progress, stages_started=progress.stages_started | {event.stage})
         case StageFinished():
-            return replace(facts, stages_finished={**facts.stages_finished, event.stage: event})
+            return replace(progress, stages_finished={**progress.stages_finished, event.stage: event})
         case PopulateFinished():
-            return replace(facts, populated=facts.populated | {(event.stage, event.system)})
+            return replace(progress, populated=progress.populated | {(event.stage, event.system)})
         case ProbeFinished():
-            return replace(facts, probes={**facts.probes, event.stage: facts.probes.get(event.stage, 0) + 1})
+            return replace(progress, probes={**progress.probes, event.stage: progress.probes.get(event.stage, 0) + 1})
         case SearchFinished():
-            return replace(facts, searches={**facts.searches, event.stage: event})
+            return replace(progress, searches={**progress.searches, event.stage: event})
         case LadderCut():
-            return replace(facts, cuts={**facts.cuts, event.stage: event})
+            return replace(progress, cuts={**progress.cuts, event.stage: event})
         case _:
-            return facts
+            return progress

@@ -1,7 +1,7 @@
-"""Verdicts while the run goes on: when a stage has ended, what can be said of them by now. Pure.
+"""Provisional verdicts during the run, after each stage. Pure.
 
-Data flow: facts -> `judgement.foreseen` -> a `VerdictForeseen` for each that says something new. They are for people to look at: the
-verdicts of the run are judged on the events of which they stand (`ending.judge`), and these are none of them.
+Data flow: progress -> `ResultEvaluator.provisional_verdicts` -> a `VerdictForeseen` for each verdict that has changed. They are for display;
+the verdicts of the run do not depend on them (`teardown.judge`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from proveout.coordinator.schedule.state import Turn
 from proveout.proto.events import VerdictForeseen
 
 
-def foresee(turn: Turn) -> None:
-    """Say what is new about the verdicts, unless the last stage has ended: the verdicts themselves are next then."""
-    facts = turn.state.facts
-    if all(stage.id in facts.stages_finished for stage in turn.state.plan.stages):
+def emit_provisional_verdicts(turn: Turn) -> None:
+    """Emit the provisional verdicts that have changed, unless the last stage has ended and the final ones follow."""
+    progress = turn.state.progress
+    if all(stage.id in progress.stages_finished for stage in turn.state.plan.stages):
         return
-    said = {event.id: event for event in facts.history if isinstance(event, VerdictForeseen)}
-    for verdict in turn.judgement.foreseen(facts):
+    said = {event.id: event for event in progress.history if isinstance(event, VerdictForeseen)}
+    for verdict in turn.evaluator.provisional_verdicts(progress):
         if said.get(verdict.id) != verdict:
             turn.emit(verdict)

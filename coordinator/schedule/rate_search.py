@@ -1,18 +1,17 @@
-"""The highest rate that is accepted: bracket by doubling, bisect, confirm. Pure.
+"""Search for the highest accepted rate: bracket by doubling, bisect, confirm. Pure.
 
-Data flow: `begin` -> state; `next_probe(state)` says which rate to try, or gives the answer; the caller runs that probe as an
-iteration and `record`s whether it was accepted -> next state. Nothing here knows what makes a rate acceptable.
+Data flow: `begin` -> state; `next_probe(state)` returns the next rate, or the answer; the caller runs that probe as an
+iteration and `record`s whether it was accepted -> next state. The criterion of acceptance belongs to the caller.
 
 - *bracket*: from the lowest rate up by doubling until one is refused or the highest is accepted. A refusal of the very lowest rate
-  would end the search, so it is tried twice.
+  would end the search, so that rate has two tries.
 - *bisect*: the geometric middle between the highest accepted and the lowest refused, until those two are within the tolerance of
-  each other. The rate that is sought spans factors, not differences, so halving the ratio is what halves the work.
-- *confirm*: the answer must hold for a full-length iteration: a long window shows a lag that creeps, which a short probe may miss. When
-  it does not, the rate goes down by the tolerance and is confirmed again; from the fourth failure on the step doubles, up to a half:
-  when the short probes were far off (the machine has become slower since), small steps would use up the night.
+  each other. Rates differ by factors, so halving the ratio halves the work.
+- *confirm*: the answer must hold for a full-length iteration: a long window shows a slowly growing lag, which a short probe may miss. When
+  it does not hold, the rate is lowered by the tolerance and confirmed again; from the fourth failure on the step doubles, up to a half,
+  because small steps would take hours when the machine has become slower since the short probes.
 
-A probe that could not be judged (`accepted` None) counts as refused, since an unproved rate is no answer, and is counted
-in the reason. One probe of the budget is always kept for the confirmation.
+A probe that could not be judged (`accepted` None) counts as refused, and the reason contains the number of such probes. One probe of the budget is always kept for the confirmation.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A probe that was run, and how it came out."""
+    """A finished probe and its outcome."""
 
     probe: Probe
     accepted: bool | None
@@ -60,7 +59,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchState:
-    """Where a search stands: the highest rate accepted so far, the lowest refused, the one up for confirmation."""
+    """The state of a search: the highest rate accepted so far, the lowest refused, the candidate to confirm."""
 
     rate_from: float
     rate_to: float
@@ -74,7 +73,7 @@ class SearchState:
 
 
 def begin(stage: Search, rate_from: float, rate_to: float) -> SearchState:
-    """A search over [rate_from, rate_to] (1/s, resolved); a range with nothing in it is answered at once."""
+    """A search over [rate_from, rate_to] (1/s, resolved); an empty range is answered at once."""
     state = SearchState(
         rate_from=rate_from,
         rate_to=rate_to,
@@ -82,14 +81,14 @@ def begin(stage: Search, rate_from: float, rate_to: float) -> SearchState:
         probes_max=stage.probes_max,
     )
     if not (math.isfinite(rate_from) and math.isfinite(rate_to)) or rate_from <= 0.0:
-        return _answered(state, None, f"{rate_from:g}/s to {rate_to:g}/s is no range of rates")
+        return _answered(state, None, f"{rate_from:g}/s to {rate_to:g}/s is not a valid range of rates")
     if rate_from > rate_to:
         return _answered(state, None, f"the range is empty: it begins at {rate_from:g}/s and ends at {rate_to:g}/s")
     return state
 
 
 def next_probe(state: SearchState) -> Probe | Answer:
-    """What to run next, or the answer."""
+    """The next probe, or the answer."""
     if state.answer is not None:
         return state.answer
     number = len(state.tried) + 1
@@ -102,7 +101,7 @@ def next_probe(state: SearchState) -> Probe | Answer:
 
 
 def record(state: SearchState, accepted: bool | None, evidence: str) -> SearchState:
-    """The state after the probe that `next_probe` gave has come out; ValueError when the search had ended."""
+    """The state after the outcome of the probe that `next_probe` returned. ValueError when the search has ended."""
     probe = next_probe(state)
     if isinstance(probe, Answer):
         raise ValueError("the search has ended; there is no probe to record")
@@ -128,7 +127,7 @@ def _middle(low: float, high: float) -> float:
 
 
 def _settled(state: SearchState) -> SearchState:
-    """Go on to confirm when the bracket is narrow enough, at the range's end, or when only one probe is left."""
+    """Confirm next when the bracket is narrow enough, at the range's end, or when only one probe is left."""
     left = state.probes_max - len(state.tried)
     if state.low is None:
         if state.high is not None:

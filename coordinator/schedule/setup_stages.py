@@ -1,7 +1,7 @@
 """Steps that prepare or inspect systems: populate, propagation, copies, resets, statements, pauses, Ray clusters, invariants, facts. Pure.
 
 Called by `decide` and `ladders`. Each function begins the first part that is missing and returns True, or returns False when all parts
-are done. Finished parts are names in `State.progress`, which begin with the stage's id; finished checks are events.
+are done. Finished parts are names in `State.parts_done`, which begin with the stage's id; finished checks are events.
 
 - **Invariants** are checked after a population, an iteration or a stage, depending on the workload, by one `CheckInvariants` task for each
   system, and no other task runs meanwhile. A load's changes also reach the systems that its target propagates to, so these are checked
@@ -49,20 +49,20 @@ from proveout.proto.wire.tasks import (
 
 
 def part_of(stage: Stage, name: str) -> str:
-    """The name that `State.progress` has for a part of a stage."""
+    """The name of a stage's part in `State.parts_done`."""
     return f"{stage.id}:{name}"
 
 
 def forget_parts(turn: Turn, stage: Stage) -> None:
-    """Let a stage begin with its first part when it is run again."""
-    turn.set(progress=frozenset(p for p in turn.state.progress if not p.startswith(f"{stage.id}:")))
+    """Forget the finished parts of a stage, so that it begins with its first part again."""
+    turn.set(parts_done=frozenset(p for p in turn.state.parts_done if not p.startswith(f"{stage.id}:")))
 
 
 def populate_part(turn: Turn, stage: Populate) -> bool:
-    """Load each system, set up what propagates from them, keep copies for resets: whichever is not done yet."""
+    """Load each system, set up propagation from it, save copies for resets; False when all is done."""
     if _wipe(turn, stage):
         return True
-    state, done = turn.state, turn.state.progress
+    state, done = turn.state, turn.state.parts_done
     for name in stage.into:
         if part_of(stage, f"populate:{name}") not in done:
             _populate(turn, stage, name)
@@ -85,8 +85,8 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
 
 def _populate(turn: Turn, stage: Populate, system: str) -> None:
     state = turn.state
-    client = present_hosts(stage.clients, state.facts.without)[0]
-    workers = stage.workers or state.facts.cores.get(client, 1)
+    client = present_hosts(stage.clients, state.progress.without)[0]
+    workers = stage.workers or state.progress.cores.get(client, 1)
     workload = state.plan.workload(stage.workload)
     spec = PopulateSystem(workload=workload, endpoint=state.endpoints[system], workers=workers)
     turn.set(pristine=state.pristine - {system})
@@ -94,12 +94,12 @@ def _populate(turn: Turn, stage: Populate, system: str) -> None:
 
 
 def _wipe(turn: Turn, stage: Populate) -> bool:
-    """Before a populate begins, make propagating systems that hold data start afresh.
+    """Recreate propagating systems that hold data, before a populate begins; False when there are none.
 
-    Rows loaded into a source whose propagation is up would meet the same rows in its sink.
+    Otherwise rows loaded into a source with running propagation would collide with the same rows in its sink.
     """
     state = turn.state
-    if any(part.startswith(f"{stage.id}:") for part in state.progress):
+    if any(part.startswith(f"{stage.id}:") for part in state.parts_done):
         return False
     pairs = [pair for pair in propagations(state.plan) if {s.name for s in pair} & set(stage.into)]
     used = {s.name for pair in pairs for s in pair if s.provision is not None} - state.pristine
@@ -113,20 +113,20 @@ def _wipe(turn: Turn, stage: Populate) -> bool:
 
 
 def reset_part(turn: Turn, stage: Reset) -> bool:
-    """Restore copies, then checkpoint. Propagation is renewed in between, by `_links`.
+    """Restore copies, then checkpoint; False when both are done. `decide` renews the propagation in between.
 
-    Sources go back before their sinks: what a source wrote after the copy was made must not reach a sink that has
-    already gone back. A restored source cannot be reached by its sink before it is linked anew.
+    Sources are restored before their sinks: changes that a source made after the copy must not reach a restored sink. A sink cannot
+    reach a restored source before they are linked again.
     """
     state = turn.state
     systems = [s for s in start_order(state.plan) if s.name in stage.systems]
     held = [s for s in systems if s.provision is not None]
-    if stage.restore and held and part_of(stage, "restore") not in state.progress:
+    if stage.restore and held and part_of(stage, "restore") not in state.parts_done:
         root = state.setup.data_root
         waves = [[(s.host, SnapshotSystem(system=s, data_root=root, action="restore"))] for s in reversed(held)]
         batch(turn, "restore", waves, name=part_of(stage, "restore"), stage=stage.id)
         return True
-    if stage.checkpoint and part_of(stage, "checkpoint") not in state.progress:
+    if stage.checkpoint and part_of(stage, "checkpoint") not in state.parts_done:
         tasks = [(s.host, Checkpoint(endpoint=state.endpoints[s.name])) for s in systems]
         batch(turn, "checkpoint", [tasks], name=part_of(stage, "checkpoint"), stage=stage.id)
         return True
@@ -134,8 +134,8 @@ def reset_part(turn: Turn, stage: Reset) -> bool:
 
 
 def sql_part(turn: Turn, stage: Sql) -> bool:
-    """Run the statements, on the system's own host."""
-    if part_of(stage, "sql") in turn.state.progress:
+    """Run the statements on the system's host; False when they have run."""
+    if part_of(stage, "sql") in turn.state.parts_done:
         return False
     spec = RunSql(endpoint=turn.state.endpoints[stage.system], statements=stage.statements)
     host = turn.state.plan.system(stage.system).host
@@ -144,15 +144,15 @@ def sql_part(turn: Turn, stage: Sql) -> bool:
 
 
 def pause_part(turn: Turn, stage: Pause) -> bool:
-    """Wait."""
-    if part_of(stage, "pause") in turn.state.progress:
+    """Wait; False when the time is over."""
+    if part_of(stage, "pause") in turn.state.parts_done:
         return False
     turn.set(step=Waiting(name=part_of(stage, "pause"), stage=stage.id, until_s=turn.at_s + stage.duration_s))
     return True
 
 
 def link(turn: Turn, source: str, sink: str, *, copy_data: bool, name: str = "", stage: str = "") -> None:
-    """Set up or renew the propagation from `source` to `sink`; the source's host does it."""
+    """Set up or renew the propagation from `source` to `sink`, on the host of the source."""
     state = turn.state
     spec = LinkSystems(
         source=state.endpoints[source],
@@ -167,44 +167,46 @@ def link(turn: Turn, source: str, sink: str, *, copy_data: bool, name: str = "",
 
 
 def after_populate(turn: Turn, stage: Populate, system: str, part: str) -> bool:
-    """Look at a system that a populate has filled; False when that is done (or the workload has no invariants)."""
-    if _checked_after(turn.state.plan, stage) is None or part in turn.state.progress:
+    """Check the invariants of a populated system; False when that is done, or the workload has none."""
+    if _checked_after(turn.state.plan, stage) is None or part in turn.state.parts_done:
         return False
     _check_invariants(turn, stage, [system], name=part)
     return True
 
 
 def after_iteration(turn: Turn, stage: Ladder | Search) -> bool:
-    """Look at what the last iteration has left behind; False when that is done, or is not due."""
-    ended = turn.state.facts.of_stage(stage.id)
+    """Check the invariants after the last iteration; False when that is done, or not due."""
+    ended = turn.state.progress.of_stage(stage.id)
     if not ended or _checked_after(turn.state.plan, stage) != "iteration":
         return False
     return _due(turn, stage, str(ended[-1].id))
 
 
 def after_stage(turn: Turn, stage: Ladder | Search) -> bool:
-    """Look at what all iterations of a stage have left behind; False when that is done, or is not due."""
-    if not turn.state.facts.of_stage(stage.id) or _checked_after(turn.state.plan, stage) != "stage":
+    """Check the invariants after the last iteration of a stage; False when that is done, or not due."""
+    if not turn.state.progress.of_stage(stage.id) or _checked_after(turn.state.plan, stage) != "stage":
         return False
     return _due(turn, stage, "")
 
 
-def reached(plan: Plan, target: str) -> tuple[str, ...]:
+def systems_reached(plan: Plan, target: str) -> tuple[str, ...]:
     """The target of a load, and the systems that its changes are propagated to."""
     names: list[str] = []
     name: str | None = target
     while name is not None and name not in names:
         names.append(name)
         system = plan.system(name)
-        name = None if system.propagates_by_itself else system.propagates_to  # what has not arrived yet is not broken
+        name = (
+            None if system.propagates_by_itself else system.propagates_to
+        )  # rows in transit would break the invariants
     return tuple(names)
 
 
 def _due(turn: Turn, stage: Ladder | Search, iteration: str) -> bool:
-    plan, seen = turn.state.plan, turn.state.facts.invariants
+    plan, seen = turn.state.plan, turn.state.progress.invariants
     names = [
         n
-        for n in reached(plan, stage.target)
+        for n in systems_reached(plan, stage.target)
         if (stage.id, iteration, n) not in seen and _has_checkable_rows(plan, stage, n)
     ]
     if names:
@@ -213,7 +215,7 @@ def _due(turn: Turn, stage: Ladder | Search, iteration: str) -> bool:
 
 
 def _has_checkable_rows(plan: Plan, stage: Ladder | Search, system: str) -> bool:
-    """Whether a system holds rows that the workload's invariants can speak of: what others loaded is their word."""
+    """Whether the workload's invariants apply to a system: some apply only to rows that proveout loaded."""
     sources = {system, *(source.name for source, sink in propagations(plan) if sink.name == system)}
     ours = any(populate_stages_of(plan, name) for name in sources)
     return ours or not invariants_need_population(plan.workload(stage.workload))
@@ -238,14 +240,14 @@ def _checked_after(plan: Plan, stage: Populate | Ladder | Search) -> Literal["it
 # ---- Ray clusters ----------------------------------------------------------------------------------------------------
 
 
-def formed_over(stage: Ladder | Search) -> bool:
+def spans_hosts(stage: Ladder | Search) -> bool:
     """Whether the stage's Ray pool spans more than one client host of the plan."""
     return stage.pool.kind == "ray" and not stage.pool.address and len(stage.clients) > 1
 
 
 def needs_cluster(plan: Plan) -> bool:
     """Whether a run of the plan needs the secrets of a cluster."""
-    return any(formed_over(stage) for stage in plan.stages if isinstance(stage, Ladder | Search))
+    return any(spans_hosts(stage) for stage in plan.stages if isinstance(stage, Ladder | Search))
 
 
 def joins_cluster(plan: Plan) -> bool:
@@ -258,11 +260,11 @@ def joins_cluster(plan: Plan) -> bool:
 
 
 def pool_part(turn: Turn, stage: Ladder | Search) -> bool:
-    """Begin what is missing of the stage's cluster; False when nothing is."""
+    """Add the missing hosts to the stage's cluster; False when the cluster is complete or not needed."""
     state, secrets = turn.state, turn.state.setup.cluster
-    if secrets is None or not formed_over(stage):
+    if secrets is None or not spans_hosts(stage):
         return False
-    clients = present_hosts(stage.clients, state.facts.without)
+    clients = present_hosts(stage.clients, state.progress.without)
     cluster = state.cluster
     if cluster.hosts[:1] != clients[:1] or not set(cluster.hosts) <= set(clients):
         cluster = Cluster()
@@ -290,7 +292,7 @@ def pool_part(turn: Turn, stage: Ladder | Search) -> bool:
 
 
 def _address(host: Host, hosts: list[Host]) -> str:
-    """What the others know it by; "" when its agent is a child of this coordinator, unless they all are, on this one machine."""
+    """The address of a cluster member for the others; "" for a local agent, unless all members are local."""
     if all(other.is_local for other in hosts):
         return "127.0.0.1"
     return "" if host.is_local else host.address.rpartition(":")[0].strip("[]")
@@ -299,18 +301,18 @@ def _address(host: Host, hosts: list[Host]) -> str:
 # ---- facts -----------------------------------------------------------------------------------------------------------
 
 
-def survey(turn: Turn, when: Literal["start", "end"]) -> bool:
-    """Take what is not taken yet of the hosts that are there; False when there is nothing left to ask."""
+def collect_facts(turn: Turn, when: Literal["start", "end"]) -> bool:
+    """Collect the missing facts of the connected hosts and their systems; False when there are none left."""
     state = turn.state
     name = f"facts:{when}"
-    if name in state.progress:
+    if name in state.parts_done:
         return False
     tasks: list[tuple[str, TaskSpec]] = []
     for host in (h.name for h in state.plan.hosts if h.name in state.up):
-        if (when, host, "") not in state.facts.taken:
+        if (when, host, "") not in state.progress.taken:
             tasks.append((host, ReadFacts(directories=_directories(turn, host), tools=tools_on(state.plan, host))))
     for system in (s for s in state.plan.systems if s.name in state.endpoints and s.host in state.up):
-        if (when, system.host, system.name) not in state.facts.taken:
+        if (when, system.host, system.name) not in state.progress.taken:
             tasks.append((system.host, InspectSystem(endpoint=state.endpoints[system.name])))
     if not tasks:
         return False
@@ -319,6 +321,6 @@ def survey(turn: Turn, when: Literal["start", "end"]) -> bool:
 
 
 def _directories(turn: Turn, host: str) -> tuple[tuple[str, str], ...]:
-    """Where the systems of a host keep their data, as far as it is known."""
+    """The data directories of the provisioned systems of a host."""
     state = turn.state
     return tuple((s.name, state.setup.data_root) for s in state.plan.systems if s.host == host and s.provision)

@@ -1,8 +1,7 @@
-"""The scheduler's vocabulary: its state, the inputs it is told, the commands it gives, and one turn from one to the other.
+"""The state of the scheduler, and the `Turn` that leads from one state to the next.
 
-Data flow: the loop (or the simulator) turns what happens into an `Input`; `scheduler.advance(state, input)` gives the
-next `State` and `Command`s; the loop carries them out. Nothing here does I/O or reads a clock: `at_s` comes with each
-input, in seconds of the coordinator's monotonic clock.
+Data flow: the run loop (or the simulator) makes an `Input`; `state_machine.advance(state, input)` returns the next `State` and `Command`s; the
+loop carries them out. No I/O and no clock: each input carries `at_s`, in seconds of the coordinator's monotonic clock.
 """
 
 from __future__ import annotations
@@ -11,8 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias
 
-from proveout.coordinator.schedule.messages import Command, Emit, Forget, Held, SearchReplayed, Tell, Unresolved
-from proveout.coordinator.schedule.progress import Facts, apply
+from proveout.coordinator.schedule.messages import (
+    Command,
+    ConditionResult,
+    DiscardSamples,
+    Emit,
+    SearchReplayed,
+    SendMessage,
+    Unresolved,
+)
+from proveout.coordinator.schedule.progress import RunProgress, apply
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Stage, Windows
 from proveout.dsl.plan.values import Expression
@@ -30,14 +37,14 @@ from proveout.proto.wire.messages import Cancel
 from proveout.proto.wire.results import TaskResult
 from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, Task, TaskSpec
 
-# ---- what the scheduler needs to be told at the start ------------------------------------------------------------
+# ---- parameters of a run ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Bounds on every wait, seconds. Tasks have deadlines of their own (`dag.deadline_s`); these come on top.
+    """Bounds on every wait, seconds. Tasks have deadlines of their own (`tasks.task_deadline_s`); these come on top.
 
-    A start is so far ahead that every agent hears of it before. Of waits that have a second bound for each host or load the longer one counts.
+    A start is far enough ahead that every agent receives it before. Waits with a second bound for each host or load use the longer one.
     """
 
     dial_s: float = 60.0
@@ -54,9 +61,10 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """One sitting of a run: who it is, where provisioned systems keep their data, how the others are reached.
+    """The parameters of one coordinator process of a run.
 
-    `estimates_s` gives each stage's expected seconds by id; `cluster` lets agents into a Ray cluster of this sitting.
+    `data_root`: the folder of provisioned systems. `external`: the endpoints of the other systems. `estimates_s`: the expected seconds of each
+    stage by id. `cluster`: the credentials of the Ray cluster that this process forms.
     """
 
     run_id: str
@@ -68,41 +76,41 @@ class Setup:
     cluster: ClusterSecrets | None = None
 
 
-class Judgement(Protocol):
-    """The pure functions that turn numbers into decisions; `coordinator.verdict.policy` binds the real ones to a plan."""
+class ResultEvaluator(Protocol):
+    """Pure functions that decide on measured results; `coordinator.verdict.evaluator` implements them for a plan."""
 
-    def number(self, value: float | Expression, facts: Facts) -> float | Unresolved:
-        """A rate of the plan as a number, now that the stages it needs have ended."""
+    def number(self, value: float | Expression, progress: RunProgress) -> float | Unresolved:
+        """A rate of the plan as a number, after the stages that it needs have ended."""
         ...
 
-    def condition(self, when: Expression, facts: Facts) -> Held | Unresolved:
-        """Whether a stage's `when` holds on the results there are."""
+    def condition(self, when: Expression, progress: RunProgress) -> ConditionResult | Unresolved:
+        """Whether a stage's `when` holds for the results."""
         ...
 
     def stops(self, stage: Ladder, iteration: IterationFinished) -> str | None:
-        """Evidence that `stop_when` held for a valid iteration, None when it did not (or there is none)."""
+        """Evidence that `stop_when` held for a valid iteration; None when it did not hold or the stage has none."""
         ...
 
-    def undecided(self, ladders: tuple[Ladder, ...], facts: Facts, repeat: int) -> tuple[str, ...]:
-        """The verdicts that more repeats of these ladders would decide, judged on the first `repeat` of them."""
+    def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[str, ...]:
+        """The verdicts that are undecided after the first `repeat` repeats of these ladders and that more repeats would decide."""
         ...
 
     def replay(
         self, stage: Search, rate_from: float, rate_to: float, probes: tuple[IterationFinished, ...]
     ) -> SearchReplayed:
-        """Drive the search over the probes so far; each is the last attempt of its number, in order."""
+        """Run the search over the finished probes; each is the last attempt of its number, in order."""
         ...
 
-    def metrics(self, stage: Stage, facts: Facts, seconds: float, rows: int) -> Metrics:
-        """What expressions see under the stage's id; `rows` is what a sql stage returned or affected."""
+    def metrics(self, stage: Stage, progress: RunProgress, seconds: float, rows: int) -> Metrics:
+        """The metrics that expressions read under the stage's id; `rows` is the number that a sql stage returned or changed."""
         ...
 
-    def verdicts(self, facts: Facts) -> tuple[VerdictReached, ...]:
-        """Every verdict of the plan, and those that are built in."""
+    def verdicts(self, progress: RunProgress) -> tuple[VerdictReached, ...]:
+        """Every verdict of the plan, and the built-in ones."""
         ...
 
-    def foreseen(self, facts: Facts) -> tuple[VerdictForeseen, ...]:
-        """What can be said of the plan's verdicts on the results there are: provisional."""
+    def provisional_verdicts(self, progress: RunProgress) -> tuple[VerdictForeseen, ...]:
+        """The provisional verdicts of the plan on the results so far."""
         ...
 
     def exit_code(self, verdicts: tuple[VerdictReached, ...]) -> int:
@@ -110,7 +118,7 @@ class Judgement(Protocol):
         ...
 
 
-# ---- steps: what is being waited for -----------------------------------------------------------------------------
+# ---- steps -----------------------------------------------------------------------------
 
 Purpose: TypeAlias = Literal[
     "start",
@@ -134,7 +142,7 @@ Purpose: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialling:
-    """Agents are being connected."""
+    """Waiting for agents to connect."""
 
     waiting: frozenset[str]
     until_s: float
@@ -144,8 +152,8 @@ class Dialling:
 class Batch:
     """Waves of tasks; the tasks of a wave run at once, the next wave begins when all have ended well.
 
-    `name` is the part of the stage that is done when the batch is; `results` are in the order they came, with their host.
-    `iteration` is the one that invariants are looked at after.
+    `name` is the part of the stage that the batch completes; `results` are in order of arrival. `iteration` is the one after which
+    invariants are checked.
     """
 
     purpose: Purpose
@@ -163,7 +171,7 @@ class Batch:
 class Iterating:
     """One iteration: arming -> running -> summarising.
 
-    `loads` and `captures` map task keys to hosts. `finish_s` is when captures are told to finish.
+    `loads` and `captures` map task keys to hosts. `finish_s` is the time at which captures finish.
     """
 
     id: IterationId
@@ -189,7 +197,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draining:
-    """Tasks have been cancelled; nothing new begins before they have ended."""
+    """Waiting for cancelled tasks; no step begins before they have ended."""
 
     until_s: float
 
@@ -201,7 +209,7 @@ Step: TypeAlias = Dialling | Batch | Iterating | Waiting | Draining
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """Why the run ends, before everything has been stopped. `hurried` skips what can be left to the agents' leases."""
+    """The reason for the end of the run, while systems stop. `hurried` skips the parts that agents do when their leases end."""
 
     status: Literal["finished", "failed", "interrupted"]
     exit_code: int
@@ -228,24 +236,24 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Where a run stands. `facts` outlive the coordinator, the rest is this sitting's.
+    """The state of a run. `progress` outlasts the coordinator process, the other fields belong to this process.
 
-    `endpoints` are the systems that are up, `linked` the sources whose propagation is up, `progress` the parts of the
-    current stage that are done, `started` systems that the present agents have
-    started, `pristine` those of them that nothing was loaded into, `redo` stages whose data is gone, `tasks` what agents have in hand (key ->
-    host), `failures` counts failed tries per (stage, rung, repeat). `tuned` is in place on the present agents' hosts, `touched` what they may have
-    to set back, `looked` the number of stages after which it was looked at again. `full` is how a client met a full disk.
+    `up`: hosts with a session. `endpoints`: running systems. `linked`: sources with running propagation. `parts_done`: finished parts of the
+    current stage. `started`: systems that the connected agents have started; `pristine`: those of them without data. `redo`: stages whose
+    data is lost. `tasks`: key -> host of the tasks under way. `failures`: failed attempts per (stage, rung, repeat). `tuned`: operations
+    in place; `touched`: those that may have to be reverted; `looked`: the number of stages after which they were verified. `full`: the
+    message of a client with a full disk.
     """
 
     plan: Plan
     setup: Setup
-    facts: Facts
+    progress: RunProgress
     began_s: float
     stage_began_s: float = 0.0
     up: frozenset[str] = frozenset()
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
     linked: frozenset[str] = frozenset()
-    progress: frozenset[str] = frozenset()
+    parts_done: frozenset[str] = frozenset()
     started: frozenset[str] = frozenset()
     pristine: frozenset[str] = frozenset()
     redo: tuple[str, ...] = ()
@@ -266,10 +274,10 @@ class State:
 
 
 class Turn:
-    """One `advance`: the state as it changes and the commands as they gather. Lives no longer than the call."""
+    """One call of `advance`: the changing state and the commands so far."""
 
-    def __init__(self, state: State, at_s: float, judgement: Judgement) -> None:
-        self.state, self.at_s, self.judgement = state, at_s, judgement
+    def __init__(self, state: State, at_s: float, evaluator: ResultEvaluator) -> None:
+        self.state, self.at_s, self.evaluator = state, at_s, evaluator
         self.commands: list[Command] = []
 
     def set(self, **changes: object) -> None:
@@ -277,32 +285,32 @@ class Turn:
         self.state = replace(self.state, **changes)  # type: ignore[arg-type]
 
     def emit(self, event: Event) -> None:
-        """Journal an event; the facts have it from now on."""
+        """Journal an event and add it to the progress."""
         self.commands.append(Emit(event=event))
-        self.set(facts=apply(self.state.facts, event))
+        self.set(progress=apply(self.state.progress, event))
 
     def notice(self, level: Literal["info", "warning", "error"], text: str, host: str = "") -> None:
-        """Tell people something that the journal should keep."""
+        """Journal a notice for the user."""
         self.emit(Notice(level=level, host=host, text=text))
 
-    def give(self, host: str, task: Task) -> None:
-        """Send a task; it is in hand until its result or failure comes."""
-        self.commands.append(Tell(host=host, message=task))
+    def assign(self, host: str, task: Task) -> None:
+        """Send a task; it is under way until its result or failure arrives."""
+        self.commands.append(SendMessage(host=host, message=task))
         self.set(tasks={**self.state.tasks, task.key: host})
 
     def drain(self, reason: str) -> None:
-        """Cancel what is in hand and wait for it; the step under way is given up."""
+        """Cancel the tasks under way and wait for their ends; the current step is given up."""
         for key, host in self.state.tasks.items():
-            self.commands.append(Tell(host=host, message=Cancel(key=key, reason=reason)))
+            self.commands.append(SendMessage(host=host, message=Cancel(key=key, reason=reason)))
         until = self.at_s + self.state.setup.timing.drain_s
         self.set(step=Draining(until_s=until) if self.state.tasks else None)
 
     def end(self, status: Literal["finished", "failed", "interrupted"], exit_code: int, reason: str) -> None:
-        """The run ends: stop what runs, then the systems, then part."""
+        """End the run: cancel the tasks under way; `teardown` then stops the systems and closes the sessions."""
         if self.state.ending is None:
             self.set(ending=Ending(status=status, exit_code=exit_code, reason=reason))
         if isinstance(self.state.step, Iterating):
-            self.commands.append(Forget(id=self.state.step.id))
-        if self.state.facts.open_iteration is not None:
-            self.emit(IterationVoided(id=self.state.facts.open_iteration, reason=reason, rerun=False))
+            self.commands.append(DiscardSamples(id=self.state.step.id))
+        if self.state.progress.open_iteration is not None:
+            self.emit(IterationVoided(id=self.state.progress.open_iteration, reason=reason, rerun=False))
         self.drain(reason)

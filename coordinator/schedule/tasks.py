@@ -1,7 +1,7 @@
-"""From a stage of the plan to the tasks of agents: which task on which host, whose share of the load, until when.
+"""Make the tasks of agents from a stage of the plan: task, host, share of the load, deadline. Pure.
 
-Pure. Data flow: `decide` and `iteration` ask for the tasks of a step; the scheduler gives each a key and sends it. A key is
-`run/stage/rung/repeat/attempt/what/host`, the attempt being `<epoch>.<number>`: a resumed coordinator never meets a key
+Data flow: `decide`, `iteration` and others call this module for the tasks of a step -> each task gets a key -> the agents. A key is
+`run/stage/rung/repeat/attempt/what/host` with the attempt `<epoch>.<number>`: the keys of a resumed coordinator differ from those
 of its predecessor.
 """
 
@@ -50,13 +50,13 @@ _FILE_BYTES_PER_S_MIN = 20e6
 
 
 def propagations(plan: Plan) -> tuple[tuple[System, System], ...]:
-    """Every (source, sink) of the plan that proveout sets up and compares."""
+    """Each (source, sink) of the plan that proveout sets up and compares."""
     sources = (s for s in plan.systems if not s.propagates_by_itself)
     return tuple((s, plan.system(s.propagates_to)) for s in sources if s.propagates_to is not None)
 
 
 def start_order(plan: Plan) -> tuple[System, ...]:
-    """Systems with each propagation's sink before its source (so that the source never runs without it)."""
+    """The systems in start order: each propagation's sink before its source."""
     ordered: list[System] = []
 
     def visit(system: System) -> None:
@@ -92,27 +92,27 @@ def snapshots_after_populate(plan: Plan, stage: Populate) -> tuple[System, ...]:
 
 
 def propagated_workload(plan: Plan, source: str) -> Workload:
-    """The workload whose tables a propagation carries: the one that its source was last populated with."""
+    """The workload whose tables a propagation replicates: the last one that its source was populated with."""
     return plan.workload(populate_stages_of(plan, source)[-1].workload)
 
 
 def is_dispensable(plan: Plan, host: str, without: Collection[str], finished: Container[str]) -> bool:
-    """Whether a run can go on without a host: no system is on it, and every stage that is left keeps a client."""
+    """Whether a run can continue without a host: no system is on it, and each remaining stage keeps a client."""
     gone = {*without, host}
     left = [s for s in plan.stages if isinstance(s, Populate | Ladder | Search | Tool) and s.id not in finished]
     return all(s.host != host for s in plan.systems) and all(present_hosts(s.clients, gone) for s in left)
 
 
 def task_key(run_id: str, slot: tuple[str, int, int, str], what: str, host: str) -> str:
-    """A task's key; `slot` is (stage, rung, repeat, attempt)."""
+    """The key of a task; `slot` is (stage, rung, repeat, attempt)."""
     stage, rung, repeat, attempt = slot
     return f"{run_id}/{stage or '-'}/{rung}/{repeat}/{attempt}/{what}/{host}"
 
 
 def iteration_seed(workload: Workload, iteration: IterationId) -> int:
-    """The seed of an iteration: a second run draws the same again, but no iteration what another of its run has drawn.
+    """The random seed of an iteration: the same in every run, and different for each iteration and attempt of a run.
 
-    Attempts differ too: an insert that the first attempt has made would fail in the second.
+    Attempts differ because a second attempt could not insert the same keys again.
     """
     base = dict(workload.parameters).get("seed")
     return zlib.crc32(f"{base}/{iteration}".encode())
@@ -129,7 +129,7 @@ def load_tasks(
     cores: Mapping[str, int],
     without: Collection[str] = (),
 ) -> tuple[tuple[str, RunLoad], ...]:
-    """The load of an iteration: one task for each client host that has a share; those that are gone leave theirs to the rest."""
+    """The load of an iteration: one task for each client host with a share. The remaining hosts share the load of lost ones."""
     workload = plan.workload(stage.workload)
     pool = stage.pool
     given = load_shares(load_hosts(stage, without), iteration.rung, rate, _distribution(stage))
@@ -153,7 +153,7 @@ def load_tasks(
 
 
 def _workers(stage: Ladder | Search, share: LoadShare, cores: int) -> int:
-    """Worker processes of a share; of a Ray pool 0 when the cluster's CPUs say how many."""
+    """The number of worker processes of a share; 0 for a Ray pool that uses all CPUs of its cluster."""
     if stage.pool.kind == "local":
         return min(share.count, stage.workers or cores)
     return min(share.count, stage.pool.workers or stage.workers or 0)
@@ -166,7 +166,7 @@ def _distribution(stage: Ladder | Search) -> Distribution:
 
 
 def _arriving(stage: Ladder | Search, share: LoadShare) -> LoadShare:
-    """A share with what the stage's arrival says beside the rate."""
+    """A share with the stage's ramp or think time."""
     match stage:
         case Ladder(arrival=Ramp(rate_from=low, rate_to=high)):
             return dataclasses.replace(share, rate=low, rate_to=high)
@@ -218,7 +218,7 @@ def tools_on(plan: Plan, host: str) -> tuple[str, ...]:
 def capture_tasks(
     plan: Plan, names: Iterable[str], endpoints: Mapping[str, Endpoint], without: Collection[str] = ()
 ) -> tuple[tuple[str, RunCapture], ...]:
-    """Where each capture runs: os and prometheus on their hosts, waits beside its system, lag beside the source, with both endpoints."""
+    """The capture tasks by host: os and prometheus on their hosts, waits on its system's host, lag on the source's, with both endpoints."""
     found = (item for name in names for item in _capture(plan, plan.capture(name), endpoints))
     return tuple((host, spec) for host, spec in found if host not in without)
 
@@ -226,7 +226,7 @@ def capture_tasks(
 def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:
     if capture.system is None:
         ends = [endpoints[exporter_name(capture)]] if capture.kind == "prometheus" else []
-        # Each is told of itself alone: a thousand hosts that are told of a thousand are six megabytes.
+        # Each host receives only its own name: a thousand hosts with a list of a thousand are six megabytes.
         alone = ((host, dataclasses.replace(capture, hosts=(host,))) for host in capture.hosts)
         return tuple((host, RunCapture(capture=mine, endpoints=tuple(ends))) for host, mine in alone)
     system = plan.system(capture.system)
@@ -237,12 +237,12 @@ def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) ->
 
 
 def exporter_name(capture: Capture) -> str:
-    """What the endpoint of a prometheus capture is called among those of the systems; no system has a colon."""
+    """The name of a prometheus capture's endpoint, distinct from those of systems, which have no colon."""
     return f"capture:{capture.name}"
 
 
 def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind of task
-    """The `what` of a task's key: the verb and its object."""
+    """The `what` of a task's key: its verb and object."""
     match spec:
         case StartSystem(system=system):
             return f"start:{system.name}"
@@ -285,12 +285,12 @@ def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm pe
 
 
 def task_deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911, PLR0912  # one arm per kind of task
-    """How long an agent may take for a task, seconds. Generous: a dead agent is noticed by its lease, not by this."""
+    """The time limit of a task in seconds. It is generous, because the lease detects a dead agent."""
     match spec:
         case ReadFacts():
             return 30.0
         case InspectSystem():
-            return 90.0  # an agent waits for a system that is being restarted
+            return 90.0  # an agent waits for a system that restarts
         case StartSystem() | StopSystem() | FormPool() | VerifyTuning():
             return 180.0
         case ApplyTuning(tunings=tunings):

@@ -1,7 +1,6 @@
-"""How a run ends, well or badly: verdicts, systems stopped (sources before sinks), agents parted from, the last event.
+"""The end of a run: verdicts, stop of the systems (sources before sinks), close of the sessions, the last event. Pure; called by `decide`.
 
-Pure; called by `decide`. The data of provisioned systems goes only when the run has finished: an interrupted or failed run
-keeps it, so that `resume` can go on.
+The data of provisioned systems is removed only when the run has finished: an interrupted or failed run keeps it for `resume`.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from dataclasses import replace
 
 from proveout.coordinator.results.fingerprint import fingerprints
 from proveout.coordinator.results.results import load_results
-from proveout.coordinator.schedule.messages import Close, Part
+from proveout.coordinator.schedule.messages import CloseSessions, EndRun
 from proveout.coordinator.schedule.state import Batch, Turn
 from proveout.coordinator.schedule.tasks import start_order, task_deadline_s, task_key, task_subject
-from proveout.coordinator.schedule.tuning import set_back
+from proveout.coordinator.schedule.tuning import revert_tuning
 from proveout.proto.events import RunFinished
 from proveout.proto.wire.tasks import StopSystem, Task
 
@@ -25,26 +24,26 @@ _REASONS = {
 
 
 def judge(turn: Turn) -> None:
-    """All work is done: reach the verdicts that have not been reached yet."""
-    for found in fingerprints(load_results(turn.state.facts.history)):
+    """Reach the missing verdicts after all stages."""
+    for found in fingerprints(load_results(turn.state.progress.history)):
         for change in found.drift:
-            turn.notice("warning", f"{found.name} has changed while the run went on: {change}", found.host)
-    reached = {v.id for v in turn.state.facts.verdicts}
-    for verdict in turn.judgement.verdicts(turn.state.facts):
-        if verdict.id not in reached:
+            turn.notice("warning", f"{found.name} has changed during the run: {change}", found.host)
+    systems_reached = {v.id for v in turn.state.progress.verdicts}
+    for verdict in turn.evaluator.verdicts(turn.state.progress):
+        if verdict.id not in systems_reached:
             turn.emit(verdict)
-    code = turn.judgement.exit_code(turn.state.facts.verdicts)
-    reason = _REASONS[code] if turn.state.facts.verdicts else "there was nothing to judge"
+    code = turn.evaluator.exit_code(turn.state.progress.verdicts)
+    reason = _REASONS[code] if turn.state.progress.verdicts else "there was nothing to judge"
     turn.end("finished", code, reason)
 
 
 def conclude(turn: Turn) -> None:
-    """Everything under way has ended: stop the systems, one propagation's end after the other, then part."""
+    """Stop the systems, one end of a propagation after the other, then close the sessions. No step is under way."""
     state = turn.state
     end = state.ending
     assert end is not None  # noqa: S101
     keep = end.status != "finished"
-    if set_back(turn, systems=True):
+    if revert_tuning(turn, systems=True):
         return
     state = turn.state
     for system in reversed(start_order(state.plan)):
@@ -52,14 +51,14 @@ def conclude(turn: Turn) -> None:
         if stoppable and not end.hurried:
             _stop(turn, system.name, system.host, remove=not keep)
             return
-    if set_back(turn, systems=False):
+    if revert_tuning(turn, systems=False):
         return
     state = turn.state
     if state.up:
-        turn.commands.append(Part(hosts=tuple(sorted(state.up)), keep_data=keep))
+        turn.commands.append(CloseSessions(hosts=tuple(sorted(state.up)), keep_data=keep))
     seconds = turn.at_s - state.began_s
     turn.emit(RunFinished(status=end.status, exit_code=end.exit_code, reason=end.reason, seconds=seconds))
-    turn.commands.append(Close(exit_code=end.exit_code, keep_data=keep))
+    turn.commands.append(EndRun(exit_code=end.exit_code, keep_data=keep))
     turn.set(over=True, up=frozenset(), endpoints={}, linked=frozenset())
 
 
@@ -68,9 +67,9 @@ def _stop(turn: Turn, system: str, host: str, *, remove: bool) -> None:
     spec = StopSystem(system=system, data_root=state.setup.data_root, remove=remove)
     slot = ("", 0, 0, f"{state.setup.epoch}.{state.issued + 1}")
     key = task_key(state.setup.run_id, slot, task_subject(spec), host)
-    turn.give(host, Task(key=key, spec=spec, deadline_s=task_deadline_s(spec)))
+    turn.assign(host, Task(key=key, spec=spec, deadline_s=task_deadline_s(spec)))
     until_s = turn.at_s + task_deadline_s(spec) + state.setup.timing.answer_grace_s
-    # Whatever comes of it, it is not stopped twice: what a task cannot stop, the agent does when it is parted from.
+    # One attempt only: the agent stops a system that a task cannot stop when the session closes.
     left = {name: e for name, e in state.endpoints.items() if name != system}
     step = Batch(
         purpose="stop", name="", stage="", waves=(), pending=frozenset({key}), specs={key: spec}, until_s=until_s
@@ -79,15 +78,15 @@ def _stop(turn: Turn, system: str, host: str, *, remove: bool) -> None:
 
 
 def hurry(turn: Turn) -> None:
-    """The second interrupt: wait for nothing any more."""
+    """End at once, after the second interrupt."""
     end = turn.state.ending
     assert end is not None  # noqa: S101
     turn.set(ending=replace(end, hurried=True), tasks={}, step=None)
 
 
 def cut_short(turn: Turn) -> None:
-    """What had to end has not ended in time: part from the agents that still hold tasks; their leases end the rest."""
+    """Close the sessions of agents whose tasks have not ended in time; their leases end the tasks."""
     hosts = tuple(sorted(set(turn.state.tasks.values())))
     if hosts:
-        turn.commands.append(Part(hosts=hosts, keep_data=True))
+        turn.commands.append(CloseSessions(hosts=hosts, keep_data=True))
     turn.set(tasks={}, step=None, up=turn.state.up - set(hosts))

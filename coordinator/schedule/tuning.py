@@ -1,9 +1,9 @@
-"""When hosts are tuned, looked at again, and set back. Pure.
+"""Apply, verify and revert the tuning of hosts and systems. Pure.
 
-Data flow: `decide` asks before the first stage, and whenever a host's agent is new: `tune` sends what is not in place there yet (the plan's own
-list, then that of every `tune` stage that has ended), what tunes a host before its systems start and what tunes a system after ->
-`waves` hands the answers to `applied` -> `look_again` after every stage -> `set_back` at the end, systems before they are stopped and hosts
-after. An agent that is lost sets back by itself, so its part is forgotten here and sent anew when it comes back.
+Data flow: `decide` calls `tune` before the first stage and whenever a host has a new agent -> tasks for the operations that are not in place
+(the plan's own list, then that of every `tune` stage that has ended), those of a host before its systems start and those of a system
+after -> `batches` records the answers -> `verify_tuning` after every stage -> `revert_tuning` at the end, systems before they are stopped
+and hosts after. A lost agent reverts its host by itself; `forget_host` lets `tune` send the operations again when an agent is back.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, TaskSpec, Verif
 
 
 def tune(turn: Turn, *, systems: bool) -> bool:
-    """Bring hosts (or, with `systems`, systems that are up) to what the plan has established so far; False when they are."""
+    """Apply the operations that are due to hosts, or with `systems` to running systems; False when all are in place."""
     return any(_send(turn, stage, tunings, systems=systems) for stage, tunings in _established(turn))
 
 
 def tune_part(turn: Turn, stage: Tune) -> bool:
-    """The tunings of a stage: hosts first, then systems."""
+    """Apply the operations of a stage, first to hosts, then to systems; False when all are in place."""
     return any(_send(turn, stage.id, stage.tunings, systems=systems) for systems in (False, True))
 
 
 def _established(turn: Turn) -> Iterator[tuple[str, tuple[Tuning, ...]]]:
     yield "", turn.state.plan.tunings
     for stage in turn.state.plan.stages:
-        ended = turn.state.facts.stages_finished.get(stage.id)
+        ended = turn.state.progress.stages_finished.get(stage.id)
         if isinstance(stage, Tune) and ended is not None and ended.outcome != SKIPPED:
             yield stage.id, stage.tunings
 
@@ -51,10 +51,10 @@ def _send(turn: Turn, stage: str, tunings: Iterable[Tuning], *, systems: bool) -
     return True
 
 
-def look_again(turn: Turn) -> bool:
-    """After a stage: is what was applied still in place?"""
+def verify_tuning(turn: Turn) -> bool:
+    """Check after a stage whether the applied operations are still in effect; False when that is done."""
     state = turn.state
-    ended = len(state.facts.stages_finished)
+    ended = len(state.progress.stages_finished)
     hosts = sorted({tuned.host for tuned in state.tuned} & state.up)
     if ended <= state.looked or not hosts:
         return False
@@ -63,8 +63,8 @@ def look_again(turn: Turn) -> bool:
     return True
 
 
-def set_back(turn: Turn, *, systems: bool) -> bool:
-    """At the end: undo what agents that are there have made (with `systems` only what tunes those); False when it is done."""
+def revert_tuning(turn: Turn, *, systems: bool) -> bool:
+    """Revert the changes of the connected agents at the end, with `systems` only those of systems; False when it is done."""
     state = turn.state
     due = frozenset(one for one in state.touched if one.systems == systems)
     turn.set(touched=state.touched - due)
@@ -76,8 +76,8 @@ def set_back(turn: Turn, *, systems: bool) -> bool:
     return True
 
 
-def forget(turn: Turn, host: str) -> None:
-    """The agent is lost: it sets its host back by itself."""
+def forget_host(turn: Turn, host: str) -> None:
+    """Drop the records of a lost agent, which reverts its host by itself."""
     state = turn.state
     turn.set(
         tuned=frozenset(one for one in state.tuned if one.host != host),

@@ -1,10 +1,10 @@
-"""Checksums of a journal's events, chained: what was changed, removed, added or moved shows.
+"""A hash chain over a journal's events, which shows changed, removed, added or moved events.
 
 Data flow: a row `(sequence, unix_s, body)` and the hash of the row before -> `link` -> the row's hash, stored beside it. `follow` reads rows
-back and names the first one that does not follow from those before it. The chain alone cannot show that its end is missing: `journal.head`
-holds number and hash of the newest event. `write_head` puts them there after each commit, so a journal never has less than its head says.
-The hashes detect damage and edits of single files. Who can write the whole directory can make the whole chain anew; the
-audit logs of agents and coordinator (`proto.trust.audit_log`) are the guard against that.
+back and reports the first one that does not follow from those before it. The chain alone cannot show a missing end: `journal.head` holds
+number and hash of the newest event. `write_head` writes it after each commit, so a journal never has fewer events than its head.
+The hashes detect damage and edits of single files. A user that can write the whole directory can compute a new chain; the audit
+logs of agents and coordinator (`proto.trust.audit_log`) protect against that.
 """
 
 from __future__ import annotations

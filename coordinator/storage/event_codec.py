@@ -1,7 +1,7 @@
-"""Run events as JSON and back, strictly: what the journal keeps must mean the same to whoever reads it later.
+"""Run events as JSON and back, strictly: an event means the same to every later reader of the journal.
 
-Data flow: event -> `encode` -> `{"type": …, …}` text -> `decode` -> the same event (see `plain`); `recorded_plan` likewise
-gives back the plan that `RunStarted` holds. Whatever is not as this version writes it is a `JournalFault`.
+Data flow: event -> `encode` -> `{"type": …, …}` text -> `decode` -> the same event (see `json_data`); `recorded_plan` likewise returns the plan
+that `RunStarted` holds. Text that this version would not write is a `JournalFault`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VERSION = 2
 UNCHECKED_VERSION = 1
 """Events without hashes, which 0.1 wrote."""
 DEPTH_MAX = 100
-"""How deep lists and objects of an event may be nested; plans come to about 20."""
+"""The maximum nesting of lists and objects in an event; plans have about 20 levels."""
 _TYPES: Mapping[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 
 

@@ -1,12 +1,11 @@
-"""The append-only journal of a run: every event that has happened, whatever becomes of the coordinator.
+"""The append-only journal of a run: all events, safe against the loss of the coordinator.
 
-Data flow: `run` appends events (live ones are refused) -> `journal.sqlite` in the run directory -> `read` by a resume,
-by `runs` and by reports. SQLite in WAL mode with synchronous=FULL: an event that `append` has returned for survives a
-power cut. Each event carries a hash over itself and the one before, and `journal.head` the hash of the newest (`event_chain`): `read`
-refuses a journal that was changed. Journals of format 1 have no hashes; they are read unchecked, and a resume adds the hashes.
-One coordinator drives a run at a time: it holds an exclusive lock on `lock` beside the journal, which the kernel
-gives up with the process, and each sitting has a higher epoch than the last, so that agents refuse a stale one. No secret
-reaches a journal: events never hold endpoints.
+Data flow: `run` appends events (live ones are refused) -> `journal.sqlite` in the run directory -> `read` by a resume, by `runs` and by reports.
+SQLite in WAL mode with synchronous=FULL: an event survives a power failure once `append` has returned. Each event carries a hash over
+itself and the one before, and `journal.head` the hash of the newest (`event_chain`): `read` refuses a changed journal. Journals of
+format 1 have no hashes; they are read unchecked, and a resume adds the hashes. One coordinator drives a run at a time: it holds an
+exclusive lock on `lock` beside the journal, which the kernel releases with the process. Each coordinator process has a higher epoch
+than the last, so that agents refuse a stale one. No secret reaches a journal: events hold no endpoints.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _IS_MADE = "SELECT count(*) FROM sqlite_master WHERE name = 'event'"
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _NO_LOG = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 _READS = 3
-"""How often a journal that is being written is read until its head and its events belong together."""
+"""The number of reads of a journal under way until its head and its events match."""
 
 
 class StorageFailed(ProveoutError):
@@ -188,7 +187,7 @@ def read(directory: Path, after: int = 0) -> tuple[Stamped, ...]:
 
 
 def unchecked(directory: Path) -> str:
-    """What cannot be checked of a journal, for people: all of one of format 1, the end of one that was copied alone; "" when all can."""
+    """The unchecked part of a journal, for users: all of format 1, the end of one that was copied alone; "" when all is checked."""
     with _reading(directory) as database:
         known = _about(database, directory)
     if known is not None and known[0] == UNCHECKED_VERSION:
@@ -199,7 +198,7 @@ def unchecked(directory: Path) -> str:
 
 
 def _read_rows(directory: Path, after: int) -> Sequence[_Row]:
-    """Checked rows. The head is read first: what it names was committed before. A head read while it is replaced is read again."""
+    """Checked rows. The head is read first, because its event was committed before. A head that is replaced meanwhile is read again."""
     with _reading(directory) as database:
         known = _about(database, directory)
         if known is None:  # its coordinator is about to make it

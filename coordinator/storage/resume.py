@@ -1,8 +1,7 @@
-"""Going on with a run that did not come to its end: whether that may be, and with which plan.
+"""Find out whether a run can be resumed, and with which plan. Changes nothing.
 
-Data flow: run directory -> journal, command -> the plan that the run recorded, held against what the plan's file says now ->
-`Resumable`. Nothing is changed here. A run that has finished, whose plan has changed or whose record was tampered with
-is refused.
+Data flow: run directory -> journal, command -> the plan that the run recorded, compared with the plan's file -> `Resumable`. A run that
+has finished, whose plan has changed, or whose journal does not verify is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.coordinator.storage.event_codec import recorded_plan
 from proveout.coordinator.storage.journal import read
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
@@ -42,9 +41,9 @@ class Resumable:
 
 
 def examine(directory: RunDirectory) -> Resumable:
-    """What there is to go on with. NotResumable, JournalFault."""
+    """The data of a run to resume. NotResumable, JournalFault."""
     events = read(directory.path)
-    facts = of(stamped.event for stamped in events)
+    facts = run_progress(stamped.event for stamped in events)
     if facts.started is None:
         raise NotResumable("the run never began", where=str(directory.path), way_out="Start it with `proveout run`.")
     if facts.ended is not None and facts.ended.status == "finished":

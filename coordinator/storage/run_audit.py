@@ -1,6 +1,6 @@
-"""What a run writes down of its own doing: whom it has dialled, which tasks it has signed for whom. `audit.log` of its directory.
+"""The audit log of a run, `audit.log` in its directory: the agents that it dialled, and the tasks that it signed for them.
 
-Flow: the loop -> `Record.agent(…)`, `Record.task(…)` -> `proto.trust.audit_log`. When that cannot be written `broke` is told, and the run ends.
+Flow: the loop -> `Record.agent(…)`, `Record.task(…)` -> `proto.trust.audit_log`. When the log cannot be written, `broke` is called and the run ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Record:
         self._broke = broke
 
     def head(self) -> str:
-        """How far it is: what agents are told."""
+        """The hash of the newest entry, which the coordinator sends to agents."""
         try:
             return self._log.head()
         except OSError as fault:

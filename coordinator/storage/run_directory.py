@@ -1,17 +1,17 @@
-"""The run directory: where everything that a run leaves behind lies, and how a run is found again.
+"""The run directory: the files of a run, and the search for a run by name.
 
     <runs>/<plan>-<YYYYmmdd-HHMMSS>-<4 hex>/
-        journal.sqlite   what happened; the truth (`journal`)
-        journal.head     number and hash of its newest event (`event_chain`)
-        command.json     what was asked for, so that a resume can tell whether the plan has changed
+        journal.sqlite   the events; authoritative (`journal`)
+        journal.head     number and hash of the newest event (`event_chain`)
+        command.json     the command, so that a resume can detect a changed plan
         plan/            copies of the plan's files; plan.json its canonical form
         samples/         per finished iteration: <stage>-<threads>-<repeat>-<attempt>.{load,captures}.parquet (`samples`)
-        logs/            the local agents' logs
-        systems/         data of provisioned systems; gone when the run has finished
-        result.json      the results, when the run has ended
-        report.html      the report, then
+        logs/            the logs of local agents
+        systems/         data of provisioned systems; removed when the run has finished
+        result.json      the results, written when the run ends
+        report.html      the report, written with the results
 
-A file has its name only when it is whole: everything is written beside it and renamed.
+Files are complete: each is written beside its name and then renamed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RunNotFound(ProveoutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What `proveout run` was asked for. Paths are absolute."""
+    """The arguments of `proveout run`. Paths are absolute."""
 
     plan: str
     overrides: dict[str, str] = field(default_factory=dict)
@@ -72,12 +72,12 @@ class RunDirectory:
 
     @property
     def logs(self) -> Path:
-        """Where local agents log."""
+        """The folder of the local agents' logs."""
         return self.path / "logs"
 
     @property
     def samples(self) -> Path:
-        """Where finished iterations' samples lie."""
+        """The folder of the samples of finished iterations."""
         return self.path / "samples"
 
     @property
@@ -86,7 +86,7 @@ class RunDirectory:
         return self.path / "systems"
 
     def command(self) -> Command:
-        """What was asked for. ProveoutError when the file is not what `create` wrote."""
+        """The recorded command. ProveoutError when `create` did not write the file."""
         try:
             return from_plain(Command, load_bounded((self.path / "command.json").read_bytes()))
         except (OSError, ValueError, TypeError, KeyError) as fault:
@@ -153,7 +153,7 @@ def _begun(path: Path) -> tuple[str, str]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that is there whole or not at all. OSError. What a killed process has left beside it is removed."""
+    """Write a file atomically. OSError. Removes the temporary file of a killed process."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
         writer = left.name.rpartition(".")[2]

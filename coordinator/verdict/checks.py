@@ -3,7 +3,7 @@
 Data flow: text -> `expressions.comparisons` (its logical skeleton) -> each leaf judged by its numbers -> joined by three-valued
 logic -> `Judged`. Rules of a leaf, in this order:
 
-1. Something it reads has no data: INCONCLUSIVE. Never PASS.
+1. A value that it reads has no data: INCONCLUSIVE. Never PASS.
 2. A side is an estimate itself (`baseline.peak.tps >= 1000.0`): its whole interval must lie on the right side to PASS, on the wrong
    side to FAIL; otherwise, or without an interval, INCONCLUSIVE.
 3. It holds as written: PASS.
@@ -11,7 +11,7 @@ logic -> `Judged`. Rules of a leaf, in this order:
    `slope_lower`): the interval lies across the limit: INCONCLUSIVE. If it would not hold even then, the whole interval is on the
    wrong side: FAIL.
 
-A check that reads point estimates (`.mean`, `.median`) has nothing to be uncertain about; its evidence says so and shows the interval.
+A check that reads point estimates (`.mean`, `.median`) is decided without an interval; its evidence contains the interval.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OPPOSITE = {"lower": "upper", "upper": "lower"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """How an expression came out, and why. `open`: it is undecided, but would not be if an interval were narrower."""
+    """The outcome of an expression, and its evidence. `open`: undecided, but a narrower interval would decide it."""
 
     outcome: Outcome
     evidence: str

@@ -1,13 +1,13 @@
-"""What clients have counted against what the database has: every commit is on both sides, ramps and all. Pure.
+"""Compare the commits that clients counted with those in the database, including the ramps. Pure.
 
-Data flow: a workload's `TransactionType.counted` -> read with the invariants, after the population and after every stage that ran
-a load (`InvariantsSeen.tallies`) -> between two readings of a system the number has gone up by `advance`; the iterations
-between them have told how often their clients saw that transaction commit, from the first second of the ramp-up to the last
-statement after the end (`IterationFinished.committed`), and how often nobody knows (`unknown`: the connection was lost, or
-closed, before the answer) -> one verdict `counted:<system>`.
+Data flow: a workload's `TransactionType.counted` -> read with the invariants, after the population and after every stage with a load
+(`InvariantsSeen.tallies`) -> between two readings of a system the number has grown by `advance`; the iterations between them report
+how often their clients saw that transaction commit, from the first second of the ramp-up to the last statement after the end
+(`IterationFinished.committed`), and how often the outcome is unknown (`unknown`: the connection was lost, or closed, before the
+answer) -> one verdict `counted:<system>`.
 
-A system that others propagate to has their commits too, and is not judged. Spans that cannot be judged are left out and said: one with an iteration whose clients were lost, with their count, and one in which
-the plan has put the system's data back or written to it by other means.
+The sink of a propagation also has the commits of its source, and is not judged. Spans that cannot be judged are left out and listed: those
+with an iteration whose clients were lost, with their count, and those in which the plan restored or changed the system's data.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Span:
 
     @property
     def holds(self) -> bool:
-        """Whether every commit was counted, and nothing was counted that is no commit."""
+        """Whether every commit was counted, and only commits were."""
         return self.committed <= self.advance <= self.committed + self.unknown
 
     @property
@@ -58,7 +58,7 @@ class Span:
 
 @dataclass(slots=True)
 class _Reading:
-    """What was read last of a system, and what has happened to it since."""
+    """The last reading of a system, and the events since."""
 
     tallies: dict[str, int]
     committed: dict[str, int] = field(default_factory=dict)
@@ -96,7 +96,7 @@ def spans(plan: Plan, events: Iterable[Stamped | Event]) -> dict[str, list[Span]
 
 
 def judge_tallies(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
-    """The built-in verdicts `counted:<system>`: what the clients report as committed is what the database has committed."""
+    """The built-in verdicts `counted:<system>`: the clients' commits equal those in the database."""
     return tuple(_verdict(system, found) for system, found in spans(plan, events).items())
 
 
@@ -120,7 +120,7 @@ def _verdict(system: str, found: list[Span]) -> VerdictReached:
     left_out = "".join(f"; {span.after} is left out: {span.spoilt}" for span in found if span.spoilt)
     verdict = VerdictReached(
         id=f"counted:{system}",
-        title=f"What clients count as committed is what {system} has committed",
+        title=f"The commits counted by clients equal those in {system}",
         severity="fail",
         outcome="FAIL" if wrong else "PASS" if judged else "INCONCLUSIVE",
         check=f"the clients' counts of commits, ramps included, equal what {system} has counted",

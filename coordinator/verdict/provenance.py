@@ -1,8 +1,8 @@
-"""Which iterations a check stands on, and what is to be said about them. Pure.
+"""The iterations behind a check, remarks about them, and advice for an INCONCLUSIVE verdict. Pure.
 
-Data flow: the check's text is read for the stages and rungs that it names (`baseline.at(4)`, `baseline.peak`, `cap.rate`) -> the
-iterations behind those numbers, the repeats that have no valid one, and remarks: a rung that was cut, a search
-without an answer, warnings that the iterations carry.
+Data flow: the stages and rungs in the check's text (`baseline.at(4)`, `baseline.peak`, `cap.rate`) -> the iterations behind those numbers, the
+repeats without a valid one, and remarks: a rung that was cut, a search without an answer, warnings of the iterations. `advise` adds a
+sentence to the evidence, with a key of the plan or a thing to inspect.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import Literal, TypeAlias
 
 from proveout.coordinator.measure.knee import NoKnee
 from proveout.coordinator.results.results import RunResults, StageResult, confirmation, peak
+from proveout.coordinator.verdict.checks import Judged
 from proveout.core.numbers import rung_name
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Number, Syntax, children, parse, ungroup
 from proveout.proto.events import IterationFinished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Provenance:
     """Iterations by name; `excluded` names those that are invalid after all reruns, each with its reason.
 
-    `stages` are those that the check reads, `failed_checks` what voided the excluded iterations, `knees` the ladders whose knee it
-    reads and that have none.
+    `stages`: those that the check reads. `failed_checks`: the checks that voided the excluded iterations. `knees`: the ladders whose knee the
+    check reads and that have none.
     """
 
     iterations: tuple[str, ...] = ()
@@ -38,12 +39,12 @@ KNEE: Literal["knee"] = "knee"
 Rung: TypeAlias = int | Literal["knee"] | None
 
 
-def standing(text: str, results: RunResults) -> Standing:
-    """What the check `text` stands on in these results; nothing when it cannot be read."""
+def provenance(text: str, results: RunResults) -> Provenance:
+    """The provenance of the check `text` in these results; empty when the text cannot be parsed."""
     try:
         tree = parse(text)
     except ExpressionFault:
-        return Standing()
+        return Provenance()
     used: list[IterationFinished] = []
     excluded: list[IterationFinished] = []
     remarks: list[str] = []
@@ -58,7 +59,7 @@ def standing(text: str, results: RunResults) -> Standing:
             used += counted
             excluded += missing
         remarks += _missing(result, rung)
-    return Standing(
+    return Provenance(
         iterations=tuple(dict.fromkeys(str(item.id) for item in used)),
         excluded=tuple(dict.fromkeys(f"{item.id}: {_why(item)}" for item in excluded)),
         remarks=tuple(dict.fromkeys([*remarks, *_warnings(used)])),
@@ -133,3 +134,65 @@ def _warnings(iterations: Sequence[IterationFinished]) -> Iterator[str]:
                 flagged.setdefault(finding.check, []).append(finding.evidence)
     for check, texts in flagged.items():
         yield f"note: {check} flagged in {len(texts)} of {len(iterations)} iterations ({texts[0]})"
+
+
+# ---- advice ----------------------------------------------------------------------------------------------------------
+
+
+WAYS_OUT = {
+    "load": "look into the load's first errors and the server's log",
+    "errors": "remove the cause of the first error, or allow more of them (`limits: {errors: …}`)",
+    "rate-held": "lower the `rate` or give it more `threads`",
+    "client-cpu": "add client hosts, or load processes (`workers`)",
+    "client-host": "add client hosts",
+    "steady-state": "lengthen `ramp_up` until throughput has settled, and `measure`",
+    "variation": "lengthen `measure`, or look for what disturbs the server (checkpoints, other load)",
+    "start-skew": "take other load off the client hosts, or allow a later begin that `ramp_up` covers (`limits: {start_skew: …}`)",
+    "clock": "take load off the client hosts and the network to them: offsets are measured by round trips, however clocks are set",
+    "samples": "take load off the client hosts, or use fewer `threads` on each",
+    "pause": "find out what stood still: the load's processes or their machine (`pause:…` says which)",
+    "outage": "look into the server's log and its host for what kept it from answering (a stop, a lock, a full disk)",
+    "mix": "look for whatever else works on the tables, and for statements that hang",
+    "logical-failures": "bring the data back before the stage (`reset`), and keep others from its tables",
+}
+
+
+SEE = "see the run's notices and its `capture:…` findings for why the number is not there"
+
+
+def advise(judged: Judged, provenance: Provenance, results: RunResults) -> str:
+    """`; what to do: …`."""
+    ways = list(dict.fromkeys(_ways(judged, provenance, results))) or [SEE]
+    return f"; what to do: {'; or '.join(ways)}"
+
+
+def _ways(judged: Judged, provenance: Provenance, results: RunResults) -> Iterator[str]:
+    for check in provenance.failed_checks:
+        yield WAYS_OUT.get(check.partition(":")[0], f"look into `{check}`")
+    if judged.open and not provenance.excluded:
+        yield from _repeats(provenance.stages, results)
+    for stage in provenance.stages:
+        search = results.stages[stage].search
+        if search is not None and search.rate is None:
+            yield f"widen the `rate` of {stage}, or see in its probes why the lowest was refused"
+        ended = results.stages[stage].finished
+        if ended is not None and ended.outcome == "failed":
+            yield f"see in the run's notices why {stage} was given up"
+        cut = results.stages[stage].cut
+        if cut is not None and not judged.open and not provenance.excluded:
+            yield f"judge a rung that was run, or let {stage} continue (`stop_when`)"
+        if provenance.knees and stage in provenance.knees:
+            yield f"add rungs to {stage} above and between, or repeats"
+
+
+def _repeats(stages: Sequence[str], results: RunResults) -> Iterator[str]:
+    """A narrower interval: by more repeats of the ladders that are read, or by longer windows."""
+    for stage in stages:
+        data = results.plan_stage(stage)
+        if results.stages[stage].kind != "ladder" or not data:
+            continue
+        most, least = data.get("repeat", 1), data.get("repeat_min")
+        if least is None:
+            yield f"`repeat: auto(3..{max(10, 2 * int(most))})` on {stage}, or a longer `measure`"
+        else:
+            yield f"`repeat: auto({least}..{2 * int(most)})` on {stage}, or a longer `measure`"

@@ -1,8 +1,8 @@
-"""A run's verdicts: PASS, FAIL or INCONCLUSIVE, with evidence and the iterations they stand on; and the exit code. Pure.
+"""A run's verdicts: PASS, FAIL or INCONCLUSIVE, with evidence and their iterations; and the exit code. Pure.
 
-Data flow: a check of the plan, the run's events -> `judging` (the numbers) and `standing` (the iterations behind them) ->
-`VerdictReached`. If a repeat that a check stands on has no valid iteration, it is INCONCLUSIVE whatever its numbers say. The
-conditions of stages over one iteration (`accept`, `stop_when`) are decided here too.
+Data flow: a check of the plan, the run's events -> `checks` (the numbers) and `provenance` (the iterations behind them) -> `VerdictReached`. A
+check with a repeat without a valid iteration is INCONCLUSIVE, whatever its numbers. The conditions of stages over one iteration
+(`accept`, `stop_when`) are decided here too.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import Any
 
 from proveout.coordinator.measure.validity import is_refusal
 from proveout.coordinator.results.results import RunResults, environment, ladder_metrics, load_results
-from proveout.coordinator.verdict.advice import advise
 from proveout.coordinator.verdict.checks import Judged, judge
 from proveout.coordinator.verdict.commit_audit import judge_tallies
-from proveout.coordinator.verdict.provenance import Standing, standing
+from proveout.coordinator.verdict.provenance import Provenance, advise, provenance
 from proveout.core.numbers import quantity
 from proveout.dsl.expr.syntax import Name, Syntax, children, parse
 from proveout.dsl.plan.plan import Check, Plan
@@ -57,7 +56,7 @@ def reach(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached
 def undecided(plan: Plan, ladders: Sequence[Ladder], events: Iterable[Stamped | Event], repeat: int) -> tuple[str, ...]:
     """The verdicts that would be decided by more repeats of these ladders, judged on the first `repeat` of them.
 
-    Only those that read one of the ladders and nothing that has not ended. What is undecided because a number is missing, or a
+    Only those that read one of the ladders and nothing that has not ended. A verdict that is undecided because a number is missing, or a
     repeat has no valid iteration, is not among them: more repeats would not help it.
     """
     ids = {ladder.id for ladder in ladders}
@@ -78,14 +77,14 @@ def _later(item: Stamped | Event, ladders: set[str], repeat: int) -> bool:
 
 
 def _open(check: Check, tree: Metrics, results: RunResults) -> bool:
-    return judge(check.check.text, tree).open and not standing(check.check.text, results).excluded
+    return judge(check.check.text, tree).open and not provenance(check.check.text, results).excluded
 
 
-def foreseen(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictForeseen, ...]:
-    """What the plan's verdicts come to on the results there are; those of which nothing can be said yet are left out.
+def provisional_verdicts(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictForeseen, ...]:
+    """The provisional verdicts of the plan on the results so far; undecidable ones are left out.
 
-    A verdict can be told when all stages that it reads have ended, or when those that have ended decide it whatever the others give
-    (`a && b` fails with `a`). What it comes to at the end is judged anew, by `reach`.
+    A verdict is decidable when all stages that it reads have ended, or when those that have ended decide it whatever the others give
+    (`a && b` fails with `a`). `reach` judges it again at the end.
     """
     results = load_results(events)
     tree = environment(results)
@@ -121,13 +120,13 @@ def exit_code(verdicts: Iterable[VerdictReached]) -> int:
 
 def _verdict(check: Check, tree: Metrics, results: RunResults) -> VerdictReached:
     judged = judge(check.check.text, tree)
-    stands = standing(check.check.text, results)
-    if stands.excluded and judged.outcome != UNDECIDED:
-        judged = Judged(outcome=UNDECIDED, evidence=f"{judged.evidence}; but {_without(stands)}")
-    elif stands.excluded or stands.remarks:
-        judged = replace(judged, evidence="; ".join((judged.evidence, *_remarks(stands))))
+    found = provenance(check.check.text, results)
+    if found.excluded and judged.outcome != UNDECIDED:
+        judged = Judged(outcome=UNDECIDED, evidence=f"{judged.evidence}; but {_without(found)}")
+    elif found.excluded or found.remarks:
+        judged = replace(judged, evidence="; ".join((judged.evidence, *_remarks(found))))
     if judged.outcome == UNDECIDED:
-        judged = replace(judged, evidence=judged.evidence + advise(judged, stands, results))
+        judged = replace(judged, evidence=judged.evidence + advise(judged, found, results))
     return VerdictReached(
         id=check.id,
         title=check.title,
@@ -135,22 +134,22 @@ def _verdict(check: Check, tree: Metrics, results: RunResults) -> VerdictReached
         outcome=judged.outcome,
         check=check.check.text,
         evidence=judged.evidence,
-        iterations=stands.iterations,
+        iterations=found.iterations,
         file=check.where.file,
         line=check.where.line,
     )
 
 
-def _without(stands: Standing) -> str:
-    count = len(stands.excluded)
-    first = stands.excluded[0]
-    return f"{count} repeat{'s' if count > 1 else ''} it stands on had no valid iteration ({first})"
+def _without(found: Provenance) -> str:
+    count = len(found.excluded)
+    first = found.excluded[0]
+    return f"{count} repeat{'s' if count > 1 else ''} behind it had no valid iteration ({first})"
 
 
-def _remarks(stands: Standing) -> Iterator[str]:
-    if stands.excluded:
-        yield _without(stands)
-    yield from stands.remarks
+def _remarks(found: Provenance) -> Iterator[str]:
+    if found.excluded:
+        yield _without(found)
+    yield from found.remarks
 
 
 def judge_propagation(compared: PropagationCompared) -> VerdictReached:
@@ -194,13 +193,13 @@ def judge_invariants(system: str, seen: Sequence[InvariantsSeen]) -> VerdictReac
             f"broken after {places} of {_times(len(seen))}, first after {_after(first)}: {check.name}: {check.evidence}"
         )
     elif unasked:
-        evidence = f"{system} could not be asked after {_after(unasked[0])}"
+        evidence = f"{system} could not be checked after {_after(unasked[0])}"
     else:
         last = "; ".join(f"{check.name}: {check.evidence}" for check in seen[-1].checks)
         evidence = f"held each of {_times(len(seen))}, last after {_after(seen[-1])}: {last}"
     return VerdictReached(
         id=f"invariants:{system}",
-        title=f"What the workload must conserve is conserved in {system}",
+        title=f"The invariants of the workload hold in {system}",
         severity="fail",
         outcome=outcome,
         check=f"the invariants of the workload hold in {system}",
@@ -223,7 +222,7 @@ def _after(seen: InvariantsSeen) -> str:
 def holds(text: str, tree: Mapping[str, Any]) -> tuple[bool | None, str]:
     """Whether a condition over one iteration (`accept`, `stop_when`) holds as written, and on what numbers.
 
-    None when it reads something that has no data. Bounds are taken as written: what is not shown is not accepted.
+    None when it reads something that has no data. Bounds are read as written: a missing number is not accepted.
     """
     judged = judge(text, tree, lenient=False)
     outcome = {PASSED: True, FAILED: False}.get(judged.outcome)

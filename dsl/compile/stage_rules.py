@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from proveout.core.errors import Where
+from proveout.dsl import engines
 from proveout.dsl.compile.symbols import Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.plan.iteration_order import groups
@@ -124,7 +125,7 @@ class _Walk:
 
     def connections(self, stage: Ladder | Search, system: System) -> None:
         """A thread is a connection; a server that is full fails in the middle of the run."""
-        if system.provision is None or system.engine not in {"postgres", "mysql"}:
+        if system.provision is None or engines.of(system.engine).embedded != "server":
             return
         setting = dict(system.settings).get("max_connections", str(CONNECTIONS))
         threads = max(stage.threads) if isinstance(stage, Ladder) else stage.threads

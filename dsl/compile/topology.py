@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from proveout.core.errors import Where
-from proveout.dsl import extensions
+from proveout.dsl import engines, extensions
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.plan.topology import Host, Secret, System
 from proveout.dsl.rules import secret_destinations as destinations
@@ -22,14 +22,8 @@ from proveout.dsl.rules.host_rules import (
     without_dsn_problems,
 )
 from proveout.dsl.rules.secret_files import refused_path
-from proveout.dsl.schema.models import ENGINES, HostEntry, SecretEntry, SystemEntry, Topology
+from proveout.dsl.schema.models import HostEntry, SecretEntry, SystemEntry, Topology
 from proveout.dsl.source.nodes import Map, Node, did_you_mean
-
-DRIVERS = ("mysql", "oracle", "postgres", "sqlite", "timesten")
-"""Engines with a driver in this release."""
-
-PROPAGATIONS = frozenset({("postgres", "postgres"), ("timesten", "oracle")})
-"""Which engine's changes can go on to which."""
 
 _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
 _PLAIN_DSN = "write the host, and the secret as the user or the password"
@@ -178,10 +172,10 @@ def setting_text(value: str | float | bool) -> str:
 
 def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | None, path: str) -> bool:
     """Whether the rest of the plan can be checked with it; a missing driver is a problem, but does not stand in the way."""
-    if entry.engine not in ENGINES and not _is_announced(scope, node, entry, path):
+    if entry.engine not in engines.ENGINES and not _is_announced(scope, node, entry, path):
         return False
-    if entry.engine in ENGINES and entry.engine not in DRIVERS:
-        hint = f"this release has {', '.join(DRIVERS)}"
+    if entry.engine in engines.ENGINES and not engines.of(entry.engine).has_driver:
+        hint = f"this release has {', '.join(engines.WITH_DRIVER)}"
         where = where_of(node, "engine")
         scope.problems.add(where, f"driver {entry.engine} is not built in yet", key=f"{path}.engine", hint=hint)
     before = len(scope.problems.found)
@@ -195,7 +189,7 @@ def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | No
         scope.problems.add(node.where, message, key=path, hint=hint)
     if entry.dsn is not None:
         _note(scope, where_of(node, "dsn"), f"{path}.dsn", without_dsn_problems(entry.engine))
-    if entry.provision == "embedded" and entry.engine in DRIVERS:
+    if entry.provision == "embedded" and engines.of(entry.engine).has_driver:
         _note(scope, where_of(node, "provision"), f"{path}.provision", provision_problems(entry.engine))
     if entry.provision == "embedded" and host is not None and not host.is_local:
         where = where_of(node, "provision")
@@ -210,7 +204,7 @@ def _is_announced(scope: Scope, node: Map, entry: SystemEntry, path: str) -> boo
     """Whether another package has a driver for an engine; of those only the metadata is read here."""
     announced = extensions.announced(extensions.DRIVERS)
     if entry.engine not in announced:
-        hint = did_you_mean(entry.engine, [*ENGINES, *announced])
+        hint = did_you_mean(entry.engine, [*engines.ENGINES, *announced])
         scope.problems.add(
             where_of(node, "engine"), f"`engine` cannot be {entry.engine}", key=f"{path}.engine", hint=hint
         )
@@ -224,7 +218,7 @@ def _is_announced(scope: Scope, node: Map, entry: SystemEntry, path: str) -> boo
 
 
 def _check_settings(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
-    if entry.settings and entry.dsn is not None and entry.engine in DRIVERS:
+    if entry.settings and entry.dsn is not None and engines.of(entry.engine).has_driver:
         where = where_of(node, "settings")
         hint = "set them on the server; proveout only starts what it provisions"
         scope.problems.add(where, "`settings` of a system that runs already", key=f"{path}.settings", hint=hint)
@@ -281,10 +275,10 @@ def _check_propagation(scope: Scope, nodes: dict[str, Map]) -> None:
             continue
         if leads_back(scope, system):
             scope.problems.add(where, f"the changes of `{system.name}` would come back to it", key=path)
-        if (system.engine, sink.engine) in PROPAGATIONS:
+        if sink.engine in engines.of(system.engine).propagates_to:
             continue
         for end in (system, sink):
-            if end.engine not in DRIVERS or end.engine == "postgres":
+            if not engines.of(end.engine).has_driver or engines.of(end.engine).links_to:
                 continue
             message = f"only PostgreSQL propagates to PostgreSQL, and TimesTen to Oracle; `{end.name}` is {end.engine}"
             scope.problems.add(where, message, key=path)

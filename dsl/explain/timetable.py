@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proveout.core.units import format_duration, format_size
+from proveout.dsl import engines
 from proveout.dsl.compile.stage_conditions import left_out
 from proveout.dsl.explain import database_changes
 from proveout.dsl.explain.tuning import (
@@ -209,13 +210,10 @@ def _expected_probes(stage: Search) -> int:
 # ---- lines -------------------------------------------------------------------------------------------------------
 
 
-_SERVERS = {"postgres": "PostgreSQL", "mysql": "MariaDB"}
-"""The engines that are processes of their own when embedded."""
-
-
 def _host_line(plan: Plan, host: Host) -> HostLine:
     here = [system for system in plan.systems if system.host == host.name and system.provision == "embedded"]
-    servers = [name for engine, name in _SERVERS.items() if any(system.engine == engine for system in here)]
+    started = {system.engine for system in here}
+    servers = [engine.server for name, engine in engines.ENGINES.items() if name in started and engine.server]
     running = f"{' and '.join(servers)} {'run' if len(servers) > 1 else 'runs'} as an unprivileged user"
     disks = any(isinstance(s, Tool) and s.job.devices and host.name in s.clients for s in plan.stages)
     own = (*privileges_of(plan, host.name), *(("root: opens block devices",) if disks else ()))

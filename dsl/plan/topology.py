@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from proveout.core.errors import NOWHERE, Where
+from proveout.dsl import engines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class System:
     @property
     def propagates_by_itself(self) -> bool:
         """Whether what carries its changes on is its own (a TimesTen's AWT cache groups): not set up, nor compared, by proveout."""
-        return self.engine == "timesten"
+        return engines.of(self.engine).propagates_by_itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

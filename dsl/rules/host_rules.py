@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from proveout.core.errors import NOWHERE, ProveoutError
+from proveout.dsl import engines
 from proveout.dsl.operations.database import postgres_parameters
 from proveout.dsl.plan.fio_job import FioJob, is_plain_folder
 from proveout.dsl.plan.plan import Workload
@@ -42,12 +43,6 @@ if TYPE_CHECKING:
 SQLITE_SETTINGS = frozenset({"auto_vacuum", "encoding", "page_size"})
 """What an SQLite file keeps; pragmas of a connection would be set on one that nobody uses."""
 
-EMBEDDED = frozenset({"mysql", "postgres", "sqlite"})
-"""Engines that proveout can provision."""
-
-ORACLE_LIKE = frozenset({"oracle", "timesten"})
-"""Engines that are reached with `user/password@connect-string`, and never started by proveout."""
-
 TUNING_NAME_MAX = 80
 DSN_MAX = 65_536
 """Characters of a dsn with its passwords filled in."""
@@ -56,7 +51,6 @@ SIZES_EVERY_S = 24 * 3600.0
 
 _NAME, _ID = re.compile(NAME_PATTERN), re.compile(ID_PATTERN)
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
-_ORACLE_DSN = re.compile(r"[^/@\s]+(?: as sys(?:dba|asm|oper))?/.+@\S.*", re.S)
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}")
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]+\])"
@@ -107,7 +101,7 @@ def is_cluster(address: str) -> bool:
 
 def provision_problems(engine: str) -> Iterator[Objection]:
     """Which engines can be started."""
-    if engine not in EMBEDDED:
+    if engines.of(engine).embedded is None:
         yield Objection(message=f"proveout cannot start {engine}", way_out="start it yourself and give its dsn")
 
 
@@ -121,7 +115,9 @@ def setting_problems(engine: str, name: str, value: str) -> Iterator[Objection]:
         return
     objection = _SETTINGS[engine](name, value) if engine in _SETTINGS else None
     if objection:
-        yield Objection(message=objection, way_out="" if engine == "sqlite" else postgres_parameters.WAY_OUT)
+        yield Objection(
+            message=objection, way_out=postgres_parameters.WAY_OUT if engines.of(engine).embedded == "server" else ""
+        )
 
 
 def _sqlite_setting(name: str, _value: str) -> str | None:
@@ -151,29 +147,24 @@ def system_problems(system: System) -> Iterator[Objection]:
 
 def dsn_problems(engine: str, dsn: str) -> Iterator[Objection]:
     """The form of a dsn; passwords may be filled in or be references."""
-    if engine in ORACLE_LIKE and not _ORACLE_DSN.fullmatch(dsn.strip()):
-        way_out = "hlr/${secrets.name}@//db1:1521/HLR, or @ a TNS alias"
-        yield Objection(message="not of the form user/password@connect-string", way_out=way_out)
-    if engine == "timesten" and not re.search(r":timesten_(direct|client)\b", dsn):
-        way_out = "hlr/${secrets.name}@cache1/hlrcache:timesten_direct, or …:timesten_client"
-        yield Objection(message="does not say how TimesTen is reached", way_out=way_out)
-    if engine == "postgres" and "=" not in dsn and "://" not in dsn:
-        way_out = "host=db1 port=5432 dbname=hlr user=proveout, or postgresql://…"
-        yield Objection(message="not a PostgreSQL connection string", way_out=way_out)
-    if engine == "mysql" and not dsn.startswith(("mysql://", "mariadb://")):
-        way_out = "mysql://proveout:${secrets.name}@db1:3306/hlr"
-        yield Objection(message="not a MySQL dsn", way_out=way_out)
+    for rule in engines.of(engine).dsn_rules:
+        if not re.fullmatch(rule.pattern, dsn, re.DOTALL):
+            yield Objection(message=rule.message, way_out=rule.example)
 
 
 def without_dsn_problems(engine: str) -> Iterator[Objection]:
     """Engines that a dsn cannot reach, as that would be a file of the host."""
-    if engine == "sqlite":
-        yield Objection(message="SQLite is in-process: it has no dsn", way_out="provision: embedded", at=("dsn",))
+    if not engines.of(engine).dsn:
+        yield Objection(
+            message=f"{engines.of(engine).title} is in-process: it has no dsn",
+            way_out="provision: embedded",
+            at=("dsn",),
+        )
 
 
 def instances_problems(engine: str, dsns: Sequence[str]) -> Iterator[Objection]:
     """Several dsns instead of one."""
-    if engine != "oracle":
+    if not engines.of(engine).instances:
         yield Objection(message=f"a system of several instances is an oracle one, not {engine}")
     if len(set(dsns)) != len(dsns):
         yield Objection(message="two instances have the same dsn")
@@ -194,7 +185,7 @@ def endpoint_problems(
     if instances:
         yield from instances_problems(engine, instances)
     yield from provision_problems(engine) if provisioned else without_dsn_problems(engine)
-    if engine == "sqlite" and not is_plain_folder(dsn):
+    if engines.of(engine).dsn_form == "path" and not is_plain_folder(dsn):
         yield Objection(message="the file of an SQLite system is an absolute path without `.` and `..`")
     for one in dsns:
         yield from dsn_problems(engine, one)
@@ -202,22 +193,14 @@ def endpoint_problems(
 
 # ---- captures --------------------------------------------------------------------------------------------------------
 
-_WITHOUT_WAITS = {
-    "sqlite": ("sqlite has no wait events to capture", ""),
-    "mysql": (
-        "the waits of a mysql system cannot be captured yet",
-        "capture its host with kind: os, and look into performance_schema on the server",
-    ),
-}
-"""Engine -> why its waits cannot be captured, and what to do instead."""
-
 
 def captured_problems(kind: str, engine: str) -> Iterator[Objection]:
     """What can be captured of an engine."""
-    if kind == "waits" and engine not in {"postgres", "oracle"}:
-        message, way_out = _WITHOUT_WAITS.get(engine, (f"wait events of {engine} are not captured in this release", ""))
-        yield Objection(message=message, way_out=way_out)
-    if kind == "sizes" and engine not in {"postgres", "mysql", "sqlite", "oracle"}:
+    found = engines.of(engine)
+    if kind == "waits" and not found.waits:
+        message = f"wait events of {engine} are not captured in this release"
+        yield Objection(message=message, way_out=found.instead_of_waits)
+    if kind == "sizes" and not found.sizes:
         yield Objection(message=f"the sizes of tables of {engine} are not captured in this release")
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from proveout.dsl import engines
 from proveout.dsl.plan.topology import Host, Secret, System
 
 REFERENCE = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
@@ -29,8 +30,7 @@ _MARK = "\ue000"
 _HOST = re.compile(r"[a-z0-9_]([a-z0-9._-]*[a-z0-9_])?")
 _CONNINFO = re.compile(r"\s*([A-Za-z_]+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)*)(?:\s|$)", re.S)
 _CREDENTIALS = frozenset({"user", "password", "sslpassword"})
-_LIBPQ_URI = ("postgres", "postgresql")
-_WITH_CONNECT_STRINGS = frozenset({"oracle", "timesten"})
+_LIBPQ_URI = engines.of("postgres").schemes
 _LEADS_ELSEWHERE = frozenset({"service", "servicefile", "oauth_issuer"})
 _EASY = re.compile(r"(?:(?:tcp|tcps):)?(?://)?([^/?()=\s]+)(?:/[^?()\s]*)?(?:\?(\S*))?")
 _EASY_KEYS = frozenset(
@@ -126,9 +126,10 @@ def of_dsn(engine: str, dsn: str) -> Sequence[Place]:
     """Where a dsn leads, and its secrets with it. Raises Unclear."""
     text = REFERENCE.sub(_MARK, dsn).strip()
     scheme = text.partition("://")[0].lower() if "://" in text.partition("@")[0] else ""
-    if scheme in _LIBPQ_URI or (scheme and engine not in _WITH_CONNECT_STRINGS):
+    form = engines.of(engine).dsn_form
+    if scheme in _LIBPQ_URI or (scheme and form != "connect_string"):
         return _of_uri(text, many=scheme in _LIBPQ_URI)
-    if engine == "postgres" or (engine not in _WITH_CONNECT_STRINGS and "=" in text and "@" not in text):
+    if form == "conninfo" or (form != "connect_string" and "=" in text and "@" not in text):
         return _of_conninfo(text)
     return _of_connect_string(text)
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import re
 
-from proveout.dsl.workloads.base import Dialect, Statement
+from proveout.dsl import engines
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Statement
 
 NAME_MAX, VALUE_MAX = 64, 400
 PRAGMAS = frozenset(
@@ -50,7 +52,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_ .,:;/+*=()%@-]*")
 def objection(engine: str, name: str, value: str) -> str:  # noqa: PLR0911 - one reason after the other
     """Why a connection of that engine cannot be given a setting; "" when it can."""
     plain = name.lower()
-    if engine not in {"postgres", "mysql", "sqlite", "oracle", "timesten"}:
+    if not engines.of(engine).session:
         return f"connections of {engine} take no settings"
     if not _NAME.fullmatch(name):
         return f"`{name}` is not the name of a setting"

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import Field, WithJsonSchema
 
+from proveout.dsl import engines
 from proveout.dsl.schema.scalar_types import (
     INSTANCES_MAX,
     NAME_PATTERN,
@@ -47,11 +48,10 @@ class HostEntry(Strict):
     address: Text = Field(description="`local`, or name:port of a running agent.")
 
 
-ENGINES = ("postgres", "sqlite", "oracle", "timesten", "mysql", "duckdb")
 EngineName: TypeAlias = Annotated[
     str,
     Field(pattern=NAME_PATTERN, description="One of the release's, or of an installed package's."),
-    WithJsonSchema({"anyOf": [{"enum": list(ENGINES)}, {"type": "string", "pattern": NAME_PATTERN}]}),
+    WithJsonSchema({"anyOf": [{"enum": list(engines.ENGINES)}, {"type": "string", "pattern": NAME_PATTERN}]}),
 ]
 
 

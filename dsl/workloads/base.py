@@ -14,14 +14,15 @@ import enum
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+from proveout.dsl.engines import Dialect
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
 Row: TypeAlias = tuple[Any, ...]
-Dialect: TypeAlias = Literal["postgres", "sqlite", "oracle", "mysql"]
 
 
 class Outcome(enum.IntEnum):

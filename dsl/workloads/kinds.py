@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from proveout.core.errors import ProveoutError
-from proveout.dsl import extensions
+from proveout.dsl import engines, extensions
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.model_values import from_values, to_values
 from proveout.dsl.plan.plan import Workload
@@ -141,11 +141,9 @@ def has_tables(workload: Workload) -> bool:
 
 def population_problem(workload: Workload, engine: str) -> str | None:
     """Why a workload cannot be loaded into `engine`; None when it can."""
-    if engine == "timesten":
-        return (
-            "populate does not load TimesTen in this release; an sql stage can: "
-            "LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8"
-        )
+    found = engines.of(engine)
+    if found.instead_of_populate:
+        return f"populate does not load {found.title} in this release; {found.instead_of_populate}"
     kind, model = _kind(workload)
     return kind.engine_problem(model, engine)
 

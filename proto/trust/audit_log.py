@@ -1,12 +1,13 @@
-"""A log that shows when it was changed: lines of JSON, each with a hash over itself and the line before.
+"""Tamper-evident log: lines of JSON, each with a hash over itself and the line before.
 
-Flow: `AuditLog(path).note(what, …)` on agents, coordinators and the authority; `verify(path)` reads it back and names the first
-line that does not follow. Whoever can write the file can write all of it anew; so each side notes the other's head (`LOG/NUMBER/HASH`) when
-a session begins, and `verify(path, others)` holds one log against the heads that other logs have seen: lines cut off its end, or a log
-written anew, show there as far as the last session with somebody whose log was not touched.
+Flow: `AuditLog(path).note(what, …)` on agents, coordinators and the authority; `verify(path)` reads the log and reports the first line that
+does not follow. A process that can write the file can write a new chain; so each side records the other's head (`LOG/NUMBER/HASH`) when a
+session begins, and `verify(path, others)` compares a log with the heads in other logs: lines cut off its end, or a new chain, are
+detected up to the last session with an agent or coordinator whose log is intact.
 
-A line: `n` from 1, `at_unix_s`, `what`, its own fields, `previous` (the hash of the line before) and `hash`, SHA-256 of the line's
-canonical JSON without `hash`. The first line names the log. No line holds a connection string or a secret: tasks are named by key, kind and digest.
+A line: `n` from 1, `at_unix_s`, `what`, its own fields, `previous` (the hash of the line before) and `hash`, SHA-256 of the line's canonical
+JSON without `hash`. The first line names the log. Lines contain no connection strings and no secrets: tasks are named by key, kind
+and digest.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """A log that is whole as far as can be told: its head, and how many heads that others have seen of it agree."""
+    """A log that verifies: its head, and the number of heads in other logs that agree."""
 
     head: Head
     seen_by_others: int
@@ -93,7 +94,7 @@ class AuditLog:
             return str(head or _append(descriptor, Head(log=uuid.uuid4().hex, number=0, hash=BEGIN), "begin", {}))
 
     def sync(self) -> None:
-        """Have it on disk."""
+        """Write the log to disk."""
         with self._opened() as descriptor:
             os.fsync(descriptor)
 
@@ -107,9 +108,9 @@ class AuditLog:
             os.close(descriptor)
 
     def _head(self, descriptor: int) -> Head | None:
-        """Of what is there; a line that a crash has left half is removed, and a line says so.
+        """The head of the present file. A line that a crash has left half is removed, which a new line records.
 
-        What this object itself has written last is not read again: a file that only grows and has the same length is the same.
+        The lines that this object wrote are not read again: an append-only file with the same length is unchanged.
         """
         if self._known is not None and self._known[0] == _state(descriptor):
             return self._known[1]
@@ -117,7 +118,7 @@ class AuditLog:
         tail = os.pread(descriptor, TAIL_BYTES, max(0, size - TAIL_BYTES))
         whole = tail.rfind(b"\n") + 1
         if not whole and size > TAIL_BYTES:
-            raise OSError(errno.EBADMSG, "what it ends in is no line of an audit log")
+            raise OSError(errno.EBADMSG, "its end is not a line of an audit log")
         torn = len(tail) - whole
         if torn:
             os.ftruncate(descriptor, size - torn)
@@ -129,16 +130,16 @@ class AuditLog:
 
 
 def _head_of(raw: bytes) -> Head:
-    """Of a log that ends with this line. OSError when that is none: nothing can be added to what is no log."""
+    """The head of a log that ends with this line. OSError when the line is not valid, because a damaged log must not grow."""
     line = _line(raw)
     head = None if line is None else Head.read(f"{line.get('log')}/{line.get('n')}/{line.get('hash')}")
     if head is None:
-        raise OSError(errno.EBADMSG, "its last line is no line of an audit log")
+        raise OSError(errno.EBADMSG, "its last line is not a line of an audit log")
     return head
 
 
 def _line(raw: bytes) -> dict[str, Any] | None:
-    """What a line says, None when it is none; nobody else's line is so long, or so deep."""
+    """The fields of a line; None when the line is not valid, too long or nested too deep."""
     try:
         line = json.loads(raw) if len(raw) <= TAIL_BYTES else None
     except (ValueError, RecursionError):
@@ -147,13 +148,13 @@ def _line(raw: bytes) -> dict[str, Any] | None:
 
 
 def _state(descriptor: int) -> tuple[int, int, int]:
-    """Which file it is, and how long."""
+    """The identity of the file, and its length."""
     about = os.fstat(descriptor)
     return about.st_dev, about.st_ino, about.st_size
 
 
 def _append(descriptor: int, head: Head, what: str, fields: dict[str, Any]) -> Head:
-    assert not RESERVED & set(fields)  # noqa: S101 - those who note things do not choose names from outside
+    assert not RESERVED & set(fields)  # noqa: S101 - callers use fixed names
     cut = {name: value[:TEXT_MAX] if isinstance(value, str) else value for name, value in fields.items()}
     line: dict[str, Any] = {"n": head.number + 1, "at_unix_s": round(time.time(), 3), "what": what, **cut}
     line |= {"log": head.log, "previous": head.hash}
@@ -185,7 +186,7 @@ def verify(path: Path, others: Iterable[Path] = ()) -> Verified:
     if not hashes:
         raise AuditFault("the log is empty", where=str(path))
     if Head.read(f"{log}/{len(hashes)}/{hashes[-1]}") is None:
-        raise AuditFault("this is no line of an audit log", where=f"{path}:1")
+        raise AuditFault("not a line of an audit log", where=f"{path}:1")
     heads = [head for other in others for head in _heads(other) if head.log == log]
     if others and not heads:
         raise AuditFault(
@@ -219,7 +220,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             for number, raw in enumerate(stream, 1):
                 line = _line(raw)
                 if line is None or not raw.endswith(b"\n"):
-                    raise AuditFault("this is no line of an audit log", where=f"{path}:{number}")
+                    raise AuditFault("not a line of an audit log", where=f"{path}:{number}")
                 yield line
     except OSError as error:
         raise AuditFault(f"cannot read the log: {error.strerror}", where=str(path)) from error

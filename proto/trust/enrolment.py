@@ -1,11 +1,11 @@
-"""Asking the authority: to be let in with a token, to have a certificate renewed, and who is no longer believed.
+"""Requests to the certificate authority: enrol with a token, renew certificates, fetch the list of revoked ones.
 
-Flow: `enrol(…)` on a new host, once; `renew(directory)` and `fetch_denied(directory)` from then on. One request and one answer a
-connection, each a line of JSON over TLS 1.3; the answering side is `coordinator.pki.ca_server`.
+Flow: `enrol(…)` on a new host, once; `renew(directory)` and `fetch_denied(directory)` from then on. One request and one answer per connection,
+each a line of JSON over TLS 1.3; the server is `coordinator.pki.ca_server`.
 
-A host that enrols knows the authority by the SHA-256 of its certificate and nothing else. The first answer on the connection
-is the authority's certificate; it is believed when it has that hash and when it has signed the very certificate that this
-TLS connection was made with. Only then is the token sent. Keys are made here and never leave: requests carry a CSR.
+A host that enrols has only the SHA-256 of the authority's certificate. The first answer on the connection is that certificate; it is
+accepted when it has that hash and has signed the certificate of this TLS connection. Only then is the token sent. Keys are made here
+and stay here: requests carry a CSR.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Key = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
 
 class EnrolmentError(ProveoutError):
-    """The authority is not there, is not the one that was meant, or says no."""
+    """The authority cannot be reached, is not the expected one, or refuses."""
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
@@ -55,12 +55,12 @@ def parts_of(role: str) -> tuple[str, ...]:
 
 
 async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
-    """Become a member: keys made in `directory` (0700), certificates of the authority beside them. The role, `agent/db1`.
+    """Enrol: make keys in `directory` (0700), and store the authority's certificates beside them. Returns the role, `agent/db1`.
 
-    EnrolmentError when the directory has certificates already, or the authority is not the one meant or refuses.
+    EnrolmentError when the directory has certificates already, or the authority is another one or refuses.
     """
     if HASH.fullmatch(ca_hash) is None:
-        raise EnrolmentError("this is no hash of an authority", where="--ca-hash", way_out="It reads sha256:….")
+        raise EnrolmentError("not a valid hash of an authority", where="--ca-hash", way_out="It reads sha256:….")
     is_new = _make_room(directory)
     keys: dict[str, Key] = {
         "tls": ec.generate_private_key(ec.SECP256R1()),
@@ -83,7 +83,7 @@ async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
 
 
 def _make_room(directory: Path) -> bool:
-    """The directory, before the token is said, which is good for once; whether it was made. EnrolmentError when it is of no use."""
+    """Create the directory before the token is used, which works once; True when it is new. EnrolmentError when it cannot be used."""
     is_new = not directory.exists()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -114,9 +114,9 @@ def _write_keys(directory: Path, keys: Mapping[str, Key]) -> None:
 
 
 async def renew(directory: Path, role: str, now: datetime.datetime | None = None) -> bool:
-    """Have the certificates in `directory` renewed when they are due; whether they were. The keys stay.
+    """Renew the certificates in `directory` when they are due; True when they were. The keys stay.
 
-    False as well when the directory does not know an authority. EnrolmentError when it cannot be reached or refuses.
+    False as well when the directory names no authority. EnrolmentError when it cannot be reached or refuses.
     """
     address = authority_of(directory)
     moment = now or datetime.datetime.now(datetime.UTC)
@@ -132,7 +132,7 @@ async def renew(directory: Path, role: str, now: datetime.datetime | None = None
 
 
 async def fetch_denied(directory: Path, role: str) -> None:
-    """Bring the directory's file `denied` up to date. EnrolmentError when the authority cannot be reached."""
+    """Update the directory's file `denied`. EnrolmentError when the authority cannot be reached."""
     address = authority_of(directory)
     if address is None:
         return
@@ -144,7 +144,7 @@ async def fetch_denied(directory: Path, role: str) -> None:
 
 
 def authority_of(directory: Path) -> str | None:
-    """The address of the authority that a directory's certificates are from; None when they came another way."""
+    """The address of the authority of a directory's certificates; None when they were issued by hand."""
     try:
         return (directory / AUTHORITY).read_text().strip() or None
     except OSError:
@@ -163,18 +163,18 @@ def _context(directory: Path, role: str) -> ssl.SSLContext:
 
 
 async def _ask(address: str, context: ssl.SSLContext, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer of an authority that is known by its certificate."""
+    """Send a request to an authority that is verified by its certificate."""
     async with _Line(address, context) as line:
         await line.read()
         return await line.ask(request)
 
 
 async def _first_contact(address: str, ca_hash: str, request: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """The answer of an authority that is known by its hash, and its certificate."""
+    """Send a request to an authority that is verified by its hash. Returns the answer and its certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # checked below, before anything is said
+    context.verify_mode = ssl.CERT_NONE  # checked below, before any request
     async with _Line(address, context) as line:
         ca = str((await line.read()).get("ca", "")).encode()
         _check(address, ca, ca_hash, line.certificate)
@@ -182,8 +182,10 @@ async def _first_contact(address: str, ca_hash: str, request: Mapping[str, Any])
 
 
 def _check(address: str, ca: bytes, ca_hash: str, shown: bytes) -> None:
-    """Whether `ca` has the hash, and has vouched for the certificate that the connection was made with."""
-    way_out = "Somebody else may be answering there. Compare the hash with the one that `proveout pki invite` printed."
+    """Check that `ca` has the hash, and has signed the certificate of the connection. EnrolmentError."""
+    way_out = (
+        "Another process may be answering there. Compare the hash with the one that `proveout pki invite` printed."
+    )
     try:
         authority = x509.load_pem_x509_certificate(ca)
         if fingerprint(authority) != ca_hash:
@@ -215,7 +217,7 @@ class _Line:
     async def __aenter__(self) -> _Line:
         host, _, port = self._address.rpartition(":")
         if not host or not port.isdigit():
-            raise EnrolmentError("this is no address", where=self._address, way_out="Write it as name:port.")
+            raise EnrolmentError("not a valid address", where=self._address, way_out="Write it as name:port.")
         try:
             async with asyncio.timeout(ANSWER_S):
                 self._reader, self._writer = await asyncio.open_connection(
@@ -234,7 +236,7 @@ class _Line:
                 way_out="Compare the address with the one that `proveout pki serve` printed.",
             ) from error
         except OSError as error:  # TimeoutError is one
-            # asyncio puts words of its own where the system's would be; the codes of a resolver are negative.
+            # asyncio replaces the system's message with its own; the codes of a resolver are negative.
             code = error.errno or 0
             words = os.strerror(code) if code > 0 else error.strerror or str(error) or "no answer"
             raise EnrolmentError(
@@ -249,12 +251,12 @@ class _Line:
 
     @property
     def certificate(self) -> bytes:
-        """What the other side has shown, DER."""
+        """The certificate of the other side, DER."""
         shown = self._writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         return bytes(shown or b"")
 
     async def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a request; EnrolmentError when it is a no."""
+        """Send a request and return the answer. EnrolmentError when it is refused."""
         self._writer.write(json_line(request))
         answer = await self.read()
         if "error" in answer:
@@ -294,5 +296,5 @@ def _read_key(path: Path) -> Key:
 
 
 def token_hash(token: str) -> str:
-    """What an authority keeps of a token."""
+    """The hash of a token, which the authority stores."""
     return hashlib.sha256(token.encode()).hexdigest()

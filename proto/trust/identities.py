@@ -1,8 +1,8 @@
-"""Who somebody is by his certificate, and who is no longer believed: what both ends of the wire make of X.509.
+"""Roles in X.509 certificates, and the list of revoked certificates. Shared by both sides of the wire.
 
-Flow: PEM or DER -> `Shown` (serial, roles, end of validity); a directory's file `denied` -> `Denied`, read anew whenever it
-changes, so that a certificate that is revoked stops counting without anybody being restarted. A role is the path of a URI
-`proveout://…` in the subject alternative name: `coordinator`, `operator`, `authority`, `signer`, `agent/<host>`.
+Flow: PEM or DER -> `Shown` (serial, roles, end of validity); a directory's file `denied` -> `Denied`, read again when the file changes, so that
+a revocation takes effect without a restart. A role is the path of a URI `proveout://…` in the subject alternative name: `coordinator`,
+`operator`, `authority`, `signer`, `agent/<host>`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SERIAL = re.compile(rb"[0-9A-Fa-f]{1,40}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a certificate says. Times are UTC."""
+    """The contents of a certificate. Times are UTC."""
 
     serial: int
     roles: frozenset[str]
@@ -39,7 +39,7 @@ class Shown:
 
     @classmethod
     def of(cls, certificate: x509.Certificate) -> Self:
-        """What this one says."""
+        """The contents of a certificate object."""
         return cls(
             serial=certificate.serial_number,
             roles=roles_of_uris(_uris(certificate)),
@@ -49,7 +49,7 @@ class Shown:
 
     @classmethod
     def read(cls, pem: bytes) -> Self:
-        """What the first certificate of a PEM says; ValueError when there is none."""
+        """The contents of the first certificate of a PEM. ValueError when there is none."""
         return cls.of(x509.load_pem_x509_certificate(pem))
 
     def due(self, now: datetime.datetime) -> bool:
@@ -73,8 +73,8 @@ def _uris(certificate: x509.Certificate) -> list[str]:
 class Denied:
     """The serial numbers in a file, one in hexadecimal a line, `#` begins a remark; none while there is no file.
 
-    A slip must not let anybody in: lines that are numbers count beside one that is none, and while the file cannot be read, or has such
-    a line, what was read before counts as well. Whoever begins to serve or to dial asks `check` first, as there is no before then.
+    A mistake must not admit a revoked certificate: valid lines count beside an invalid one, and while the file cannot be read, or has such
+    a line, the numbers read before count as well. Servers and clients call `check` before they start, when there are none yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -104,7 +104,7 @@ class Denied:
         except OSError as error:
             raise _unread(self.path, error.strerror or "it cannot be read") from error
         if odd:
-            raise _unread(self.path, f"line {odd[0]} is no serial number in hexadecimal")
+            raise _unread(self.path, f"line {odd[0]} is not a serial number in hexadecimal")
 
     def _read(self) -> tuple[frozenset[int], tuple[int, ...]]:
         """The numbers, and which lines are none."""
@@ -121,7 +121,7 @@ class Denied:
 
 def _unread(path: Path, why: str) -> ProveoutError:
     way_out = "Write one serial number a line, as `proveout pki list` shows them, or copy the authority's file again."
-    return ProveoutError(f"who is denied cannot be told: {why}", where=str(path), way_out=way_out)
+    return ProveoutError(f"the list of revoked certificates cannot be read: {why}", where=str(path), way_out=way_out)
 
 
 def denied_text(serials: Iterable[int]) -> str:

@@ -1,9 +1,9 @@
-"""Signed tasks: what a coordinator puts its name to, and what an agent checks before it takes one.
+"""Signatures of tasks: the coordinator signs each task, and the agent verifies it.
 
-Flow: `Signer(credentials of the signer)` -> `sign(task, addressee)` -> over the wire -> `Verifier(certificate)` ->
-`objection(task, addressee)`, "" when there is none. What is signed (Ed25519) is the task's digest, whose agent, run and epoch it is
-for, a sequence number that only grows, and until when it counts. The certificate comes with `Hello`; an agent accepts one that its
-own authority has issued to a `signer`, that is in force and not denied.
+Flow: `Signer(credentials of the signer)` -> `sign(task, addressee)` -> over the wire -> `Verifier(certificate)` -> `objection(task, addressee)`,
+"" when there is none. The signed data (Ed25519) are the task's digest, the agent, run and epoch that it is for, a growing sequence
+number, and the end of its validity. The certificate arrives with `Hello`; an agent accepts one that its own authority has issued to a
+`signer`, that is valid and not revoked.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from proveout.proto.wire.codec import task_digest
 from proveout.proto.wire.tasks import Task
 
 VALID_S = 24 * 3600
-"""How long a signed task counts; far above any difference of clocks in a lab, whose agents need not agree on the time."""
+"""The validity of a signed task; far above any difference of clocks in a lab, whose agents need not agree on the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addressee:
-    """Whom a task is for: the agent by its certificate's role (`agent/db1`), the run and its fencing epoch."""
+    """The addressee of a task: the agent by its certificate's role (`agent/db1`), the run and its fencing epoch."""
 
     agent: str
     run: str
@@ -96,9 +96,9 @@ class Verifier:
         self._key = key
 
     def objection(self, task: Task, to: Addressee, digest: str = "") -> str:
-        """Why a task is not to be taken; "" when it may be, but for its number, which the agent's journal knows.
+        """The reason to refuse a task, or ""; the agent's journal checks its sequence number.
 
-        `digest` is what `task_digest` makes of the task, when it was asked already.
+        `digest` is the result of `task_digest`, when it is computed already.
         """
         try:
             self._key.verify(base64.b64decode(task.signature, validate=True), _statement(task, to, digest))

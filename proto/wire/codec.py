@@ -1,12 +1,11 @@
 """Messages <-> protobuf: frozen dataclasses on one side, the generated types of `agent.proto` on the other.
 
-Flow: `coordinator_envelope(message)` and `agent_envelope(message)` on the way out, `coordinator_message(envelope)` and
-`agent_message(envelope)` on the way in. Nothing else of proveout sees a protobuf type's inside. Names are the same on
-both sides, so `pairing` derives how each class is written and read.
+Flow: `coordinator_envelope(message)` and `agent_envelope(message)` to send, `coordinator_message(envelope)` and `agent_message(envelope)` to
+receive. No other module reads protobuf types. Names are the same on both sides, so `protobuf_mapping` derives how each class is
+written and read.
 
-Strict: a oneof without a member, a missing part, an enum value or a field that this version does not know, and a message
-above `MAX_MESSAGE_BYTES` raise `WireFault`. One exception: a Hello of another protocol version is read leniently, so
-that it can be refused by its version.
+Strict: a oneof without a member, a missing part, an unknown enum value or field, and a message above `MAX_MESSAGE_BYTES` raise `WireFault`.
+One exception: a Hello of another protocol version is read leniently, so that it can be refused by its version.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ from proveout.proto.wire.transport import MAX_MESSAGE_BYTES
 
 
 def coordinator_envelope(message: CoordinatorMessage) -> pb.CoordinatorEnvelope:
-    """What the coordinator says, as protobuf; WireFault when it cannot be said."""
+    """A coordinator's message as protobuf. WireFault when it cannot be encoded."""
     return _wrap(message, pb.CoordinatorEnvelope(), _COORDINATOR)
 
 
 def coordinator_message(envelope: pb.CoordinatorEnvelope) -> CoordinatorMessage:
-    """What the coordinator said; WireFault when this version does not understand it."""
+    """A coordinator's message from protobuf. WireFault when this version does not support it."""
     foreign = envelope.WhichOneof("message") == "hello" and envelope.hello.protocol != PROTOCOL_VERSION
     return cast(CoordinatorMessage, _unwrap(envelope, _COORDINATOR, lenient=foreign))
 
 
 def agent_envelope(message: AgentMessage) -> pb.AgentEnvelope:
-    """What an agent says, as protobuf; WireFault when it cannot be said (a result that is too large, for one)."""
+    """An agent's message as protobuf. WireFault when it cannot be encoded (a result that is too large, for example)."""
     return _wrap(message, pb.AgentEnvelope(), _AGENT)
 
 
 def agent_message(envelope: pb.AgentEnvelope) -> AgentMessage:
-    """What an agent said; WireFault when this version does not understand it."""
+    """An agent's message from protobuf. WireFault when this version does not support it."""
     return cast(AgentMessage, _unwrap(envelope, _AGENT, lenient=False))
 
 
@@ -56,7 +55,7 @@ def outcome_from_bytes(data: bytes) -> TaskDone | TaskFailed:
     try:
         envelope = pb.AgentEnvelope.FromString(data)
     except DecodeError as error:
-        raise WireFault("the agent's journal holds something that is no outcome of a task") from error
+        raise WireFault("the agent's journal holds an entry that is not an outcome of a task") from error
     message = agent_message(envelope)
     if not isinstance(message, (TaskDone, TaskFailed)):
         raise WireFault(f"the agent's journal holds a {type(message).__name__} as an outcome of a task")

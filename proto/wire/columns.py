@@ -1,11 +1,11 @@
-"""Readings and loads in columns: what a thousand agents say every second, as arrays from the agent to the coordinator's memory.
+"""Readings and loads in columns: arrays from the agent to the coordinator's memory, for a thousand agents that report every second.
 
-Data flow: a tuple of `Reading`s or `TransactionLoad`s -> `put_readings`, `put_loads` -> columns on the wire -> `take_readings`,
-`take_loads` -> `Readings`, `Loads`: sequences of the same objects, which are made only when somebody asks for one. A sample of
-fifty metrics is then two strings of bytes to whoever passes it on, checks it or keeps it; as objects it is fifty-one.
+Data flow: a tuple of `Reading`s or `TransactionLoad`s -> `put_readings`, `put_loads` -> columns on the wire -> `take_readings`, `take_loads` ->
+`Readings`, `Loads`: sequences of the same objects, which are made on access. A sample of fifty metrics is then two strings of bytes to the
+code that forwards, checks or stores it, instead of fifty-one objects.
 
-The names of a capture's readings come again with each sample: they are read once and looked up from then on, in a cache
-that is bounded in number and in size.
+The names of a capture's readings are the same in each sample: they are decoded once and then found in a cache, which is bounded in
+number and in size.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Loads(_Columns[TransactionLoad]):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Loads:
-        """What `to_bytes` wrote."""
+        """The loads from the bytes that `to_bytes` wrote."""
         return cls(pb.TransactionColumns.FromString(data))
 
     def to_bytes(self) -> bytes:
@@ -250,4 +250,4 @@ COLUMNS: dict[type, tuple[Callable[[Any, Any], None], Callable[[Any], Any]]] = {
     Reading: (put_readings, take_readings),
     TransactionLoad: (put_loads, take_loads),
 }
-"""How sequences of these are written to, and read from, the message that has them in columns."""
+"""Writes sequences of these to the message that has them in columns, and reads them."""

@@ -91,7 +91,7 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
 
 
 def count(histogram: Histogram) -> int:
-    """How many values it holds."""
+    """The number of values."""
     return sum(histogram.counts)
 
 

@@ -1,6 +1,6 @@
-"""The session between coordinator and agent: what each may say, as frozen data; tasks and results have modules of their own.
+"""The messages of a session between coordinator and agent, as frozen data; tasks and results have modules of their own.
 
-Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message speaks of, unless said otherwise.
+Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message is about, unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ CoordinatorMessage: TypeAlias = Hello | Beat | Task | Start | Finish | Cancel | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
-    """The agent's answer to Hello: what it is, and what its machine is (the fingerprint, name -> value).
+    """The agent's answer to Hello: its version, and the facts of its machine (the fingerprint, name -> value).
 
     `session` names the agent's session: the same again after a reconnect means that its tasks have gone on meanwhile.
     `audit` is the head of the agent's audit log.
@@ -130,7 +130,7 @@ class TaskArmed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgress:
-    """How far a task is, for people: `done` of `total` `unit`s (total 0 = not known)."""
+    """The progress of a task, for display: `done` of `total` `unit`s (total 0 = not known)."""
 
     key: str
     done: float
@@ -149,7 +149,7 @@ class TaskDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailed:
-    """A task's failure. What it had started is stopped."""
+    """The failure of a task, after the processes that it started have stopped."""
 
     key: str
     error: TaskError

@@ -3,7 +3,7 @@
 Flow: `members(union, oneof, descriptor)` -> `Members`, whose `put` fills a message and whose `take` reads one. The pairing is
 derived once per class from the dataclass's fields and the message's descriptor: a scalar is set, a tuple is a repeated
 field, a union is a oneof, a Literal is an enum, `| None` is `optional`; a sequence that is one message is in columns (`columns`).
-What does not fit raises `WireFault`.
+Other values raise `WireFault`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Take = Callable[[Any], Any]  # message -> value
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Shape:
-    """How one dataclass is written to, and read from, its message.
+    """Writes one dataclass to its message, and reads it.
 
     Fields that are read as they are come out of the message in one call: a coordinator reads thousands of readings a second.
     """
@@ -127,7 +127,7 @@ def members(union: Any, oneof: str, descriptor: Descriptor) -> Members:
 def _part(descriptor: Descriptor, name: str) -> Descriptor:
     part = descriptor.fields_by_name[name].message_type
     if part is None:
-        raise TypeError(f"{descriptor.name}.{name} is no message")
+        raise TypeError(f"{descriptor.name}.{name} is not a message")
     return part
 
 
@@ -158,13 +158,13 @@ def _enum(name: str, enum: EnumDescriptor) -> tuple[_Put, _Take]:
 
     def put(value: Any, message: Any) -> None:
         if value not in numbers:
-            raise WireFault(f"{value!r} is no {enum.name}")
+            raise WireFault(f"{value!r} is not a {enum.name}")
         setattr(message, name, numbers[value])
 
     def take(message: Any) -> Any:
         number = getattr(message, name)
         if number not in literals:
-            raise WireFault(f"{number} is no {enum.name} that this version knows")
+            raise WireFault(f"{number} is not a {enum.name} of this version")
         return literals[number]
 
     return put, take
@@ -319,7 +319,7 @@ def _put_value(value: Any, message: Any, depth: int = 0) -> None:
             for item in value:
                 _put_value(item, message.items.items.add(), depth + 1)
         case _:
-            raise WireFault(f"a {type(value).__name__} at depth {depth} is no value of a parameter")
+            raise WireFault(f"a {type(value).__name__} at depth {depth} is not a valid parameter")
 
 
 def _take_value(message: Any) -> Any:

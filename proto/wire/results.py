@@ -1,6 +1,6 @@
-"""Results and samples: what agents send back of tasks, as frozen data.
+"""Results and samples that agents send for tasks, as frozen data.
 
-Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message speaks of, unless said otherwise.
+Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message is about, unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvariantCheck:
-    """One invariant of a workload: whether it holds, and the two numbers it stands on, as a sentence for people."""
+    """One invariant of a workload: whether it holds, and the two numbers that it compares, as a sentence for users."""
 
     name: str
     holds: bool
@@ -154,7 +154,7 @@ class TransactionLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSecond:
-    """What ended in one second of the load, all workers of one agent merged; by end time, so it sums to throughput.
+    """The transactions that ended in one second of the load, all workers of one agent merged; by end time, so it sums to throughput.
 
     `second` counts from T0; `window` is the one that the second's start lies in. `duration_s` is < 1 for a cut second.
     What came over the wire has its transactions in columns (`proto.wire.columns`); equal all the same.
@@ -238,7 +238,7 @@ class CaptureSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureResult:
-    """A capture that ended: samples sent, samples it knows it lost, CPU it cost in seconds."""
+    """A capture that ended: samples sent, samples that it lost, CPU it cost in seconds."""
 
     capture: str
     samples: int
@@ -259,10 +259,10 @@ TuningOutcome: TypeAlias = Literal[
     "kept",
     "residue",
 ]
-"""What became of a tuning on a host.
+"""The outcome of a tuning operation on a host.
 
 Of applying: `would_change` (only asked), `applied` and verified, `unchanged` (was so already), `needs_restart` (stored, but not in effect),
-`refused` (nothing was changed), `failed`. Of looking again: `in_place`, `drifted` (another hand changed it since). Of undoing: `reverted`,
+`refused` (nothing was changed), `failed`. Of looking again: `in_place`, `drifted` (changed by another process since). Of undoing: `reverted`,
 `kept`, `drifted` (left as the other hand set it), `residue` (could not be undone).
 """
 
@@ -303,7 +303,7 @@ TaskResult: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskError:
-    """Why a task failed: `code` for programs, `message` and `way_out` for people.
+    """The reason why a task failed: `code` for programs, `message` and `way_out` for users.
 
     `code`: `unreachable`, `refused`, `invalid`, `timeout`, `cancelled`, `lease_lost`, `disk_full`, `missing`, `fault`,
     `lost` (the connection broke, and what was under way may or may not have taken effect).

@@ -1,7 +1,7 @@
-"""Tasks: what the coordinator asks of an agent, as frozen data.
+"""Tasks that the coordinator sends to agents, as frozen data.
 
-A task has a key, `run/stage/rung/repeat/attempt/what/host`; an agent that gets a key again answers with what it knows of
-that key and does nothing twice. What comes of each is in `results`.
+A task has a key, `run/stage/rung/repeat/attempt/what/host`; an agent that receives a key again repeats its
+answers for that key and runs no task twice. The outcomes are in `results`.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class LoadShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSecrets:
-    """What lets a process into a run's Ray cluster: a token, and the authority of its certificates (PEM). Not logged."""
+    """The credentials of a run's Ray cluster: a token, and the authority of its certificates (PEM). Not logged."""
 
     token: str = field(repr=False)
     authority: str
@@ -208,7 +208,7 @@ class FormPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPool:
-    """Where an agent's load workers run: see `plan.Pool`. A `ray` pool without an address is one that the agent forms."""
+    """The place of an agent's load workers: see `plan.Pool`. A `ray` pool without an address is one that the agent forms."""
 
     kind: Literal["local", "ray"] = "local"
     address: str = ""

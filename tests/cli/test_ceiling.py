@@ -12,6 +12,8 @@ from proveout.agent.load.ceiling_store import known
 from proveout.cli import execute
 from proveout.cli.ceiling import is_local
 
+pytestmark = pytest.mark.server
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -14,6 +14,8 @@ import hostile_directory as hostile
 import psutil
 import pytest
 
+pytestmark = pytest.mark.server
+
 PLAN = """
 proveout: 1
 name: hostile
@@ -29,7 +31,8 @@ captures:
 stages:
   - populate: {workload: hlr, into: db}
   - sql: {system: db, statements: ["SELECT 1"]}
-  - ladder: {workload: hlr, target: db, threads: [1], ramp_up: 0s, measure: 1s, ramp_down: 0s, repeat: 1, capture: [waits]}
+  - ladder: {workload: hlr, target: db, threads: [1], think: {constant: 10ms}, ramp_up: 0s, measure: 1s, ramp_down: 0s, repeat: 1, capture: [waits]}
+report: {figures: [lag]}  # there is none to draw: drawing takes a second of a processor
 verdicts:
   - {id: v, check: ladder.at(1).errors.count.mean == 0}
 """
@@ -48,7 +51,7 @@ class Descendants:
         self.thread.start()
 
     def _look(self) -> None:
-        while not self._stop.wait(0.005):
+        while not self._stop.wait(0.02):
             try:
                 below = psutil.Process(self._root).children(recursive=True)
             except psutil.Error:

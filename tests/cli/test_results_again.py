@@ -8,11 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import thorough
 
 from proveout.cli import execute
 from proveout.coordinator.storage import run_directory
@@ -91,32 +92,36 @@ def report(folder, at):
     run_session.report(directory, outputs, Annotations.none)
     return seen
 
-for at, folder in enumerate(sys.argv[2:], int(sys.argv[1])):
+for argument in sys.argv[1:]:
+    at, _, folder = argument.partition(":")
     child = os.fork()
     if not child:
-        os._exit(report(Path(folder), at))
+        os._exit(report(Path(folder), int(at)))
     print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def report_and_die(first: int, *folders: Path) -> list[int]:
-    """Write the results in processes that kill themselves before file operation `first`, `first + 1` …: how each has ended.
+def report_and_die(moments: Mapping[Path, int]) -> list[int]:
+    """Write the results of each folder in a process that kills itself before that file operation: how each has ended.
 
     One that writes to its end gives the number of file operations.
     """
-    argv = [sys.executable, "-c", _REPORT_AND_DIE, str(first), *map(str, folders)]
+    argv = [sys.executable, "-c", _REPORT_AND_DIE, *(f"{at}:{folder}" for folder, at in moments.items())]
     said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=180).stdout
     return [int(line.split()[1]) for line in said.splitlines() if line.startswith("ended")]
 
 
+@pytest.mark.thorough
 def test_results_are_whole_after_a_kill_at_any_boundary(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     finished(whole)
-    (boundaries,) = report_and_die(0, whole)
+    (boundaries,) = report_and_die({whole: 0})
     assert boundaries >= 15, "open, rename and remove of five files"
-    made = {tmp_path / str(at): finished(tmp_path / str(at)) for at in range(1, boundaries + 1)}
-    assert report_and_die(1, *made) == [-signal.SIGKILL] * boundaries
-    for at, (folder, directory) in enumerate(made.items(), 1):
+    points = thorough.every(3, range(1, boundaries + 1))
+    made = {at: finished(tmp_path / str(at)) for at in points}
+    assert report_and_die({tmp_path / str(at): at for at in points}) == [-signal.SIGKILL] * len(points)
+    for at, directory in made.items():
+        folder = tmp_path / str(at)
         left = files(folder, directory)
         assert all(LOOKS_LIKE[name] in data for name, data in left.items()), f"{at}: a file that is not whole"
         assert execute(["resume", "latest", "--headless", "--runs-dir", str(folder / "runs")]) == 1, at

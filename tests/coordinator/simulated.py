@@ -1,13 +1,14 @@
-"""The plan, the judge and the checks of the tests that simulate whole runs with `coordinator.simulator`."""
+"""The plan, the judge and the checks of the tests that simulate whole runs with `run_simulator`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from run_simulator import Fault, Simulation, World, finished
+
 from proveout.coordinator.schedule import rate_search
-from proveout.coordinator.schedule.messages import Held, ProbeDue, SearchReplayed, Summarise, Unresolved
-from proveout.coordinator.schedule.progress import Facts, of
-from proveout.coordinator.simulator import Fault, Simulation, World, finished
+from proveout.coordinator.schedule.messages import ConditionResult, ProbeDue, SearchReplayed, Summarise, Unresolved
+from proveout.coordinator.schedule.progress import RunProgress, run_progress
 from proveout.dsl.plan.plan import Check, OnLoss, Plan, Workload
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Pause, Populate, Reset, Search, Sql, Stage, Windows
 from proveout.dsl.plan.topology import Capture, Host, System
@@ -94,29 +95,29 @@ class Model:
         metrics = {"tps": float(command.id.rung), "ok": rate <= self.capacity}
         return finished(command, metrics, valid=slot not in self.invalid)
 
-    def number(self, value: float | Expression, facts: Facts) -> float | Unresolved:
+    def number(self, value: float | Expression, progress: RunProgress) -> float | Unresolved:
         if isinstance(value, float):
             return value
         if value.text == "baseline.peak":
             return 10_000.0
-        rate = facts.searches["cap"].rate
+        rate = progress.searches["cap"].rate
         return Unresolved(reason="cap found no rate") if rate is None else rate
 
-    def condition(self, when: Expression, facts: Facts) -> Held | Unresolved:
+    def condition(self, when: Expression, progress: RunProgress) -> ConditionResult | Unresolved:
         """`yes`, `no`, or `<stage> ended`; anything else cannot be told."""
         if when.text in ("yes", "no"):
-            return Held(holds=when.text == "yes", evidence=f"{when.text}, it says")
+            return ConditionResult(holds=when.text == "yes", evidence=f"{when.text}, it says")
         stage, _, rest = when.text.partition(" ")
-        ended = facts.stages_finished.get(stage) if rest else None
-        return Held(holds=ended.outcome == "ok", evidence="") if ended else Unresolved(reason="no data")
+        ended = progress.stages_finished.get(stage) if rest else None
+        return ConditionResult(holds=ended.outcome == "ok", evidence="") if ended else Unresolved(reason="no data")
 
     def stops(self, stage: Ladder, iteration: events.IterationFinished) -> str | None:
         return "too many" if stage.stop_when and iteration.metrics["tps"] > 3.0 else None
 
-    def undecided(self, ladders: tuple[Ladder, ...], facts: Facts, repeat: int) -> tuple[str, ...]:
+    def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[str, ...]:
         """Undecided until `decided_after` repeats; counts only what the look may see."""
         for ladder in ladders:
-            ended = {(i.id.rung, i.id.repeat) for i in facts.of_stage(ladder.id) if i.id.repeat <= repeat}
+            ended = {(i.id.rung, i.id.repeat) for i in progress.of_stage(ladder.id) if i.id.repeat <= repeat}
             assert len({number for _, number in ended}) == repeat, "a look comes after a whole repeat"
         return () if repeat >= self.decided_after else ("v",)
 
@@ -143,19 +144,19 @@ class Model:
         end = events.SearchFinished(stage=stage.id, rate=due.rate, probes=due.probes, reason=due.reason)
         return SearchReplayed(reports=reports, next=end)
 
-    def metrics(self, stage: Stage, facts: Facts, seconds: float, rows: int) -> events.Metrics:
-        return {"rows": rows, "n": len(facts.of_stage(stage.id))}
+    def metrics(self, stage: Stage, progress: RunProgress, seconds: float, rows: int) -> events.Metrics:
+        return {"rows": rows, "n": len(progress.of_stage(stage.id))}
 
-    def foreseen(self, facts: Facts) -> tuple[events.VerdictForeseen, ...]:
+    def provisional_verdicts(self, progress: RunProgress) -> tuple[events.VerdictForeseen, ...]:
         """The contrary of what `verdicts` comes to: nothing may stand on it."""
-        evidence = f"{len(facts.stages_finished)} stages"
+        evidence = f"{len(progress.stages_finished)} stages"
         return tuple(
             events.VerdictForeseen(id=c.id, title="", severity="fail", outcome="FAIL", evidence=evidence)
             for c in PLAN.verdicts
         )
 
-    def verdicts(self, facts: Facts) -> tuple[events.VerdictReached, ...]:
-        valid = [str(i.id) for i in facts.iterations if i.valid]
+    def verdicts(self, progress: RunProgress) -> tuple[events.VerdictReached, ...]:
+        valid = [str(i.id) for i in progress.iterations if i.valid]
         return tuple(
             events.VerdictReached(
                 id=c.id, title="", severity="fail", outcome="PASS", check="", evidence="", iterations=tuple(valid)
@@ -178,8 +179,8 @@ def simulate(
 
 def results(world: World) -> dict[tuple[str, int, int], tuple[float | None, object]]:
     """What counts: the last valid numbers of every rung and repeat."""
-    facts = of(world.events)
-    return {(i.id.stage, i.id.rung, i.id.repeat): (i.rate, i.metrics["tps"]) for i in facts.iterations if i.valid}
+    progress = run_progress(world.events)
+    return {(i.id.stage, i.id.rung, i.id.repeat): (i.rate, i.metrics["tps"]) for i in progress.iterations if i.valid}
 
 
 def assert_ended(simulation: Simulation) -> events.RunFinished:
@@ -193,7 +194,7 @@ def assert_ended(simulation: Simulation) -> events.RunFinished:
     assert not world.systems
     assert not world.hosts
     assert not world.wrongs
-    assert of(world.events).open_iteration is None
+    assert run_progress(world.events).open_iteration is None
     assert bool(world.data) <= (last.status != "finished")
     return last
 
@@ -225,7 +226,7 @@ def climbing(*ladders: Ladder, on_loss: OnLoss = "rerun") -> Plan:
 
 
 def ran(world: World) -> list[tuple[str, int, int]]:
-    return [(i.id.stage, i.id.rung, i.id.repeat) for i in of(world.events).iterations if i.valid]
+    return [(i.id.stage, i.id.rung, i.id.repeat) for i in run_progress(world.events).iterations if i.valid]
 
 
 def outcomes(world: World) -> dict[str, str]:

@@ -1,16 +1,34 @@
-"""A package with a workload and a driver of its own, installed in a folder: checked, explained, and run from the command line."""
+"""Packages with a workload, a driver and an engine of their own, installed in a folder: checked, explained, and run from the command line.
+
+The second half follows docs/guide/driver.md and docs/extend/engine.md literally: their code blocks are the toy engine that is run.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import re
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
+
+from proveout.agent.engines import handlers, table
+from proveout.agent.engines.adapter import CapturesSizes, Checkpoints, OpensCursors, Populates, Provisions
+from proveout.dsl import engines
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, RunSql
+
+pytestmark = pytest.mark.server
 
 MODULE = '''
 """Announces a workload; light: no numpy."""
@@ -235,3 +253,108 @@ def test_a_whole_run(package: Path, tmp_path: Path, database_folder: Path, hand_
         assert connection.execute("SELECT sum(n) FROM counter").get > 0
     finally:
         connection.close()
+
+
+# ---- the pages -----------------------------------------------------------------------------------------------------
+
+DOCS = Path(__file__).parents[2] / "docs"
+DRIVER_PAGE, ENGINE_PAGE = DOCS / "guide" / "driver.md", DOCS / "extend" / "engine.md"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def toy_package(tmp_path: Path) -> Path:
+    """The folder with the package of the driver's page, as an installer lays it out."""
+    site = tmp_path / "site"
+    (announced,), (driver,) = blocks(DRIVER_PAGE, "toml"), blocks(DRIVER_PAGE, "python")
+    points = tomllib.loads(announced)["project"]["entry-points"]["proveout.drivers"]
+    for name, text in {
+        "toydb/__init__.py": "",
+        "toydb/driver.py": driver,
+        "toydb-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: toydb\nVersion: 1.0\n",
+        "toydb-1.0.dist-info/entry_points.txt": "[proveout.drivers]\n"
+        + "".join(f"{name} = {place}\n" for name, place in points.items()),
+    }.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text, encoding="utf-8")
+    return site
+
+
+@pytest.mark.slow
+def test_the_drivers_page(
+    toy_package: Path, tmp_path: Path, database_folder: Path, hand_over: Callable[[Path], None]
+) -> None:
+    """The plan of the page runs on the driver of the page, with a database at the place that the test has."""
+    (plan,) = blocks(DRIVER_PAGE, "yaml")
+    database = database_folder / "toy.db"
+    sqlite3.connect(database).close()
+    hand_over(database_folder)
+    (tmp_path / "toy.yaml").write_text(plan.replace("/srv/toy/toy.db", str(database)), encoding="utf-8")
+    ran = proveout("run", "toy.yaml", "--headless", cwd=tmp_path, site=toy_package)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"toy {sqlite3.sqlite_version}" in ran.stdout
+    (result,) = (tmp_path / "runs").glob("*/result.json")
+    assert [verdict["outcome"] for verdict in json.loads(result.read_text())["verdicts"]] == ["PASS"]
+
+
+@pytest.fixture
+def engine(toy_package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[engines.Engine]:
+    """The engine of the engine's page, in both tables."""
+    stated, written, entered = blocks(ENGINE_PAGE, "python")
+    monkeypatch.syspath_prepend(str(toy_package))
+    found: engines.Engine = eval(textwrap.dedent(stated), dict(vars(engines)))
+    ((name, place),) = eval(entered).items()
+    module, _, adapter = place.partition(":")
+    assert name == found.name
+    path = toy_package / "adapter.py"
+    path.write_text(written, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(module, path)
+    assert spec is not None and spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    monkeypatch.setitem(sys.modules, module, loaded)
+    monkeypatch.setattr(engines, "ENGINES", {**engines.ENGINES, name: found})
+    monkeypatch.setattr(table, "ADAPTERS", {**table.ADAPTERS, name: f"{module}:{adapter}"})
+    table.adapter.cache_clear()
+    yield found
+    table.adapter.cache_clear()
+    for module in [module for module in sys.modules if module.partition(".")[0] == "toydb"]:
+        del sys.modules[module]
+
+
+async def test_the_engines_page(engine: engines.Engine, tmp_path: Path, task_context: Any) -> None:
+    """It populates, runs statements, writes pages out and is measured, and implements what it states."""
+    database = tmp_path / "toy.db"
+    sqlite3.connect(database).close()
+    end = Endpoint(system="db", engine=engine.name, dsn=str(database))
+    found = table.adapter(engine.name)
+    assert isinstance(found, Populates) and isinstance(found, CapturesSizes) and isinstance(found, Checkpoints)
+    assert not isinstance(found, Provisions) and not isinstance(found, OpensCursors)
+    assert (engine.populate, engine.sizes, engine.checkpoint, engine.embedded, engine.tune) == (
+        True,
+        True,
+        True,
+        None,
+        False,
+    )
+    assert table.is_in_files(engine.name)
+
+    population = build(Workload(name="w", kind="hlr", parameters=(("population", 100),))).population
+    loader = found.loader(end.dsn, population)
+    loader.prepare()
+    loaded = {of.name: loader.load(of, 1, population.units, lambda _: None) for of in population.tables}
+    assert loaded == {of.name: loader.count(of.name) for of in population.tables}
+    loader.close()
+
+    inspected = await handlers.inspect_system(task_context, InspectSystem(endpoint=end))
+    assert inspected.endpoint.version == f"toy {sqlite3.sqlite_version}"
+    statement = RunSql(endpoint=end, statements=("SELECT * FROM subscriber LIMIT 7",))
+    assert (await handlers.run_sql(task_context, statement)).counts == (7,)
+    await handlers.checkpoint(task_context, Checkpoint(endpoint=end))
+    catalogue = found.size_catalogue(end)
+    ((*_, size),) = catalogue.parts() or ()
+    assert size > 4096
+    catalogue.close()

@@ -18,6 +18,8 @@ from proveout.proto.wire.messages import Cancel, Finish, Hello, Sample, TaskAcce
 from proveout.proto.wire.results import SqlDone
 from proveout.proto.wire.tasks import RunCapture, Task
 
+pytestmark = pytest.mark.server
+
 MakeProxy = Callable[[str], Proxy]
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 

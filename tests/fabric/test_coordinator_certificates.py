@@ -23,6 +23,8 @@ from proveout.proto.trust import enrolment
 from proveout.proto.trust.identities import Shown
 from proveout.proto.wire.messages import TaskDone
 
+pytestmark = pytest.mark.server
+
 LEAD = Member(role="coordinator", name="lead")
 DB1 = Member(role="agent", name="db1", addresses=("127.0.0.1",))
 

@@ -32,6 +32,8 @@ from proveout.proto.wire.messages import AgentMessage, Hello, TaskDone, TaskFail
 from proveout.proto.wire.results import Done
 from proveout.proto.wire.tasks import Endpoint, Task, TaskSpec
 
+pytestmark = pytest.mark.server
+
 ROOT = Path(__file__).parents[2]
 PLANS = sorted(
     [*ROOT.glob("plans/*.yaml"), *ROOT.glob("plans/starters/*.yaml"), *ROOT.glob("tests/golden/good/*.yaml")]

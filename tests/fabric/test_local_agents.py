@@ -21,6 +21,8 @@ from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, Start,
 from proveout.proto.wire.results import CaptureResult, LoadResult, SqlDone
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, LoadShare, RunCapture, RunLoad, StopSystem, Task
 
+pytestmark = pytest.mark.server
+
 ENDPOINT = Endpoint(system="s", engine="postgres", dsn="host=x")
 
 

@@ -25,6 +25,8 @@ from proveout.proto.trust.task_signing import Addressee, Signer
 from proveout.proto.wire import codec
 from proveout.proto.wire.messages import PROTOCOL_VERSION, Goodbye, Hello, TaskDone, TaskFailed
 
+pytestmark = pytest.mark.server
+
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 
 

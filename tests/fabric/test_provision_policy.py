@@ -16,6 +16,8 @@ from proveout.proto.wire.messages import TaskDone, TaskFailed
 from proveout.proto.wire.results import SystemStarted
 from proveout.proto.wire.tasks import StartSystem, StopSystem, Task
 
+pytestmark = pytest.mark.server
+
 ENGINES = ("postgres", "mysql", "sqlite")
 
 

@@ -38,6 +38,8 @@ from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
 from proveout.proto.wire.messages import Hello, TaskDone
 
+pytestmark = pytest.mark.server
+
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 WHO = ("no certificate", "agent", "operator", "coordinator", "signer", "authority")
 

@@ -24,6 +24,8 @@ from proveout.proto.wire.agent_pb2_grpc import AgentStub
 from proveout.proto.wire.messages import AgentMessage, Hello, Refused, TaskAccepted, TaskDone, TaskFailed, Welcome
 from proveout.proto.wire.tasks import Task
 
+pytestmark = pytest.mark.server
+
 TO = Addressee(agent="agent/db1", run="run", epoch=1)
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 AUTHORITY = Authority.create()

@@ -25,6 +25,8 @@ from proveout.proto.wire.messages import Goodbye, Hello, TaskDone
 from proveout.proto.wire.tasks import Task
 from proveout.proto.wire.transport import MAX_MESSAGE_BYTES
 
+pytestmark = pytest.mark.server
+
 HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 
 

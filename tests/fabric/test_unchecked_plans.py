@@ -74,7 +74,7 @@ PLANS = (
     Unchecked(
         name="waits of sqlite",
         parts=system("engine: sqlite, provision: embedded") + "captures:\n  c: {kind: waits, system: db}\n" + PAUSE,
-        says="has no wait events",
+        says="wait events of sqlite are not captured",
     ),
     Unchecked(
         name="fio on a device that moves",

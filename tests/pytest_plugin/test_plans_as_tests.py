@@ -20,6 +20,8 @@ from proveout.dsl.compile import compiler
 from proveout.pytest_plugin import execute
 from proveout.pytest_plugin.collect import answer, told
 
+pytestmark = pytest.mark.server
+
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]

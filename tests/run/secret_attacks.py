@@ -18,7 +18,7 @@ HEAD = """proveout: 1
 name: leak
 workloads: {{q: {{kind: sql, transactions: {{one: {{statements: {{q: {{sql: SELECT 1 AS x, expect_rows: 1}}}}}}}}}}}}
 stages:
-  - ladder: {{workload: q, target: db, threads: [1], ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1, limits: {{start_skew: 10s}}}}
+  - ladder: {{workload: q, target: db, threads: [1], think: {{constant: 5ms}}, ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1, limits: {{start_skew: 10s}}}}
 """
 LOCAL = """topology:
   hosts: {{here: {{roles: [client], address: local}}}}

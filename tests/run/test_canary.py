@@ -30,6 +30,8 @@ from canary import CANARY, FileWatch, found
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
+pytestmark = pytest.mark.server
+
 ROLE = "canary_role"
 
 PLAN = """\
@@ -47,7 +49,7 @@ captures:
   waits: {{kind: waits, system: db, every: 200ms}}
 stages:
   - sql: {{id: look, system: db, statements: ["SELECT 1"]}}
-  - ladder: {{workload: q, target: db, threads: [1], ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1,
+  - ladder: {{workload: q, target: db, threads: [1], think: {{constant: 5ms}}, ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1,
       retries: 4, limits: {{start_skew: 10s}}}}
 verdicts:
   - {{id: runs, title: It runs, check: ladder.at(1).errors.count.mean == 0}}

@@ -29,6 +29,8 @@ from proveout.proto.wire.messages import Hello, TaskDone, TaskFailed
 from proveout.proto.wire.results import TuningDone
 from proveout.proto.wire.tasks import ApplyTuning, Endpoint, InspectSystem, Task, TaskSpec
 
+pytestmark = pytest.mark.server
+
 ROLE = "canary_admin"
 PATIENCE_S = 120.0
 SETTINGS = Tuning(

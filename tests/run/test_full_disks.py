@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from run_simulator import Simulation, World
 from simulated import FIRST, Model, assert_ended, climbing, ran, simulate
 
 from proveout.coordinator.results.results import load_results
 from proveout.coordinator.schedule.messages import Input, Summarise
-from proveout.coordinator.schedule.progress import of
-from proveout.coordinator.simulator import Simulation, World
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder
 from proveout.proto import events
@@ -99,7 +99,7 @@ def test_iterations_that_ended_with_errors_before_the_full_disk_was_found_do_not
     first.run()
     end = assert_ended(first)
     assert end.exit_code == 4
-    facts = of(first.world.events)
+    facts = run_progress(first.world.events)
     assert len(facts.voided) == spoilt
     assert not [item for item in facts.iterations if not item.valid]
     results = load_results(first.world.events)

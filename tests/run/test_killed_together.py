@@ -17,9 +17,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+import thorough
+
+pytestmark = pytest.mark.server
 
 SEED = 20261122
-MOMENTS = 16
+MOMENTS = thorough.count(16, 5)
 SPREAD_S = 3.0
 FOUND_S = 60.0
 PROVEOUT = (sys.executable, "-m", "proveout")
@@ -37,7 +40,7 @@ workloads:
   hlr: {kind: hlr, population: 100}
 stages:
   - populate: {workload: hlr, into: db}
-  - ladder: {workload: hlr, target: db, threads: [1], measure: 20s}
+  - ladder: {workload: hlr, target: db, threads: [1], measure: 20s, think: {constant: 10ms}}
 verdicts:
   - {id: v, check: ladder.at(1).tps.mean > 1}
 """
@@ -108,6 +111,7 @@ def kill_together(run: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_next_command_removes_what_was_left_and_no_key_was_in_a_file(tmp_path: Path) -> None:
     place, draw = Place(tmp_path), random.Random(SEED)
     left = []

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.server
+
 PLANS = Path(__file__).parents[2] / "plans"
 INVENTORY = """
 topology:

@@ -13,12 +13,14 @@ import pytest
 
 from proveout.coordinator.measure import samples
 from proveout.coordinator.pki.certificates import Authority, Credentials
-from proveout.coordinator.run import Sitting, run
+from proveout.coordinator.run import RunOptions, run
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.proto import events
+
+pytestmark = pytest.mark.server
 
 HEAD = """
 proveout: 1
@@ -38,17 +40,17 @@ LOAD = (
     + """
 stages:
   - populate: {workload: hlr, into: db}
-  - ladder: {workload: hlr, target: db, threads: [1], ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1}
+  - ladder: {workload: hlr, target: db, threads: [1], think: {constant: 5ms}, ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1}
 """
 )
 
 
-def arrange(tmp_path: Path, text: str) -> tuple[Sitting, Plan]:
+def arrange(tmp_path: Path, text: str) -> tuple[RunOptions, Plan]:
     (tmp_path / "plan.yaml").write_text(text)
     plan = compile_plan(tmp_path / "plan.yaml")
     command = run_directory.Command(plan=str(tmp_path / "plan.yaml"))
     directory = run_directory.create(tmp_path / "runs", plan, command, datetime.now(UTC))
-    return Sitting(plan=plan, directory=directory, version="0"), plan
+    return RunOptions(plan=plan, directory=directory, version="0"), plan
 
 
 def agents() -> list[str]:

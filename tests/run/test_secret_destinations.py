@@ -31,6 +31,8 @@ from proveout.dsl.plan.topology import Host, Secret
 from proveout.dsl.rules.secret_destinations import Place, Unclear, of_dsn, place
 from proveout.dsl.rules.secret_files import refused_content
 
+pytestmark = pytest.mark.server
+
 
 class Listener:
     """An exporter on loopback that keeps what it is sent."""

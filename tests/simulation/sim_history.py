@@ -23,11 +23,12 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from run_simulator import finished
 from sim_clock import CURRENT, Process, SimLoop, SimTime
 from sim_disk import SimOs
+from sim_evaluator import SimEvaluator
 from sim_faults import HOSTS, Fault, draw
 from sim_host import NoAudit, SimHost
-from sim_judgement import SimJudgement
 from sim_machine import MORE_BY_HAND, Machine
 from sim_operations import aims_of, drawn
 from sim_plan import LEASE_S, PLAN, STORING
@@ -51,9 +52,8 @@ from proveout.coordinator import run
 from proveout.coordinator.agents import connect as dial
 from proveout.coordinator.agents import session as coordinator_session
 from proveout.coordinator.measure import samples
-from proveout.coordinator.run import Sitting
+from proveout.coordinator.run import RunOptions
 from proveout.coordinator.schedule.messages import Summarise
-from proveout.coordinator.simulator import finished
 from proveout.coordinator.storage import journal as coordinator_journal
 from proveout.coordinator.storage import run_audit
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read
@@ -92,6 +92,10 @@ class _Numbers:
     """In place of `samples` in the loop: the real gathering, what it has lost as the real one counts it, made-up metrics."""
 
     Gathering = samples.Gathering
+
+    @staticmethod
+    def release_memory() -> None:
+        """`seeds` collects garbage itself."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -198,7 +202,7 @@ class History:
         )
         self.coordinator.wall_s = wall_s  # its host's clock stays as it was set
         task_signing._counter = task_signing._Counter()
-        sitting = Sitting(
+        sitting = RunOptions(
             plan=self.plan,
             directory=self.directory,
             version="1",
@@ -324,11 +328,11 @@ def _patched(history: History) -> Iterator[None]:
     """Clock, network and numbers in place of the real ones, wherever the code under test would reach for those."""
     facts = SimpleNamespace(machine_id=lambda: "m", cores=lambda: 2, facts=lambda: ())
     changes: list[tuple[Any, str, Any]] = [
-        (servicer, "facts", facts),
+        (servicer, "host_facts", facts),
         (dial, "grpc", history.network.grpc),
         (dial, "Signer", SimSigner),
         (dial, "_probe", history.network.probe),
-        (run, "PlanJudgement", SimJudgement),
+        (run, "PlanEvaluator", SimEvaluator),
         (run, "samples", _Numbers(history)),
         (run, "time", history.time),
         (coordinator_session, "time", history.time),
@@ -337,7 +341,7 @@ def _patched(history: History) -> Iterator[None]:
         (agent_journal, "time", history.time),
         (agent_session, "end_children", lambda: None),  # it would end the children of the test process
         (run_audit, "AuditLog", NoAudit),
-        (run, "collecting", SimpleNamespace(seldom=contextlib.nullcontext, give_back=lambda: None)),  # `seeds` collects
+        (run, "rare_garbage_collection", contextlib.nullcontext),  # `seeds` collects
         (agent_journal, "sqlite3", history.store.module),
         (coordinator_journal, "sqlite3", history.store.module),
         (task_signing, "time", history.time),

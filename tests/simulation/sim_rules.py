@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sim_plan import SLOTS
 
-from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.proto import events
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _nothing_forgotten(history: History, journal: Sequence[events.Stamped]) -> N
 
 def _complete(history: History, journal: Sequence[events.Stamped]) -> None:
     """The last sitting ended, says how, and when it says `finished` it has all numbers."""
-    facts = of(stamped.event for stamped in journal)
+    facts = run_progress(stamped.event for stamped in journal)
     end = history.ends[-1]
     if facts.ended != end:
         history.world.wrong(f"the journal ends with {facts.ended}, the run with {end}")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from proveout.coordinator.schedule.progress import Facts, of
+from proveout.coordinator.schedule.progress import RunProgress, run_progress
 from proveout.coordinator.storage.event_codec import JournalFault
 from proveout.coordinator.storage.journal import StorageFailed, read
 
@@ -45,6 +45,7 @@ stages:
   - populate: {{workload: hlr, into: db}}
   - ladder: {{workload: hlr, target: db, threads: [1, 2], ramp_up: 100ms, measure: {measure}, ramp_down: 100ms, repeat: 2,
              retries: {retries}, capture: [host], limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, client_cpu: 100%}}}}
+report: {{figures: [lag]}}  # there is none to draw: drawing takes a second of a processor
 verdicts:
   - {{id: answers, check: ladder.at(1).tps.mean > 0.0 && ladder.at(2).tps.mean > 0.0}}
 """
@@ -122,13 +123,13 @@ def fill(path: Path, left_bytes: int) -> None:
             assert error.errno == errno.ENOSPC
 
 
-def facts(runs: Path) -> Facts:
+def facts(runs: Path) -> RunProgress:
     """Of the one run there is; none when it has just been made."""
     found = list(runs.glob("*/journal.sqlite"))
     try:
-        return of(stamped.event for stamped in read(found[0].parent)) if found else Facts()
+        return run_progress(stamped.event for stamped in read(found[0].parent)) if found else RunProgress()
     except (JournalFault, StorageFailed):
-        return Facts()
+        return RunProgress()
 
 
 def played(case: Case, folder: Path) -> Filled:

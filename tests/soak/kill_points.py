@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.coordinator.storage.journal import read
 
 PLAN = """
@@ -36,8 +36,9 @@ captures:
   host: {kind: os, on: all, every: 200ms}
 stages:
   - populate: {workload: hlr, into: db}
-  - ladder: {workload: hlr, target: db, threads: [1], ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1,
+  - ladder: {workload: hlr, target: db, threads: [1], think: {constant: 5ms}, ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1,
              retries: 3, capture: [host], limits: {start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%}}
+report: {figures: [lag]}  # there is none to draw: drawing takes a second of a processor
 verdicts:
   - {id: answers, check: ladder.at(1).tps.mean > 0.0}
 """
@@ -168,7 +169,7 @@ def _left(folder: str) -> list[int]:
 
 def _wrongs(point: Point, folder: Path, codes: list[int], boundary: str, orphans_s: float) -> list[str]:
     (directory,) = (folder / "runs").iterdir()
-    facts = of(stamped.event for stamped in read(directory))
+    facts = run_progress(stamped.event for stamped in read(directory))
     late = [f"processes were left for {orphans_s:.1f} s"] if orphans_s > ORPHANS_S[point.who] else []
     if facts.started is None:  # nobody was told of anything: there is nothing to go on with, and resume says so
         return late if codes == [-signal.SIGKILL, 2] else [f"exit codes {codes}", *late]

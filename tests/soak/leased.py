@@ -18,7 +18,7 @@ def main() -> None:
     from proveout.coordinator.agents.local_agents import COMMAND, LocalFabric
 
     lease_s = float(sys.argv[1])
-    run.Sitting.__init__.__kwdefaults__.update(lease_s=lease_s, beat_s=lease_s / 5)
+    run.RunOptions.__init__.__kwdefaults__.update(lease_s=lease_s, beat_s=lease_s / 5)
     before = json.loads(os.environ.pop("LEASED_AGENTS", "[]"))
     run.LocalFabric = functools.partial(LocalFabric, (*before, *COMMAND))  # type: ignore[misc, assignment]
     sys.exit(execute(sys.argv[2:]))

@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 from kill_points import BEFORE, MODE
 
-from proveout.coordinator.schedule.progress import of
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.coordinator.storage.journal import read
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -286,7 +286,7 @@ def _tuned(folder: Path) -> list[str]:
 def _recorded(folder: Path) -> list[str]:
     """What the journal and the files of the run that finished say."""
     directory = sorted((folder / "runs").glob("*/journal.sqlite"))[-1].parent
-    facts = of(stamped.event for stamped in read(directory))
+    facts = run_progress(stamped.event for stamped in read(directory))
     valid = [str(one.id) for one in facts.iterations if one.valid]
     wrongs = [f"{len(valid)} valid iterations: {valid}"] if len(valid) != ITERATIONS else []
     wrongs += (

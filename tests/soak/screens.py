@@ -22,7 +22,7 @@ from pathlib import Path
 
 from live_run import plan
 
-from proveout.coordinator.schedule.progress import Facts, of
+from proveout.coordinator.schedule.progress import RunProgress, run_progress
 from proveout.coordinator.storage.journal import is_driven, read
 
 DRAWN_MIN_BYTES = 3000
@@ -85,7 +85,7 @@ def killed(count: int, progress: Callable[[int], None]) -> tuple[str, list[str]]
     )
 
 
-def _one_run(folder: Path, wanted: int) -> tuple[int, Facts, list[str]]:
+def _one_run(folder: Path, wanted: int) -> tuple[int, RunProgress, list[str]]:
     (folder / "plan.yaml").write_text(plan(measure_s=20.0).replace("repeat: 1", "repeat: 2"))
     first = Screen(folder, "run", "plan.yaml")
     first.draws()
@@ -100,7 +100,7 @@ def _one_run(folder: Path, wanted: int) -> tuple[int, Facts, list[str]]:
     while is_driven(directory):
         assert time.monotonic() < until_s, "the run does not end"
         time.sleep(0.1)
-    facts = of(stamped.event for stamped in read(directory))
+    facts = run_progress(stamped.event for stamped in read(directory))
     wrongs = [] if facts.ended is not None and facts.ended.exit_code == 0 else [f"the run ended so: {facts.ended}"]
     wrongs += [f"void: {void.reason}" for void in facts.voided]
     wrongs += [f"{i.id}: {f.evidence}" for i in facts.iterations for f in i.findings if f.voids and not f.ok]

@@ -126,6 +126,18 @@ def pauses(count: int) -> tuple[str, list[str]]:
     return f"{3 * count} pauses of 5 s let stand and told, {3 * count} of 15 s void and run again", failures
 
 
+def thorough(count: int) -> tuple[str, list[str]]:
+    """The tests that run a part of their seeds, points and examples in the suite (`tests/thorough.py`): all of them, `count` times."""
+    failures = []
+    for number in range(count):
+        argv = [sys.executable, "-m", "pytest", "-q", "-m", "thorough", str(HERE.parent)]
+        environment = {**os.environ, "PROVEOUT_THOROUGH": "1"}
+        ended = subprocess.run(argv, cwd=HERE.parents[1], env=environment, check=False, stdout=sys.stderr)
+        failures += [f"pytest ended with {ended.returncode}"] if ended.returncode else []
+        _progress("thorough", number + 1, count)
+    return f"all seeds, points and examples of the tests marked `thorough`, {count} times", failures
+
+
 def _attempts(case: ElementTree.Element) -> int:
     """How many escapes a test has tried: what it says itself, else one."""
     told = case.find("properties/property[@name='escapes']")
@@ -195,6 +207,7 @@ PARTS: dict[str, tuple[Part, int]] = {
     "idle": (crowds.idle, 10_000),
     "random-kills": (lambda count: random_kills.kills(count, lambda done: _progress("random-kills", done, count)), 300),
     "escapes": (escapes, 300),
+    "thorough": (thorough, 1),
     "handshakes": (crowds.handshakes, 4_000),
     "retries": (lambda count: asyncio.run(broken_lines.retries(count)), 1000),
 }

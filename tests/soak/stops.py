@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 from live_run import LiveRun, command, plan, psutil_of, signalled
 
-from proveout.coordinator.schedule.progress import Facts
+from proveout.coordinator.schedule.progress import RunProgress
 
 TOLERATED_S, VOIDING_S = 5.0, 15.0
 FINDINGS = {"worker": "pause:load@box", "agent": "pause:agent@box", "database": "pause:db"}
@@ -68,7 +68,7 @@ def freeze(pids: Iterable[int], pause_s: float, run: LiveRun) -> None:
             signalled(pid, signal.SIGCONT)
 
 
-def told(facts: Facts, who: str) -> str:
+def told(facts: RunProgress, who: str) -> str:
     found = [f for i in facts.iterations for f in i.findings if f.check in _checks(who)]
     voided = [void.reason for void in facts.voided]
     return "; ".join([*(finding.evidence for finding in found), *voided])
@@ -79,7 +79,7 @@ def _checks(who: str) -> tuple[str, ...]:
     return (FINDINGS[who], "outage:db") if who == "database" else (FINDINGS[who],)
 
 
-def tolerated(facts: Facts, who: str) -> list[str]:
+def tolerated(facts: RunProgress, who: str) -> list[str]:
     """One iteration, which stands, and tells of the pause."""
     wrongs = [f"void: {void.reason}" for void in facts.voided]
     wrongs += [f"{f.check}: {f.evidence}" for i in facts.iterations for f in i.findings if f.voids and not f.ok]
@@ -90,7 +90,7 @@ def tolerated(facts: Facts, who: str) -> list[str]:
     return wrongs
 
 
-def void(facts: Facts, who: str) -> list[str]:
+def void(facts: RunProgress, who: str) -> list[str]:
     """The first iteration counts for nothing, because of the pause, and another one was run, which is valid."""
     wrongs = []
     first = facts.iterations[0] if facts.iterations else None

@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import thorough
 from full_disks import drawn, played
 from kill_points import PLAN
 
-from proveout.coordinator.schedule.progress import Facts, of
+from proveout.coordinator.schedule.progress import RunProgress, run_progress
 from proveout.coordinator.storage.event_codec import JournalFault
 from proveout.coordinator.storage.journal import read
+
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture
@@ -33,12 +36,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def facts(runs: Path) -> Facts:
+def facts(runs: Path) -> RunProgress:
     found = list(runs.glob("*/journal.sqlite"))
     try:
-        return of(stamped.event for stamped in read(found[0].parent)) if found else Facts()
+        return run_progress(stamped.event for stamped in read(found[0].parent)) if found else RunProgress()
     except JournalFault:  # made just now
-        return Facts()
+        return RunProgress()
 
 
 def fill(path: Path) -> None:
@@ -65,7 +68,7 @@ def test_a_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
         until_s = time.monotonic() + 120
         while not facts(runs).iterations:
             assert run.poll() is None and time.monotonic() < until_s, log.read_text()
-            time.sleep(0.02)
+            time.sleep(0.1)
         fill(small_disk / "filler")
         assert run.wait(120) == 4, log.read_text()
     finally:
@@ -85,11 +88,12 @@ def test_a_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
     assert facts(runs).iterations[: len(kept)] == kept
 
 
-SEEDS = int(os.environ.get("PROVEOUT_FULL_DISKS", "2"))
+SEEDS = int(os.environ.get("PROVEOUT_FULL_DISKS", str(thorough.count(2, 1))))
 """How many moments and sizes are drawn for each engine."""
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="to mount a small disk takes root")
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])

@@ -6,11 +6,15 @@ import os
 
 import freezes
 import pytest
+import thorough
 
-COUNT = int(os.environ.get("PROVEOUT_FREEZES", "2"))
+pytestmark = pytest.mark.server
+
+COUNT = int(os.environ.get("PROVEOUT_FREEZES", str(thorough.count(2, 1))))
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_an_iteration_of_a_frozen_database_is_void_and_says_why() -> None:
     for found in freezes.freezes(COUNT):
         print(f"frozen at {found.at_s:.2f} s: {found.tps:.0f} TPS, {found.evidence}")

@@ -10,6 +10,8 @@ from pathlib import Path
 import clocks
 import pytest
 
+pytestmark = pytest.mark.server
+
 LEASE_S = 4.0
 
 

@@ -6,11 +6,15 @@ import os
 
 import pytest
 import restarts
+import thorough
 
-COUNT = int(os.environ.get("PROVEOUT_RESTARTS", "3"))
+pytestmark = pytest.mark.server
+
+COUNT = int(os.environ.get("PROVEOUT_RESTARTS", str(thorough.count(3, 2))))
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_restart_at_any_moment_does_not_end_the_run() -> None:
     for found in restarts.struck(COUNT):
         print(f"{found.kind} at {found.at_s:.1f} s: exit {found.code} after {found.seconds:.0f} s; {found.notices}")

@@ -9,6 +9,8 @@ import broken_lines
 import pytest
 from kill_points import Point, die
 
+pytestmark = pytest.mark.server
+
 
 @pytest.mark.slow
 def test_a_coordinator_that_dies_in_the_middle_of_an_iteration(tmp_path: Path) -> None:

@@ -32,7 +32,11 @@ from proveout.cli.common.options import parse_overrides
 from proveout.dsl.compile.compiler import compile_plan
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+FOLDERS = ("guide", "extend")
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *(page for folder in FOLDERS for page in sorted((ROOT / "docs" / folder).glob("*.md"))),
+]
 TAG = re.compile(r"<!-- (only parsed|not run): (\S.*?) -->")
 COMMAND = re.compile(r"(\$ |([A-Z_]+=\S+ )*(proveout|pip|python3?|make|git|docker|systemctl|sudo|cd|export) )")
 LIMIT_S = 120.0
@@ -53,12 +57,14 @@ stages:
 """
 
 
+@pytest.mark.slow
 def test_reference_is_up_to_date() -> None:
     argv = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
     checked = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert checked.returncode == 0, checked.stderr
 
 
+@pytest.mark.slow
 def test_the_site_is_built_and_every_link_in_it_leads_somewhere(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     built = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
@@ -261,6 +267,7 @@ def shell(folder: Path, command: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("block", RUN, ids=str)
 def test_commands_without_a_tag_are_run(block: Block, place: Path) -> None:
     shell(place, "\n".join(block.commands))

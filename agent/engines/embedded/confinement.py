@@ -1,7 +1,6 @@
-"""What a program of the supervisor may still do: no new privileges, no capabilities, and only the files that it is given.
+"""Confine a program of the supervisor: no new privileges, no capabilities, and only the files in a list.
 
-Flow: `give_up_privileges(uid, gid)` in a fresh child -> `landlock_version()` says whether the kernel has Landlock, 0 when it has
-not -> `restrict(access)` denies the child, and all that it starts, every file and folder but those in `access`. None of it
+Flow: `give_up_privileges(uid, gid)` in a fresh child -> `landlock_version()` is 0 when the kernel has no Landlock -> `restrict(access)` denies the child, and all that it starts, every file and folder but those in `access`. None of it
 can be taken back. Only the standard library is imported, and no pathlib: `supervisor` starts with this module.
 
 `access` maps `read`, `execute` and `write` to lists of paths; what a folder is given holds for everything below it. `execute`

@@ -51,7 +51,7 @@ class State:
 
 
 def no_room(what: str, place: Path) -> TaskFault:
-    """What a full disk keeps from being done, with how full the file system of `place` is."""
+    """Return the TaskFault for a step that failed on a full disk, with the use of the file system of `place`."""
     way_out = f"free some space there, by removing files of others; the system's own data is in {place}"
     return TaskFault("disk_full", f"{what}: no space is left ({describe(place)})", way_out=way_out)
 
@@ -70,7 +70,7 @@ def home(data_root: Path, system: str) -> Path:
         raise TaskFault(
             "refused",
             f"cannot make {folder}: {error.strerror}",
-            way_out="see who owns it; what a run keeps on a host goes by --runs-dir, and on a host with an agent of its own by that one's state directory",
+            way_out="check its owner, or choose another place: --runs-dir on the coordinator's host, the agent's state directory on another",
         ) from None
     return folder
 

@@ -1,7 +1,7 @@
-"""Which files a database server and its helper programs may reach, as `confinement.Access`: the lists that the supervisor is sent.
+"""The files that a database server and its helper programs may use, as `confinement.Access` for the supervisor.
 
-Flow: `of_server(program, …)` for the server itself, which may execute nothing but its own program; `of_helper(…)` for programs
-that run before any SQL of a plan does (`initdb`, `mariadb-install-db`, `cp`), which may execute what the system has.
+Flow: `of_server(program, …)` for the server itself, which may execute only its own program; `of_helper(…)` for programs
+that run before any SQL of a plan does (`initdb`, `mariadb-install-db`, `cp`), which may execute all programs of the system.
 
 Home directories, `/tmp`, `/dev/shm`, `/proc` and the agent's own folders are in no list.
 """
@@ -43,7 +43,7 @@ CONFIGURATION = (
     "/etc/static",
     "/etc/timezone",
 )
-"""What libraries read: the loader, name services, time zones, certificates of authorities."""
+"""Files that libraries read: the loader, name services, time zones, certificates of authorities."""
 KERNEL = (
     "/dev/random",
     "/dev/urandom",
@@ -61,7 +61,7 @@ KERNEL = (
 )
 """Sizes of memory and huge pages, processors, random numbers."""
 BESIDE_PROGRAMS = ("bin", "sbin", "libexec", "lib", "lib64", "share")
-"""What an installation of a server has beside the folder of its programs."""
+"""Folders of an installation beside that of its programs."""
 NULL = "/dev/null"
 
 _ELF_64 = b"\x7fELF\x02\x01"

@@ -1,8 +1,8 @@
-"""What an embedded server is, whatever its engine: real programs on a private unix socket, that never outlive their session.
+"""Embedded servers of any engine: real programs on a private unix socket, which end with their session.
 
-Flow: `start` -> grounds (supervisor, account, folder) -> `data_store` (its data, from an earlier session or new) -> the engine's configuration
--> its program -> ready -> `Endpoint`. `EmbeddedServer` does the work and blocks; `Embedded` is its asynchronous face. What differs between
-engines are its abstract members.
+Flow: `start` -> workspace (supervisor, account, folder) -> `data_store` (its data, from an earlier session or new) -> the engine's configuration
+-> its program -> ready -> `Endpoint`. `EmbeddedServer` does the work and blocks; `Embedded` wraps it for asyncio. Its abstract
+members differ between engines.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -30,23 +31,28 @@ STOP_S = 60.0
 POLL_S = 0.01
 LOG_LINES_MAX = 6
 LOG_BYTES_MAX = 1 << 20
+RIGHTS_WAY_OUT = (
+    "SQL of a plan may do all in its own database of an embedded server, and nothing to the server or the host: give parameters as `settings:` of"
+    " the system (PostgreSQL's also by the operation `postgres_settings`), and for what needs more use a server of your own, with a dsn"
+)
+"""The way out where the role of an embedded server lacks a right."""
 NO_SPACE = "No space left on device"
-"""What programs say of ENOSPC, whatever the engine: servers run in the C locale."""
+"""The message of ENOSPC in the C locale, in which all servers run."""
 
 G = TypeVar("G", bound=Workspace)
 S = TypeVar("S", bound="EmbeddedServer[Any]")
 
 
 class EmbeddedServer(ABC, Generic[G]):
-    """One embedded server. Methods block; one at a time (a lock sees to it). `on_death(text)` comes from another thread."""
+    """One embedded server. Methods block, and a lock runs them one at a time. `on_death(text)` is called from another thread."""
 
     ENGINE: ClassVar[str]
     NAME: ClassVar[str]
-    """What people call the engine."""
+    """The server's name for people."""
     STOPS: ClassVar[signal.Signals]
-    """What has it end in good order, without waiting for its clients."""
+    """The signal for a clean stop that does not wait for clients."""
     WRONG_SETTING: ClassVar[tuple[str, ...]]
-    """Words of its log that tell of a setting that it does not take."""
+    """Texts in its log that mean an invalid setting."""
 
     def __init__(self, system: System, data_root: Path, on_death: Callable[[str], None] | None = None) -> None:
         self._system = system
@@ -60,11 +66,11 @@ class EmbeddedServer(ABC, Generic[G]):
         self.pid: int | None = None
         self.fresh = True
 
-    # ---- what it is ----------------------------------------------------------------------------------------------
+    # ---- state ----------------------------------------------------------------------------------------------
 
     @property
     def death(self) -> str | None:
-        """How the server ended by itself, None while it runs or was stopped by us."""
+        """How the server ended by itself; None while it runs, or when the agent has stopped it."""
         return self._died
 
     @property
@@ -106,37 +112,37 @@ class EmbeddedServer(ABC, Generic[G]):
     def _store(self) -> Path:
         return Path(self._state.store)
 
-    # ---- what an engine does its own way -----------------------------------------------------------------------------
+    # ---- members of each engine -----------------------------------------------------------------------------
 
     @abstractmethod
     def _make_workspace(self) -> G:
-        """The grounds that it stands on, not entered yet."""
+        """Return the workspace, not entered yet."""
 
     @abstractmethod
     def _make_data(self) -> None:
-        """Make `data`, as the server's user, whole or not at all."""
+        """Make `data` as the server's user, completely or not at all."""
 
     @abstractmethod
     def _configure(self) -> list[str]:
-        """Write the configuration into the session's folder, which is the agent's; the command that starts the server. TaskFault."""
+        """Write the configuration into the session's folder, which belongs to the agent; return the command that starts the server. TaskFault."""
 
     @abstractmethod
     def _is_ready(self, pid: int) -> bool:
-        """Whether clients are served."""
+        """Return whether the server accepts clients."""
 
     @abstractmethod
     def _complaints(self, offset: int) -> str:
-        """What the server's log says of errors since `offset`."""
+        """Return the errors in the server's log since `offset`."""
 
     @abstractmethod
     def _version(self) -> str:
-        """What the program calls itself; "" when it does not say."""
+        """Return the program's own version; "" when it prints none."""
 
     def _await_ended(self) -> None:
-        """Wait for a server of before that is on its way out, and has the data still. TaskFault."""
+        """Wait for a server of an earlier session that still uses the data while it ends. TaskFault."""
 
     def _before_restored(self) -> None:
-        """What has to be so before clients meet restored data."""
+        """Prepare for clients of restored data."""
 
     # ---- start and stop ------------------------------------------------------------------------------------------
 
@@ -153,7 +159,7 @@ class EmbeddedServer(ABC, Generic[G]):
                     self.close(keep_data=True)
                     raise
             dsn, version = self.dsn, self._version()
-        self._need_life()  # who dies while the lock is held tells nobody
+        self._need_life()  # `_exited` reports no death while the lock is held
         return Endpoint(system=self._system.name, engine=self.ENGINE, dsn=dsn, version=version, provisioned=True)
 
     def stop(self) -> None:
@@ -161,7 +167,7 @@ class EmbeddedServer(ABC, Generic[G]):
         with self._lock:
             if self._workspace is not None and self.pid is not None:
                 self.pid = None
-                self._workspace.supervisor.ask("stop", timeout_s=STOP_S + 30.0, fast_s=STOP_S)
+                self._workspace.supervisor.request("stop", timeout_s=STOP_S + 30.0, fast_s=STOP_S)
 
     def close(self, *, keep_data: bool) -> None:
         """End the session: the server, its supervisor, its sockets; without `keep_data` its data too. Idempotent, never raises."""
@@ -175,7 +181,7 @@ class EmbeddedServer(ABC, Generic[G]):
                     data_store.remove(self._folder)
 
     def _prepare(self) -> None:
-        """Everything up to the launch: grounds, state, data."""
+        """Everything before the launch: workspace, state, data."""
         if self._workspace is not None:
             if self._died is None:
                 return
@@ -196,7 +202,7 @@ class EmbeddedServer(ABC, Generic[G]):
         # Before the request: the report of a server that fails at once may overtake the answer.
         self._died = None
         try:
-            answer = self._at.supervisor.ask(
+            answer = self._at.supervisor.request(
                 "start",
                 argv=argv,
                 environment=ENVIRONMENT,
@@ -215,7 +221,7 @@ class EmbeddedServer(ABC, Generic[G]):
             raise self._failed_start(offset)
 
     def _await_ready(self, pid: int, offset: int) -> None:
-        """Until clients are served; TaskFault quoting the log if they are not."""
+        """Wait until the server accepts clients; TaskFault that quotes the log if it does not."""
         deadline = time.monotonic() + READY_S
         while self._died is None:
             if self._is_ready(pid):
@@ -227,8 +233,8 @@ class EmbeddedServer(ABC, Generic[G]):
         raise self._failed_start(offset)
 
     def _quoted(self, offset: int) -> str:
-        said = self._complaints(offset)
-        return f": {said}" if said else ""
+        errors = self._complaints(offset)
+        return f": {errors}" if errors else ""
 
     def _failed_start(self, offset: int) -> TaskFault:
         text = self._quoted(offset)
@@ -242,15 +248,15 @@ class EmbeddedServer(ABC, Generic[G]):
         )
 
     def _need_room(self) -> None:
-        """TaskFault `disk_full` when the running server has met a full disk since it was last asked."""
+        """TaskFault `disk_full` when the running server has found its disk full since the last call."""
         offset, self._log_offset = self._log_offset, log_size(self.log)
-        said = [line for line in log_lines(self.log, offset) if NO_SPACE in line]
-        if said or is_used_up(self.data):
-            last = f": {said[-1]}" if said else ""
+        reports = [line for line in log_lines(self.log, offset) if NO_SPACE in line]
+        if reports or is_used_up(self.data):
+            last = f": {reports[-1]}" if reports else ""
             raise data_store.no_room(f"{self.NAME} of system {self._system.name!r} has no room{last}", self.data)
 
     def _exited(self, how: str) -> None:
-        """The supervisor's report, in its reader's thread."""
+        """Handle the supervisor's report, in the thread that reads it."""
         was_ready = self.pid is not None
         self._died = how
         if was_ready:
@@ -262,7 +268,7 @@ class EmbeddedServer(ABC, Generic[G]):
     # ---- snapshots -----------------------------------------------------------------------------------------------
 
     def save_snapshot(self) -> None:
-        """Keep the data as it is now: a clean stop, a copy (shared blocks where the file system can), a start."""
+        """Save the data: a clean stop, a copy (shared blocks where the file system can), a start."""
         with self._lock:
             self._need_life()
             self.stop()
@@ -296,14 +302,14 @@ class EmbeddedServer(ABC, Generic[G]):
             raise TaskFault("unreachable", what, way_out="start it")
 
     def _finish_save(self) -> None:
-        """Put a completely copied `snapshot.saved` in the snapshot's place, also when a kill has interrupted that."""
+        """Replace the snapshot by a completely copied `snapshot.saved`; also completes this after a kill."""
         saved = self._store / "snapshot.saved"
         if saved.is_dir():
             shutil.rmtree(self._store / "snapshot", ignore_errors=True)
             saved.rename(self._store / "snapshot")
 
     def _finish_restore(self) -> None:
-        """Swap a completely copied `data.restored` in, also when a kill has interrupted that."""
+        """Replace the data by a completely copied `data.restored`; also completes this after a kill."""
         restored, old = self._store / "data.restored", self._store / "data.old"
         if restored.is_dir():
             self._before_restored()
@@ -314,15 +320,21 @@ class EmbeddedServer(ABC, Generic[G]):
         shutil.rmtree(old, ignore_errors=True)
 
 
+def program_output(*argv: str) -> str:
+    """Return the standard output of a program of the server that ends at once, as with `--version`."""
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT, cwd="/")
+    return done.stdout
+
+
 class Embedded(Generic[S]):
-    """An `EmbeddedServer` for asyncio: each step runs in a thread, and is waited for even when its task is cancelled."""
+    """An `EmbeddedServer` for asyncio: each step runs in a thread, and even a cancelled task waits for its end."""
 
     def __init__(self, server: S) -> None:
         self._server = server
 
     @property
     def death(self) -> str | None:
-        """How the server ended by itself, None while it runs or was stopped by us."""
+        """How the server ended by itself; None while it runs, or when the agent has stopped it."""
         return self._server.death
 
     @property

@@ -1,6 +1,6 @@
-"""What a killed database server leaves outside its folders: System V shared memory, and backends that outlive their postmaster.
+"""Clean up after a killed database server: System V shared memory, and backends that outlive their postmaster.
 
-Flow: before it starts a server or `initdb`, `supervisor` calls `note(session, entry)`, which adds a line to a file in the session's
+Flow: before it starts a server or `initdb`, the supervisor calls `note(session, entry)`, which adds a line to a file in the session's
 folder -> after the server's end `clear(entry)` removes what is left of it -> when the supervisor was killed too, the next session on
 the host does the same for every entry that `read(session)` gives. Only the standard library is imported, and no pathlib:
 `supervisor` starts with this module.
@@ -71,8 +71,8 @@ def is_noted(session: str) -> bool:
 def clear(entry: dict[str, Any]) -> None:
     """Kill the processes of an entry, wait for their end, and remove its shared memory.
 
-    A killed process is no longer to be found by its program a moment before the kernel detaches its memory: as long as a
-    segment whose maker is gone is attached, it is looked at again.
+    A killed process cannot be found by its program a moment before the kernel detaches its memory: while a segment of an
+    ended process is attached, this looks again.
     """
     deadline = time.monotonic() + GONE_S
     while True:

@@ -1,17 +1,17 @@
-"""The supervisor: a small process between the agent and a database server, which ends the server with the agent and leaves nothing behind.
+"""The supervisor: a small process between the agent and a database server, which ends the server when the agent ends, and cleans up after both.
 
 Flow: the agent starts `python -I -S supervisor.py` and writes one JSON request a line to its standard input; the supervisor answers
 each with one JSON line and reports by itself when the server exits. Server and helper programs (`initdb`, `cp`) are the
-supervisor's children. They run as the unprivileged identity that the agent names, without capabilities and new privileges, and with
-`access` in the request reach no other files than it lists (`confinement`).
+supervisor's children. They run as the unprivileged user that the agent names, without capabilities and new privileges, and with
+`access` in the request they can use only the files that it lists (`confinement`).
 
-What holds, whoever is killed:
+Whichever process is killed:
 - the agent dies (even by SIGKILL): the pipe ends, and the pidfd of the parent fires (a forked child of the agent may keep
-  the pipe open); the supervisor stops the server (fast, after `FAST_S` immediate, then SIGKILL) and removes what it owns;
+  the pipe open); the supervisor stops the server (fast, after `FAST_S` immediate, then SIGKILL) and removes its directories;
 - the supervisor dies: the kernel sends the server SIGQUIT (PR_SET_PDEATHSIG), an immediate shutdown;
 - the server dies: its orphans become the supervisor's (PR_SET_CHILD_SUBREAPER) and are ended, the System V segment that a
-  killed PostgreSQL leaves is removed (`server_cleanup`), and the agent is told;
-- all three die: the next session on the host reads what the supervisor had noted in its folder, and removes the same.
+  killed PostgreSQL leaves is removed (`server_cleanup`), and the agent gets a report;
+- all three die: the next session on the host reads the supervisor's notes in its folder, and cleans up the same.
 
 Only the standard library is imported, and little of it, and two modules beside this one: the supervisor runs from its file, without
 site-packages, in a few milliseconds, and has one thread, so that forking and PR_SET_PDEATHSIG (which is about the parent *thread*) are safe.
@@ -46,11 +46,11 @@ OUTPUT_BYTES_MAX = 16_384
 
 
 class ParentGoneError(Exception):
-    """The agent has died or has closed the pipe: stop everything."""
+    """The agent has died or has closed the pipe; stop everything."""
 
 
 class Supervisor:
-    """The state of one supervisor: its server, what it owns, and the identity that its children take."""
+    """The state of one supervisor: its server, its directories, and the user that its children run as."""
 
     def __init__(self, parent: int) -> None:
         self._parent = parent
@@ -125,7 +125,7 @@ class Supervisor:
             self._statuses[pid] = os.waitstatus_to_exitcode(status)
 
     def _ended(self, pid: int, deadline: float, *, alone: bool) -> bool:
-        """Wait for a child until `deadline`; `alone` when the parent is gone already and must not be looked at."""
+        """Wait for a child until `deadline`; `alone` when the parent has ended already and is not to be watched."""
         while pid not in self._statuses:
             if time.monotonic() >= deadline:
                 return False
@@ -188,7 +188,7 @@ class Supervisor:
         return {"status": self._statuses.pop(pid), "timed_out": not finished, "output": text}
 
     def _note(self, directory: str, program: str, identity: tuple[int, int] | None) -> dict[str, Any]:
-        """Note a server that is about to start, for a session that comes after a kill of this supervisor."""
+        """Note a server before it starts, for the next session after a kill of this supervisor."""
         entry = server_cleanup.entry_of(directory, program, None if identity is None else identity[0])
         for session in self._owned[:1]:
             server_cleanup.note(session, entry)
@@ -233,7 +233,7 @@ class Supervisor:
         return {"pid": self._server}
 
     def stop(self, fast_s: float, *, alone: bool) -> dict[str, Any]:
-        """Stop the server: fast, after `fast_s` immediate, then by force; says which of them it took."""
+        """Stop the server: fast, after `fast_s` immediate, then by force; returns which of them it took."""
         if self._server is None:
             return {"how": "not running"}
         pid, how = self._server, "killed"
@@ -251,7 +251,7 @@ class Supervisor:
         return {"how": how, "status": status}
 
     def died(self) -> dict[str, Any] | None:
-        """The report about a server that ended by itself, once; None while all is well."""
+        """Return the report about a server that ended by itself, once; None otherwise."""
         if self._server is None or self._server not in self._statuses:
             return None
         return {"event": "exited", "status": self._bury()}
@@ -265,7 +265,7 @@ class Supervisor:
         return self._statuses.pop(pid, None) if pid is not None else None
 
     def _end_strays(self) -> None:
-        """Kill the processes that an ended child has left to us."""
+        """Kill the orphans of an ended child."""
         deadline = time.monotonic() + IMMEDIATE_S
         while time.monotonic() < deadline:
             self._reap()
@@ -279,7 +279,7 @@ class Supervisor:
     # ---- requests ------------------------------------------------------------------------------------------------
 
     def own(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Take over the directory at `path`: it is removed when the supervisor ends."""
+        """Lock the directory at `path`, and remove it when the supervisor ends."""
         self._owned.append(request["path"])
         return {"locked": self._lock(request["path"])}
 
@@ -296,12 +296,12 @@ class Supervisor:
         return True
 
     def identity(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Set who the server is: `uid` and `gid`, or null for the agent's own user."""
+        """Set the user that the server runs as: `uid` and `gid`, or null for the agent's own user."""
         self._identity = None if request["uid"] is None else (request["uid"], request["gid"])
         return {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The reply to one request; an OSError becomes `error`."""
+        """Return the reply to one request; an OSError becomes `error`."""
         try:
             handler = self._handlers.get(request["do"])
             return handler(request) if handler else {"error": f"unknown request {request['do']}"}
@@ -309,7 +309,7 @@ class Supervisor:
             return {"error": str(error)}
 
     def serve(self) -> None:
-        """Answer requests until the agent is gone."""
+        """Answer requests until the agent has ended."""
         while True:
             self.wait(None)
             while b"\n" in self._buffer:
@@ -321,7 +321,7 @@ class Supervisor:
                 _say(report)
 
     def finish(self) -> None:
-        """The agent is gone: stop the server and remove what is owned."""
+        """Stop the server and remove the directories, after the agent has ended."""
         self.stop(FAST_S, alone=True)
         if self._owned:
             import shutil  # noqa: PLC0415 - only needed here, and not cheap to import
@@ -333,7 +333,7 @@ class Supervisor:
 def _become(
     identity: tuple[int, int] | None, death_signal: int, parent: int, access: confinement.Access | None = None
 ) -> None:
-    """In a fresh child: drop all privileges, then ask for a signal at the parent's death (dropping clears that request)."""
+    """In a fresh child: drop all privileges, then request a signal at the parent's death (dropping clears that request)."""
     signal.set_wakeup_fd(-1)
     confinement.give_up_privileges(identity)
     if access is not None:
@@ -367,7 +367,7 @@ def _say(reply: dict[str, Any]) -> None:
 
 
 def main() -> NoReturn:
-    """Serve the parent process; exits 0 when it is gone and everything is cleaned up."""
+    """Serve the parent process; exit 0 when it has ended and everything is cleaned up."""
     linux.become_child_subreaper()
     supervisor = Supervisor(int(sys.argv[1]))
     try:

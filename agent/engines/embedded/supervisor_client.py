@@ -1,8 +1,8 @@
-"""The agent's end of a supervisor (see `supervisor`): start it, ask it, hear from it when the server dies, end it.
+"""The agent's client of a supervisor process (see `supervisor`): start it, send requests, get its report when the server dies, end it.
 
-Flow: `SupervisorClient(on_exit)` starts the process; `ask(…)` writes a request and waits for its answer; a reader thread takes the
-answers and calls `on_exit(text)` when the server, or the supervisor itself, ends without having been asked to. Blocking: the
-asynchronous callers go through `asyncio.to_thread`.
+Flow: `SupervisorClient(on_exit)` starts the process; `request(…)` writes a request and waits for its answer; a reader thread reads
+the answers and calls `on_exit(text)` when the server, or the supervisor itself, ends without a request. Methods block:
+asynchronous callers use `asyncio.to_thread`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SupervisorClient:
         self._ending = False
         self._sent = 0
         self._process = subprocess.Popen(
-            # -S too: it is one file of the standard library's alone, and needs no installed package
+            # -S too: the supervisor uses the standard library alone
             [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -57,8 +57,8 @@ class SupervisorClient:
         """The supervisor's process id."""
         return self._process.pid
 
-    def ask(self, do: str, *, timeout_s: float = ANSWER_S, **fields: Any) -> dict[str, Any]:
-        """The answer to a request of `supervisor.Supervisor.answer`; TaskFault `fault` on an error, a lost supervisor or no answer in time."""
+    def request(self, do: str, *, timeout_s: float = ANSWER_S, **fields: Any) -> dict[str, Any]:
+        """Return the answer to a request (`supervisor.Supervisor.answer`); TaskFault on an error, a lost supervisor or no answer in time."""
         with self._asking:
             self._sent += 1
             self._send({"id": self._sent, "do": do, **fields})
@@ -77,12 +77,12 @@ class SupervisorClient:
         access: Access | None = None,
         database: tuple[str, str] | None = None,
     ) -> str:
-        """Run a program under the supervisor; its output (stdout and stderr, the last 16 KiB). TaskFault when it fails.
+        """Run a program under the supervisor; return its output (stdout and stderr, the last 16 KiB). TaskFault when it fails.
 
-        `access` lists the files that it may reach, None for no limit. `database` is for a program that makes one: its
+        `access` lists the files that it may use, None for no limit. `database` is for a program that makes a data directory: that
         directory, and the name of the server's program.
         """
-        answer = self.ask(
+        answer = self.request(
             "run",
             timeout_s=limit_s + ANSWER_S,
             limit_s=limit_s,
@@ -101,7 +101,7 @@ class SupervisorClient:
         return output
 
     def _answer(self, number: int, do: str, timeout_s: float) -> dict[str, Any]:
-        """The answer to request `number`; later answers to requests that were given up are passed over."""
+        """Return the answer to request `number`, and skip late answers to requests that have timed out."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -135,7 +135,7 @@ class SupervisorClient:
             self._on_exit("its supervisor process was killed, and the server was stopped with it")
 
     def end(self) -> None:
-        """Let the supervisor stop the server, remove what it owns, and go; kills it when it does not. Idempotent."""
+        """End the supervisor, which stops the server and removes its directories; kill it when it does not end. Idempotent."""
         self._ending = True
         assert self._process.stdin is not None and self._process.stdout is not None  # noqa: S101 - Popen was given pipes
         with contextlib.suppress(OSError):
@@ -150,7 +150,7 @@ class SupervisorClient:
 
 
 def ending(status: int | None) -> str:
-    """How a process ended, for people: `signal SIGKILL`, `exit code 1`."""
+    """Return how a process ended, for people: `signal SIGKILL`, `exit code 1`."""
     if status is None:
         return "unknown status"
     if status >= 0:

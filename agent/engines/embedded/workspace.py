@@ -1,10 +1,10 @@
-"""The grounds of an embedded server, whatever its engine: supervisor, account, the session's private folder, copies of its data.
+"""The workspace of an embedded server of any engine: supervisor, account, the session's private folder, copies of its data.
 
-Flow: `enter` -> the supervisor, the lock on the system's folder, the identity, the session's folder; `copy` makes copies of data
+Flow: `enter` starts the supervisor, locks the system's folder, sets the user, makes the session's folder; `copy` copies data
 directories; `leave` ends the supervisor, and with it the server, and removes the folder.
 
-What a privileged agent does to files of the server's user is done as that user, or by file descriptor: a data directory may
-hold symbolic links that lead elsewhere, put there by SQL that a plan has run.
+A privileged agent changes files of the server's user only as that user, or by file descriptor: SQL of a plan may have put
+symbolic links that lead elsewhere into a data directory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Workspace:
-    """The grounds of one server. Blocking; `on_exit(text)` is told in another thread when the server ends by itself."""
+    """The workspace of one server. Methods block; `on_exit(text)` is called in another thread when the server ends by itself."""
 
     def __init__(self, folder: Path, on_exit: Callable[[str], None]) -> None:
         self._folder = folder
@@ -51,37 +51,37 @@ class Workspace:
 
     @property
     def uid(self) -> int | None:
-        """The server's numeric user; None for the agent's own."""
+        """The server's numeric user id; None for the agent's own user."""
         return self._account.uid if self._account else None
 
     def enter(self) -> data_store.State | None:
-        """Take possession; the state that an earlier session has left. TaskFault when that session still has it."""
+        """Lock the system's folder and make the session's; return the state of an earlier session. TaskFault when that session still runs."""
         self._await_predecessor()
         previous = data_store.read_state(self._folder)
         if self._account is not None and previous is not None and previous.uid is not None:
             self._account = dataclasses.replace(self._account, uid=previous.uid, gid=previous.uid)
-        self.supervisor.ask("identity", uid=self.uid, gid=self.uid)
+        self.supervisor.request("identity", uid=self.uid, gid=self.uid)
         self._open_session()
         return previous
 
     def leave(self) -> None:
-        """End the supervisor and all it holds. Never raises."""
+        """End the supervisor with all its processes, and remove the session's folder. Never raises."""
         self.supervisor.end()
         if self._session is not None:
             shutil.rmtree(self._session, ignore_errors=True)
 
     def reachable(self, path: Path) -> bool:
         """Whether the server's user can enter that folder, or run that program."""
-        return bool(self.supervisor.ask("reach", path=str(path))["reachable"])
+        return bool(self.supervisor.request("reach", path=str(path))["reachable"])
 
     def server_access(self, program: Path, data: Path) -> Access:
-        """What the server may reach: its program, the session's folder to read, its data and its sockets to write."""
+        """Return the files that the server may use: its program, the session's folder to read, its data and its sockets to write."""
         return file_access.of_server(
             program, read=[self.session, *self._libraries()], write=[data, *self.session.glob("socket*")]
         )
 
     def _libraries(self) -> list[Path]:
-        """Folders that the server's program needs beside those next to it."""
+        """Return the folders that the server's program needs beside those next to it."""
         return []
 
     def hand_over(self, folder: Path) -> None:
@@ -96,9 +96,9 @@ class Workspace:
             folder.chmod(0o750)
 
     def _await_predecessor(self) -> None:
-        """Wait until the session before (whose agent was killed, say) has let go of the data."""
+        """Wait until an earlier session, whose agent was killed for instance, has released the data."""
         deadline = time.monotonic() + PREDECESSOR_S
-        while not self.supervisor.ask("lock", path=str(self._folder))["locked"]:
+        while not self.supervisor.request("lock", path=str(self._folder))["locked"]:
             if time.monotonic() > deadline:
                 raise TaskFault(
                     "refused",
@@ -111,11 +111,11 @@ class Workspace:
         base = account.reachable_base(self.reachable)
         data_store.sweep((base,), locked=is_locked)
         self._session = Path(tempfile.mkdtemp(prefix=data_store.SESSION_PREFIX, dir=base))
-        self.supervisor.ask("own", path=str(self._session))
+        self.supervisor.request("own", path=str(self._session))
         self._session.chmod(0o711)
 
     def copy(self, source: Path, target: Path) -> None:
-        """Copy a data directory, as the server's user, and have it written out: not during the next iteration."""
+        """Copy a data directory as the server's user, and write it to disk now rather than during the next iteration."""
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(mode=0o700)
         self.hand_over(target)
@@ -128,7 +128,7 @@ class Workspace:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a living supervisor holds the directory."""
+    """Return whether a running supervisor has locked the directory."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -140,7 +140,7 @@ def is_locked(path: Path) -> bool:
 
 
 def give(root: Path, uid: int) -> None:
-    """Change the owner of a whole tree, by file descriptors: its present owner cannot lead us elsewhere."""
+    """Change the owner of a whole tree by file descriptors, so that its present owner cannot redirect the change."""
     for _, folders, files, descriptor in os.fwalk(root):
         for name in (*folders, *files):
             os.chown(name, uid, uid, dir_fd=descriptor, follow_symlinks=False)
@@ -148,7 +148,7 @@ def give(root: Path, uid: int) -> None:
 
 
 async def to_its_end(step: Callable[[], T]) -> T:
-    """Run a blocking step in a thread; when cancelled, wait for its end first: it cannot be left half done."""
+    """Run a blocking step in a thread; when cancelled, wait for its end first, as it cannot be left half done."""
     task = asyncio.ensure_future(asyncio.to_thread(step))
     try:
         return await asyncio.shield(task)

@@ -13,6 +13,7 @@ from proveout.agent.engines.adapter import (
     Catalogue,
     Checkpoints,
     EngineAdapter,
+    FindsServer,
     Loader,
     Populates,
     ProvisionedSystem,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from proveout.agent.engines.mysql.driver import MysqlDriver
 
 
-class MysqlAdapter(EngineAdapter, Provisions, Populates, Checkpoints, CapturesSizes):
+class MysqlAdapter(EngineAdapter, Provisions, FindsServer, Populates, Checkpoints, CapturesSizes):
     """See `adapter` for the protocols. Provisioning starts the host's own MariaDB; all other work goes through PyMySQL."""
 
     requirement = "proveout[mysql]"
@@ -64,6 +65,11 @@ class MysqlAdapter(EngineAdapter, Provisions, Populates, Checkpoints, CapturesSi
         from proveout.agent.engines.mysql.provision import EmbeddedMysql
 
         return EmbeddedMysql(system, data_root, on_death=on_death)
+
+    def server_program(self) -> Path:
+        from proveout.agent.engines.mysql.provision import find_programs
+
+        return find_programs().server
 
     def loader(self, dsn: str, population: Population) -> Loader:
         from proveout.agent.engines.mysql.populate import MysqlLoader

@@ -2,7 +2,7 @@
 
 `connect` takes the socket over from PyMySQL; from then on nothing of it runs but `close`. A statement with arguments or rows
 is prepared on the server; a control statement (BEGIN, COMMIT), which MySQL does not let one prepare, goes as text. Errors keep
-the server's number, by which a DBA knows them: 1062 duplicate key, 1213 deadlock, 1205 lock wait timeout.
+the server's number, which DBAs look up: 1062 duplicate key, 1213 deadlock, 1205 lock wait timeout.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from proveout.agent.engines.mysql.protocol import (
     file_of,
     lost,
 )
-from proveout.dsl.workloads.base import Dialect, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Statement
 
 CANCEL_S = 2.0
 CANNOT_CONNECT = "2003"
 # 1213 deadlock, 1205 lock wait timeout, 1020 the record has changed since the snapshot (MariaDB), 1412 the table has
 RETRYABLE = frozenset({"1213", "1205", "1020", "1412"})
 # 1053 shutdown in progress, 1927 connection killed, 4031 and 1152..1161 the server has given the connection up,
-# 1043 and 1047 what the two say to each other is not the protocol any more; 2xxx are the client's own
+# 1043 and 1047 the bytes on the wire are not the protocol any more; 2xxx are the client's own
 LOST = frozenset({"1043", "1047", "1053", "1152", "1158", "1159", "1160", "1161", "1927", "2006", "2013", "4031"})
 
 
@@ -128,7 +129,7 @@ def failure_of(code: str, text: str, statement: Statement | None) -> StatementFa
 
 
 def kind_of(code: str, logical: frozenset[str]) -> FailureKind:
-    """What an error number means, given those that the statement's specification counts as logical failures."""
+    """Return the kind of an error number; `logical` are those that the statement's specification counts as logical failures."""
     if code in logical:
         return FailureKind.LOGICAL
     if code in RETRYABLE:

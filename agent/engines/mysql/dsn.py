@@ -28,7 +28,7 @@ FORM = "mysql://user:${secrets.name}@host:3306/database"
 
 
 class MalformedDsn(ProveoutError):
-    """A dsn that is none; says what is wrong and quotes nothing of it that could be a secret."""
+    """A malformed dsn; the message quotes nothing of it that could be a secret."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"the dsn of a MySQL system {what}", way_out=f"write it as {FORM}")
@@ -36,7 +36,7 @@ class MalformedDsn(ProveoutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a server is and who asks. `unix_socket` takes the place of host and port."""
+    """A server's address, and the user that connects. `unix_socket` replaces host and port."""
 
     host: str = "localhost"
     port: int = PORT
@@ -106,7 +106,7 @@ def connect(
         defer_connect=True,
         **_ssl(address),
     )
-    # PyMySQL knows only of its own unix sockets that no password can be overheard on them
+    # PyMySQL counts as safe for passwords only the unix sockets that it has opened itself
     connection._secure = address.unix_socket is not None
     connection.connect(_socket(address, timeout_s))
     return connection

@@ -5,7 +5,7 @@ one transaction. Primary and foreign keys are there from the start, as InnoDB cl
 key order; checking them is off for the load, as they are right by construction, and so is writing to the binary log where the
 user may ask for that. The text index comes after the load.
 A table that proveout made carries a comment that says so, and only such tables are ever dropped; how a killed `prepare` is recognised
-is in `populate_intention`.
+is in `load.population.table_marker`.
 """
 
 from __future__ import annotations
@@ -102,26 +102,26 @@ class MysqlLoader:
         self.execute(f"DROP TABLE {self._intention}")
 
     def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
-        """Send one slice in one transaction; the rows that the server says it took.
+        """Send one slice in one transaction; return the number of rows that the server took.
 
         Two slices that meet in the gap of an index may deadlock. InnoDB has then rolled one of them back, whole, and that one
         is sent again.
         """
         for attempt in range(DEADLOCKS_MAX + 1):
-            told = 0
+            reported = 0
             try:
                 self._connection.begin()
                 taken = 0
                 for sent, accepted in self._chunks(table, first, count):
                     taken += accepted
-                    told += sent
+                    reported += sent
                     progress(sent)
                 self._connection.commit()
             except pymysql.err.MySQLError as error:
                 if one_line(error)[0] not in DEADLOCK or attempt == DEADLOCKS_MAX:
                     raise fault(f"load table {table.name}", error) from None
                 self._connection.rollback()
-                progress(-told)
+                progress(-reported)
                 time.sleep(random.uniform(0.0, 0.1 * (attempt + 1)))  # noqa: S311 - so that the two do not meet again
             else:
                 return taken
@@ -162,7 +162,7 @@ class MysqlLoader:
         self._connection.close()
 
     def _without_binary_log(self) -> None:
-        """A population need not be replicated; without the right to say so, it is."""
+        """Keep the population out of the binary log; without the right to do so, it is replicated."""
         try:
             self.execute("SET SESSION sql_log_bin = 0")
         except TaskFault as refusal:

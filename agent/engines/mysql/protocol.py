@@ -265,13 +265,13 @@ class WireSocket:
             _, at = lenenc(data, at)
             return self._over(_status_at(data, at)[0])
         if data[body] == _LOCAL_FILE:
-            raise lost("the server asked for a file of this host, which nobody offered")
+            raise lost("the server asked for a file of this host, which proveout never offers")
         self._columns, _ = lenenc(data, body)
         self._defined_at, self._rows = end, 0
         return False
 
     def _over(self, status: int) -> bool:
-        """A result has ended; another one follows when the server says so."""
+        """A result has ended; another follows when the server announces one."""
         self._columns = -1
         return not status & MORE_RESULTS
 

@@ -1,13 +1,13 @@
 """An embedded MySQL system: the host's own MariaDB server on a private unix socket, that never outlives its session.
 
-Flow: as in `embedded`, by `my.cnf` and `mariadbd`. `EmbeddedMysql` is the asynchronous face; `Server` does the work and blocks. Nothing of
-the host's own configuration, data or service is touched: the server is given a defaults file, a data directory and a socket of
-the session's, no TCP listener, and it runs as a numeric user that nobody else is.
+Flow: as in `embedded.server`, by `my.cnf` and `mariadbd`. `EmbeddedMysql` wraps `Server`, which does the work and blocks, for asyncio. The
+host's own configuration, data and service stay untouched: the server gets a defaults file, a data directory and a socket of
+the session, no TCP listener, and runs as a numeric user of its own.
 
 Who may connect: the socket's folder is 0700 and belongs to that user (root passes, as root does), and the one account there is has
 a random password, set anew at every start by the server's init file; `root` is locked.
 
-What that account may do: everything in its own database, and watch the server. It has neither FILE nor SUPER, no right in `mysql` and none to make
+That account may do everything in its own database, and watch the server. It has neither FILE nor SUPER, no right in `mysql` and none to make
 accounts or databases, so SQL of a plan reads and writes no file of the host, and loads no plugin or function; `secure_file_priv` and `plugin_dir`
 are an empty folder that the server cannot write. Writing out dirty pages takes SUPER: that is a procedure of `root`'s with two numbers.
 """
@@ -21,14 +21,20 @@ import secrets
 import shutil
 import signal
 import socket
-import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import quote
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import file_access
-from proveout.agent.engines.embedded.server import LOG_LINES_MAX, READY_S, Embedded, EmbeddedServer, log_lines
+from proveout.agent.engines.embedded.server import (
+    LOG_LINES_MAX,
+    READY_S,
+    Embedded,
+    EmbeddedServer,
+    log_lines,
+    program_output,
+)
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
 from proveout.dsl.operations.database.postgres_parameters import WAY_OUT
 from proveout.dsl.plan.topology import System
@@ -38,7 +44,7 @@ DATABASE = "proveout"
 ADMINISTRATION = "proveout_administration"
 """The database of procedures that need more rights than the account has."""
 NOTHING = "nothing"
-"""The folder of the session in which there is nothing."""
+"""An empty folder of the session."""
 INITIALISE_S = 60.0
 GREETING = 10
 FOLDERS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin")
@@ -181,7 +187,7 @@ class Server(EmbeddedServer[Workspace]):
     def _is_ready(self, _pid: int) -> bool:
         """Whether it greets, before which the init file has made our account: four bytes of length and number, then its version.
 
-        No more is heard of it here than these first bytes: what it says is listened to without privileges (`agent.sandbox`).
+        A privileged agent reads no more than these bytes from it; a process without privileges does the rest (`agent.sandbox`).
         Source: protocol 10 of MySQL.
         """
         with socket.socket(socket.AF_UNIX) as asking, contextlib.suppress(OSError):
@@ -191,18 +197,15 @@ class Server(EmbeddedServer[Workspace]):
         return False
 
     def _complaints(self, offset: int) -> str:
-        """What the server's log says of errors since `offset`."""
+        """Return the errors in the server's log since `offset`."""
         lines = log_lines(self.log, offset)
-        said = [line.partition("[ERROR]")[2].strip() for line in lines if "[ERROR]" in line]
-        return "; ".join(line for line in (said or lines)[:LOG_LINES_MAX] if line)
+        errors = [line.partition("[ERROR]")[2].strip() for line in lines if "[ERROR]" in line]
+        return "; ".join(line for line in (errors or lines)[:LOG_LINES_MAX] if line)
 
     def _version(self) -> str:
-        """What the program calls itself: `mariadbd  Ver 10.11.6-MariaDB-0+deb12u1 for …`; "" when it does not say."""
-        argv = [str(self._programs.server), "--no-defaults", "--version"]
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT, cwd="/"
-        )
-        return done.stdout.partition(" Ver ")[2].partition(" ")[0]
+        """Return the version that the program prints: `mariadbd  Ver 10.11.6-MariaDB-0+deb12u1 for …`; "" for none."""
+        printed = program_output(str(self._programs.server), "--no-defaults", "--version")
+        return printed.partition(" Ver ")[2].partition(" ")[0]
 
 
 class EmbeddedMysql(Embedded[Server]):

@@ -1,6 +1,6 @@
-"""The agent's own questions to a MySQL server: its settings, statements of a plan, writing dirty pages out. Blocking.
+"""Queries and statements of the agent to a MySQL server: its settings, plan SQL, a checkpoint, its sizes. Functions block.
 
-Flow: `connected(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachable` when nobody answered, else `refused`, with the
+Flow: `connected(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachable` when no server answered, else `refused`, with the
 server's own words and number. The password is in neither.
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 import pymysql
 
 from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.mysql.provision import ADMINISTRATION
-from proveout.agent.engines.postgres.settings import OF_EMBEDDED
 from proveout.proto.wire.tasks import Endpoint
 
 CONNECT_S = 10.0
@@ -73,7 +73,7 @@ def write_out(endpoint: Endpoint) -> None:
 
 
 def _allow_dirty(endpoint: Endpoint, cursor: Any, percent: float, low_water: float) -> None:
-    """How many pages may be dirty. In an embedded server the account may not set that, but has a procedure for it (`embedded_mysql`)."""
+    """How many pages may be dirty. In an embedded server the account may not set that, but has a procedure for it (`mysql.provision`)."""
     if endpoint.provisioned:
         cursor.execute(f"CALL {ADMINISTRATION}.dirty_pages({percent}, {low_water})")
     else:
@@ -118,12 +118,12 @@ def _fault(endpoint: Endpoint, error: pymysql.err.MySQLError) -> TaskFault:
         )
     way_out = ""
     if code in NO_RIGHT:
-        way_out = OF_EMBEDDED if endpoint.provisioned else "grant the user what it needs"
+        way_out = RIGHTS_WAY_OUT if endpoint.provisioned else "grant the user what it needs"
     return TaskFault("refused", what, way_out=way_out)
 
 
 class SizeCatalogue:
-    """The sizes of tables and their indexes; see `adapter.Catalogue`. Opens a connection for each of its two or so queries."""
+    """The sizes of tables and their indexes; see `adapter.Catalogue`. Opens a connection for each query."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -132,7 +132,7 @@ class SizeCatalogue:
             pass
 
     def parts(self) -> Sequence[Sequence[Any]] | None:
-        """Return one row per part; None when the server cannot be asked."""
+        """Return one row per part; None when the query fails."""
         try:
             with connected(self._endpoint) as self._open, self._open.cursor() as cursor:
                 cursor.execute(SIZES)

@@ -10,7 +10,7 @@ import oracledb
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.capture_connection import CaptureConnection
 from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.engines.oracle.errors import said
+from proveout.agent.engines.oracle.errors import error_text
 from proveout.agent.engines.oracle.sql import connect_fault, open_labelled
 from proveout.proto.wire.tasks import Endpoint
 
@@ -78,7 +78,7 @@ def open_for_capture(endpoint: Endpoint, purpose: str) -> Any:
     except StatementFailure as failure:
         raise TaskFault("invalid", f"system {endpoint.system!r}: {failure.what}") from None
     except oracledb.Error as error:
-        raise connect_fault(endpoint.system, said(error)) from None
+        raise connect_fault(endpoint.system, error_text(error)) from None
     return connection
 
 
@@ -90,7 +90,7 @@ class SizeCatalogue:
         self.abort, self.close = self._session.abort, self._session.close
 
     def parts(self) -> Rows | None:
-        """Return one row per part; None when the server cannot be asked."""
+        """Return one row per part; None when the query fails."""
         try:
             return self._session.rows(SIZES) if self._session.ready() else None
         except oracledb.Error:

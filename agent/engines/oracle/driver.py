@@ -25,8 +25,9 @@ from typing import Any, Literal
 import oracledb
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.engines.oracle.errors import END_OF_FILE, kind_of, said
-from proveout.dsl.workloads.base import Dialect, Row, Statement
+from proveout.agent.engines.oracle.errors import END_OF_FILE, error_text, kind_of
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Row, Statement
 
 CONNECT_S = 5.0
 CALL_TIMEOUT_MS = 60_000
@@ -130,7 +131,7 @@ class CursorSession:
             connection.autocommit = True
 
     def _failure(self, error: oracledb.Error, statement: Statement) -> StatementFailure:
-        what = said(error)
+        what = error_text(error)
         kind = kind_of(what.code, statement.logical_errors)
         if kind is FailureKind.LOST:
             self._give_up()
@@ -171,7 +172,7 @@ class OracleDriver:
             connection = open_connection(dsn)
             connection.call_timeout = CALL_TIMEOUT_MS
         except oracledb.Error as error:
-            what = said(error)
+            what = error_text(error)
             raise StatementFailure(what.code, what.text, FailureKind.LOST) from None
         return OracleSession(connection)
 

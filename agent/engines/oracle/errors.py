@@ -1,8 +1,8 @@
-"""What python-oracledb raises, in a DBA's words: the ORA- code, its text on one line, and what it means for a load.
+"""Errors of python-oracledb: the ORA- code that a DBA looks up, the text on one line, and the kind of failure for a load.
 
-Flow: `oracledb.Error` -> `said(error)` -> code and text -> `kind_of(code, …)`. The driver wraps some server errors in codes
+Flow: `oracledb.Error` -> `error_text(error)` -> code and text -> `kind_of(code, …)`. The driver wraps some server errors in codes
 of its own (DPY-4011 for a connection that has ended, DPY-6005 for a listener that is not there); behind those stands the
-code that Oracle's own clients show, and that one is told. Source: Oracle Database Error Messages; `oracledb.errors`.
+code that Oracle's own clients show, and this one is reported. Source: Oracle Database Error Messages; `oracledb.errors`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _ORA = re.compile(r"ORA-\d{5}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """An error: its code as a DBA looks it up (`ORA-00942`), and the words, on one line, codes and all."""
+class ErrorText:
+    """An error: its code as a DBA looks it up (`ORA-00942`), and its message on one line, with its codes."""
 
     code: str
     text: str
 
 
-def said(error: BaseException) -> Said:
-    """What a python-oracledb error says."""
+def error_text(error: BaseException) -> ErrorText:
+    """Return the code and the text of a python-oracledb error."""
     inner: Any = error.args[0] if error.args else None
     text = words(str(error)) or type(error).__name__
     code = str(getattr(inner, "full_code", "")) or _first(text)
@@ -60,7 +60,7 @@ def said(error: BaseException) -> Said:
     if code in {END_OF_FILE, NO_LISTENER} and code not in text:
         named = "end-of-file on communication channel" if code == END_OF_FILE else "no listener"
         text = f"{code}: {named} ({text})"
-    return Said(code=code, text=text)
+    return ErrorText(code=code, text=text)
 
 
 def words(message: str) -> str:
@@ -69,7 +69,7 @@ def words(message: str) -> str:
 
 
 def kind_of(code: str, logical: frozenset[str] = frozenset()) -> FailureKind:
-    """What a code means, given those that the statement's specification counts as logical failures."""
+    """Return the kind of a code; `logical` are those that the statement's specification counts as logical failures."""
     if code in logical:
         return FailureKind.LOGICAL
     if code in RETRYABLE:

@@ -1,9 +1,9 @@
 """Loading a population into Oracle: direct path where server and client have it, else array inserts; one worker's connection.
 
 Flow: `prepare` drops our earlier tables and makes new ones -> `load` sends slices in batches: `direct_path_load` (thin
-mode, commits by itself), or where the server says that it has none (ORA-03115) `executemany`, one commit a slice -> keys,
+mode, commits by itself), or where the server does not support it (ORA-03115) `executemany`, one commit a slice -> keys,
 indexes and statistics by `execute`. A table that proveout made carries a comment that says so, and only such tables are
-ever dropped; how a killed `prepare` is recognised is in `populate_intention`.
+ever dropped; how a killed `prepare` is recognised is in `load.population.table_marker`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import oracledb
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.driver import open_connection
-from proveout.agent.engines.oracle.errors import NO_TABLE, said, words
+from proveout.agent.engines.oracle.errors import NO_TABLE, error_text, words
 from proveout.agent.engines.oracle.sql import connect_fault, statement_fault
 from proveout.agent.load.population.row_values import plain_rows
 from proveout.agent.load.population.table_marker import COMMENT, intention_of, probe
@@ -41,7 +41,7 @@ class OracleLoader:
         except StatementFailure as failure:
             raise TaskFault("invalid", failure.what) from None
         except oracledb.Error as error:
-            raise connect_fault("to be loaded", said(error)) from None
+            raise connect_fault("to be loaded", error_text(error)) from None
         self._connection.module, self._connection.action = "proveout", "populate"
         self.execute(f"ALTER SESSION SET DDL_LOCK_TIMEOUT = {DDL_LOCK_S}")
         self._direct = hasattr(self._connection, "direct_path_load")
@@ -69,7 +69,7 @@ class OracleLoader:
                 progress(len(rows))
             self._connection.commit()
         except oracledb.Error as error:
-            raise statement_fault(f"cannot load table {table.name}", said(error)) from None
+            raise statement_fault(f"cannot load table {table.name}", error_text(error)) from None
         return loaded
 
     def execute(self, statement: str) -> None:
@@ -78,7 +78,7 @@ class OracleLoader:
             with self._connection.cursor() as cursor:
                 cursor.execute(statement)
         except oracledb.Error as error:
-            raise statement_fault(f"cannot run {statement[:100]!r}", said(error)) from None
+            raise statement_fault(f"cannot run {statement[:100]!r}", error_text(error)) from None
 
     def count(self, table: str) -> int:
         """All rows of a table."""
@@ -102,7 +102,7 @@ class OracleLoader:
             try:
                 self._direct_path(table, rows)
             except oracledb.Error as error:
-                if said(error).code not in NO_DIRECT_PATH:
+                if error_text(error).code not in NO_DIRECT_PATH:
                     raise
                 self._direct = False
             else:
@@ -146,8 +146,8 @@ class OracleLoader:
             with self._connection.cursor() as cursor:
                 cursor.execute(statement)
         except oracledb.Error as error:
-            if said(error).code != NO_TABLE:
-                raise statement_fault(f"cannot run {statement[:100]!r}", said(error)) from None
+            if error_text(error).code != NO_TABLE:
+                raise statement_fault(f"cannot run {statement[:100]!r}", error_text(error)) from None
 
     def _refuse_foreign_tables(self) -> None:
         making = bool(self._comments(self._intention))
@@ -181,4 +181,4 @@ class OracleLoader:
                 rows: list[tuple[Any, ...]] = cursor.fetchall()
                 return rows
         except oracledb.Error as error:
-            raise statement_fault("cannot read the dictionary or count rows", said(error)) from None
+            raise statement_fault("cannot read the dictionary or count rows", error_text(error)) from None

@@ -1,7 +1,7 @@
-"""Questions and statements to an Oracle or a TimesTen that runs already: version and settings for the fingerprint, plan SQL, a checkpoint.
+"""Queries and statements of the agent to an Oracle: version and settings for the fingerprint, plan SQL, a checkpoint. TimesTen uses some.
 
 Flow: `connected(endpoint)` -> a connection of python-oracledb for one task -> rows; its errors come out as TaskFaults with
-Oracle's code and words. What a user may not see (V$PARAMETER needs a grant) is left out of the fingerprint, and said.
+Oracle's code and words. Settings that the user may not read (V$PARAMETER needs a grant) are left out of the fingerprint, with a note in it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import oracledb
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.oracle.driver import open_connection
-from proveout.agent.engines.oracle.errors import Said, kind_of, said
+from proveout.agent.engines.oracle.errors import ErrorText, error_text, kind_of
 from proveout.proto.wire.tasks import Endpoint
 
 VERSION = "SELECT version FROM product_component_version WHERE product LIKE 'Oracle%'"
-# What a rate of commits and a cache's size depend on; all others that were changed are told as well.
-TOLD = (
+# Reported also when they have their default: commit rates and cache sizes depend on them.
+ALWAYS = (
     "commit_wait",
     "commit_logging",
     "cpu_count",
@@ -57,12 +57,12 @@ def connected(endpoint: Endpoint, work: str, open_one: Opener = open_labelled) -
         code = "missing" if failure.code.startswith("DPI-") else "invalid"
         raise TaskFault(code, f"system {endpoint.system!r}: {failure.what}") from None
     except oracledb.Error as error:
-        raise connect_fault(endpoint.system, said(error)) from None
+        raise connect_fault(endpoint.system, error_text(error)) from None
     try:
         connection.autocommit = True
         yield connection
     except oracledb.Error as error:
-        raise statement_fault(f"system {endpoint.system!r}", said(error)) from None
+        raise statement_fault(f"system {endpoint.system!r}", error_text(error)) from None
     finally:
         _close(connection)
 
@@ -74,7 +74,7 @@ def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
         rows, code = readable_rows(connection, PARAMETERS)
         if code:
             found["parameters"] = f"not readable: {code} (grant SELECT on V_$PARAMETER)"
-        found |= {name: str(value) for name, value, default in rows if default == "FALSE" or name in TOLD}
+        found |= {name: str(value) for name, value, default in rows if default == "FALSE" or name in ALWAYS}
     return tuple(sorted(found.items()))
 
 
@@ -95,16 +95,16 @@ def checkpoint(endpoint: Endpoint) -> None:
         cursor.execute("ALTER SYSTEM CHECKPOINT GLOBAL")
 
 
-def connect_fault(system: str, what: Said) -> TaskFault:
+def connect_fault(system: str, what: ErrorText) -> TaskFault:
     """A connection that cannot be had as a TaskFault."""
     if what.code in _CREDENTIALS:
         way_out = "check user and password of its dsn, and that the user has CREATE SESSION and is not locked"
         return TaskFault("refused", f"system {system!r} refused the connection: {what.text}", way_out=way_out)
-    way_out = "is the listener up (lsnrctl status), does it know the service, and does this host get to it?"
+    way_out = "is the listener up (lsnrctl status), is the service registered, and can this host reach it?"
     return TaskFault("unreachable", f"system {system!r} cannot be reached: {what.text}", way_out=way_out)
 
 
-def statement_fault(doing: str, what: Said) -> TaskFault:
+def statement_fault(doing: str, what: ErrorText) -> TaskFault:
     """A failed statement as a TaskFault."""
     if kind_of(what.code) is FailureKind.LOST:
         return TaskFault("unreachable", f"{doing}: the connection was lost: {what.text}")
@@ -119,7 +119,7 @@ def readable_rows(connection: Any, query: str) -> tuple[list[tuple[Any, ...]], s
     try:
         return rows_of(connection, query), ""
     except oracledb.Error as error:
-        return [], said(error).code
+        return [], error_text(error).code
 
 
 def _version(connection: Any) -> str:

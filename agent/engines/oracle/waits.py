@@ -6,7 +6,7 @@ arithmetic (`% DB time` = Δ event / Δ DB time; average active sessions = Δ DB
 own, so that waits and CPU may come to more than 100 % of it; nothing is rescaled. A system reached by one dsn is the
 instance that the session is on; one with `instances` is all of the cluster's, added up.
 
-Readings (label "" unless said; all cumulative since the instances started):
+Readings (label "" unless stated; all cumulative since the instances started):
 
 | metric | unit, label |
 |---|---|
@@ -30,7 +30,7 @@ import oracledb
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.oracle.capture_connection import CaptureSession, Rows, open_for_capture
-from proveout.agent.engines.oracle.errors import NO_TABLE, Said, said
+from proveout.agent.engines.oracle.errors import NO_TABLE, ErrorText, error_text
 from proveout.agent.engines.oracle.sql import statement_fault
 from proveout.proto.wire.results import Reading
 from proveout.proto.wire.tasks import Endpoint
@@ -61,7 +61,7 @@ STATISTICS = f"SELECT inst_id, name, value FROM gv$sysstat WHERE name IN ({NAMES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What the views say at one moment, as their rows: instances (id, start), events, time model, hosts, statistics."""
+    """The rows of the views at one moment: instances (id, start), events, time model, hosts, statistics."""
 
     instances: Rows
     events: Rows
@@ -125,7 +125,7 @@ class OracleObserver:
             self._started = self._counters().started
         except oracledb.Error as error:
             self.close()
-            raise _refused(endpoint.system, said(error)) from None
+            raise _refused(endpoint.system, error_text(error)) from None
 
     def look(self, tick: Tick) -> Sequence[Reading] | None:
         """The counters, when a sample is due; None when they cannot be had, or no longer count from the same start."""
@@ -158,7 +158,7 @@ class OracleObserver:
         ).of(self._instance)
 
 
-def _refused(system: str, what: Said) -> TaskFault:
+def _refused(system: str, what: ErrorText) -> TaskFault:
     fault = statement_fault(f"system {system!r}", what)
     if what.code not in {NO_TABLE, "ORA-01031"}:
         return fault

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import (
@@ -17,6 +19,7 @@ from proveout.agent.engines.adapter import (
     Catalogue,
     Checkpoints,
     EngineAdapter,
+    FindsServer,
     Loader,
     Observer,
     OpensCursors,
@@ -28,7 +31,6 @@ from proveout.agent.engines.adapter import (
     Settings,
     require_client,
 )
-from proveout.agent.engines.postgres.public_dsn import public_dsn
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
 from proveout.proto.wire.results import Compared
@@ -37,10 +39,26 @@ from proveout.proto.wire.tasks import CompareSystems, Endpoint, LinkSystems
 if TYPE_CHECKING:
     from proveout.agent.engines.postgres.driver import PostgresDriver
 
+DSN_KEPT = (
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "service",
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "passfile",
+)
+_WORD = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)*)(?=\s|$)\s*", re.DOTALL)
+
 
 class PostgresAdapter(
     EngineAdapter,
     Provisions,
+    FindsServer,
     Populates,
     Checkpoints,
     OpensCursors,
@@ -85,6 +103,11 @@ class PostgresAdapter(
         from proveout.agent.engines.postgres.provision import EmbeddedPostgres
 
         return EmbeddedPostgres(system, data_root, on_death=on_death)
+
+    def server_program(self) -> Path:
+        from proveout.agent.engines.postgres.installation import find_installation
+
+        return find_installation().programs / "postgres"
 
     def loader(self, dsn: str, population: Population) -> Loader:
         from proveout.agent.engines.postgres.populate import PostgresLoader
@@ -145,3 +168,42 @@ class PostgresAdapter(
 
 def _require_client() -> None:
     require_client("psycopg", "PostgreSQL client psycopg", "postgres")
+
+
+def public_dsn(dsn: str) -> str:
+    """Return a dsn without its secrets; "" when it cannot be taken apart.
+
+    Forms: `postgresql://user:password@host:port/db?…` and libpq's `host=… password=…` (PostgreSQL manual, "Connection Strings").
+    """
+    return _uri(dsn) if dsn.startswith(("postgres://", "postgresql://")) else _words(dsn)
+
+
+def _uri(dsn: str) -> str:
+    try:
+        parts = urlsplit(dsn)
+        given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        return ""
+    before, at, hosts = parts.netloc.rpartition("@")
+    user = before.partition(":")[0]
+    if "@" in user or parts.fragment:  # a password with characters that had to be quoted: where it ends is not known
+        return ""
+    query = urlencode([(name, value) for name, value in given if name in DSN_KEPT], quote_via=quote)
+    return f"{parts.scheme}://{user}{at}{hosts}{parts.path}{'?' if query else ''}{query}"
+
+
+def _words(dsn: str) -> str:
+    found = dict(_pairs(dsn))
+    return " ".join(f"{name}={found[name]}" for name in DSN_KEPT if name in found)
+
+
+def _pairs(dsn: str) -> Iterator[tuple[str, str]]:
+    """Name and value as it is written; nothing for what is not made of such words."""
+    position, found = 0, []
+    while position < len(dsn.rstrip()):
+        match = _WORD.match(dsn, position)
+        if match is None:
+            return
+        found.append((match[1], match[2]))
+        position = match.end()
+    yield from found

@@ -1,4 +1,4 @@
-"""Whether propagation lost anything: wait until the sink has applied all that the source had, then compare table by table.
+"""Compare both ends of a propagation: wait until the sink has applied all changes of the source, then compare table by table.
 
 Flow: the source's WAL position -> drained when the sink's origin, or the source's slot, is past it -> per table, on both
 sides at once, `count(*)` and the sum of a 64-bit hash of each row's text: a checksum that no order of rows changes.
@@ -33,7 +33,7 @@ CHECKSUM = "SELECT count(*), coalesce(sum(hashtextextended(t::text, 0)::numeric)
 async def compare(
     context: TaskContext, source: Endpoint, sink: Endpoint, tables: tuple[str, ...], drain_timeout_s: float
 ) -> Compared:
-    """Drain and compare. A link that has stopped on an error is told as an error line, and is not waited for."""
+    """Drain and compare. A link that has stopped on an error is logged as an error, and not waited for."""
     async with connected(source, "compare") as at_source, connected(sink, "compare") as at_sink:
         ends = Ends(source=source, sink=sink, at_source=at_source, at_sink=at_sink)
         started = time.monotonic()

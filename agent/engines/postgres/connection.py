@@ -1,7 +1,7 @@
-"""Connections for the agent's own questions to a PostgreSQL: autocommit, named, bounded, and failing in clear words.
+"""Connections of the agent itself to a PostgreSQL: autocommit, named, with bounded waits and TaskFaults.
 
 Flow: `connect(endpoint, purpose)` -> `psycopg.AsyncConnection`; an `OperationalError` becomes a `TaskFault`: `refused` when the
-server answered and said no, `unreachable` when no server answered, or one that is starting or stopping. The database's own words are kept; the password never is.
+server answered and rejected it, `unreachable` when no server answered, or one that is starting or stopping. The message is the server's own, without the password.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.capture_connection import CaptureConnection
-from proveout.agent.engines.postgres.settings import OF_EMBEDDED
+from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.proto.wire.tasks import Endpoint
 
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
@@ -27,7 +27,7 @@ CAPTURE_RECONNECT_S = 2
 CAPTURE_STATEMENT_MS = 5000
 APPLICATION = "proveout"
 PASSING = ("the database system is", "terminating connection", "server closed the connection", "recovery mode")
-"""Words of a server that is starting, stopping or recovering: it is not there now, and says nothing about the dsn."""
+"""Texts of a server that is starting, stopping or recovering: it is unavailable now, whatever the dsn."""
 ANSWERS = ("FATAL", "authentication", "no pg_hba.conf entry", "does not exist", "too many")
 
 
@@ -116,12 +116,12 @@ def statement_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
         return TaskFault("disk_full", f"system {endpoint.system!r}: {text}", way_out="free disk space on its host")
     way_out = ""
     if error.sqlstate == "42501":
-        way_out = OF_EMBEDDED if endpoint.provisioned else "grant the user what it needs"
+        way_out = RIGHTS_WAY_OUT if endpoint.provisioned else "grant the user what it needs"
     return TaskFault("refused", f"system {endpoint.system!r}: {text} (SQLSTATE {error.sqlstate})", way_out=way_out)
 
 
 def words(endpoint: Endpoint, error: BaseException) -> str:
-    """What the database said, on one line, without the password of the endpoint."""
+    """Return the database's message on one line, without the password of the endpoint."""
     text = " ".join(str(error).split()) or type(error).__name__
     try:
         password = conninfo_to_dict(endpoint.dsn).get("password")

@@ -52,7 +52,7 @@ def encode(columns: Columns, rows: Sequence[Array]) -> bytes:
 
 
 def _values(kind: str, values: Array) -> Array:
-    """What goes into the record's field: numbers as they are, timestamps from 2000 on, numerics as header and digits."""
+    """Return the values of the record's field: numbers as they are, timestamps from 2000 on, numerics as header and digits."""
     plain = values.data if isinstance(values, np.ma.MaskedArray) else values
     if kind == "timestamp":
         return (plain - _EPOCH).astype(np.int64)  # type: ignore[operator]  # it is of datetime64
@@ -106,7 +106,7 @@ def encode_text(_: Columns, rows: Sequence[npt.NDArray[np.generic]]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class CopyFormat:
-    """What goes over the wire for a COPY: its name in SQL, what stands around the rows, and how rows are written."""
+    """A format of COPY: its name in SQL, the bytes around the rows, and the encoder of rows."""
 
     format: str
     header: bytes

@@ -28,7 +28,8 @@ from proveout.agent.engines.driver_contract import FailureKind, PolledSession, S
 from proveout.agent.engines.postgres.wire.parameter_types import described as described_columns
 from proveout.agent.engines.postgres.wire.parameter_types import travels
 from proveout.agent.engines.postgres.wire.protocol import CONNECTION_LOST, WirePrepared, WireSocket, message
-from proveout.dsl.workloads.base import Dialect, Row, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Row, Statement
 
 _DEFAULTS: dict[str, Any] = {"connect_timeout": "5", "application_name": "proveout", "gssencmode": "disable"}
 CANCEL_S = 2.0
@@ -81,7 +82,7 @@ class PostgresSession:
         return self._conn.socket
 
     def prepare(self, statement: Statement) -> PostgresPrepared:
-        """Prepare, and ask for the types of parameters and columns."""
+        """Prepare, and request the types of parameters and columns."""
         name = b"s%d" % self._names
         self._names += 1
         self._check(self._conn.prepare(name, statement.text["postgres"].encode()), statement)
@@ -187,7 +188,7 @@ class PostgresSession:
 
 
 class OnLibpq:
-    """What a session that bypasses libpq leaves to it."""
+    """The methods that a session that bypasses libpq leaves to libpq."""
 
     __slots__ = ()
     _libpq: PostgresSession
@@ -270,7 +271,7 @@ def failure_of(code: str, text: str, statement: Statement | None) -> StatementFa
 
 
 def kind_of(code: str, logical: frozenset[str]) -> FailureKind:
-    """What an SQLSTATE means, given those that the statement's specification counts as logical failures."""
+    """Return the kind of an SQLSTATE; `logical` are those that the statement's specification counts as logical failures."""
     if code in logical:
         return FailureKind.LOGICAL
     if code in RETRYABLE:

@@ -57,7 +57,7 @@ class PostgresLoader:
                 self.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(name, sql.Literal(COMMENT)))
 
     def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
-        """COPY one slice in one transaction; the rows that the server says it took."""
+        """COPY one slice in one transaction; return the number of rows that the server took."""
         names = sql.SQL(", ").join(sql.Identifier(name) for name, _ in table.columns)
         wire = BINARY if all(kind != ANY for _, kind in table.columns) else TEXT
         copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT {})").format(

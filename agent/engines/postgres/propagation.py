@@ -4,7 +4,7 @@ Flow: `link` -> publication on the source, subscription (and its slot) on the si
 `compare` (see `comparison`) -> all applied, both sides the same. `unlink` -> as if nothing had been.
 
 Roles: what a plan's role may do (questions, the publication of its own tables) is done as such. Of an embedded server slots are the
-replication role's, and subscriptions the administrator's (`postgres_roles`); its statements hold no word of the plan but quoted names.
+replication role's, and subscriptions the administrator's (`postgres.roles`); its statements hold no word of the plan but quoted names.
 
 The link's publication, subscription and slot share one name made of the two systems' names: a later session finds and
 renews them. A link whose tables were made anew (populated again), or whose slot is gone, is set up from the start.
@@ -163,7 +163,7 @@ async def _check_source(ends: Ends, tables: tuple[str, ...]) -> None:
 
 
 async def _conninfo(ends: LinkEnds) -> str:
-    """How the sink reaches the source. An embedded source has a socket of its own for that, see `embedded_postgres`."""
+    """How the sink reaches the source. An embedded source has a socket of its own for that, see `postgres.provision`."""
     parts = {key: value for key, value in conninfo_to_dict(ends.conninfo).items() if value is not None}
     if ends.source.provisioned:
         sockets = str(await _value(ends.at_source, "SHOW unix_socket_directories")).split(", ")
@@ -255,12 +255,12 @@ async def _await_ready(context: TaskContext, ends: Ends, tables: int, limit_s: f
                 f"propagation {ends.source.system} -> {ends.sink.system} was not running after {limit_s:.0f} s"
                 f" ({ready} of {tables} tables ready, slot {'active' if active else 'not active'})"
                 + await complaint(context, ends.sink.system),
-                way_out="can the sink's host reach the source? its server log says more",
+                way_out="can the sink's host reach the source? see its server log",
             )
         await asyncio.sleep(POLL_S)
 
 
-# ---- what goes wrong -----------------------------------------------------------------------------------------------
+# ---- problems -----------------------------------------------------------------------------------------------
 
 
 class Watch:
@@ -272,7 +272,7 @@ class Watch:
         self._errors = 0
 
     async def trouble(self, progress: object) -> str:
-        """What stands in the way, for people, while `progress` stays the same; empty while there is hope."""
+        """Return the problem, for people, when `progress` stays the same; "" while the link may still recover."""
         ends = self._ends
         text = f"propagation {ends.source.system} -> {ends.sink.system}"
         enabled = await _value(ends.at_sink, "SELECT subenabled FROM pg_subscription WHERE subname = %s", ends.name)
@@ -296,11 +296,11 @@ class Watch:
 
 
 async def complaint(context: TaskContext, system: str) -> str:
-    """What the log of an embedded server on this host says last about replication, as `: …`; else empty."""
+    """Return the last message about replication in the log of an embedded server on this host, as `: …`; else ""."""
     resource: Any = context.resources.get(f"system:{system}")
     if isinstance(resource, EmbeddedPostgres):
         text = resource.replication_complaint()
-    else:  # one that this process's agent has (`aide.serve.Elsewhere`), or none
+    else:  # one that this process's agent has (`sandbox.helper_main.Elsewhere`), or none
         text = await resource.replication_said() if hasattr(resource, "replication_said") else ""
     return f": {text}" if text else ""
 

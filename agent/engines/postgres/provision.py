@@ -1,11 +1,11 @@
 """An embedded PostgreSQL server: real PostgreSQL 18 from a wheel, on a private unix socket, that never outlives its session.
 
-Flow: as in `embedded`, on `premises` that have the programs too, by the configuration of `settings` and `postgres`. `EmbeddedPostgres` is the
-asynchronous face; `Server` does the work and blocks.
+Flow: as in `embedded.server`, in a workspace that has the programs too, with the configuration of `settings`. `EmbeddedPostgres` wraps
+`Server`, which does the work and blocks, for asyncio.
 
 Who may connect: the socket's folder is 0700 and belongs to the server's own numeric user (root passes, as root does), and
 every connection authenticates by SCRAM with a random 256-bit password; there is no TCP listener at all. The endpoint has the
-password of the plan's role, which is not a superuser (`postgres_roles`). The passwords are
+password of the plan's role, which is not a superuser (`postgres.roles`). The passwords are
 kept in `system.json` (0600) for a resume, and are worth nothing elsewhere, which is why one SCRAM iteration is enough: the
 iterations slow the guessing of weak passwords, and would slow every connection of a load by milliseconds.
 
@@ -21,14 +21,20 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import data_store, file_access
-from proveout.agent.engines.embedded.server import LOG_LINES_MAX, POLL_S, READY_S, Embedded, EmbeddedServer, log_lines
+from proveout.agent.engines.embedded.server import (
+    LOG_LINES_MAX,
+    POLL_S,
+    Embedded,
+    EmbeddedServer,
+    log_lines,
+    program_output,
+)
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, PREDECESSOR_S, Workspace, give
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import roles as postgres_roles
@@ -56,14 +62,14 @@ LOG_PARTS = ("ERROR", "DETAIL", "CONTEXT")
 
 
 class PostgresWorkspace(Workspace):
-    """The premises of one PostgreSQL server. Blocking; `on_exit(text)` is told in another thread when it ends by itself."""
+    """The workspace of one PostgreSQL server, with its programs and its new data. Blocking; `on_exit(text)` as `Workspace`."""
 
     def __init__(self, folder: Path, on_exit: Callable[[str], None]) -> None:
         self.installation = programs.find_installation()
         super().__init__(folder, on_exit)
 
     def enter(self) -> data_store.State | None:
-        """See `Workspace.enter`; programs that the server's user cannot reach are copied to where it can."""
+        """See `Workspace.enter`; programs that the server's user cannot read are copied to where it can."""
         previous = super().enter()
         if not self.reachable(self.installation.programs / "postgres"):
             self.installation = programs.private_copy(self.installation, self.session / "site")
@@ -171,12 +177,9 @@ class Server(EmbeddedServer[PostgresWorkspace]):
         return log_complaints(self.log, offset)
 
     def _version(self) -> str:
-        """What the program calls itself, `postgres (PostgreSQL) 18.4`: the server is listened to without privileges (`agent.sandbox`)."""
-        argv = [str(self._at.installation.programs / "postgres"), "--version"]
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=READY_S, check=False, env=ENVIRONMENT, cwd="/"
-        )
-        return done.stdout.partition(")")[2].strip()
+        """Return the version that the program prints (`postgres (PostgreSQL) 18.4`): a privileged agent does not read from the server."""
+        printed = program_output(str(self._at.installation.programs / "postgres"), "--version")
+        return printed.partition(")")[2].strip()
 
     def _before_restored(self) -> None:
         """A new replication socket; see the module's head."""
@@ -212,12 +215,12 @@ def _lines(path: Path) -> list[str]:
 
 def log_complaints(log: Path, offset: int) -> str:
     """The server's complaints since `offset`, joined by `; `; all of its words when it does not complain."""
-    said = [line.partition("postmaster ")[2] or line for line in log_lines(log, offset)]
+    found = [line.partition("postmaster ")[2] or line for line in log_lines(log, offset)]
     chosen = [
-        line for line in said if line.startswith(("FATAL", "PANIC", "HINT", "ERROR")) or "configuration file" in line
+        line for line in found if line.startswith(("FATAL", "PANIC", "HINT", "ERROR")) or "configuration file" in line
     ]
-    chosen += [line for line in said if "parameter" in line and line not in chosen]
-    return "; ".join((chosen or said)[:LOG_LINES_MAX])
+    chosen += [line for line in found if "parameter" in line and line not in chosen]
+    return "; ".join((chosen or found)[:LOG_LINES_MAX])
 
 
 def last_log_error(log: Path, backend: str) -> str:
@@ -226,11 +229,11 @@ def last_log_error(log: Path, backend: str) -> str:
         size = log.stat().st_size
     except OSError:
         return ""
-    said = [
+    found = [
         line.partition(f"] {backend}")[2].partition(" ")[2] for line in log_lines(log, max(0, size - LOG_TAIL_BYTES))
     ]
-    starts = [index for index, text in enumerate(said) if "ERROR:" in text]
+    starts = [index for index, text in enumerate(found) if "ERROR:" in text]
     if not starts:
         return ""
-    block = [text for text in said[starts[-1] : starts[-1] + 4] if any(f"{part}:" in text for part in LOG_PARTS)]
+    block = [text for text in found[starts[-1] : starts[-1] + 4] if any(f"{part}:" in text for part in LOG_PARTS)]
     return "; ".join(" ".join(re.sub(rf"^.*?({'|'.join(LOG_PARTS)}):", "", text).split()) for text in block)

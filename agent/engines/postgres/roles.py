@@ -1,6 +1,6 @@
 """The roles of an embedded PostgreSQL: what each may do, how they are made, and how agents find the passwords that no plan gets.
 
-| role | may | who logs in with it |
+| role | may | used by |
 |---|---|---|
 | `proveout` | own the database and its schema; watch (pg_monitor), checkpoint; set the parameters that a plan may set | all that runs SQL of a plan: workloads, populations, `sql`, tuning; captures; comparison |
 | `proveout_replication` | replicate, and read the tables that the plan's role shows it | the subscription of a sink, and the link's work on its slots |
@@ -8,7 +8,7 @@
 
 Flow: `initdb` makes the administrator -> `make_roles` makes the others, before the server has ever served anybody -> an endpoint's dsn is
 the plan's role -> `with_keys` gives a `LinkSystems` what its statements need beside. The passwords are in `system.json` (0600); the
-session's folder says where that is, so that each agent of the run's user finds them, whichever of them has started the server.
+session's folder has the path of that file, so that each agent of the run's user finds them, whichever of them has started the server.
 
 A plan's role is not a superuser and is a member of none of pg_execute_server_program, pg_read_server_files, pg_write_server_files, pg_create_subscription,
 and it cannot replicate (a replication slot loads the library that its plugin names): it starts no program, reads and writes no file of the
@@ -36,14 +36,14 @@ DATABASE = "postgres"
 ADMINISTRATOR = f"{USER}_administrator"
 REPLICATION = f"{USER}_replication"
 POINTER = "system"
-"""The file of the session's folder that says where `system.json` is."""
+"""The file of the session's folder that holds the path of the folder with `system.json`."""
 MAKE_S = 60.0
 
 QUIET = (
     "search_path=pg_catalog,pg_temp", "track_activities=off", "log_statement=none", "log_duration=off", "log_min_duration_statement=-1",
     "log_min_duration_sample=-1", "log_min_error_statement=panic", "debug_print_parse=off", "debug_print_rewritten=off", "debug_print_plan=off",
 )  # fmt: skip
-"""What an administrator's session sets: no name means an object of the plan's, and no view or log shows the text of a statement, which
+"""The settings of an administrator's session: no name means an object of the plan's, and no view or log shows the text of a statement, which
 may hold a password."""
 
 SEEN = {
@@ -61,7 +61,7 @@ GRANT_PARAMETERS = (
 
 
 def statements(state: data_store.State) -> tuple[str, ...]:
-    """What makes the roles in a database cluster that has the administrator alone."""
+    """Return the statements that make the roles in a database cluster that has the administrator alone."""
     limits = "NOSUPERUSER NOCREATEDB NOCREATEROLE NOBYPASSRLS"
     return (
         f"CREATE ROLE {USER} LOGIN {limits} NOREPLICATION PASSWORD '{state.password}'",
@@ -81,8 +81,8 @@ def statements(state: data_store.State) -> tuple[str, ...]:
 def make_roles(server: Path, data: Path, state: data_store.State, identity: tuple[int, int] | None) -> None:
     """Run `statements` on data that no server runs on, by PostgreSQL's single-user mode: nothing listens meanwhile. TaskFault.
 
-    `identity`: the user, who must have a name, and the group that own the data; None for the agent's. The passwords go in by the standard
-    input; what the program says is quoted without them.
+    `identity`: the user, which must have a name, and the group that own the data; None for the agent's. The passwords go in by the standard
+    input; a message quotes the program's output without them.
     """
     uid, gid = identity or ("-", "-")
     argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("single_user.py")), str(uid), str(gid)]
@@ -102,10 +102,12 @@ def make_roles(server: Path, data: Path, state: data_store.State, identity: tupl
         raise TaskFault("timeout", f"the roles of {data.parent} were not made within {MAKE_S:.0f} s") from None
     if done.returncode != 0:
         lines = done.stderr.splitlines()
-        said = "; ".join([line for line in lines if "ERROR" in line or "FATAL" in line] or lines)
+        errors = "; ".join([line for line in lines if "ERROR" in line or "FATAL" in line] or lines)
         for secret in (state.password, state.replication, state.administrator):
-            said = said.replace(secret, "****")
-        raise TaskFault("fault", f"the roles of {data.parent} could not be made (exit code {done.returncode}): {said}")
+            errors = errors.replace(secret, "****")
+        raise TaskFault(
+            "fault", f"the roles of {data.parent} could not be made (exit code {done.returncode}): {errors}"
+        )
 
 
 # ---- passwords -------------------------------------------------------------------------------------------------------
@@ -139,7 +141,7 @@ def with_keys(spec: LinkSystems) -> LinkSystems:
 
 
 def point(session: Path, folder: Path) -> None:
-    """Have the session's folder say where the system's own folder is."""
+    """Write the path of the system's own folder into the session's folder."""
     path = session / POINTER
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)

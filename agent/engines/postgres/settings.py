@@ -1,7 +1,7 @@
-"""What an embedded PostgreSQL is configured with: our defaults, and the plan's settings over them, by the rule of `dsl.operations.database.postgres_parameters`.
+"""The configuration of an embedded PostgreSQL: our defaults, and over them the plan's settings that `dsl.operations.database.postgres_parameters` allows.
 
-The defaults are those of a small, durable server that replicates, not those of a toy that wins benchmarks:
-- durability as shipped (`fsync`, `full_page_writes`, `synchronous_commit` on) unless the plan says otherwise;
+The defaults are those of a small, durable server that replicates:
+- durability as shipped (`fsync`, `full_page_writes`, `synchronous_commit` on) unless the plan sets them otherwise;
 - `wal_level = logical` with slots and workers for propagation;
 - checkpoints every 15 min or 2 GB of WAL, spread over 0.9 of the interval, so that a short iteration is not cut by one
   that it did not cause (`reset` and `Checkpoint` write out before);
@@ -19,11 +19,6 @@ from proveout.agent.daemon.tasks import TaskFault
 from proveout.dsl.operations.database.postgres_parameters import WAY_OUT, objection
 
 PORT = 5432
-OF_EMBEDDED = (
-    "SQL of a plan may do all in its own database of an embedded server, and nothing to the server or the host: give parameters as `settings:` of"
-    " the system (PostgreSQL's also by the operation `postgres_settings`), and for what needs more use a server of your own, with a dsn"
-)
-"""What to do where an embedded server's own rights end."""
 NAME = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_$]*)*", re.IGNORECASE)
 
 DEFAULTS: tuple[tuple[str, str], ...] = (

@@ -1,4 +1,4 @@
-"""Questions and statements to one PostgreSQL, provisioned or not: its settings for the fingerprint, plan SQL, a checkpoint."""
+"""Queries and statements of the agent to one PostgreSQL: its settings for the fingerprint, plan SQL, a checkpoint, its sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proveout.agent.daemon.tasks import TaskContext, TaskFault
 from proveout.agent.engines.postgres.connection import CaptureSession, connected, statement_fault
 from proveout.proto.wire.tasks import Endpoint
 
-# Always told, changed or not: what durability and memory a number was reached with.
+# Reported also when they have their default: durability and memory.
 ALWAYS = ["fsync", "full_page_writes", "max_connections", "shared_buffers", "synchronous_commit", "wal_level"]
 # Paths differ from run to run, and the others may hold passwords.
 NEVER = [
@@ -76,7 +76,7 @@ async def run_all(context: TaskContext, endpoint: Endpoint, statements: tuple[st
 def _sql_fault(endpoint: Endpoint, error: psycopg.Error, done: int, count: int) -> TaskFault:
     """A failed statement of the plan. `unreachable`, after which all may be run again, only when nothing has taken effect."""
     fault = statement_fault(endpoint, error)
-    rolled_back = error.sqlstate == "57P01"  # the server says itself that it has ended the session and its transaction
+    rolled_back = error.sqlstate == "57P01"  # the server reports that it has ended the session and its transaction
     if fault.code != "unreachable" or (rolled_back and not done):
         return fault
     effect = "was rolled back" if rolled_back else "may or may not have taken effect"
@@ -108,5 +108,5 @@ class SizeCatalogue:
         self.abort, self.close = self._session.abort, self._session.close
 
     def parts(self) -> Sequence[Sequence[Any]] | None:
-        """Return one row per part; None when the server cannot be asked."""
+        """Return one row per part; None when the query fails."""
         return self._session.rows(SIZES)

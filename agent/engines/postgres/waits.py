@@ -6,7 +6,7 @@ statements or in a COPY (`Client:ClientRead`), are not DB time. Our own captures
 divided by elapsed time it is the average number of active sessions: the arithmetic of Oracle's ASH, in the shape of
 AWR's top-10 foreground events.
 
-Readings of each sample, one each `every_s` (label "" unless said; all `_total` are cumulative; cut by differences):
+Readings of each sample, one each `every_s` (label "" unless stated; all `_total` are cumulative; cut by differences):
 
 | metric | unit, label |
 |---|---|

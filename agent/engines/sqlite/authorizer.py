@@ -2,11 +2,11 @@
 
 SQLite runs inside the process that opens the file, so SQL of a plan can name other files of the host: `ATTACH`, `VACUUM INTO`,
 `load_extension`, pragmas that move temporary files or that corrupt the schema table. `open_database` is the only place that opens a
-connection; it sets an authorizer, which SQLite asks about each action while it compiles a statement, and SQLite's own defensive switches.
+connection; it sets an authorizer, which SQLite calls for each action while it compiles a statement, and SQLite's own defensive switches.
 
 Flow: `open_database(path, flags)` -> connection with `authorize` -> a denied action is `apsw.AuthError`, which the caller reports in its own way.
 
-What is allowed is listed; what is not listed is denied. Attached databases: temporary and in-memory ones only (`VACUUM` needs one).
+Actions in the lists are allowed; all others are denied. Attached databases: temporary and in-memory ones only (`VACUUM` needs one).
 Source: https://www.sqlite.org/c3ref/set_authorizer.html, https://www.sqlite.org/c3ref/c_dbconfig_defensive.html.
 """
 
@@ -45,7 +45,7 @@ MODULES = frozenset({"fts3", "fts4", "fts5", "fts4aux", "fts5vocab", "rtree", "r
 DENIED_HINT = (
     "a plan's SQL reaches the system's own file only: no ATTACH, VACUUM INTO, load_extension or schema pragmas"
 )
-"""What a denied statement's message adds to SQLite's own words, which are "not authorized"."""
+"""The addition to SQLite's own message for a denied statement, "not authorized"."""
 
 SWITCHES = (
     (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),

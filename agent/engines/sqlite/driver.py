@@ -17,7 +17,8 @@ import apsw
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
-from proveout.dsl.workloads.base import Dialect, Row, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Row, Statement
 
 BUSY_TIMEOUT_MS = 1_000
 BUSY_PAUSE_S = 0.005
@@ -110,7 +111,7 @@ class SqliteDriver:
 
 
 def _use_wal(connection: Any) -> None:
-    """Put the file into WAL mode. SQLite asks no busy handler for that, so several that do it at once try again."""
+    """Put the file into WAL mode. SQLite calls no busy handler for that, so concurrent attempts are repeated."""
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000.0
     while True:
         try:

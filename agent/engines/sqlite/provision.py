@@ -1,8 +1,8 @@
 """An embedded SQLite system: one database file in WAL mode under the data root, and a copy of it as its snapshot.
 
 There is no server: the engine lives in the load's processes. So only settings that the *file* keeps can be set here
-(`FILE_SETTINGS`); one that belongs to a connection is refused, rather than set on a connection that nobody uses. Blocking;
-all methods of `EmbeddedSqlite` go through a thread.
+(`FILE_SETTINGS`); a setting of a connection is refused, as the load's connections would not have it. Methods of `EmbeddedSqlite` run
+in a thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIDE_FILES = ("-wal", "-shm")
 
 
 class EmbeddedSqlite:
-    """The file of one system; `fresh` says whether `start` has made it."""
+    """The file of one system; `fresh` is whether `start` has made it."""
 
     def __init__(self, system: System, data_root: Path) -> None:
         self._system = system
@@ -111,7 +111,7 @@ class EmbeddedSqlite:
         partial.rename(self._file)
 
     def _fold(self) -> None:
-        """Write the whole log back into the file: alone, it is the database then. TaskFault when somebody still uses it."""
+        """Write the whole log back into the file, which then is the whole database. TaskFault when it is still in use."""
         connection = open_file(str(self._file))
         try:
             blocked, _, _ = next(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
@@ -124,7 +124,7 @@ class EmbeddedSqlite:
 
 
 def _check_taken(connection: apsw.Connection, name: str, value: str) -> None:
-    """SQLite ignores a value that it does not know; then the file says otherwise afterwards."""
+    """Raise TaskFault when SQLite has ignored a value: the file then has another one."""
     names = {"auto_vacuum": ("none", "full", "incremental")}.get(name, ())
     wanted = str(names.index(value.lower())) if value.lower() in names else value
     taken = str(connection.pragma(name))

@@ -13,6 +13,7 @@ from proveout.agent.engines.adapter import (
     EngineAdapter,
     Observer,
     OpensCursors,
+    OwnsProcess,
     RedactsDsn,
     Settings,
 )
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from proveout.agent.engines.timesten.driver import TimesTenDriver
 
 
-class TimesTenAdapter(EngineAdapter, Checkpoints, OpensCursors, CapturesLag, RedactsDsn):
+class TimesTenAdapter(EngineAdapter, Checkpoints, OpensCursors, CapturesLag, OwnsProcess, RedactsDsn):
     """See `adapter` for the protocols. Settings and statements go through a process of its own (`timesten.sql`)."""
 
     requirement = "proveout[oracle]"
@@ -58,6 +59,9 @@ class TimesTenAdapter(EngineAdapter, Checkpoints, OpensCursors, CapturesLag, Red
         from proveout.agent.engines.timesten.lag import observer
 
         return observer(source, sink)
+
+    def claim_process(self) -> None:
+        sql.speak_here()
 
     def public_dsn(self, dsn: str) -> str:
         return public_dsn(dsn)

@@ -20,8 +20,8 @@ import oracledb
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.oracle.driver import STATEMENT_CACHE, CursorSession, parts
-from proveout.agent.engines.oracle.errors import said
-from proveout.dsl.workloads.base import Dialect
+from proveout.agent.engines.oracle.errors import error_text
+from proveout.dsl.engines import Dialect
 from proveout.proto.wire.tasks import Endpoint
 
 HOME, LIBRARIES = "TIMESTEN_HOME", "LD_LIBRARY_PATH"
@@ -54,7 +54,7 @@ class TimesTenDriver:
         try:
             return TimesTenSession(open_timesten(dsn))
         except oracledb.Error as error:
-            what = said(error)
+            what = error_text(error)
             raise StatementFailure(what.code, what.text, FailureKind.LOST) from None
 
 
@@ -76,7 +76,7 @@ def open_thick(endpoint: Endpoint, work: str) -> Any:
 
 
 def ready(environment: Mapping[str, str]) -> None:
-    """Put this process into thick mode with TimesTen's client; idempotent. StatementFailure says what is missing."""
+    """Put this process into thick mode with TimesTen's client; idempotent. StatementFailure with what is missing."""
     home = environment.get(HOME, "")
     if not home:
         raise StatementFailure(NO_CLIENT, f"{HOME} is not set: {WAY_OUT}", FailureKind.LOST)
@@ -85,7 +85,7 @@ def ready(environment: Mapping[str, str]) -> None:
     try:
         oracledb.init_oracle_client()
     except oracledb.Error as error:
-        what = said(error)
+        what = error_text(error)
         why = "the client library cannot be loaded"
         if what.code == ALREADY_THIN:
             why = "this process has used thin mode before, and a process has one mode"

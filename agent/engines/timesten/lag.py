@@ -10,7 +10,7 @@ for is what they wait for (with parallel propagation: as long as TimesTen keeps 
 | `lag.seconds` | s since the cache was where Oracle is now |
 | `lag.probes_total` | probes sent since the capture began |
 
-The table must be there, in an asynchronous writethrough cache group, before a plan runs; `DDL` says how. Both ends are reached in
+The table must be there, in an asynchronous writethrough cache group, before a plan runs (`DDL`). Both ends are reached in
 thick mode, so an agent that captures this lag has nothing to do with Oracle in thin mode. Source of the method: the
 probe row is the first choice of those for AWT, before ttRepAdmin, SYS.V$LOG_HOLDS and bookmarks, as it needs no
 assumption on how logs are numbered.
@@ -29,7 +29,7 @@ from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.capture_connection import CaptureSession
 from proveout.agent.engines.oracle.driver import open_connection
-from proveout.agent.engines.oracle.errors import said
+from proveout.agent.engines.oracle.errors import error_text
 from proveout.agent.engines.oracle.sql import connect_fault
 from proveout.agent.engines.position_history import PositionHistory
 from proveout.agent.engines.timesten.driver import open_timesten
@@ -61,7 +61,7 @@ class ProbeObserver:
                 source.change(BEGIN, seq=self._number)
         except oracledb.Error as error:
             self.close()
-            what = f"{name}: the lag cannot be probed: {said(error).text}"
+            what = f"{name}: the lag cannot be probed: {error_text(error).text}"
             raise TaskFault("refused", what, way_out=f"make the probe's table and cache group: {DDL}") from None
         self._history.note(time.monotonic(), self._number)
 
@@ -117,4 +117,4 @@ def _opened(endpoint: Endpoint, connect: Callable[[str], Any]) -> Any:
         code = "missing" if failure.code.startswith("DP") else "invalid"
         raise TaskFault(code, f"system {endpoint.system!r}: {failure.what}") from None
     except oracledb.Error as error:
-        raise connect_fault(endpoint.system, said(error)) from None
+        raise connect_fault(endpoint.system, error_text(error)) from None

@@ -1,6 +1,6 @@
-"""Questions and statements to a TimesTen, each in a process of its own: an agent that speaks to Oracle in thin mode cannot.
+"""Queries and statements of the agent to a TimesTen, each in a process of its own: a process has python-oracledb in thin or thick mode.
 
-An aide that is for TimesTen alone speaks to it itself (`speak_here`).
+A helper process for TimesTen alone runs them itself (`speak_here`).
 
 Flow: handler -> `settings` or `run_statements` -> `python -m proveout.agent.engines.timesten.sql`, the task as JSON on its
 stdin (the dsn holds a password, so it goes through the pipe) -> the answer as JSON on its stdout: a result, or a fault.
@@ -32,7 +32,7 @@ CONFIGURATION = "SELECT paramname, paramvalue FROM sys.v$configuration"
 
 
 def speak_here() -> None:
-    """This process is for TimesTen alone (an aide's): it needs no other."""
+    """Run them in this process, which is for TimesTen alone."""
     _here.set()
 
 
@@ -58,8 +58,8 @@ async def _ask(task: dict[str, Any], endpoint: Endpoint) -> Any:
         env=child_process.environment(*child_process.of_engine("timesten")),
     )
     try:
-        told = json.dumps(task | {"endpoint": dataclasses.asdict(endpoint)}).encode()
-        out, errors = await process.communicate(told)
+        request = json.dumps(task | {"endpoint": dataclasses.asdict(endpoint)}).encode()
+        out, errors = await process.communicate(request)
     except BaseException:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

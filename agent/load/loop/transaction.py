@@ -15,16 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.agent.load.loop.transaction_loop import KindState, Script, Times
-from proveout.dsl.workloads.base import (
-    Body,
-    Dialect,
-    Ordered,
-    Outcome,
-    Request,
-    Statement,
-    TransactionType,
-    WorkloadKind,
-)
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Body, Ordered, Outcome, Request, Statement, TransactionType, WorkloadKind
 
 RETRY, ERROR, ROLLED_BACK = 2, 3, 4
 TERMINAL_MASK = 2**32 - 1  # of a stream, see `terminal.stream_of`

@@ -1,7 +1,7 @@
 """The handler of `PopulateSystem`: create a workload's tables in a system, load them in parallel, make them ready, count them.
 
 Flow: workers start and connect -> one prepares empty tables -> all load slices (units a … b of each table) -> the
-statements after the load, phase by phase -> settle -> count every table and hold it against what the specification gives.
+statements after the load, phase by phase -> settle -> count every table and compare it with the specification.
 Work is handed out one job at a time, so a slow worker does not keep the others. Nothing of the population is made in
 this process. When the task fails or is cancelled, workers are killed at once and the tables removed again.
 """
@@ -14,11 +14,12 @@ import time
 from proveout.agent.daemon.tasks import TaskContext, TaskFault
 from proveout.agent.engines.table import driver
 from proveout.agent.load.population.job_messages import Count, Execute, Load, Opening, Prepare, Settle, Undo
-from proveout.agent.load.population.worker_pool import Crew, crew
+from proveout.agent.load.population.worker_pool import WorkerPool, worker_pool
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
-from proveout.dsl.workloads.base import Dialect, Population
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import Populated, TableCount
 from proveout.proto.wire.tasks import PopulateSystem
@@ -31,14 +32,14 @@ UNDO_S = 20.0
 
 
 async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:
-    """Load `spec.workload` into `spec.endpoint`; TaskFault when it cannot be done or a table has not the rows it should."""
+    """Load `spec.workload` into `spec.endpoint`; TaskFault when it fails, or when a table has a wrong number of rows."""
     started = time.monotonic()
     population = build(spec.workload).population
     dialect = _dialect(spec, population)
     progress = _Progress(context, population)
     most = engines.of(spec.endpoint.engine).populate_workers_max
     workers = max(1, min(spec.workers, most or spec.workers))
-    async with crew(
+    async with worker_pool(
         _opening(spec), workers, progress.add, Privileges.for_endpoint(spec.endpoint, context.policy)
     ) as loaders:
         await loaders.run([Prepare()])
@@ -68,18 +69,18 @@ def judge(tables: tuple[TableCount, ...], system: str) -> None:
 
 
 class _Progress:
-    """Rows loaded so far by all workers, told to people a few times a second."""
+    """Rows loaded so far by all workers, reported a few times a second."""
 
     def __init__(self, context: TaskContext, population: Population) -> None:
-        self._context, self._rows, self._told = context, 0, 0.0
+        self._context, self._rows, self._reported_s = context, 0, 0.0
         self._expected = sum((low + high) // 2 for low, high in population.expected.values())
 
     def add(self, rows: int) -> None:
         """So many more rows went in."""
         self._rows += rows
         now = time.monotonic()
-        if now - self._told >= PROGRESS_S:
-            self._told = now
+        if now - self._reported_s >= PROGRESS_S:
+            self._reported_s = now
             self._context.progress(self._rows, max(self._expected, self._rows), "rows")
 
     def note(self, text: str) -> None:
@@ -116,7 +117,7 @@ def _opening(spec: PopulateSystem) -> Opening:
     )
 
 
-async def _load(loaders: Crew, population: Population, dialect: Dialect, progress: _Progress) -> dict[str, int]:
+async def _load(loaders: WorkerPool, population: Population, dialect: Dialect, progress: _Progress) -> dict[str, int]:
     """Rows into all tables, then the statements after the load; rows sent per table."""
     jobs = [
         Load(table=table.name, first=first, count=count)
@@ -135,7 +136,7 @@ async def _load(loaders: Crew, population: Population, dialect: Dialect, progres
     return loaded
 
 
-async def _count(loaders: Crew, population: Population, loaded: dict[str, int]) -> tuple[TableCount, ...]:
+async def _count(loaders: WorkerPool, population: Population, loaded: dict[str, int]) -> tuple[TableCount, ...]:
     """Every table's rows, counted by the database; TaskFault when they are not those that were sent."""
     counted = await loaders.run([Count(table=table.name) for table in population.tables])
     tables = []
@@ -150,10 +151,10 @@ async def _count(loaders: Crew, population: Population, loaded: dict[str, int]) 
 
 
 async def _undo(context: TaskContext, spec: PopulateSystem) -> None:
-    """Remove the half-loaded tables; where that cannot be done in time, say so and leave them."""
+    """Remove the half-loaded tables; where that takes too long, log a warning and leave them."""
     try:
         privileges = Privileges.for_endpoint(spec.endpoint, context.policy)
-        async with asyncio.timeout(UNDO_S), crew(_opening(spec), 1, lambda _: None, privileges) as loaders:
+        async with asyncio.timeout(UNDO_S), worker_pool(_opening(spec), 1, lambda _: None, privileges) as loaders:
             await loaders.run([Undo()])
     except (TaskFault, TimeoutError) as error:
         reason = error.what if isinstance(error, TaskFault) else f"it took longer than {UNDO_S:.0f} s"

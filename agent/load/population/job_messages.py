@@ -1,4 +1,4 @@
-"""What the populate handler and its worker processes say to each other: frozen data, one JSON line each.
+"""The messages between the populate handler and its worker processes: frozen data, one JSON line each.
 
 Flow: handler -> `Opening` (where to load, holds the password, so it goes through a pipe and never through argv), then jobs
 one at a time -> worker -> `Progress` as rows go in, one answer (`Finished` or `Failed`) per message.
@@ -96,6 +96,6 @@ def to_line(message: Job | Answer) -> bytes:
 
 
 def from_line(line: bytes) -> Any:
-    """The message of one line; what it is, the caller matches. ValueError, KeyError or TypeError when it is none."""
+    """Return the message of one line. ValueError, KeyError or TypeError when the line is malformed."""
     name, fields = json.loads(line)
     return _TYPES[name](**fields)

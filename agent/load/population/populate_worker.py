@@ -1,7 +1,7 @@
 """One populate worker process, `python -m proveout.agent.load.population.populate_worker PARENT PRIVILEGES ENGINE`: jobs in on stdin, answers out on stdout.
 
 It lives no longer than its agent: the kernel kills it when the parent dies (PR_SET_PDEATHSIG), and where that comes too
-late or does not exist, end of file on stdin ends it in the middle of a job. See `populate_protocol` for what is said.
+late or does not exist, end of file on stdin ends it in the middle of a job. See `job_messages` for the messages.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Jobs:
         for line in sys.stdin.buffer:
             self._received += 1
             self._queue.put(from_line(line))
-        if self._received > self._answered:  # nobody waits for what is under way
+        if self._received > self._answered:  # the agent has ended during a job
             os._exit(ORPHANED)
         self._queue.put(None)
 
@@ -72,7 +72,7 @@ def main(parent: int, argument: str, engine: str) -> int:
     privileges = Privileges.from_argument(argument)
     privileges.drop()
     die_with_parent(parent, LOAD_WORKER_NAME)
-    with contextlib.suppress(ProveoutError):  # what cannot be loaded is told when it is needed
+    with contextlib.suppress(ProveoutError):  # reported by the first job
         driver(engine)
     privileges.seal()
     jobs = Jobs()

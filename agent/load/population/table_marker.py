@@ -1,4 +1,4 @@
-"""How a load marks its tables as its own in a database whose DDL commits by itself (MySQL, Oracle): the mark first, then the tables.
+"""Mark tables as made by proveout in a database whose DDL commits by itself (MySQL, Oracle): the mark first, then the tables.
 
 Flow of `prepare`: drop our tables of before -> create the intention, an empty table whose name stands for the names of the
 population's tables -> create the tables -> give each the comment that marks it -> drop the intention. So a killed `prepare` leaves either

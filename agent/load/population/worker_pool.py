@@ -1,6 +1,6 @@
-"""Populate workers seen from the agent: start them, share out jobs among them one at a time, end or kill them.
+"""Populate workers, from the agent's side: start them, give them jobs one at a time, end or kill them.
 
-Whatever goes wrong with one, a `TaskFault` comes out: its own `Failed`, or how the process died with its last words.
+Every failure is a `TaskFault`: the worker's own `Failed`, or how the process died with its last output.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ END_S = 10.0
 
 
 class Worker:
-    """One worker process, which does one job at a time: `ask` is not reentrant."""
+    """One worker process, which does one job at a time: `run` is not reentrant."""
 
     def __init__(self, process: Process, progress: Callable[[int], None]) -> None:
         self._process = process
@@ -53,8 +53,8 @@ class Worker:
         """Its process id."""
         return self._process.pid
 
-    async def ask(self, job: Job) -> int:
-        """Have a job done; the rows it was about. TaskFault when it failed or the worker died."""
+    async def run(self, job: Job) -> int:
+        """Run a job; return its number of rows. TaskFault when it failed or the worker died."""
         assert self._process.stdin is not None  # noqa: S101 - PIPE
         assert self._process.stdout is not None  # noqa: S101 - PIPE
         with contextlib.suppress(ConnectionError):  # it died; reading tells how
@@ -71,7 +71,7 @@ class Worker:
         raise await self._died()
 
     async def end(self) -> None:
-        """Let it finish, as it has nothing to do; kill it when it does not."""
+        """End it when it is idle; kill it when it does not end."""
         assert self._process.stdin is not None  # noqa: S101 - PIPE
         self._process.stdin.close()
         with contextlib.suppress(TimeoutError):
@@ -99,7 +99,7 @@ class Worker:
             self._last_words.extend(line for line in chunk.decode(errors="replace").splitlines() if line.strip())
 
 
-class Crew:
+class WorkerPool:
     """Workers that share out jobs."""
 
     def __init__(self) -> None:
@@ -109,14 +109,14 @@ class Crew:
         return len(self.workers)
 
     async def run(self, jobs: Sequence[Job]) -> list[int]:
-        """Have all jobs done by whoever is free; the rows of each. The first failure is raised; kill the crew after it."""
+        """Give each job to a free worker; return the rows of each job. Raises the first failure; kill the pool after it."""
         waiting = deque(enumerate(jobs))
         rows = [0] * len(jobs)
 
         async def work(worker: Worker) -> None:
             while waiting:
                 index, job = waiting.popleft()
-                rows[index] = await worker.ask(job)
+                rows[index] = await worker.run(job)
 
         await asyncio.gather(*(work(worker) for worker in self.workers))
         return rows
@@ -127,15 +127,15 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(
+async def worker_pool(
     opening: Opening, count: int, progress: Callable[[int], None], privileges: Privileges | None = None
-) -> AsyncIterator[Crew]:
+) -> AsyncIterator[WorkerPool]:
     """`count` connected workers with these privileges. They end with the context, and are killed if it raises."""
-    members = Crew()
+    members = WorkerPool()
     try:
         for _ in range(count):
             members.workers.append(await Worker.start(opening.engine, progress, privileges))
-        await asyncio.gather(*(worker.ask(opening) for worker in members.workers))
+        await asyncio.gather(*(worker.run(opening) for worker in members.workers))
         yield members
         await asyncio.gather(*(worker.end() for worker in members.workers))
     except BaseException:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from itertools import pairwise
 
-from proveout.dsl.workloads.base import Dialect
+from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.hlr import oracle_tables
 from proveout.dsl.workloads.hlr.parameters import Hlr
 

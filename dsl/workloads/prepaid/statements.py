@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proveout.dsl.workloads.base import Dialect, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.prepaid.tables import ACTIVE
 from proveout.dsl.workloads.tptbm.statements import everywhere
 

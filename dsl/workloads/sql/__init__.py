@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from proveout.dsl import engines
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.workloads.sql import sql_text
-from proveout.dsl.workloads.sql.parameters import DIALECT_OF_ENGINE, Custom, missing_table, missing_text
+from proveout.dsl.workloads.sql.parameters import Custom, missing_table, missing_text
 from proveout.dsl.workloads.sql.statement_rules import check_sql
 
 
@@ -16,12 +17,12 @@ def _writes(model: Custom) -> bool:
 
 
 def _engine_problem(model: Custom, engine: str) -> str | None:
-    dialect = DIALECT_OF_ENGINE.get(engine)
+    dialect = engines.of(engine).dialect
     return missing_table(model, dialect) if dialect else None
 
 
 def _load_problem(model: Custom, engine: str) -> str | None:
-    dialect = DIALECT_OF_ENGINE.get(engine)
+    dialect = engines.of(engine).dialect
     return missing_text(model, dialect) if dialect else None
 
 

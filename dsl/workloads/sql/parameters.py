@@ -48,16 +48,6 @@ LOGICAL_ERRORS: Mapping[str, frozenset[str]] = {
 }
 """Violations by name: SQLSTATE of PostgreSQL, apsw's names, Oracle's and MySQL's error numbers."""
 
-DIALECT_OF_ENGINE: Mapping[str, str] = {
-    "postgres": "postgres",
-    "sqlite": "sqlite",
-    "oracle": "oracle",
-    "timesten": "oracle",
-    "mysql": "mysql",
-    "duckdb": "duckdb",
-}
-"""The SQL dialect of each built-in engine; a driver of another package gives its own when a load is armed."""
-
 _ROWS: Mapping[str, tuple[int, int | None]] = {"any": (0, None), "some": (1, None), "none": (0, 0)}
 
 

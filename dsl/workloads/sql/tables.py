@@ -14,7 +14,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from proveout.dsl.workloads.base import Dialect, Population, Table
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Population, Table
 from proveout.dsl.workloads.hlr import oracle_tables
 from proveout.dsl.workloads.random_streams import words
 from proveout.dsl.workloads.sql.generators import Values, draw

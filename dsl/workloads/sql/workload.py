@@ -21,9 +21,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import (
     Body,
-    Dialect,
     Invariant,
     Outcome,
     Population,

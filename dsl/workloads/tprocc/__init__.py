@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proveout.dsl import engines
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.workloads.mix import runs_any
 from proveout.dsl.workloads.tprocc.parameters import (
@@ -25,7 +26,7 @@ def _rows(model: Tprocc) -> float:
 
 
 def _engine_problem(model: Tprocc, engine: str) -> str | None:
-    if model.procedures and engine not in {"postgres", "oracle"}:
+    if model.procedures and not engines.of(engine).procedures:
         return f"TPROC-C's procedures are written for PostgreSQL and Oracle, not for {engine}; leave `procedures` out"
     return None
 

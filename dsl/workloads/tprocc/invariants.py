@@ -8,7 +8,8 @@ Beside them, the sum of the districts' next order numbers: each committed New Or
 
 from __future__ import annotations
 
-from proveout.dsl.workloads.base import Dialect, Invariant, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Invariant, Statement
 
 _DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "mysql", "oracle")
 

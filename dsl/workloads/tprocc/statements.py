@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proveout.dsl.workloads.base import Dialect, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.tprocc.parameters import DISTRICTS
 from proveout.dsl.workloads.tprocc.tables import LINES_MAX, LINES_MIN
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from proveout.dsl.workloads.base import Dialect
+from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.tprocc.parameters import CUSTOMERS, DISTRICTS, ITEMS, NEW_ORDERS, Tprocc
 from proveout.dsl.workloads.tprocc.procedures import FUNCTIONS, ORACLE_PROCEDURES, POSTGRES_FUNCTIONS
 

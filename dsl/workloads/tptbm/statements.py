@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proveout.dsl.workloads.base import Dialect, Statement
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Statement
 
 
 def everywhere(text: str) -> Mapping[Dialect, str]:

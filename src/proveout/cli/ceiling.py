@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli.common.options import Inventory, Overrides, parse_overrides
+from proveout.dsl import engines
 
 if TYPE_CHECKING:
     from proveout.agent.load.ceiling import Step
@@ -26,10 +27,10 @@ EPILOG = """Examples:
   proveout ceiling --engine oracle bench/secret@db1.lab/service
 """
 
-PROVISIONED = ("postgres", "sqlite", "mysql")
+PROVISIONED = tuple(name for name, engine in engines.ENGINES.items() if engine.embedded)
 CONNECTIONS = (1, 4, 16, 64)
 SPARE_CONNECTIONS = 30
-_SCHEMES = {"postgres": "postgres", "postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
+_SCHEMES = {scheme: name for name, engine in engines.ENGINES.items() for scheme in engine.schemes}
 _LOCAL = re.compile(r"\b(localhost|127\.\d+\.\d+\.\d+)(?![\w.-])|\[?::1\]?(?=[:/ ]|$)|host=/|host=%2F")
 _FORMAT = "{:>12}{:>14}{:>16}{:>12}{:>12}"
 
@@ -85,7 +86,7 @@ def ceiling(
 def is_local(engine: str, dsn: str) -> bool:
     """Whether a DSN leads to a server on this machine, as far as its text tells."""
     named = re.search(r"://|\bhost=|@", dsn)
-    return engine == "sqlite" or named is None or _LOCAL.search(dsn) is not None
+    return engines.of(engine).in_files or named is None or _LOCAL.search(dsn) is not None
 
 
 def _show(step: Step) -> None:

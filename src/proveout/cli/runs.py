@@ -78,7 +78,7 @@ def _environment(directory: RunDirectory) -> Iterator[str]:
 
 
 def _row(directory: RunDirectory) -> tuple[str, ...]:
-    from proveout.coordinator.schedule.progress import of
+    from proveout.coordinator.schedule.progress import run_progress
     from proveout.coordinator.storage.event_chain import JournalDamaged
     from proveout.coordinator.storage.event_codec import JournalFault
     from proveout.coordinator.storage.journal import is_driven, read
@@ -90,7 +90,7 @@ def _row(directory: RunDirectory) -> tuple[str, ...]:
         return (directory.name, "-", "-", safe(fault.what.removeprefix("the journal is ")), "-")
     except JournalFault as fault:
         return (directory.name, "-", "-", safe(f"unreadable: {fault.what}"), "-")
-    facts = of(stamped.event for stamped in events)
+    facts = run_progress(stamped.event for stamped in events)
     plan = safe(facts.started.name) if facts.started else "-"
     state = facts.ended.status if facts.ended else "running" if is_driven(directory.path) else "crashed (resume)"
     outcomes = Counter(verdict.outcome for verdict in facts.verdicts)

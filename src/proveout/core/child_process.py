@@ -1,6 +1,6 @@
-"""How a process of ours is started: Python isolated from the working directory, in an environment made for it.
+"""Start child processes of proveout: Python isolated from the working directory, with a clean environment.
 
-Flow: `python(module, …)` -> argv; `environment(…)` -> variables; `DIRECTORY` -> working directory. All agents, workers, aides and
+Flow: `python(module, …)` -> argv; `environment(…)` -> variables; `DIRECTORY` -> working directory. All agents, workers and
 helpers are started with these three; `tests/style/test_process_starts.py` refuses a process start that is not, unless it lists why.
 
 Argv. `-I` keeps out the working directory, `PYTHONPATH` and every other `PYTHON*` variable, and the user's own site folder with
@@ -26,7 +26,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 DIRECTORY = "/"
-"""Where children work: only root writes there. Paths in tasks are absolute."""
+"""The working directory of child processes: only root writes there. Paths in tasks are absolute."""
 
 LOAD_WORKER_NAME = "proveout-load"
 """The process name of load workers, as `ps` and `top` show it; the `os` capture separates their CPU time by it."""
@@ -49,7 +49,7 @@ NAMES: Mapping[str, str] = {
     "USER": "as LOGNAME",
     "XDG_STATE_HOME": "where an agent of an ordinary user keeps its state",
 }
-"""What a child inherits, and why; `LC_*` beside it."""
+"""The variables that a child inherits, with the reason; `LC_*` as well."""
 
 RAY = (
     "RAY_ADDRESS",
@@ -62,10 +62,10 @@ RAY = (
     "RAY_TMPDIR",
     "RAY_USE_TLS",
 )
-"""What lets a driver into a Ray cluster that exists already; only agents and drivers that join one get it."""
+"""The credentials for an existing Ray cluster; only agents and drivers that join one receive them."""
 
 ENGINES: Mapping[str, tuple[str, ...]] = {"timesten": ("LD_LIBRARY_PATH", "TIMESTEN_HOME")}
-"""What processes that speak to an engine's systems get beside, as its client cannot be had otherwise: what TimesTen's `ttenv` sets."""
+"""Further variables for processes that use an engine's client: those that TimesTen's `ttenv` sets."""
 
 _CLIENT = re.compile(
     r"(PG[A-Z_]+|MYSQL_\w+|MARIADB_\w+|TNS_ADMIN|TWO_TASK|ORACLE_\w+|TIMESTEN_\w+|ODBC\w+|LD_PRELOAD|LD_LIBRARY_PATH|LIBMYSQL\w+)"
@@ -105,7 +105,7 @@ def environment(*more: str, without: Collection[str] = ()) -> dict[str, str]:
 
 
 def of_engine(engine: str) -> tuple[str, ...]:
-    """What processes that speak to systems of an engine get beside the usual variables."""
+    """The further variables for processes that connect to systems of an engine."""
     return ENGINES.get(engine, ())
 
 
@@ -132,7 +132,7 @@ def left_out(*more: str) -> tuple[str, ...]:
 
 
 def said_of(names: Collection[str]) -> str:
-    """What a log says about `left_out`."""
+    """The log message about `left_out`."""
     return f"not passed on to processes of the agent: {', '.join(names)}; name those that it needs in {PASS_ENV}"
 
 

@@ -1,4 +1,4 @@
-"""Room on a file system, in words: what a message about a full disk has to say.
+"""Free space of file systems, for messages about full disks.
 
 Data flow: an OSError or a path -> `is_full`, `describe` -> the text of a `disk_full` failure on agents and coordinator.
 """

@@ -1,7 +1,6 @@
 """The root of all expected failures, and the plan errors that the loader, schema and compiler collect.
 
-Expected failures are values while they are being collected (`PlanProblem`) and one exception at the edge (`PlanError`).
-A bug raises whatever it raises; it is never dressed up as one of these.
+Expected failures are values while they are collected (`PlanProblem`) and one exception at the edge (`PlanError`). Bugs raise other exceptions.
 """
 
 from __future__ import annotations

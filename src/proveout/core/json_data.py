@@ -1,8 +1,9 @@
 """Frozen dataclasses as plain data and back, strictly, by their own type hints.
 
-Data flow: `to_plain(value)` -> dicts, lists, scalars (what JSON has) -> `from_plain(type, data)` -> an equal value. A missing or
-unknown field, or a value of another type, is a TypeError, KeyError or ValueError, never a guess. Unions of dataclasses
-are told apart by their `kind` field. Used for run events and for the plan that a run recorded.
+Data flow: `to_plain(value)` -> dicts, lists, scalars of JSON -> `from_plain(type, data)` -> an equal value. A missing or unknown field, or a
+value of another type, is a TypeError, KeyError or ValueError. Unions of dataclasses are distinguished by their `kind` field. Used for
+run events and for the plan that a run recorded. An int in a float field stays an int, because the digest of a plan depends on it;
+pydantic's TypeAdapter converts it to a float, also in strict mode.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def _one_of(kinds: Sequence[Any], data: Any) -> Any:
     if data is None and type(None) in kinds:
         return None
     if isinstance(data, dict):
-        return _value(_told_apart([kind for kind in kinds if _takes_object(kind)], data), data)
+        return _value(_by_kind([kind for kind in kinds if _takes_object(kind)], data), data)
     if isinstance(data, list):
         return _value(next(kind for kind in kinds if get_origin(kind) is tuple), data)
     if literal := next((kind for kind in kinds if get_origin(kind) is Literal), None):
@@ -92,18 +93,18 @@ def _takes_object(kind: Any) -> bool:
     return dataclasses.is_dataclass(kind) or get_origin(kind) is dict
 
 
-def _told_apart(kinds: Sequence[Any], data: Mapping[str, Any]) -> Any:
+def _by_kind(kinds: Sequence[Any], data: Mapping[str, Any]) -> Any:
     if len(kinds) == 1:
         return kinds[0]
     for kind in kinds:
         if data.get("kind") in get_args(_hints(kind).get("kind")):
             return kind
-    raise ValueError(f"{data.get('kind')!r} is no kind of {', '.join(kind.__name__ for kind in kinds)}")
+    raise ValueError(f"{data.get('kind')!r} is not a kind of {', '.join(kind.__name__ for kind in kinds)}")
 
 
 def _literal(hint: Any, data: Any) -> Any:
     if data not in get_args(hint):
-        raise ValueError(f"{data!r} is none of {get_args(hint)}")
+        raise ValueError(f"{data!r} is not one of {get_args(hint)}")
     return data
 
 
@@ -116,10 +117,10 @@ def _tuple(kinds: Sequence[Any], data: list[Any]) -> tuple[Any, ...]:
 def _scalar(kinds: Sequence[Any], data: Any) -> Any:
     if type(data) in kinds or (float in kinds and type(data) is int):
         return data  # an int stays one: a plan's digest is taken over what the compiler wrote
-    raise TypeError(f"{data!r} is none of {', '.join(str(getattr(kind, '__name__', kind)) for kind in kinds)}")
+    raise TypeError(f"{data!r} is not one of {', '.join(str(getattr(kind, '__name__', kind)) for kind in kinds)}")
 
 
 def _checked(kind: type, data: Any) -> Any:
     if not isinstance(data, kind):
-        raise TypeError(f"{data!r} is no {kind.__name__}")
+        raise TypeError(f"{data!r} is not a {kind.__name__}")
     return data

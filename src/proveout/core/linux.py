@@ -36,7 +36,7 @@ def checked(status: int, call: str) -> int:
 
 
 def set_parent_death_signal(number: int = signal.SIGKILL) -> None:
-    """Send this process a signal when the thread that started it ends. The kernel forgets this when the user changes."""
+    """Send this process a signal when the thread that started it ends. A change of the user clears the request."""
     _prctl("PR_SET_PDEATHSIG", _PDEATHSIG, int(number))
 
 

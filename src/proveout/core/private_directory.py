@@ -2,8 +2,8 @@
 
 Flow: `make("agents")` -> `PrivateDirectory` with a path (0700) and a descriptor that holds a shared lock on it. Child processes
 that inherit the descriptor hold the lock as well, so the lock lasts until the last of them has ended, however it ended. Every
-`proveout` command calls `sweep()` first: a directory of the same user with such a name that is not locked was left by processes that
-were killed, and is removed.
+`proveout` command calls `sweep()` first: a directory of the same user with such a name that is not locked was left by killed
+processes, and is removed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def make(purpose: str) -> PrivateDirectory:
 
 
 def sweep() -> tuple[Path, ...]:
-    """Remove what killed commands of this user have left in the temporary directory; what was removed."""
+    """Remove directories that killed commands of this user have left in the temporary directory. Returns them."""
     return tuple(_swept())
 
 

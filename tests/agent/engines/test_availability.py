@@ -22,6 +22,8 @@ from proveout.agent.security.policy import Policy
 from proveout.proto.wire.results import Done, SqlDone, SystemStarted
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, RunSql
 
+pytestmark = pytest.mark.server
+
 END = Endpoint(system="db", engine="postgres", dsn="host=127.0.0.1 port=9")
 AWAY = TaskFault("unreachable", "system 'db' cannot be reached: Connection refused", way_out="start it")
 

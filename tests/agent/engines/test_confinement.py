@@ -30,6 +30,8 @@ from proveout.agent.security.policy import Policy
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import StartSystem
 
+pytestmark = pytest.mark.server
+
 PYTHON = Path(sys.executable).resolve()
 needs_landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock")
 
@@ -59,7 +61,7 @@ def attempt(case: Escape, target: Target, reach: file_access.Access | None) -> i
     client = SupervisorClient(lambda _: None)
     try:
         argv = [str(PYTHON), *program(case, target)]
-        answer = client.ask("run", argv=argv, environment={}, limit_s=20.0, identity="agent", access=reach)
+        answer = client.request("run", argv=argv, environment={}, limit_s=20.0, identity="agent", access=reach)
     finally:
         client.end()
     assert answer["status"] in {ESCAPED, REFUSED}, answer["output"]
@@ -172,11 +174,12 @@ WITHOUT_LANDLOCK = """
 import asyncio, ctypes, json, struct, sys
 from pathlib import Path
 from typing import Any
+from proveout.agent.security import policy
 from proveout.agent.engines import handlers
 from proveout.agent.engines.embedded import confinement
 from proveout.agent.security import policy
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import StartSystem
 
 # A kernel without Landlock: landlock_create_ruleset gives ENOSYS. struct sock_filter: code, jt, jf, k.
@@ -234,7 +237,7 @@ async def test_the_policy_decides_about_the_agents_own_user(
     task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy, code: str | None
 ) -> None:
     """The same decision when these tests are run as root."""
-    monkeypatch.setattr(handlers.privileges, "account", lambda: None)
+    monkeypatch.setattr(handlers, "choose_account", lambda: None)
     monkeypatch.setattr(handlers, "landlock_version", lambda: 0)
     task_context.policy = policy
     if code is None:

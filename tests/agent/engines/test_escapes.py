@@ -48,6 +48,8 @@ from proveout.proto.wire.tasks import (
     StartSystem,
 )
 
+pytestmark = pytest.mark.server
+
 TABLES = ("CREATE TABLE loot (line text)", "CREATE TABLE reached (name varchar(80))")
 DANGEROUS = ("pg_execute_server_program", "pg_read_server_files", "pg_write_server_files", "pg_create_subscription")
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import thorough
 
 from proveout.agent.engines.embedded import data_store, server_cleanup
 from proveout.agent.engines.embedded.account import choose_account
@@ -26,9 +27,11 @@ from proveout.agent.engines.embedded.workspace import is_locked
 from proveout.agent.engines.postgres.provision import Server
 from proveout.dsl.plan.topology import System
 
+pytestmark = pytest.mark.server
+
 PATIENCE_S = 60.0
 SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded")
-KILLS = 20
+KILLS = thorough.count(20, 8)
 SEED = 51
 BUSY = b"SELECT sum(a * b) FROM generate_series(1, 100000) a, generate_series(1, 100000) b"
 CLONE_NEWNS, CLONE_NEWIPC = 0x00020000, 0x08000000
@@ -38,7 +41,7 @@ AGENT = """
 import json, sys
 from pathlib import Path
 from proveout.agent.engines.postgres.provision import Server
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 server = Server(System(name="db", engine="postgres", host="h", provision="embedded"), Path(sys.argv[1]))
 print("begun", flush=True)
 server.start()
@@ -116,7 +119,7 @@ def next_session(root: Path) -> None:
     server.close(keep_data=False)
 
 
-def twenty_kills(root: Path) -> None:
+def many_kills(root: Path) -> None:
     """The supervisor, the postmaster, the agent, and all at once, at a moment between the start of `initdb` and a busy server."""
     known = users()
     before, draw = (owned_by(known), in_shm(known)), random.Random(SEED)
@@ -161,12 +164,13 @@ def alone(work: Callable[[], None]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_nothing_is_left_of_twenty_servers_that_were_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.thorough
+def test_nothing_is_left_of_servers_that_were_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="p") as folder:  # sessions that nobody else sweeps
         Path(folder).chmod(0o755)
         monkeypatch.setenv("TMPDIR", folder)
         monkeypatch.setattr(tempfile, "tempdir", folder)
-        alone(lambda: twenty_kills(tmp_path))
+        alone(lambda: many_kills(tmp_path))
 
 
 def test_a_backend_that_outlives_supervisor_and_postmaster_is_ended_by_the_next_session(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from proveout.agent.engines.embedded.workspace import is_locked
 from proveout.agent.engines.postgres.provision import Server
 from proveout.dsl.plan.topology import System
 
+pytestmark = pytest.mark.server
+
 PATIENCE_S = 60.0
 SYSTEM = System(name="db", engine="postgres", host="h", provision="embedded")
 
@@ -31,7 +33,7 @@ AGENT = """
 import json, os, sys
 from pathlib import Path
 from proveout.agent.engines.postgres.provision import Server
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 server = Server(System(name="db", engine="postgres", host="h", provision="embedded"), Path(sys.argv[1]))
 print("begun", flush=True)
 server.start()
@@ -248,11 +250,11 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next() -> None:
     client = SupervisorClient(lambda _: None)
     try:
         with pytest.raises(TaskFault) as caught:
-            client.ask(
+            client.request(
                 "run", timeout_s=0.05, limit_s=60.0, argv=["/bin/sleep", "0.3"], environment={}, identity="agent"
             )
         assert caught.value.code == "timeout"
-        assert client.ask("reach", path="/") == {"id": 2, "reachable": True}
+        assert client.request("reach", path="/") == {"id": 2, "reachable": True}
     finally:
         client.end()
 
@@ -265,6 +267,6 @@ def test_a_program_that_does_not_end_is_killed_and_one_that_fails_is_quoted() ->
         with pytest.raises(TaskFault, match=r"exit code 1.*cannot stat"):
             client.run(["/bin/cp", "/no/such/file", "/no/where"], {"LC_ALL": "C"}, limit_s=60.0, identity="agent")
         with pytest.raises(TaskFault, match="unknown request dance"):
-            client.ask("dance")
+            client.request("dance")
     finally:
         client.end()

@@ -1,15 +1,18 @@
-"""Fixtures for loads: a context that arms and starts, HLR data in a database of the session, specs of loads."""
+"""Fixtures for loads: a context that arms and starts, databases with HLR data, specs of loads."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.postgres.driver import PURE_PYTHON
@@ -92,12 +95,35 @@ def hlr(**parameters: object) -> Workload:
     return Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=SUBSCRIBERS, **parameters)))  # type: ignore[arg-type]
 
 
+@pytest.fixture(scope="session")
+def hlr_template(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a database with HLR data that no test changes: `hlr_database` is a copy of it."""
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE hlr_template")
+
+    async def fill() -> None:
+        context = LoadContext(tmp_path_factory.mktemp("hlr"))
+        endpoint = Endpoint(
+            system="backend", engine="postgres", dsn=make_conninfo(postgres_server, dbname="hlr_template")
+        )
+        await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
+        for resource in list(context.resources.values()):
+            await resource.close(keep_data=False)
+
+    with ThreadPoolExecutor(1) as thread:  # this thread's event loop belongs to the tests
+        thread.submit(asyncio.run, fill()).result()
+    return "hlr_template"
+
+
 @pytest.fixture
-async def hlr_database(database: str, context: LoadContext) -> str:
-    """The conninfo of a database with HLR data, restored for each test by its own population."""
-    endpoint = Endpoint(system="backend", engine="postgres", dsn=database)
-    await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
-    return database
+def hlr_database(postgres_server: str, hlr_template: str) -> Iterator[str]:
+    """The conninfo of a database of one's own with HLR data."""
+    name = f"hlr_{secrets.token_hex(6)}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{hlr_template}"'.encode())
+    yield make_conninfo(postgres_server, dbname=name)
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'.encode())
 
 
 Spec = Callable[..., RunLoad]
@@ -113,7 +139,8 @@ def spec() -> Spec:
         engine: str = "postgres",
         terminals: int = 4,
         rate: float | None = None,
-        windows: tuple[float, float, float] = (0.3, 1.0, 0.2),
+        windows: tuple[float, float, float] = (0.2, 0.5, 0.1),
+        think_s: float | None = None,
         workers: int = 2,
         workload: Workload | None = None,
     ) -> RunLoad:
@@ -121,7 +148,7 @@ def spec() -> Spec:
         return RunLoad(
             workload=workload or hlr(),
             endpoint=Endpoint(system="backend", engine=engine, dsn=dsn),
-            share=LoadShare(first=0, count=terminals, total=terminals, rate=rate),
+            share=LoadShare(first=0, count=terminals, total=terminals, rate=rate, think_s=think_s),
             windows=Windows(ramp_up_s=up, measure_s=measure, ramp_down_s=down),
             workers=workers,
             seed=1,

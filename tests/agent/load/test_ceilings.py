@@ -18,6 +18,8 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
+pytestmark = pytest.mark.server
+
 MEASURED = Ceiling(
     engine="sqlite", shared=True, per_s=1234.5, connections=4, cpu_us=10.0, workers=2, measured_unix_s=1.0
 )

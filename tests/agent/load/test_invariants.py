@@ -12,8 +12,9 @@ import pytest
 
 from proveout.agent.daemon.tasks import TaskContext, TaskFault
 from proveout.agent.load import invariants
+from proveout.dsl.engines import Dialect
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.base import Body, Dialect, Invariant, Outcome, Statement, TransactionType
+from proveout.dsl.workloads.base import Body, Invariant, Outcome, Statement, TransactionType
 from proveout.proto.wire.results import InvariantCheck
 from proveout.proto.wire.tasks import CheckInvariants, Endpoint
 

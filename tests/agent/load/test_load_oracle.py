@@ -99,7 +99,7 @@ async def test_the_whole_mix(context: LoadContext, oracle: str, tns_database: st
         result = await run_until(
             lambda result: sum(t.counts.logical_failures for t in result.transactions) > 10,
             context,
-            spec(oracle, engine="oracle", windows=(0.3, 2.0, 0.2)),
+            spec(oracle, engine="oracle", windows=(0.2, 0.7, 0.1)),
         )
         assert all(t.counts.error_count == 0 for t in result.transactions), result.first_errors
         assert sum(t.counts.ok for t in result.transactions) > 20

@@ -68,11 +68,13 @@ async def test_a_guarded_cluster_takes_a_load_and_the_loss_of_a_node_voids_it(
     async with cluster() as (process, address):
         assert process.stdin is not None
         pool = LoadPool(kind="ray", address=address)
-        result = await run_load(context, replace(spec(hlr_database, rate=100.0, workers=0), pool=pool))
+        result = await run_load(
+            context, replace(spec(hlr_database, rate=100.0, workers=0, windows=(0.3, 1.0, 0.2)), pool=pool)
+        )
         assert sum(t.counts.ok + t.counts.logical_failures + t.counts.missed for t in result.transactions) == 100
         assert NODE not in context.resources  # nothing was formed here
 
-        asked = replace(spec(hlr_database, windows=(0.3, 90.0, 0.0), workers=2), pool=pool)
+        asked = replace(spec(hlr_database, windows=(0.3, 90.0, 0.0), workers=2, think_s=0.02), pool=pool)
         context.first_second.clear()
         running = asyncio.create_task(run_load(context, asked))
         async with asyncio.timeout(150):

@@ -166,7 +166,7 @@ async def test_more_workers_than_the_cluster_has_cpus_is_refused_before_it_runs(
 async def test_an_actor_that_is_killed_voids_the_load_and_the_next_one_runs(
     on_ray: Context, hlr_database: str, spec: object, directories: list[Path]
 ) -> None:
-    asked: RunLoad = spec(hlr_database, windows=(0.3, 90.0, 0.0))  # type: ignore[operator]
+    asked: RunLoad = spec(hlr_database, windows=(0.3, 90.0, 0.0), think_s=0.02)  # type: ignore[operator]
     running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
     await under_way(on_ray, running)
     found = actors()
@@ -185,7 +185,7 @@ async def test_an_actor_that_is_killed_voids_the_load_and_the_next_one_runs(
 async def test_an_actor_that_is_silent_is_lost_within_the_lease(
     on_ray: Context, hlr_database: str, spec: object, directories: list[Path]
 ) -> None:
-    asked: RunLoad = spec(hlr_database, windows=(0.3, 90.0, 0.0))  # type: ignore[operator]
+    asked: RunLoad = spec(hlr_database, windows=(0.3, 90.0, 0.0), think_s=0.02)  # type: ignore[operator]
     running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
     await under_way(on_ray, running)
     actors()[0].suspend()
@@ -198,7 +198,7 @@ async def test_an_actor_that_is_silent_is_lost_within_the_lease(
 async def test_a_cancelled_load_leaves_nothing(
     on_ray: Context, hlr_database: str, spec: object, directories: list[Path]
 ) -> None:
-    asked: RunLoad = spec(hlr_database, windows=(0.3, 30.0, 0.0))  # type: ignore[operator]
+    asked: RunLoad = spec(hlr_database, windows=(0.3, 30.0, 0.0), think_s=0.02)  # type: ignore[operator]
     running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
     await under_way(on_ray, running)
     running.cancel()

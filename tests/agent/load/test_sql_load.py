@@ -115,7 +115,7 @@ async def bank(
     dsn = dsns.get(request.param) or request.getfixturevalue("mysql_database")
     engine = Engine(request.param, dsn, made(request.param))
     endpoint = Endpoint(system="bank", engine=engine.name, dsn=dsn)
-    done = await populate(context, PopulateSystem(workload=engine.workload, endpoint=endpoint, workers=2))
+    done = await populate(context, PopulateSystem(workload=engine.workload, endpoint=endpoint, workers=1))
     assert {table.table: table.rows for table in done.tables} == {"account": 2_000, "movement": 1}
     yield engine
 
@@ -184,7 +184,7 @@ transactions:
     result = await run_until(
         lambda result: counted(result)["Count"].retried > 0 < counted(result)["Count"].ok,
         context,
-        spec(serializable, workload=workload, windows=(0.0, 1.0, 0.0)),
+        spec(serializable, workload=workload, windows=(0.0, 0.3, 0.0)),
     )
     counts = counted(result)["Count"]
     with psycopg.connect(database) as connection:

@@ -37,7 +37,7 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 """A third of the arrivals are due in the stall, so that from the 67th percentile on the stall is what is measured."""
 WINDOWS = (0.4, 3.0, 3.0)
 """Ramp-down: a slow machine makes up for the stall in it."""
-TRIES = 3
+TRIES = 6
 READ = Workload(
     name="hlr", kind="hlr", parameters=to_values(Hlr(population=200, weights={"GetBasicSubscriberData": 1.0}))
 )

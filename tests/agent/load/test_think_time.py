@@ -27,6 +27,8 @@ from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 from .conftest import run_until
 
+pytestmark = pytest.mark.server
+
 SUBSCRIBERS = 200
 READ = Workload(
     name="hlr",

@@ -62,8 +62,8 @@ def workload(kind: str, **parameters: Any) -> Workload:
     return Workload(name=kind, kind=kind, parameters=to_values(built_in(kind).parameters.model_validate(parameters)))
 
 
-async def populated(context: LoadContext, endpoint: Endpoint, of: Workload) -> dict[str, int]:
-    done = await populate(context, PopulateSystem(workload=of, endpoint=endpoint, workers=2))
+async def populated(context: LoadContext, endpoint: Endpoint, of: Workload, workers: int = 1) -> dict[str, int]:
+    done = await populate(context, PopulateSystem(workload=of, endpoint=endpoint, workers=workers))
     return {table.table: table.rows for table in done.tables}
 
 
@@ -132,8 +132,8 @@ async def fresh_load(context: LoadContext, endpoint: Endpoint, of: Workload, loa
 async def test_tptbm(context: LoadContext, endpoint: Endpoint, spec: Spec) -> None:
     """No ramps, so that the window's counts are all there is to be found in the table."""
     of = workload("tptbm", key=100)
-    assert await populated(context, endpoint, of) == {"vpn_users": 10_000}
-    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 2.0, 0.0))
+    assert await populated(context, endpoint, of, workers=2) == {"vpn_users": 10_000}
+    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 0.5, 0.0))
     result = await fresh_load(context, endpoint, of, load)
     assert_conforms(of, result)
     done = counted(result)
@@ -152,7 +152,7 @@ async def test_a_second_iteration_of_tptbm_inserts_nothing_that_the_first_has(
 ) -> None:
     of = workload("tptbm", key=20, weights={"Read": 10, "Update": 30, "Insert": 30, "Delete": 30})
     await populated(context, endpoint, of)
-    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 1.0, 0.0), terminals=3)
+    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 0.5, 0.0), terminals=3, workers=1)
     for seed in (1, 2, 3):
         result = await run_until(is_judged(of), context, replace(load, seed=seed))
         assert_conforms(of, result)
@@ -163,14 +163,14 @@ async def test_a_second_iteration_of_tptbm_inserts_nothing_that_the_first_has(
 async def test_tptbm_reads_only(context: LoadContext, endpoint: Endpoint, spec: Spec) -> None:
     of = workload("tptbm", key=100, weights={"Read": 100})
     await populated(context, endpoint, of)
-    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 1.0, 0.0))
+    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 0.3, 0.0), workers=1)
     result = await run_until(ok, context, load)
     assert counted(result)["Read"][1] == 0
 
 
 async def test_tptbm_with_several_statements_to_a_commit(context: LoadContext, endpoint: Endpoint, spec: Spec) -> None:
     of = workload("tptbm", key=200, ops_per_transaction=5)
-    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 1.5, 0.0))
+    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 0.5, 0.0))
     result = await fresh_load(context, endpoint, of, load)
     assert_conforms(of, result)
     done = counted(result)
@@ -187,7 +187,7 @@ async def invariants(context: LoadContext, endpoint: Endpoint, of: Workload) -> 
 async def test_prepaid(context: LoadContext, endpoint: Endpoint, spec: Spec, profile: str) -> None:
     """Few accounts, so that terminals meet on them."""
     of = workload("prepaid", population=2_000, accounts_per_customer=2, profile=profile, seed=5)
-    rows = await populated(context, endpoint, of)
+    rows = await populated(context, endpoint, of, workers=2)
     assert rows == {
         "account_type": 6,
         "account_status": 5,
@@ -196,7 +196,7 @@ async def test_prepaid(context: LoadContext, endpoint: Endpoint, spec: Spec, pro
         "transactions": 0,
     }
     assert all(check.holds for check in await invariants(context, endpoint, of))
-    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 2.0, 0.0))
+    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 0.5, 0.0))
     result = await fresh_load(context, endpoint, of, load)
     assert_conforms(of, result)
     history = ask(endpoint, "SELECT count(*) FROM transactions")
@@ -222,7 +222,7 @@ async def test_harm_to_the_balances_is_seen(
 ) -> None:
     of = workload("prepaid", population=500, seed=5, weights={"ChangeBalance": 1})
     await populated(context, endpoint, of)
-    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 0.5, 0.0))
+    load = spec(endpoint.dsn, engine=endpoint.engine, workload=of, windows=(0.0, 0.2, 0.0), workers=1)
     await run_until(ok, context, load)
     change(endpoint, harm)
     checks = await invariants(context, endpoint, of)

@@ -34,7 +34,7 @@ async def test_a_workload_runs_as_specified(
         name=kind, kind=kind, parameters=to_values(built_in(kind).parameters.model_validate(parameters))
     )
     endpoint = Endpoint(system="backend", engine="mysql", dsn=mysql_database)
-    await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=2))
+    await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=1))
     result = await run_until(ok, context, spec(mysql_database, engine="mysql", workload=workload, terminals=4))
     counts = [one.counts for one in result.transactions]
     assert sum(one.error_count for one in counts) == 0, result.first_errors

@@ -55,7 +55,7 @@ async def test_it_is_populated_and_runs(
     )
     endpoint = Endpoint(system="db", engine="oracle", dsn=dsn)
     await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=1))
-    load = spec(dsn, engine="oracle", workload=workload, terminals=2, windows=(0.5, 2.0, 0.2))
+    load = spec(dsn, engine="oracle", workload=workload, terminals=2, workers=1, windows=(0.2, 0.5, 0.1))
     result = await run_until(lambda result: ok(result) > 10, context, load)
     assert all(t.counts.error_count == 0 for t in result.transactions), result.first_errors
 

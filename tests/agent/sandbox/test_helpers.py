@@ -28,6 +28,8 @@ from proveout.proto.wire.protobuf_mapping import WireFault
 from proveout.proto.wire.results import CaptureResult, SqlDone
 from proveout.proto.wire.tasks import Endpoint, InspectSystem, RunCapture, RunSql, StartSystem
 
+pytestmark = pytest.mark.server
+
 PROVISIONS = Policy(provision=("sqlite",))
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

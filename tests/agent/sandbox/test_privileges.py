@@ -19,6 +19,8 @@ from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.proto.wire.tasks import Endpoint
 
+pytestmark = pytest.mark.server
+
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to give up")
 
 

@@ -32,6 +32,8 @@ from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult, LoadSecond
 from proveout.proto.wire.tasks import PrepareFio, RunFio
 
+pytestmark = pytest.mark.server
+
 MIB = 1024 * 1024
 JOB = FioJob(random=True, block_bytes=4096, read_fraction=1.0, jobs=2, size_bytes=4 * MIB, direct=False)
 SHORT = Windows(ramp_up_s=0.0, measure_s=0.2, ramp_down_s=0.0)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.server
+
 BENCH = Path(__file__).parent
 
 PROGRAM = f"""

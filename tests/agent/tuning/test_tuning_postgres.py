@@ -17,6 +17,8 @@ from proveout.dsl.plan.stages import Tuning
 from proveout.proto.wire.results import TuningState
 from proveout.proto.wire.tasks import Endpoint
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def host(dsn: str, tmp_path: Path) -> Host:

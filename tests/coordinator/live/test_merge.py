@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.coordinator.live.merge import added
+from proveout.coordinator.live.merge import merge_seconds
 from proveout.proto.wire import histogram
 from proveout.proto.wire.columns import Loads
 from proveout.proto.wire.results import TransactionCounts, TransactionLoad
@@ -46,7 +46,7 @@ def one_by_one(seconds: Sequence[Sequence[TransactionLoad]]) -> dict[str, Transa
 @settings(max_examples=40, deadline=None)
 @given(st.lists(SECOND, max_size=5))
 def test_the_sum_is_that_of_adding_one_by_one(seconds: list[tuple[TransactionLoad, ...]]) -> None:
-    found = added(map(Loads.of, seconds))
+    found = merge_seconds(map(Loads.of, seconds))
     expected = one_by_one(seconds)
     assert [item.counts.name for item in found] == sorted(expected, key=[i.counts.name for i in found].index)
     for item in found:
@@ -57,4 +57,4 @@ def test_the_sum_is_that_of_adding_one_by_one(seconds: list[tuple[TransactionLoa
 
 
 def test_no_agents_make_no_second() -> None:
-    assert added([]) == ()
+    assert merge_seconds([]) == ()

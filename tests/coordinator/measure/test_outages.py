@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import thorough
 from simulated_load import LENIENT, Database, Speed, exponential, lognormal, names, run
 from verdict_histories import finish, verdict
 
@@ -14,7 +15,7 @@ from proveout.coordinator.measure.outages import bound_s
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.events import Event, IterationFinished, StageStarted, ValidityFinding
 
-HEALTHY = int(os.environ.get("PROVEOUT_HEALTHY", "84"))
+HEALTHY = int(os.environ.get("PROVEOUT_HEALTHY", str(thorough.count(84, 28))))
 """Healthy iterations that are simulated: 10,000 take some minutes."""
 
 FAST = Database(services=((0.8, lognormal(0.004, 0.4)), (0.2, exponential(0.01))), terminals=4)
@@ -189,6 +190,7 @@ def healthy(seed: int) -> tuple[str, IterationFinished]:
     return name, found
 
 
+@pytest.mark.thorough
 def test_healthy_systems_have_no_outages() -> None:
     wrong = []
     for seed in range(HEALTHY):

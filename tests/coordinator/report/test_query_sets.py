@@ -14,7 +14,7 @@ import pytest
 
 from proveout.coordinator.compare.comparison import compare
 from proveout.coordinator.measure.capture_metrics import sizes_metrics
-from proveout.coordinator.measure.set_times import set_metrics
+from proveout.coordinator.measure.derived import set_metrics
 from proveout.coordinator.measure.timeseries import Recording
 from proveout.coordinator.report import csv_export as rows
 from proveout.coordinator.report import markdown, result_schema

@@ -8,29 +8,29 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_simulator import Simulation, finished
 
 from proveout.coordinator.load_shares import load_shares
-from proveout.coordinator.schedule import machine
+from proveout.coordinator.schedule import state_machine
 from proveout.coordinator.schedule.messages import (
     AgentReady,
-    Broken,
-    Close,
+    CloseSessions,
     Command,
+    CoordinatorFailed,
     Dial,
     Emit,
-    Heard,
+    EndRun,
     Input,
     Interrupted,
-    Part,
+    MessageReceived,
+    SendMessage,
     StartLoads,
     Summarise,
-    Tell,
     Tick,
 )
-from proveout.coordinator.schedule.progress import Facts, of
+from proveout.coordinator.schedule.progress import RunProgress, run_progress
 from proveout.coordinator.schedule.state import Draining, Iterating, Setup, State, Timing
 from proveout.coordinator.schedule.tasks import links_after_populate, start_order, task_deadline_s
-from proveout.coordinator.simulator import Simulation, finished
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Ladder, Populate, Sql, Windows
 from proveout.dsl.plan.topology import Capture, Host, System
@@ -67,25 +67,25 @@ PLAN = Plan(
 class Judge:
     """Nothing to judge: a ladder without conditions."""
 
-    def number(self, value: Any, facts: Facts) -> float:
+    def number(self, value: Any, facts: RunProgress) -> float:
         return float(value)
 
     def stops(self, stage: Ladder, iteration: events.IterationFinished) -> str | None:
         return None
 
-    def undecided(self, ladders: tuple[Ladder, ...], facts: Facts, repeat: int) -> tuple[str, ...]:
+    def undecided(self, ladders: tuple[Ladder, ...], facts: RunProgress, repeat: int) -> tuple[str, ...]:
         return ()
 
     def replay(self, *arguments: Any) -> Any:
         raise AssertionError
 
-    def metrics(self, stage: Any, facts: Facts, seconds: float, rows: int) -> events.Metrics:
+    def metrics(self, stage: Any, facts: RunProgress, seconds: float, rows: int) -> events.Metrics:
         return {"seconds": seconds, "rows": rows}
 
-    def foreseen(self, facts: Facts) -> tuple[events.VerdictForeseen, ...]:
+    def provisional_verdicts(self, facts: RunProgress) -> tuple[events.VerdictForeseen, ...]:
         return ()
 
-    def verdicts(self, facts: Facts) -> tuple[events.VerdictReached, ...]:
+    def verdicts(self, facts: RunProgress) -> tuple[events.VerdictReached, ...]:
         return ()
 
     def exit_code(self, verdicts: tuple[events.VerdictReached, ...]) -> int:
@@ -101,11 +101,11 @@ class Driver:
         self.plan = plan
         self.commands: list[Command] = []
         self.state: State
-        self.state, commands = machine.start(plan, setup, Facts(), Judge(), 0.0)
+        self.state, commands = state_machine.start(plan, setup, RunProgress(), Judge(), 0.0)
         self.commands += commands
 
     def put(self, event: Input) -> tuple[Command, ...]:
-        self.state, commands = machine.advance(self.state, event, Judge())
+        self.state, commands = state_machine.advance(self.state, event, Judge())
         self.commands += commands
         return commands
 
@@ -118,13 +118,13 @@ class Driver:
         found = [
             c.message
             for c in self.commands
-            if isinstance(c, Tell) and isinstance(c.message, Task) and c.message.key.endswith(f"/{what}/{host}")
+            if isinstance(c, SendMessage) and isinstance(c.message, Task) and c.message.key.endswith(f"/{what}/{host}")
         ]
         return found[-1]
 
     def hear(self, what: str, host: str, at_s: float, make: Any, **fields: Any) -> tuple[Command, ...]:
         key = self.task(what, host).key
-        return self.put(Heard(at_s=at_s, host=host, message=make(key=key, **fields)))
+        return self.put(MessageReceived(at_s=at_s, host=host, message=make(key=key, **fields)))
 
     def inspected(self) -> None:
         self.up()
@@ -168,12 +168,14 @@ def test_an_iteration_from_arming_to_summary() -> None:
     driver.hear("load", "c1", 3.0, TaskArmed)
     driver.hear("load", "c2", 3.1, TaskArmed)
     assert not [c for c in driver.commands if isinstance(c, StartLoads)], "the capture has not begun"
-    started = driver.put(Heard(at_s=3.2, host="s1", message=Sample(key=capture(driver), sequence=1, sample=None)))  # type: ignore[arg-type]
+    started = driver.put(
+        MessageReceived(at_s=3.2, host="s1", message=Sample(key=capture(driver), sequence=1, sample=None))
+    )  # type: ignore[arg-type]
     (start,) = [c for c in started if isinstance(c, StartLoads)]
     assert set(start.loads) == {("c1", load1.key), ("c2", load2.key)}
-    assert machine.wake_s(driver.state) == pytest.approx(3.2 + 0.3 + 1 + 3 + 0.2)
+    assert state_machine.wake_s(driver.state) == pytest.approx(3.2 + 0.3 + 1 + 3 + 0.2)
     finishing = driver.put(Tick(at_s=7.7))
-    assert Tell(host="s1", message=Finish(key=capture(driver))) in finishing
+    assert SendMessage(host="s1", message=Finish(key=capture(driver))) in finishing
     driver.hear("load", "c1", 8.5, TaskDone, result=LOAD)
     driver.hear("load", "c2", 9.1, TaskDone, result=LOAD)
     assert not driver.put(Tick(at_s=9.2)), "finished once"
@@ -202,12 +204,12 @@ def test_loads_that_do_not_arm_are_void_then_fail_the_run() -> None:
     driver.put(Tick(at_s=62.1))
     voided = [e for e in driver.emitted() if isinstance(e, events.IterationVoided)]
     assert voided[0].rerun
-    cancelled = {c.message.key for c in driver.commands if isinstance(c, Tell) and isinstance(c.message, Cancel)}
+    cancelled = {c.message.key for c in driver.commands if isinstance(c, SendMessage) and isinstance(c.message, Cancel)}
     assert cancelled == {driver.task("load", "c1").key, driver.task("load", "c2").key, capture(driver)}
     assert isinstance(driver.state.step, Draining)
     for key, host in list(driver.state.tasks.items()):
         error = TaskError(code="cancelled", message="")
-        driver.put(Heard(at_s=62.2, host=host, message=TaskFailed(key=key, error=error)))
+        driver.put(MessageReceived(at_s=62.2, host=host, message=TaskFailed(key=key, error=error)))
     assert driver.task("load", "c1").key == "r/l/3/1/3.2/load/c1", "the next attempt has a key of its own"
     driver.put(Tick(at_s=200.0))
     assert driver.state.ending is not None
@@ -233,9 +235,9 @@ def test_what_is_heard_of_tasks_that_were_given_up_changes_nothing() -> None:
         TaskDone(key="x", result=LOAD),
         LogLine(level="info", text=""),
     ):
-        assert driver.put(Heard(at_s=3.0, host="c1", message=message)) == ()
+        assert driver.put(MessageReceived(at_s=3.0, host="c1", message=message)) == ()
     key = driver.task("load", "c1").key
-    assert driver.put(Heard(at_s=3.0, host="c2", message=TaskArmed(key=key))) == (), "another host's task"
+    assert driver.put(MessageReceived(at_s=3.0, host="c2", message=TaskArmed(key=key))) == (), "another host's task"
     assert driver.state == before
 
 
@@ -244,7 +246,7 @@ def test_agents_that_do_not_end_cancelled_tasks_are_dropped() -> None:
     driver.inspected()
     driver.hear("load", "c1", 3.0, TaskFailed, error=TaskError(code="fault", message="x"))
     commands = driver.put(Tick(at_s=18.1))
-    assert Part(hosts=("c2", "s1"), keep_data=True) in commands
+    assert CloseSessions(hosts=("c2", "s1"), keep_data=True) in commands
     assert Dial(hosts=("s1", "c2")) in commands
 
 
@@ -254,7 +256,7 @@ def test_interrupted_twice_waits_for_nothing() -> None:
     driver.put(Interrupted(at_s=4.0))
     assert isinstance(driver.state.step, Draining)
     commands = driver.put(Interrupted(at_s=4.1))
-    assert commands[-1] == Close(exit_code=130, keep_data=True)
+    assert commands[-1] == EndRun(exit_code=130, keep_data=True)
     assert driver.state.over
     assert driver.put(Tick(at_s=99.0)) == ()
 
@@ -277,9 +279,9 @@ def test_systems_are_looked_after_when_errors_spoilt_an_iteration() -> None:
 def test_a_coordinator_that_cannot_go_on_stops_everything() -> None:
     driver = Driver()
     driver.inspected()
-    driver.put(Broken(at_s=4.0, reason="disk is full"))
+    driver.put(CoordinatorFailed(at_s=4.0, reason="disk is full"))
     for key, host in list(driver.state.tasks.items()):
-        driver.put(Heard(at_s=4.1, host=host, message=TaskDone(key=key, result=Done())))
+        driver.put(MessageReceived(at_s=4.1, host=host, message=TaskDone(key=key, result=Done())))
     ended = driver.emitted()[-1]
     assert ended == events.RunFinished(status="failed", exit_code=4, reason="disk is full", seconds=pytest.approx(4.1))
 
@@ -296,7 +298,7 @@ def test_a_first_agent_that_cannot_be_had_ends_the_run_with_its_words() -> None:
 def test_the_sql_stage_counts_its_rows() -> None:
     plan = replace(PLAN, stages=(Sql(id="q", system="db", statements=("a", "b")),), captures=())
     world = Simulation(plan, Judge(), lambda command: finished(command, {})).run()
-    assert of(world.events).stages_finished["q"].metrics["rows"] == 2
+    assert run_progress(world.events).stages_finished["q"].metrics["rows"] == 2
 
 
 # ---- tasks -------------------------------------------------------------------------------------------------------
@@ -352,14 +354,14 @@ def test_the_environment_is_taken_before_the_first_stage_and_a_host_that_does_no
     driver.hear("inspect:db", "s1", 2.0, TaskDone, result=result)
     driver.hear("facts", "s1", 2.0, TaskDone, result=FactsRead(facts=(("kernel", "6.1"),)))
     driver.hear("facts", "c1", 2.0, TaskDone, result=FactsRead(facts=(("kernel", "6.2"),)))
-    assert not driver.state.facts.stages_started
+    assert not driver.state.progress.stages_started
     driver.put(Tick(at_s=driver.state.step.until_s if driver.state.step else 0.0))
     assert driver.state.stage == "l"
-    taken = driver.state.facts.taken
+    taken = driver.state.progress.taken
     assert {key: event.facts for key, event in taken.items()} == {
         ("start", "s1", ""): {"kernel": "6.1"},
         ("start", "c1", ""): {"kernel": "6.2"},
         ("start", "s1", "db"): {"engine": "postgres", "version": "18.1", "work_mem": "4MB"},
     }
-    notices = [e for e in driver.state.facts.history if isinstance(e, events.Notice)]
+    notices = [e for e in driver.state.progress.history if isinstance(e, events.Notice)]
     assert ["c2" in e.text and e.level == "warning" for e in notices] == [True]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proveout.coordinator.schedule.batches import batch_heard
-from proveout.coordinator.schedule.messages import Tell
-from proveout.coordinator.schedule.progress import Facts
+from proveout.coordinator.schedule.batches import receive_answer
+from proveout.coordinator.schedule.messages import SendMessage
+from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.setup_stages import needs_cluster, pool_part
 from proveout.coordinator.schedule.state import Cluster, Setup, State, Turn
 from proveout.coordinator.schedule.tasks import load_tasks
@@ -47,14 +47,14 @@ PLAN = Plan(
 )
 
 
-def turn(cluster: Cluster | None = None, facts: Facts | None = None) -> Turn:
+def turn(cluster: Cluster | None = None, facts: RunProgress | None = None) -> Turn:
     setup = Setup(run_id="r", epoch=1, data_root="/d", cluster=SECRETS)
-    state = State(plan=PLAN, setup=setup, facts=facts or Facts(), began_s=0.0, cluster=cluster or Cluster())
+    state = State(plan=PLAN, setup=setup, progress=facts or RunProgress(), began_s=0.0, cluster=cluster or Cluster())
     return Turn(state, 1.0, None)  # type: ignore[arg-type]
 
 
 def asked(made: Turn) -> dict[str, FormPool]:
-    told = [command for command in made.commands if isinstance(command, Tell)]
+    told = [command for command in made.commands if isinstance(command, SendMessage)]
     made.commands.clear()
     return {
         command.host: command.message.spec
@@ -68,7 +68,7 @@ def answer(made: Turn, address: str) -> None:
     while made.state.step is not None:
         step = made.state.step
         key = min(step.pending)  # type: ignore[union-attr]
-        batch_heard(made, step, TaskDone(key=key, result=PoolFormed(address=address)))  # type: ignore[arg-type]
+        receive_answer(made, step, TaskDone(key=key, result=PoolFormed(address=address)))  # type: ignore[arg-type]
 
 
 def test_the_first_client_forms_the_cluster_and_the_others_join_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from run_simulator import Fault
 from simulated import (
     PLAN,
     STAGES,
@@ -16,7 +17,6 @@ from simulated import (
     what_of,
 )
 
-from proveout.coordinator.simulator import Fault
 from proveout.dsl.plan.stages import Condition, Pause
 from proveout.dsl.plan.values import Expression
 from proveout.proto import events
@@ -32,7 +32,7 @@ def test_a_stage_whose_condition_does_not_hold_is_left_out() -> None:
     assert outcomes(world) == {s.id: "skipped" if s.id == "prepare" else "ok" for s in STAGES}
     assert "prepare" not in {e.stage for e in world.events if isinstance(e, events.StageStarted)}
     assert [(n.level, n.text) for n in world.events if isinstance(n, events.Notice)] == [
-        ("info", "stage prepare is left out: no, it says")
+        ("info", "stage prepare is skipped: no, it says")
     ]
     assert "sql:backend" not in what_of(world)
 
@@ -50,8 +50,8 @@ def test_what_needs_a_stage_that_is_left_out_is_left_out_too() -> None:
         "cached": "skipped",
     }
     told = {n.text: n.level for n in world.events if isinstance(n, events.Notice)}
-    assert told["stage cap is left out: its condition cannot be told: no data"] == "warning"
-    assert told["stage cached is left out: it needs cap, which was skipped"] == "info"
+    assert told["stage cap is skipped: its condition cannot be evaluated: no data"] == "warning"
+    assert told["stage cached is skipped: it needs cap, which was skipped"] == "info"
     assert not [k for k in results(world) if k[0] == "cached"]
 
 

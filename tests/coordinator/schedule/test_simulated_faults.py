@@ -6,6 +6,8 @@ import random
 from dataclasses import replace
 
 import pytest
+import thorough
+from run_simulator import Fault, FaultKind, World
 from simulated import (
     HOSTS,
     PLAN,
@@ -17,17 +19,17 @@ from simulated import (
     what_of,
 )
 
-from proveout.coordinator.schedule.progress import of
-from proveout.coordinator.simulator import Fault, FaultKind, World
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.dsl.plan.stages import Reset
 from proveout.proto import events
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["lose", "fail", "silent", "lose_for_good", "interrupt"])
 def test_a_fault_at_every_point_ends_definitely(kind: FaultKind) -> None:
     whole = simulate()
     wanted = results(whole.world)
-    for at in range(whole.inputs):
+    for at in thorough.every(7 if kind == "lose" else 3, range(whole.inputs)):
         for host in (HOSTS[at % 4], HOSTS[(at + 2) % 4]) if kind == "lose" else (HOSTS[at % 4],):
             simulation = simulate(PLAN, None, Fault(at=at, kind=kind, host=host))
             end = assert_ended(simulation)
@@ -40,10 +42,11 @@ def test_a_fault_at_every_point_ends_definitely(kind: FaultKind) -> None:
                 assert end.status == "finished", context
 
 
+@pytest.mark.thorough
 def test_faults_by_seed() -> None:
     kinds: tuple[FaultKind, ...] = ("lose", "fail", "silent", "lose_for_good", "interrupt")
     inputs = simulate().inputs
-    for seed in range(100):
+    for seed in range(thorough.count(100, 40)):
         rng = random.Random(seed)
         faults = [
             Fault(at=rng.randrange(inputs), kind=rng.choice(kinds), host=rng.choice(HOSTS))
@@ -55,10 +58,11 @@ def test_faults_by_seed() -> None:
             raise AssertionError(f"seed {seed}: {faults}") from fault
 
 
+@pytest.mark.thorough
 def test_killed_before_every_input_and_resumed_gives_the_same() -> None:
     whole = simulate()
     wanted = results(whole.world)
-    for at in range(whole.inputs):
+    for at in thorough.every(3, range(whole.inputs)):
         first = simulate(PLAN, None, Fault(at=at, kind="kill"))
         finished_before = [str(e.id) for e in first.world.events if isinstance(e, events.IterationFinished)]
         second = simulate(world=first.world, epoch=2)
@@ -70,13 +74,14 @@ def test_killed_before_every_input_and_resumed_gives_the_same() -> None:
         assert all(started.count(name) == 1 for name in finished_before)
 
 
+@pytest.mark.thorough
 def test_killed_after_every_event_and_resumed_gives_the_same() -> None:
     """The journal may end at any event, also between two of one turn; the databases are where the crash left them."""
     whole = simulate()
     wanted, journal = results(whole.world), list(whole.world.events)
-    for length in range(len(journal)):
+    for length in thorough.every(3, range(len(journal))):
         world = World(events=journal[:length])
-        facts = of(world.events)
+        facts = run_progress(world.events)
         started = any(isinstance(e, events.SystemUp) for e in world.events)
         world.data = {"backend", "cache"} if started else set()
         world.loaded = {system for _, system in facts.populated}
@@ -104,14 +109,16 @@ def test_data_that_is_gone_is_made_again() -> None:
 def test_invalid_iterations_are_rerun_then_kept() -> None:
     simulation = simulate(PLAN, Model(invalid=frozenset({"baseline/2/1"})))
     assert assert_ended(simulation).status == "finished"
-    tries = [i.id.attempt for i in of(simulation.world.events).iterations if (i.id.rung, i.id.repeat) == (2, 1)]
+    tries = [
+        i.id.attempt for i in run_progress(simulation.world.events).iterations if (i.id.rung, i.id.repeat) == (2, 1)
+    ]
     assert tries == [1, 2]
 
 
 def test_a_search_without_an_answer_skips_what_needs_it() -> None:
     simulation = simulate(PLAN, Model(capacity=1.0))
     assert assert_ended(simulation).status == "finished"
-    facts = of(simulation.world.events)
+    facts = run_progress(simulation.world.events)
     assert facts.searches["cap"].rate is None
     assert facts.stages_finished["cached"].outcome == "failed"
     assert not facts.of_stage("cached")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import thorough
+from run_simulator import Fault, Simulation
 from simulated import (
     FIRST,
     HOSTS,
@@ -16,8 +18,7 @@ from simulated import (
     simulate,
 )
 
-from proveout.coordinator.schedule.progress import of
-from proveout.coordinator.simulator import Fault, Simulation
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.dsl.plan.plan import OnLoss
 from proveout.proto import events
 
@@ -37,23 +38,25 @@ def test_ladders_take_turns_and_equal_rungs_stand_side_by_side() -> None:
     assert min(seconds) > 60.0, "each of them took as long as both"
 
 
+@pytest.mark.thorough
 def test_the_order_is_the_same_after_a_resume_at_any_input() -> None:
     plan = climbing(replace(FIRST, repeat=5, repeat_min=3), replace(OTHER, repeat=5, repeat_min=3))
     whole = simulate(plan, Model(decided_after=4))
     wanted = ran(whole.world)
     assert len(wanted) == 3 * 4 * 2
-    for at in range(0, whole.inputs, 3):
+    for at in thorough.every(4, range(0, whole.inputs, 3)):
         first = simulate(plan, Model(decided_after=4), Fault(at=at, kind="kill"))
         second = simulate(plan, Model(decided_after=4), world=first.world, epoch=2)
         assert assert_ended(second).status == "finished", at
         assert ran(second.world) == wanted, at
 
 
+@pytest.mark.thorough
 def test_ladders_that_take_turns_bear_faults_like_any_other() -> None:
     plan = climbing(replace(FIRST, repeat=4, repeat_min=3), replace(OTHER, repeat=4, repeat_min=3))
     whole = simulate(plan)
     wanted = sorted(set(ran(whole.world)))
-    for at in range(len(HOSTS) + 1, whole.inputs, 11):
+    for at in thorough.every(3, range(len(HOSTS) + 1, whole.inputs, 11)):
         for kind in ("lose", "fail", "silent"):
             simulation = simulate(plan, None, Fault(at=at, kind=kind, host=HOSTS[at % 4]))  # type: ignore[arg-type]
             end = assert_ended(simulation)
@@ -92,7 +95,7 @@ def test_continue_goes_on_without_a_client() -> None:
     seen_without = 0
     for simulation in losses_at_every_input("continue", "client2"):
         end = assert_ended(simulation)
-        facts = of(simulation.world.events)
+        facts = run_progress(simulation.world.events)
         assert end.status == "finished", end.reason
         assert sorted(ran(simulation.world)) == sorted(("first", r, n) for r in (1, 2, 4) for n in (1, 2))
         lost = [n for n, e in enumerate(facts.history) if isinstance(e, events.AgentLost) and e.abandoned]
@@ -108,7 +111,7 @@ def test_continue_has_a_host_with_a_system_back() -> None:
     plan = climbing(FIRST, on_loss="continue")
     simulation = simulate(plan, None, Fault(at=simulate(plan).inputs // 2, kind="lose", host="db1"))
     assert assert_ended(simulation).status == "finished"
-    assert not of(simulation.world.events).without
+    assert not run_progress(simulation.world.events).without
 
 
 def test_the_last_client_is_not_done_without() -> None:
@@ -123,13 +126,13 @@ def test_a_resume_dials_a_host_again_that_the_last_sitting_went_without() -> Non
     inputs = simulate(plan).inputs
     faults = [Fault(at=inputs // 2, kind="lose", host="client2"), Fault(at=inputs - 5, kind="kill")]
     first = simulate(plan, None, *faults)
-    assert of(first.world.events).without == {"client2"}
+    assert run_progress(first.world.events).without == {"client2"}
     first.world.events.append(
         events.RunStarted(run_id="run", epoch=2, name="p", title="", digest="", plan={}, version="1", estimate_s=0.0)
     )
     second = simulate(plan, world=first.world, epoch=2)
     assert assert_ended(second).status == "finished"
-    assert not of(second.world.events).without
+    assert not run_progress(second.world.events).without
 
 
 def test_stop_ends_the_run_at_the_first_loss() -> None:

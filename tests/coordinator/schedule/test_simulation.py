@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import thorough
+from run_simulator import Fault, FaultKind, Simulation, World
 from simulated import (
     CAPACITY,
     HOSTS,
@@ -19,8 +21,7 @@ from simulated import (
 )
 
 from proveout.coordinator.schedule import setup_stages
-from proveout.coordinator.schedule.progress import of
-from proveout.coordinator.simulator import Fault, FaultKind, Simulation, World
+from proveout.coordinator.schedule.progress import run_progress
 from proveout.dsl.plan.topology import System
 from proveout.proto import events
 from proveout.proto.wire.results import InvariantCheck, InvariantsChecked, TaskResult
@@ -78,7 +79,7 @@ def test_invariants_are_looked_at_after_every_iteration(monkeypatch: pytest.Monk
     simulation = simulate(PLAN, Model(invalid=frozenset({"baseline/2/1"})))
     assert_ended(simulation)
     world = simulation.world
-    ended = [i.id for i in of(world.events).iterations]
+    ended = [i.id for i in run_progress(world.events).iterations]
     expected = [("load", "", "backend"), ("load", "", "cache")]
     for one in ended:
         names = ("backend",) if one.stage == "baseline" else ("cache", "backend")
@@ -124,6 +125,7 @@ def test_invariants_that_cost_much_are_looked_at_at_the_end_of_a_stage(monkeypat
     assert looked_at(world) == [("load", "", "backend"), ("load", "", "cache"), *after]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["lose", "fail", "silent"])
 @pytest.mark.parametrize("occasion", ["iteration", "stage"])
 def test_a_fault_at_any_point_leaves_nothing_unlooked_at(
@@ -131,7 +133,7 @@ def test_a_fault_at_any_point_leaves_nothing_unlooked_at(
 ) -> None:
     monkeypatch.setattr(setup_stages, "invariants_after", lambda _: occasion)
     whole = simulate()
-    for at in range(0, whole.inputs, 5):
+    for at in thorough.every(3, range(0, whole.inputs, 5)):
         simulation = simulate(PLAN, None, Fault(at=at, kind=kind, host=HOSTS[at % 4]))
         if assert_ended(simulation).status == "finished":
             seen = {(stage, system) for stage, _, system in looked_at(simulation.world)}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from run_simulator import Fault, Simulation, World
 from simulated import PLAN, Model, assert_ended, results, simulate
 
 from proveout.coordinator.measure import summarise
@@ -15,7 +16,6 @@ from proveout.coordinator.report.figures import vega
 from proveout.coordinator.report.figures.tool_figures import iops_by_queue_depth
 from proveout.coordinator.report.tool_rows import io_rows, node_rows
 from proveout.coordinator.results.results import load_results, stage_metrics
-from proveout.coordinator.simulator import Fault, Simulation, World
 from proveout.dsl import metrics
 from proveout.dsl.compile import result_names
 from proveout.dsl.expr import name_types

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from run_simulator import Fault, FaultKind, Simulation, World
 
-from proveout.coordinator.schedule.messages import Held, SearchReplayed, Summarise, Unresolved
-from proveout.coordinator.schedule.progress import Facts
-from proveout.coordinator.simulator import Fault, FaultKind, Simulation, World
+from proveout.coordinator.schedule.messages import ConditionResult, SearchReplayed, Summarise, Unresolved
+from proveout.coordinator.schedule.progress import RunProgress
 from proveout.dsl.plan.plan import OnLoss, Plan
 from proveout.dsl.plan.stages import Ladder, Pause, Search, Stage, Tune, Tuning
 from proveout.dsl.plan.topology import Host, System
@@ -44,16 +44,16 @@ PLAN = Plan(
 class Judge:
     """Nothing is measured, so there is nothing to judge."""
 
-    def number(self, value: float | Expression, facts: Facts) -> float | Unresolved:
+    def number(self, value: float | Expression, facts: RunProgress) -> float | Unresolved:
         return Unresolved(reason="nothing is measured")
 
-    def condition(self, when: Expression, facts: Facts) -> Held | Unresolved:
-        return Held(holds=True, evidence="")
+    def condition(self, when: Expression, facts: RunProgress) -> ConditionResult | Unresolved:
+        return ConditionResult(holds=True, evidence="")
 
     def stops(self, stage: Ladder, iteration: events.IterationFinished) -> str | None:
         return None
 
-    def undecided(self, ladders: tuple[Ladder, ...], facts: Facts, repeat: int) -> tuple[str, ...]:
+    def undecided(self, ladders: tuple[Ladder, ...], facts: RunProgress, repeat: int) -> tuple[str, ...]:
         return ()
 
     def replay(
@@ -61,13 +61,13 @@ class Judge:
     ) -> SearchReplayed:
         raise AssertionError("there is no search")
 
-    def metrics(self, stage: Stage, facts: Facts, seconds: float, rows: int) -> events.Metrics:
+    def metrics(self, stage: Stage, facts: RunProgress, seconds: float, rows: int) -> events.Metrics:
         return {}
 
-    def foreseen(self, facts: Facts) -> tuple[events.VerdictForeseen, ...]:
+    def provisional_verdicts(self, facts: RunProgress) -> tuple[events.VerdictForeseen, ...]:
         return ()
 
-    def verdicts(self, facts: Facts) -> tuple[events.VerdictReached, ...]:
+    def verdicts(self, facts: RunProgress) -> tuple[events.VerdictReached, ...]:
         return ()
 
     def exit_code(self, verdicts: tuple[events.VerdictReached, ...]) -> int:
@@ -218,7 +218,7 @@ def test_drift_is_told_and_does_not_end_the_run() -> None:
     assert simulation.closed is not None
     assert simulation.closed.exit_code == 0
     told = {n.text for n in world.events if isinstance(n, events.Notice) and n.level == "warning"}
-    assert "tuning 'swap' was changed by another hand since: it is 33" in told
+    assert "tuning 'swap' was changed by another process since: it is 33" in told
 
 
 def test_a_second_interrupt_leaves_it_to_the_agents() -> None:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import thorough
 from damage import DAMAGES, Damage, flip
 
 from proveout.cli import execute
@@ -37,7 +38,7 @@ from proveout.proto.wire.results import (
 )
 
 PLANS = Path(__file__).parents[3] / "plans"
-FLIPS = int(os.environ.get("PROVEOUT_FLIPS", "1500"))
+FLIPS = int(os.environ.get("PROVEOUT_FLIPS", str(thorough.count(1500, 400))))
 """How many bits of each file are changed, one at a time; 0: all of them."""
 NOTES = tuple(e.Notice(level="info", host="h", text=f"note {number}, 17 rows") for number in range(1, 6))
 
@@ -120,6 +121,7 @@ def test_damage_is_named(tmp_path: Path, damage: Damage) -> None:
         Journal(place)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [FILE, HEAD_FILE])
 def test_every_changed_bit_shows_or_changes_nothing(tmp_path: Path, name: str) -> None:
     place = a_run(tmp_path)
@@ -153,6 +155,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.thorough
 def test_every_changed_bit_of_the_write_ahead_log_shows_or_changes_nothing(tmp_path: Path) -> None:
     """A killed coordinator leaves its last events there, and SQLite takes a log with a wrong checksum for one that ends early."""
     place = tmp_path / "journal"
@@ -286,6 +289,7 @@ def test_json_that_is_nested_too_deep_is_an_error(depth: int) -> None:
 # ---- samples -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["load", "captures"])
 def test_every_changed_bit_of_samples_shows_or_changes_nothing(tmp_path: Path, kind: str) -> None:
     identity = e.IterationId(stage="s", rung=4, repeat=2, attempt=1)

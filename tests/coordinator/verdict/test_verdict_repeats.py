@@ -11,7 +11,7 @@ from verdict_histories import BASE, VOID, finish, iteration, ladder, plan, verdi
 
 from proveout.coordinator.results import results
 from proveout.coordinator.verdict.checks import judge
-from proveout.coordinator.verdict.verdicts import foreseen, reach, undecided
+from proveout.coordinator.verdict.verdicts import provisional_verdicts, reach, undecided
 from proveout.core import statistics
 from proveout.dsl.plan.canonical import to_data
 from proveout.dsl.plan.plan import Check
@@ -164,7 +164,7 @@ def needing(check: str, *needs: str) -> Check:
 def test_what_can_be_said_before_the_end(check: str, needs: tuple[str, ...], told: str | None) -> None:
     begun = StageStarted(stage="fast", kind="ladder", iterations=9, estimate_s=1.0)
     history = [*BASE, begun, iteration("fast", 4, 1, 900.0)]
-    said = foreseen(plan(needing(check, *needs)), history)
+    said = provisional_verdicts(plan(needing(check, *needs)), history)
     assert [item.outcome for item in said] == ([told] if told else [])
 
 

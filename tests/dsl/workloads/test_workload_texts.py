@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from proveout.dsl.engines import Dialect
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.base import Dialect, Statement, WorkloadKind
+from proveout.dsl.workloads.base import Statement, WorkloadKind
 from proveout.dsl.workloads.kinds import build, built_in
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sql"

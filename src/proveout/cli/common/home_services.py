@@ -19,7 +19,7 @@ from proveout.tui.home import services as shown
 if TYPE_CHECKING:
     from proveout.coordinator.compare.comparison import ComparedRuns
     from proveout.coordinator.results.results import RunResults
-    from proveout.coordinator.schedule.progress import Facts
+    from proveout.coordinator.schedule.progress import RunProgress
     from proveout.dsl.explain.timetable import Timetable
     from proveout.dsl.plan.plan import Plan
 
@@ -123,7 +123,7 @@ class LocalDesk:
 
     def run(self, path: str) -> shown.RunCard:
         """What the journal says."""
-        from proveout.coordinator.schedule.progress import of
+        from proveout.coordinator.schedule.progress import run_progress
         from proveout.coordinator.storage.journal import is_driven, read
 
         directory = Path(path)
@@ -133,7 +133,7 @@ class LocalDesk:
             driven = is_driven(directory)
         except ProveoutError as fault:
             return shown.RunCard(path=path, name=directory.name, state="unreadable", reason=fault.what)
-        facts = of(stamped.event for stamped in events)
+        facts = run_progress(stamped.event for stamped in events)
         if facts.ended is not None:
             self._ended[path] = written
         began = events[0].unix_s if events else 0.0
@@ -171,7 +171,7 @@ def tunes_here(plan: Plan) -> bool:
     return any(local & set(one.hosts) for one in tunings)
 
 
-def _run_card(directory: Path, facts: Facts, began: float, seconds: float, *, driven: bool) -> shown.RunCard:
+def _run_card(directory: Path, facts: RunProgress, began: float, seconds: float, *, driven: bool) -> shown.RunCard:
     ended = facts.ended
     state: shown.PastState = "running" if driven else ended.status if ended is not None else "crashed"
     plan = facts.started.plan if facts.started else {}
@@ -199,7 +199,7 @@ def _run_card(directory: Path, facts: Facts, began: float, seconds: float, *, dr
     )
 
 
-def _ladder(facts: Facts, stage: str) -> shown.Ladder | None:
+def _ladder(facts: RunProgress, stage: str) -> shown.Ladder | None:
     """Mean TPS by rung over the valid iterations; None when there is none."""
     values: dict[int, list[float]] = {}
     for one in facts.of_stage(stage):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from proveout.coordinator.exporter.server import Listening
     from proveout.coordinator.pki.certificates import Credentials
     from proveout.coordinator.results.results import RunResults
-    from proveout.coordinator.run import Listener, Sitting
+    from proveout.coordinator.run import Listener, RunOptions
     from proveout.coordinator.storage.journal import Journal
     from proveout.coordinator.storage.run_directory import Command, RunDirectory
     from proveout.dsl.plan.plan import Plan
@@ -139,13 +139,13 @@ def arrange(
     credentials: Credentials | None,
     *,
     crashed: bool = False,
-) -> Sitting:
+) -> RunOptions:
     """All that one coordinator needs; `crashed` as in `coordinator.run`."""
     from proveout import __version__
-    from proveout.coordinator.run import Sitting
+    from proveout.coordinator.run import RunOptions
     from proveout.dsl.explain.timetable import estimate_s
 
-    return Sitting(
+    return RunOptions(
         plan=plan,
         directory=directory,
         version=__version__,
@@ -158,7 +158,7 @@ def arrange(
 
 
 def sit(
-    sitting: Sitting,
+    sitting: RunOptions,
     journal: Journal,
     show: HeadlessPrinter,
     outputs: Mapping[str, str],
@@ -172,7 +172,7 @@ def sit(
     return exit_code
 
 
-async def _run(sitting: Sitting, journal: Journal, show: HeadlessPrinter, metrics: Listening | None) -> int:
+async def _run(sitting: RunOptions, journal: Journal, show: HeadlessPrinter, metrics: Listening | None) -> int:
     from proveout.coordinator.exporter import server
     from proveout.coordinator.live import event_feed
     from proveout.coordinator.run import run

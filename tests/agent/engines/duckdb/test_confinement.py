@@ -13,6 +13,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+pytestmark = pytest.mark.server
+
 CONFINED = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",

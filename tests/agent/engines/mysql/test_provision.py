@@ -30,6 +30,8 @@ from proveout.proto.wire.tasks import (
     StopSystem,
 )
 
+pytestmark = pytest.mark.server
+
 PATIENCE_S = 60.0
 
 
@@ -194,7 +196,7 @@ STARTER = """
 import sys, time
 from pathlib import Path
 from proveout.agent.engines.mysql.provision import Server
-from proveout.dsl.plan.plan import System
+from proveout.dsl.plan.topology import System
 server = Server(System(name="my", engine="mysql", host="h", provision="embedded"), Path(sys.argv[1]))
 endpoint = server.start()
 print(server.pid, server.supervisor_pid, endpoint.dsn.partition("unix_socket=")[2], flush=True)

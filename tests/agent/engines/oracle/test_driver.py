@@ -19,7 +19,7 @@ import pytest
 
 from proveout.agent.engines.driver_contract import FailureKind, Labelled, StatementFailure
 from proveout.agent.engines.oracle.driver import OracleDriver, OracleSession, binds, parts
-from proveout.agent.engines.oracle.errors import kind_of, said
+from proveout.agent.engines.oracle.errors import error_text, kind_of
 from proveout.agent.engines.table import driver
 from proveout.agent.load.loop.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
 from proveout.dsl.workloads.base import Statement
@@ -281,7 +281,7 @@ def test_kinds(code: str, kind: FailureKind) -> None:
 
 def test_a_service_that_is_not_there_is_told_by_oracles_code() -> None:
     text = 'DPY-6001: Service "X" is not registered with the listener at host "db1" port 1521. (Similar to ORA-12514)'
-    assert said(oracledb.DatabaseError(text)).code == "ORA-12514"
+    assert error_text(oracledb.DatabaseError(text)).code == "ORA-12514"
 
 
 def test_the_table_knows_it() -> None:

@@ -27,6 +27,8 @@ from proveout.dsl.plan.topology import Capture, System
 from proveout.proto.wire.results import CaptureResult, CaptureSample
 from proveout.proto.wire.tasks import Endpoint, LinkSystems, RunCapture
 
+pytestmark = pytest.mark.server
+
 WAITS = Capture(name="waits", kind="waits", every_s=0.5, system="db")
 LAG = Capture(name="lag", kind="lag", every_s=0.25, system="cache")
 

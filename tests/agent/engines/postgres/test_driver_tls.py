@@ -27,6 +27,8 @@ from proveout.agent.load import ceiling
 from proveout.coordinator.pki.certificates import Authority
 from proveout.proto.wire.tasks import Endpoint
 
+pytestmark = pytest.mark.server
+
 SESSIONS = 2
 PASSWORD = "of-a-test"
 ENCRYPTED = """

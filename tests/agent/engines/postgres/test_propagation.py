@@ -36,6 +36,8 @@ from proveout.proto.wire.tasks import (
     StopSystem,
 )
 
+pytestmark = pytest.mark.server
+
 WORKLOAD = Workload(name="hlr", kind="hlr", parameters=(("population", 40),))
 CACHE = System(
     name="cache", engine="postgres", host="h", provision="embedded", settings=(("synchronous_commit", "off"),)

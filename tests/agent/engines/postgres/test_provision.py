@@ -13,11 +13,13 @@ import psycopg
 import pytest
 
 from proveout.agent.daemon.tasks import TaskFault
-from proveout.agent.engines.embedded import data_store
+from proveout.agent.engines.embedded import account, data_store
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import settings
 from proveout.agent.engines.postgres.provision import Server
 from proveout.dsl.plan.topology import System
+
+pytestmark = pytest.mark.server
 
 Start = Callable[..., Server]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user's reach is only in question for root")
@@ -129,7 +131,7 @@ def test_the_server_is_a_user_that_nobody_else_is_without_groups(closed_root: Pa
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{server.pid}/status").read_text().splitlines())
     uids = {int(word) for word in fields["Uid"].split()}
     assert len(uids) == 1
-    assert programs.UID_FIRST <= uids.pop() < programs.UID_LAST
+    assert account.UID_FIRST <= uids.pop() < account.UID_LAST
     assert fields["Groups"].split() == []
     assert int(fields["CapEff"], 16) == 0
 

@@ -23,6 +23,8 @@ from proveout.dsl.workloads.hlr.shares import shares
 from proveout.dsl.workloads.hlr.workload import HlrWorkload
 from proveout.dsl.workloads.kinds import build
 
+pytestmark = pytest.mark.server
+
 ROUNDS = 1_000
 
 

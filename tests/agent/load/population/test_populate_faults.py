@@ -28,6 +28,8 @@ from proveout.core.linux import ORPHANED
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.hlr.tables import NAMES
 
+pytestmark = pytest.mark.server
+
 MODULE = "proveout.agent.load.population.populate_worker"
 
 LARGE = 3_000_000  # a load that would take tens of seconds

@@ -18,6 +18,8 @@ from proveout.dsl.workloads.base import Population, Table
 from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.hlr.workload import build
 
+pytestmark = pytest.mark.server
+
 TABLES = ("subscriber", "access_info", "special_facility", "call_forwarding")
 WORDS = [
     "plain",

@@ -18,6 +18,8 @@ from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, PopulateSystem, RunSql
 
+pytestmark = pytest.mark.server
+
 SUBSCRIBERS = 300
 TABLES = ("call_forwarding", "special_facility", "access_info", "subscriber")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from proveout.coordinator.measure.derived import nopm, order_metrics, tpm
 from proveout.coordinator.measure.timeseries import Recording, Window
-from proveout.coordinator.measure.tprocc_rates import nopm, order_metrics, tpm
 from proveout.proto.events import TransactionSummary
 from proveout.proto.wire.results import CaptureSample, Reading
 

@@ -14,28 +14,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from proveout.coordinator.schedule import machine
+from proveout.coordinator.schedule import state_machine
 from proveout.coordinator.schedule.messages import (
     AgentGone,
     AgentReady,
-    Close,
+    CloseSessions,
     Command,
     Dial,
+    DiscardSamples,
     Emit,
-    Forget,
-    Gather,
-    Heard,
+    EndRun,
+    GatherSamples,
     Input,
     Interrupted,
-    Part,
+    MessageReceived,
+    SendMessage,
     StartLoads,
     Summarise,
     Summarised,
-    Tell,
     Tick,
 )
-from proveout.coordinator.schedule.progress import of
-from proveout.coordinator.schedule.state import Judgement, Setup, State
+from proveout.coordinator.schedule.progress import run_progress
+from proveout.coordinator.schedule.state import ResultEvaluator, Setup, State
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import AgentUp, Event, IterationFinished
 from proveout.proto.wire.messages import (
@@ -131,17 +131,17 @@ class Simulation:
     def __init__(
         self,
         plan: Plan,
-        judgement: Judgement,
+        evaluator: ResultEvaluator,
         work: Callable[[Summarise], IterationFinished],
         *,
         world: World | None = None,
         epoch: int = 1,
         faults: Sequence[Fault] = (),
     ) -> None:
-        self.plan, self.judgement, self.work, self.epoch = plan, judgement, work, epoch
+        self.plan, self.evaluator, self.work, self.epoch = plan, evaluator, work, epoch
         self.world = world or World()
         self.faults = {fault.at: fault for fault in faults}
-        self.closed: Close | None = None
+        self.closed: EndRun | None = None
         self.killed = False
         self.inputs = 0
         self._now_s = 0.0
@@ -154,7 +154,9 @@ class Simulation:
             s.name: Endpoint(system=s.name, engine=s.engine, dsn=s.dsn or "") for s in self.plan.systems if s.dsn
         }
         setup = Setup(run_id="run", epoch=self.epoch, data_root="/data", external=external)
-        state, commands = machine.start(self.plan, setup, of(self.world.events), self.judgement, self._now_s)
+        state, commands = state_machine.start(
+            self.plan, setup, run_progress(self.world.events), self.evaluator, self._now_s
+        )
         self._obey(commands)
         while not state.over and not self.killed:
             state = self._step(state)
@@ -173,13 +175,13 @@ class Simulation:
         return self._advance(state, event)
 
     def _advance(self, state: State, event: Input) -> State:
-        state, commands = machine.advance(state, event, self.judgement)
+        state, commands = state_machine.advance(state, event, self.evaluator)
         self._obey(commands)
         return state
 
     def _next(self, state: State) -> Input | None:
         """The earliest thing on the agenda, or the tick that is owed before it."""
-        wake_s = machine.wake_s(state)
+        wake_s = state_machine.wake_s(state)
         due_s = self._agenda[0][0] if self._agenda else None
         if wake_s is not None and (due_s is None or wake_s < due_s):
             self._now_s = max(self._now_s, wake_s)
@@ -202,7 +204,7 @@ class Simulation:
                 case Dial(hosts=hosts):
                     for host in hosts:
                         self._dial(host)
-                case Tell(host=host, message=message):
+                case SendMessage(host=host, message=message):
                     self._told(host, message)
                 case StartLoads(loads=loads, in_s=in_s):
                     for host, key in loads:
@@ -210,15 +212,15 @@ class Simulation:
                 case Summarise():
                     finished = self.work(command)
                     self._at(0.05, lambda f=finished: Summarised(at_s=self._now_s, finished=f))  # type: ignore[misc]
-                case Part(hosts=hosts, keep_data=keep):
+                case CloseSessions(hosts=hosts, keep_data=keep):
                     for host in hosts:
                         self._agent_ends(host, keep_data=keep)
-                case Close(keep_data=keep):
+                case EndRun(keep_data=keep):
                     self._close(command, keep_data=keep)
-                case Gather() | Forget():
+                case GatherSamples() | DiscardSamples():
                     pass
 
-    def _close(self, command: Close, *, keep_data: bool) -> None:
+    def _close(self, command: EndRun, *, keep_data: bool) -> None:
         self.closed = command
         for host in list(self.world.hosts):  # dialled, but too late to be parted from: the fabric ends them
             self._agent_ends(host, keep_data=keep_data)
@@ -294,7 +296,7 @@ class Simulation:
             case _:
                 return None
 
-    def _effect(self, spec: object) -> TaskResult:  # noqa: PLR0911, PLR0912  # one arm per kind of task
+    def _effect(self, spec: object) -> TaskResult:  # one arm per kind of task
         """What a task brings about in the world, and what it answers."""
         world = self.world
         match spec:
@@ -341,11 +343,11 @@ class Simulation:
 
         self._at(delay_s, said)
 
-    def _heard(self, host: str, message: AgentMessage) -> Heard:
+    def _heard(self, host: str, message: AgentMessage) -> MessageReceived:
         if isinstance(message, (TaskDone, TaskFailed)):
             self.world.running.pop(message.key, None)
             self.world.hosts[host].discard(message.key)
-        return Heard(at_s=self._now_s, host=host, message=message)
+        return MessageReceived(at_s=self._now_s, host=host, message=message)
 
     # ---- faults ----------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
-"""The scheduler's `Judgement`, bound to one plan: search, results, verdicts. Pure; nothing is decided here.
+"""The scheduler's `ResultEvaluator` for a plan: search, results, verdicts. Pure; it only calls other modules.
 
-Data flow: the scheduler asks with facts -> the functions of `rate_search`, `results`, `verdict` -> plain values.
+Data flow: the scheduler passes the progress -> the functions of `rate_search`, `results`, `verdicts` -> plain values.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from proveout.coordinator.results import results
 from proveout.coordinator.schedule import rate_search
-from proveout.coordinator.schedule.messages import Held, ProbeDue, SearchReplayed, Unresolved
-from proveout.coordinator.schedule.progress import Facts
+from proveout.coordinator.schedule.messages import ConditionResult, ProbeDue, SearchReplayed, Unresolved
+from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.verdict import verdicts as verdict
 from proveout.dsl.expr.evaluation import ExpressionFault
 from proveout.dsl.plan.plan import Plan
@@ -27,23 +27,23 @@ from proveout.proto.events import (
 
 
 @dataclass(frozen=True, slots=True)
-class PlanJudgement:
+class PlanEvaluator:
     """See `state.Judgement`."""
 
     plan: Plan
 
-    def number(self, value: float | Expression, facts: Facts) -> float | Unresolved:
+    def number(self, value: float | Expression, progress: RunProgress) -> float | Unresolved:
         """The number, or why there is none; a rate must be above zero."""
         try:
-            number = results.resolve(value, facts.history)
+            number = results.resolve(value, progress.history)
         except ExpressionFault as fault:
             return Unresolved(reason=str(fault))
         return number if number > 0.0 else Unresolved(reason=f"its rate would be {number:g}/s")
 
-    def condition(self, when: Expression, facts: Facts) -> Held | Unresolved:
+    def condition(self, when: Expression, progress: RunProgress) -> ConditionResult | Unresolved:
         """Whether it holds, bounds taken as written; Unresolved when it reads what is not there."""
-        held, evidence = verdict.holds(when.text, results.environment(results.load_results(facts.history)))
-        return Unresolved(reason=evidence) if held is None else Held(holds=held, evidence=evidence)
+        held, evidence = verdict.holds(when.text, results.environment(results.load_results(progress.history)))
+        return Unresolved(reason=evidence) if held is None else ConditionResult(holds=held, evidence=evidence)
 
     def stops(self, stage: Ladder, iteration: IterationFinished) -> str | None:
         """The evidence, when the ladder's `stop_when` holds for the iteration."""
@@ -52,9 +52,9 @@ class PlanJudgement:
         held, evidence = verdict.holds(stage.stop_when.text, {"rung": iteration.metrics})
         return evidence if held else None
 
-    def undecided(self, ladders: tuple[Ladder, ...], facts: Facts, repeat: int) -> tuple[str, ...]:
+    def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[str, ...]:
         """The verdicts that more repeats of these ladders would decide, judged on the first `repeat` of them."""
-        return verdict.undecided(self.plan, ladders, facts.history, repeat)
+        return verdict.undecided(self.plan, ladders, progress.history, repeat)
 
     def replay(
         self, stage: Search, rate_from: float, rate_to: float, probes: tuple[IterationFinished, ...]
@@ -80,17 +80,17 @@ class PlanJudgement:
         answer = SearchFinished(stage=stage.id, rate=due.rate, probes=due.probes, reason=due.reason)
         return SearchReplayed(reports=reports, next=answer)
 
-    def metrics(self, stage: Stage, facts: Facts, seconds: float, rows: int) -> Metrics:
-        """What expressions see under the stage's id."""
-        return results.stage_metrics(stage, facts.history, seconds=seconds, rows=rows)
+    def metrics(self, stage: Stage, progress: RunProgress, seconds: float, rows: int) -> Metrics:
+        """The metrics that expressions read under the stage's id."""
+        return results.stage_metrics(stage, progress.history, seconds=seconds, rows=rows)
 
-    def verdicts(self, facts: Facts) -> tuple[VerdictReached, ...]:
+    def verdicts(self, progress: RunProgress) -> tuple[VerdictReached, ...]:
         """The plan's verdicts in their order, then the propagations'."""
-        return verdict.reach(self.plan, facts.history)
+        return verdict.reach(self.plan, progress.history)
 
-    def foreseen(self, facts: Facts) -> tuple[VerdictForeseen, ...]:
-        """What can be said of the plan's verdicts on the results there are."""
-        return verdict.foreseen(self.plan, facts.history)
+    def provisional_verdicts(self, progress: RunProgress) -> tuple[VerdictForeseen, ...]:
+        """The provisional verdicts of the plan on the results so far."""
+        return verdict.provisional_verdicts(self.plan, progress.history)
 
     def exit_code(self, verdicts: tuple[VerdictReached, ...]) -> int:
         """0, 1 or 3."""

@@ -1,8 +1,8 @@
-"""The run as a pure machine: `advance(state, input) -> (state, commands)`. No I/O, no clock of its own.
+"""The run as a pure state machine: `advance(state, input) -> (state, commands)`. No I/O, no clock of its own.
 
-Data flow: inputs (`state.Input`) carry what happened and when; an input changes what is under way (a step ends, fails or
-goes on); when nothing is under way any more, `decide` says what comes next. Every wait has a deadline, `wake_s` says
-when the next one is; the loop owes a `Tick` then. A definite end is reached from every state, whatever is lost.
+Data flow: inputs (`messages.Input`) carry events with their time; an input ends, fails or continues the step under way; when no step is under
+way, `decide` begins the next one. Every wait has a deadline: `wake_s` returns the next one, at which the loop sends a `Tick`. Every state
+leads to an end of the run, also when agents are lost.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proveout.coordinator.schedule import decide, iteration, teardown, tuning
-from proveout.coordinator.schedule.batches import batch_failed, batch_heard
+from proveout.coordinator.schedule.batches import batch_failed, receive_answer
 from proveout.coordinator.schedule.messages import (
     AgentGone,
     AgentReady,
-    Broken,
+    CloseSessions,
     Command,
-    Heard,
+    CoordinatorFailed,
     Input,
     Interrupted,
-    Part,
+    MessageReceived,
     Summarised,
     Tick,
 )
-from proveout.coordinator.schedule.progress import Facts
+from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.state import (
     Batch,
     Cluster,
     Dialling,
     Draining,
     Iterating,
-    Judgement,
+    ResultEvaluator,
     Setup,
     State,
     Turn,
@@ -43,26 +43,26 @@ from proveout.proto.wire.messages import TaskDone, TaskFailed
 
 
 def start(
-    plan: Plan, setup: Setup, facts: Facts, judgement: Judgement, at_s: float
+    plan: Plan, setup: Setup, progress: RunProgress, evaluator: ResultEvaluator, at_s: float
 ) -> tuple[State, tuple[Command, ...]]:
     """The state of a run that begins, or goes on after the events that `facts` are made of."""
-    turn = Turn(State(plan=plan, setup=setup, facts=facts, began_s=at_s), at_s, judgement)
+    turn = Turn(State(plan=plan, setup=setup, progress=progress, began_s=at_s), at_s, evaluator)
     decide.settle(turn)
     return turn.state, tuple(turn.commands)
 
 
-def advance(state: State, event: Input, judgement: Judgement) -> tuple[State, tuple[Command, ...]]:
-    """The state after an input, and what is to be done about it. After the end nothing changes any more."""
+def advance(state: State, event: Input, evaluator: ResultEvaluator) -> tuple[State, tuple[Command, ...]]:
+    """The state after an input, and the commands that follow. After the end the state does not change."""
     if state.over:
         return state, ()
-    turn = Turn(state, event.at_s, judgement)
+    turn = Turn(state, event.at_s, evaluator)
     _take(turn, event)
     decide.settle(turn)
     return turn.state, tuple(turn.commands)
 
 
 def wake_s(state: State) -> float | None:
-    """When a `Tick` is owed at the latest; None when the run is over."""
+    """The time of the next `Tick` at the latest; None when the run is over."""
     match state.step:
         case None:
             return None
@@ -77,20 +77,20 @@ def _take(turn: Turn, event: Input) -> None:
         case Tick():
             _tick(turn)
         case AgentReady(up=up):
-            _ready(turn, up)
+            _agent_ready(turn, up)
         case AgentGone(host=host, reason=reason):
-            _gone(turn, host, reason)
-        case Heard():
-            _heard(turn, event)
+            _agent_gone(turn, host, reason)
+        case MessageReceived():
+            _receive(turn, event)
         case Summarised(finished=finished):
             step = turn.state.step
             if isinstance(step, Iterating) and step.phase == "summarising" and step.id == finished.id:
                 turn.emit(finished)
                 turn.set(step=None)
-                iteration.suspect(turn, step, finished)
-        case Broken(reason=reason) if turn.state.ending is None:
+                iteration.recheck_if_spoilt(turn, step, finished)
+        case CoordinatorFailed(reason=reason) if turn.state.ending is None:
             turn.end("failed", 4, reason)
-        case Broken():
+        case CoordinatorFailed():
             teardown.hurry(turn)
         case Interrupted():
             _interrupt(turn)
@@ -104,23 +104,23 @@ def _interrupt(turn: Turn) -> None:
         teardown.hurry(turn)
 
 
-def _heard(turn: Turn, event: Heard) -> None:
+def _receive(turn: Turn, event: MessageReceived) -> None:
     message = event.message
     key = getattr(message, "key", None)
     if key is None or turn.state.tasks.get(key) != event.host:
-        return  # of a task that was given up, or nothing that decides anything
+        return  # of a cancelled task, or without effect on the state
     if isinstance(message, (TaskDone, TaskFailed)):
         turn.set(tasks={k: h for k, h in turn.state.tasks.items() if k != key})
     step = turn.state.step
     if isinstance(step, Iterating):
-        iteration.heard(turn, step, message)
+        iteration.receive(turn, step, message)
     elif isinstance(step, Batch):
-        batch_heard(turn, step, message)
+        receive_answer(turn, step, message)
     elif isinstance(step, Draining) and not turn.state.tasks:
         turn.set(step=None)
 
 
-def _ready(turn: Turn, up: AgentUp) -> None:
+def _agent_ready(turn: Turn, up: AgentUp) -> None:
     turn.emit(up)
     turn.set(up=turn.state.up | {up.host})
     step = turn.state.step
@@ -133,13 +133,13 @@ def _dialled(turn: Turn, step: Dialling, host: str) -> None:
     turn.set(step=replace(step, waiting=waiting) if waiting else None)
 
 
-def _gone(turn: Turn, host: str, reason: str) -> None:
-    """An agent is lost: what it had is void, its systems are down; it is dialled again, a bounded number of times."""
+def _agent_gone(turn: Turn, host: str, reason: str) -> None:
+    """Handle a lost agent: its tasks are void, its systems are down; it is dialled again, a bounded number of times."""
     state = turn.state
     dialled = isinstance(state.step, Dialling) and host in state.step.waiting
     if host not in state.up and not dialled:
         return
-    abandoned = host in state.up and _may_go_without(state, host)
+    abandoned = host in state.up and _may_continue_without(state, host)
     turn.emit(AgentLost(host=host, reason=reason, abandoned=abandoned))
     on_host = {s.name for s in state.plan.systems if s.host == host}
     touched = {s.name for s in state.plan.systems if s.name in on_host or s.propagates_to in on_host}
@@ -149,17 +149,17 @@ def _gone(turn: Turn, host: str, reason: str) -> None:
         tasks={k: h for k, h in state.tasks.items() if h != host},
         endpoints={name: e for name, e in state.endpoints.items() if name not in on_host},
         linked=state.linked - touched,
-        progress=frozenset(),
+        parts_done=frozenset(),
         cluster=Cluster() if host in state.cluster.hosts else state.cluster,
         started=state.started - on_host,
         pristine=state.pristine - on_host,
     )
-    tuning.forget(turn, host)
+    tuning.forget_host(turn, host)
     if state.ending is not None:
-        _unless_waiting(turn)
+        _end_step_without_tasks(turn)
         return
     if abandoned:
-        turn.notice("warning", f"the run goes on without {host} (on_loss: continue)")
+        turn.notice("warning", f"the run continues without {host} (on_loss: continue)")
     too_often = turn.state.losses > state.setup.timing.losses_max
     if dialled and not state.losses:
         turn.end("failed", 4, f"agent {host} cannot be reached: {reason}")
@@ -168,33 +168,33 @@ def _gone(turn: Turn, host: str, reason: str) -> None:
     elif state.plan.on_loss == "stop":
         turn.end("failed", 4, f"agent {host} was lost: {reason} (on_loss: stop)")
     else:
-        _go_without(turn, host, reason)
+        _give_up_tasks(turn, host, reason)
 
 
-def _may_go_without(state: State, host: str) -> bool:
-    """Whether the plan lets the run go on without a host, and the host is one that it can do without."""
+def _may_continue_without(state: State, host: str) -> bool:
+    """Whether the plan allows the run to continue without a host, and no remaining stage needs it."""
     if state.plan.on_loss != "continue" or state.ending is not None:
         return False
-    return is_dispensable(state.plan, host, state.facts.without, state.facts.stages_finished)
+    return is_dispensable(state.plan, host, state.progress.without, state.progress.stages_finished)
 
 
-def _go_without(turn: Turn, host: str, reason: str) -> None:
-    """Give up what needs the lost agent; `decide` has it dialled again, unless the run goes on without it."""
+def _give_up_tasks(turn: Turn, host: str, reason: str) -> None:
+    """Give up the tasks that need the lost agent; `decide` dials it again, unless the run continues without it."""
     match turn.state.step:
         case Dialling() as step:
             _dialled(turn, step, host)
         case Iterating(phase="summarising"):
-            pass  # its numbers are all here
+            pass  # all its results have arrived
         case Iterating() as step:
             iteration.void(turn, step, f"agent {host} was lost: {reason}", rerun=True)
         case Draining():
-            _unless_waiting(turn)
+            _end_step_without_tasks(turn)
         case _:
             turn.drain(f"agent {host} was lost")
 
 
-def _unless_waiting(turn: Turn) -> None:
-    """End a step that waits for tasks which only lost agents had."""
+def _end_step_without_tasks(turn: Turn) -> None:
+    """End a step that waits only for tasks of lost agents."""
     step = turn.state.step
     if (isinstance(step, Draining) and not turn.state.tasks) or (
         isinstance(step, Batch) and not step.pending & set(turn.state.tasks)
@@ -205,20 +205,20 @@ def _unless_waiting(turn: Turn) -> None:
 def _tick(turn: Turn) -> None:
     step = turn.state.step
     if isinstance(step, Iterating):
-        iteration.progress(turn)
+        iteration.finish_phase(turn)
         step = turn.state.step
     if step is None or turn.at_s < step.until_s:
         return
     match step:
         case Waiting():
-            turn.set(progress=turn.state.progress | {step.name}, step=None)
+            turn.set(parts_done=turn.state.parts_done | {step.name}, step=None)
         case Dialling():
             for host in sorted(step.waiting):
-                _gone(turn, host, "it did not answer in time")
+                _agent_gone(turn, host, "it did not answer in time")
         case Iterating():
-            iteration.late(turn, step)
+            iteration.time_out(turn, step)
         case Draining():
-            _drop(turn)
+            _drop_agents(turn)
         case Batch(purpose="stop"):
             teardown.cut_short(turn)
         case Batch():
@@ -226,12 +226,12 @@ def _tick(turn: Turn) -> None:
             batch_failed(turn, step, key, "no answer by its deadline", "")
 
 
-def _drop(turn: Turn) -> None:
-    """Agents that do not end cancelled tasks are as good as lost."""
+def _drop_agents(turn: Turn) -> None:
+    """Treat agents that do not end cancelled tasks as lost."""
     hosts = sorted(set(turn.state.tasks.values()))
     if turn.state.ending is not None:
         teardown.cut_short(turn)
         return
-    turn.commands.append(Part(hosts=tuple(hosts), keep_data=True))
+    turn.commands.append(CloseSessions(hosts=tuple(hosts), keep_data=True))
     for host in hosts:
-        _gone(turn, host, "it did not end a cancelled task in time")
+        _agent_gone(turn, host, "it did not end a cancelled task in time")

@@ -1,0 +1,117 @@
+"""Metrics of single workload kinds and of tools, derived from an iteration's transactions. Pure; called by `summarise`.
+
+- **TPROC-C** (HammerDB's figures): **NOPM** is the number of New Orders that ended in the measure window and were committed, per minute.
+  **TPM** is the number of all commits and rollbacks of the database per minute, from its own counters (PostgreSQL's pg_stat_database,
+  in a capture of kind `waits`); it includes statements outside a transaction, also those of captures. HammerDB's third figure, ART, is
+  `response.avg_us` of every workload.
+- **Query sets in order** (`kind: sql`, `in_order`): **solve_s** is the sum of each query's mean response time in the measure window, the mean
+  time of one pass of one terminal. **geomean_s** is the geometric mean of the same times, which gives every query the same weight (TPC-H,
+  clause 5.4.1). The times come from the window and not from whole passes: every terminal repeats the queries in order, so all queries
+  run equally often except for the passes that the window's edges cut. Without a time for each query the set has no times.
+- **Tools**: reads and writes of each host's program are transactions. Histograms of the hosts are merged before percentiles are taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from proveout.coordinator.measure.load_merge import latency_us, length_s, merge_loads, share
+from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Tool
+from proveout.dsl.workloads.kinds import is_in_order, transactions
+from proveout.proto.events import Metrics, TransactionSummary
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import LoadResult, TransactionLoad
+
+NEW_ORDER = "NewOrder"
+MINUTE_S = 60.0
+COUNTERS = ("database.commits_total", "database.rollbacks_total")
+
+
+def nopm(summaries: Iterable[TransactionSummary]) -> float | None:
+    """Committed New Orders a minute; None when none ended."""
+    found = next((item for item in summaries if item.name == NEW_ORDER), None)
+    if found is None or not (ended := found.ok + found.logical_failures):
+        return None
+    return found.tps * MINUTE_S * found.ok / ended
+
+
+def tpm(recording: Recording, window: Window) -> float | None:
+    """Commits and rollbacks a minute; None when a counter was not captured."""
+    rates = [recording.rate(counter, window) for counter in COUNTERS]
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) * MINUTE_S if len(known) == len(COUNTERS) else None
+
+
+def order_metrics(
+    kind: str, summaries: Iterable[TransactionSummary], captured: tuple[Recording, Window] | None
+) -> Metrics:
+    """The numbers that only a workload of this kind has (see `metrics.ORDERS`), with None for what is not known."""
+    if kind != "tprocc":
+        return {}
+    return {"nopm": nopm(summaries), "tpm": tpm(*captured) if captured else None}
+
+
+def set_metrics(workload: Workload, summaries: Iterable[TransactionSummary]) -> Metrics:
+    """`solve_s` and `geomean_s` (see `metrics.SET`); {} for a workload without an ordered set, or with a query without a time."""
+    if not is_in_order(workload):
+        return {}
+    means = {item.name: item.response.get("avg_us", 0.0) / 1e6 for item in summaries}
+    times = [means.get(name, 0.0) for name in transactions(workload)]
+    if not all(times):
+        return {}
+    return {"solve_s": sum(times), "geomean_s": math.exp(math.fsum(map(math.log, times)) / len(times))}
+
+
+_MB = 1e6
+
+
+def tool_metrics(stage: Tool, depth: int, loads: Mapping[str, LoadResult]) -> Metrics:
+    """The tree of one iteration; a number that is not known is None."""
+    merged = merge_loads(load.transactions for load in loads.values())
+    ended = sum(item.counts.ok for item in merged)
+    errors = sum(item.counts.error_count for item in merged)
+    cpu_s = sum(load.client_cpu_s for load in loads.values())
+    whole = _io(stage, None, loads)
+    return {
+        **whole,
+        "tps": whole["iops"],
+        "iodepth": depth,
+        "measure_s": sum(map(length_s, loads.values())) / len(loads),
+        **{item.counts.name: _io(stage, item.counts.name, loads) for item in merged},
+        "errors": {"count": errors, "fraction": share(errors, ended + errors)},
+        "client": {
+            "cpu_fraction": max(load.client_cpu_fraction for load in loads.values()),
+            "cpu_s": cpu_s,
+            "cpu_us": cpu_s / ended * 1e6 if ended else None,
+            "start_skew_ms": max(load.start_skew_ns for load in loads.values()) / 1e6,
+        },
+        "nodes": {host: _node(stage, host, load) for host, load in loads.items()},
+    }
+
+
+def _node(stage: Tool, host: str, load: LoadResult) -> Metrics:
+    errors = sum(item.counts.error_count for item in load.transactions)
+    return {**_io(stage, None, {host: load}), "errors": errors}
+
+
+def _io(stage: Tool, kind: str | None, loads: Mapping[str, LoadResult]) -> Metrics:
+    """IOPS, MB/s and latencies of one kind of I/O, or of all: each host's by the length of its own window."""
+    found = {host: _of(load, kind) for host, load in loads.items()}
+    rates = [
+        sum(item.counts.ok for item in found[host]) / length_s(load)
+        for host, load in loads.items()
+        if length_s(load) > 0.0
+    ]
+    iops = sum(rates) if rates else None
+    return {
+        "iops": iops,
+        "mb_per_s": None if iops is None else iops * stage.job.block_bytes / _MB,
+        "response": latency_us(histogram.merge(item.response for items in found.values() for item in items)),
+    }
+
+
+def _of(load: LoadResult, kind: str | None) -> list[TransactionLoad]:
+    return [item for item in load.transactions if kind in (None, item.counts.name)]

@@ -1,0 +1,65 @@
+"""The observations of one iteration that the validity checks read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Limits, Measuring, Search, Tool
+from proveout.proto.events import IterationFinished, Metrics, TransactionSummary
+from proveout.proto.wire.results import LoadResult, LoadSecond
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """The inputs of the validity checks; times as in `summarise.summarise`, `window` on the coordinator's clock.
+
+    `earlier`: the valid iterations of the same rung before this one.
+    """
+
+    plan: Plan
+    stage: Measuring
+    rate: float | None
+    metrics: Metrics
+    transactions: Sequence[TransactionSummary]
+    tps_per_second: Sequence[float]
+    loads: Mapping[str, LoadResult]
+    seconds: Mapping[str, Sequence[LoadSecond]]
+    recordings: Mapping[tuple[str, str], Recording]
+    window: Window
+    clocks: Mapping[str, tuple[int, int]]
+    t0_ns: int
+    lost: Mapping[tuple[str, str], int]
+    boots: Mapping[str, str]
+    silences: Mapping[str, float]
+    earlier: Sequence[IterationFinished] = ()
+
+    @property
+    def threads(self) -> int:
+        """Terminals of the iteration, all clients."""
+        return round(self.read("threads") or 0.0)
+
+    @property
+    def load(self) -> Ladder | Search:
+        """The stage, which generates load itself."""
+        assert not isinstance(self.stage, Tool)  # noqa: S101  # `judge` runs other checks for a tool
+        return self.stage
+
+    @property
+    def limits(self) -> Limits:
+        """The stage's limits."""
+        return self.stage.limits
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether this belongs to a search."""
+        return isinstance(self.stage, Search)
+
+    def read(self, *path: str) -> float | None:
+        """A number of the metrics tree; None when it is not there."""
+        node: object = self.metrics
+        for name in path:
+            node = node.get(name) if isinstance(node, Mapping) else None
+        return float(node) if isinstance(node, int | float) else None
