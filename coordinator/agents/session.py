@@ -357,7 +357,7 @@ class AgentSession:
             self._stream = stream
             self._answered()
             if welcome.session != self.welcome.session:
-                return "its lease ended, or it was started anew: it has stopped all tasks"
+                return "its lease ended, or it was restarted: it has stopped all tasks"
             self._say_again()
             return ""
         return reason
