@@ -275,8 +275,8 @@ class SizeLine:
 class IterationFinished:
     """An iteration with its numbers, the basis of every verdict. `valid` is False when a finding that voids failed.
 
-    `series` holds whole seconds of the measure window by metric name (`tps`, `response.avg_us`), all agents merged:
-    what a bootstrap resamples and a figure draws. `committed` and `unknown` are those of all `LoadResult`s, by
+    `series` holds whole seconds of the measure window by metric name (`tps`, `response.avg_us`), all agents merged,
+    for bootstraps and figures. `committed` and `unknown` are those of all `LoadResult`s, by
     transaction.
     """
 
@@ -408,7 +408,7 @@ class VerdictForeseen:
     """The provisional outcome of a verdict on the results so far. No decision depends on it.
 
     Emitted when a stage has ended, for verdicts that are decidable by then, and again when the outcome changes;
-    `VerdictReached` follows at the end, judged anew on everything.
+    `VerdictReached` follows at the end, judged again on all results.
     """
 
     id: str

@@ -42,7 +42,7 @@ CLOCKS = (
     "Compare the clocks of the two hosts, here it is {now:%Y-%m-%d %H:%M} UTC; an agent that was off for longer "
     "than its certificate is valid is invited again: proveout pki invite."
 )
-MISMATCH = "Write the name that it was enrolled with into the topology, or have it enrolled anew with --address {name}."
+MISMATCH = "Write the name that it was enrolled with into the topology, or enrol it again with --address {name}."
 OTHER_AUTHORITY = (
     "It is of another authority than the coordinator's: have that host enrolled with this one (proveout pki invite)."
 )
@@ -50,7 +50,7 @@ NOT_YET, EXPIRED, OTHER_NAMES, ISSUERS = 9, 10, (62, 64), (7, 18, 19, 20, 21)
 """OpenSSL's codes for errors of a certificate (x509_vfy.h): its validity, its host name or IP address, its issuer."""
 
 WAYS_OUT = (
-    ("speaks protocol", "Install the same release of proveout here and on that host, and start its agent anew."),
+    ("speaks protocol", "Install the same release of proveout here and on that host, and restart its agent."),
     ("this is the agent of host", "The topology has the address of another host: correct it, or the agent's --name."),
     ("busy with run", "Wait for the end of that run; when its coordinator is gone, for the ten seconds of its lease."),
     ("is over: epoch", "Another coordinator has resumed this run: leave it to that one."),

@@ -80,9 +80,9 @@ def _check_destinations(plan: Plan) -> None:
             _check_uses(plan, where, partial(destinations.of_url, capture.url), exporter=True)
 
 
-def _check_uses(plan: Plan, where: str, told: Callable[[], destinations.Uses], *, exporter: bool = False) -> None:
+def _check_uses(plan: Plan, where: str, find_uses: Callable[[], destinations.Uses], *, exporter: bool = False) -> None:
     try:
-        uses = told()
+        uses = find_uses()
     except destinations.Unclear as fault:
         way_out = "Write the host, and the secret as the user or the password."
         raise SecretRefused(

@@ -43,7 +43,7 @@ def objection(message: AgentMessage) -> str | None:  # noqa: PLR0911  # one arm 
                 return f"a sample has the number {sequence}"
             return _second(sample) if isinstance(sample, LoadSecond) else _captured(sample)
         case Samples(samples=samples):
-            return next((said for said in map(objection, samples) if said is not None), None)
+            return next((found for found in map(objection, samples) if found is not None), None)
         case TaskProgress(key=key, done=done, total=total):
             if not (math.isfinite(done) and math.isfinite(total)):
                 return "a task's progress is not a number"

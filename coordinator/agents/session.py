@@ -95,7 +95,7 @@ async def connect_patiently(
     `tell` is called once, with the reason. AgentUnreachable as of `connect`, also when the time is over.
     """
     began_s = time.monotonic()
-    told = False
+    notified = False
     while True:
         try:
             return await attempt()
@@ -106,8 +106,8 @@ async def connect_patiently(
             if waited_s >= patience_s:
                 what = f"{fault.what} (waited for {waited_s:.0f} s)"
                 raise AgentUnreachable(what, where=fault.where, way_out=fault.way_out, gone=True) from fault
-            if not told:
-                told = True
+            if not notified:
+                notified = True
                 tell(f"{fault.what}: waiting for up to {patience_s:.0f} s for the agent to start again")
             await asyncio.sleep(DIAL_AGAIN_S)
 
@@ -357,14 +357,14 @@ class AgentSession:
             self._stream = stream
             self._answered()
             if welcome.session != self.welcome.session:
-                return "its lease ended, or it was started anew: it has stopped all tasks"
+                return "its lease ended, or it was restarted: it has stopped all tasks"
             self._say_again()
             return ""
         return reason
 
     def _say_again(self) -> None:
         rest = [message for message in self._outgoing if isinstance(message, Goodbye)]
-        self._outgoing = deque(message for said in self._open.values() for message in said)
+        self._outgoing = deque(message for messages in self._open.values() for message in messages)
         self._outgoing.extend(rest)
         self._wake.set()
 

@@ -196,7 +196,7 @@ READINGS: Mapping[str, tuple[Family, float]] = {
     "lag.seconds": (_reading("proveout_lag_seconds", "Replication lag.", "seconds", "capture"), 1.0),
     "lag.bytes": (_reading("proveout_lag_bytes", "Log that is not applied yet.", "bytes", "capture"), 1.0),
 }
-"""Readings of captures (as `live.HostMeter` names them) -> family and factor. Whatever else is captured is not
+"""Readings of captures (as `live.ticks` names them) -> family and factor. Whatever else is captured is not
 exported."""
 
 FAMILIES: tuple[Family, ...] = (

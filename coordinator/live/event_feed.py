@@ -100,11 +100,11 @@ class Feed:
             _mark(writer, self._last)
         self._watchers.add(writer)
         try:
-            while said := await reader.readline():
-                if said == STOP:
+            while line := await reader.readline():
+                if line == STOP:
                     self._interrupts.put_nowait(None)
         except (OSError, ValueError):
-            pass  # it went away, or said more than a line may hold
+            pass  # it disconnected, or sent a line that is too long
         finally:
             self._watchers.discard(writer)
             writer.close()

@@ -34,7 +34,7 @@ class Tail:
         self._directory, self._poll_s = directory, poll_s
         self._last = 0
         self._kept: list[Stamped] = []
-        self._heard: int | None = None
+        self._reached: int | None = None
         self._live: asyncio.Queue[Stamped] = asyncio.Queue(QUEUE_MAX)
 
     async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
@@ -55,11 +55,11 @@ class Tail:
 
     async def _batch(self, driven: bool) -> list[Stamped]:
         live = [self._live.get_nowait() for _ in range(self._live.qsize())]
-        heard = self._heard if driven else None
+        reached = self._reached if driven else None
         self._kept += await asyncio.to_thread(read, self._directory, self._last)
         if self._kept:
             self._last = self._kept[-1].sequence
-        given = [kept for kept in self._kept if heard is None or kept.sequence <= heard]
+        given = [kept for kept in self._kept if reached is None or kept.sequence <= reached]
         del self._kept[: len(given)]
         # Sorting keeps the order within each: a live event carries the number of the kept one before it.
         return sorted([*given, *live], key=lambda stamped: stamped.sequence)
@@ -73,7 +73,7 @@ class Tail:
                     await self._hear(reader)
                 finally:
                     writer.close()
-                    self._heard = None
+                    self._reached = None
             await asyncio.sleep(self._poll_s)
 
     async def _hear(self, reader: asyncio.StreamReader) -> None:
@@ -83,7 +83,7 @@ class Tail:
                 if self._live.full():
                     self._live.get_nowait()
                 self._live.put_nowait(Stamped(sequence=sequence, unix_s=unix_s, event=decode(body)))
-            self._heard = max(sequence, self._heard or 0)
+            self._reached = max(sequence, self._reached or 0)
 
     def now_unix_s(self) -> float:
         """Now."""
@@ -102,7 +102,7 @@ class Tail:
         return False
 
     async def _say_stop(self) -> None:
-        """Over a connection of its own, to its end: the kernel drops what was said on one that is closed with something
+        """Over a connection of its own, to its end: the kernel drops unread data of one that is closed with something
         left to read."""
         reader, writer = await event_feed.connect(self._directory)
         try:

@@ -106,7 +106,7 @@ class _Counted:
 
 
 class LoadMeter:
-    """Adds up the seconds of a window, per transaction type, and begins anew with the next window."""
+    """Sums the seconds of a window, per transaction type, and starts again with the next window."""
 
     def __init__(self, identity: IterationId) -> None:
         self._id = identity

@@ -110,7 +110,7 @@ def _bends(threads: Floats, curves: Floats) -> tuple[npt.NDArray[np.int64], Floa
 
 
 def _draw(estimates: Sequence[Estimate]) -> Floats | None:
-    """Means drawn anew, a row for each draw; None when one of them has no interval to draw from."""
+    """Resampled means, a row for each draw; None when one of them has no interval to draw from."""
     generator = np.random.default_rng(_SEED)
     columns: list[Floats] = []
     for tps in estimates:

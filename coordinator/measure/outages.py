@@ -167,9 +167,9 @@ class _Usual:
         """Of a wait of this length of a transaction; 1 where nothing is known of its type."""
         chances = [self._own(name, waited_ns, waiting)]
         for item in self.earlier:
-            for told in (summary for summary in item.transactions if summary.name == name):
-                count = told.ok + told.logical_failures
-                most_us = told.service.get("p99_us" if count * TAIL >= 1.0 else "max_us", 0.0)
+            for recorded in (summary for summary in item.transactions if summary.name == name):
+                count = recorded.ok + recorded.logical_failures
+                most_us = recorded.service.get("p99_us" if count * TAIL >= 1.0 else "max_us", 0.0)
                 chances.append(_tail(waited_ns, count, most_us * 1e3))
         known = [chance for chance in chances if chance is not None]
         return max(known, default=1.0)
@@ -194,8 +194,8 @@ class _Usual:
         ended = sum(second.ended.get(name, 0) for second in fine)
         if ended:
             return sum(second.service_ns.get(name, 0) for second in fine) / ended
-        told = [s.service["avg_us"] for i in self.earlier for s in i.transactions if s.name == name and s.service]
-        return float(np.median(told)) * 1e3 if told else None
+        recorded = [s.service["avg_us"] for i in self.earlier for s in i.transactions if s.name == name and s.service]
+        return float(np.median(recorded)) * 1e3 if recorded else None
 
 
 def _share(others: int) -> float:
@@ -215,15 +215,15 @@ def _ramp_up_s(parts: Sequence[Sequence[LoadSecond]]) -> float:
 
 
 def _whole_seconds(seen: Observed) -> list[_Second]:
-    """The whole seconds that all loads have told, in order."""
-    told: dict[int, list[tuple[float, LoadSecond]]] = defaultdict(list)
+    """The whole seconds that all loads have reported, in order."""
+    recorded: dict[int, list[tuple[float, LoadSecond]]] = defaultdict(list)
     for host, load in seen.loads.items():
         for second in seen.seconds.get(host, ()):
             if second.duration_s >= 0.999:
-                told[second.second].append(((second.start_ns - load.measure_start_ns) / 1e9, second))
+                recorded[second.second].append(((second.start_ns - load.measure_start_ns) / 1e9, second))
     window_s = min(length_s(load) for load in seen.loads.values())
     seconds = []
-    for _, parts in sorted(told.items()):
+    for _, parts in sorted(recorded.items()):
         if len(parts) < len(seen.loads):
             continue
         start_s = parts[0][0]

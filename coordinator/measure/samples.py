@@ -92,10 +92,10 @@ class Gathering:
         lost: dict[tuple[str, str], int] = {}
         for key, host in self.hosts.items():
             result = results.get(key)
-            said = result.lost if isinstance(result, CaptureResult) else getattr(result, "samples_lost", 0)
+            reported = result.lost if isinstance(result, CaptureResult) else getattr(result, "samples_lost", 0)
             last = getattr(result, "samples", getattr(result, "seconds_produced", 0))
             unseen = max(0, last - self.sequences.get(key, 0))
-            if count := said + unseen + self.gaps.get(key, 0):
+            if count := reported + unseen + self.gaps.get(key, 0):
                 lost[self.names.get(key, "load"), host] = count
         return lost
 

@@ -221,7 +221,7 @@ class Ledger:
     def revoke(self, who: str) -> tuple[Issued, ...]:
         """Revoke all certificates of a name, or one by its serial number in hexadecimal; returns those revoked.
 
-        The file `denied` is written anew. PkiError when nothing is known by that name.
+        Rewrites the file `denied`. PkiError when no member has that name.
         """
         wanted = [
             issued

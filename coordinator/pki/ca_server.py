@@ -133,8 +133,8 @@ class AuthorityServer:
         request = _request(await reader.readline())
         shown = _shown(writer.get_extra_info("ssl_object"))
         answer = await asyncio.to_thread(self._answer, request, shown)
-        said = answer.get("error", answer.get("role", "done"))
-        _log.info("%s %s: %s", peer[0], _named(request), said)
+        outcome = answer.get("error", answer.get("role", "done"))
+        _log.info("%s %s: %s", peer[0], _named(request), outcome)
         _write(writer, answer)
         await writer.drain()
 

@@ -47,9 +47,7 @@ async def keep(directory: Path, run_s: float, tell: Tell) -> None:
 async def _warn(directory: Path, run_s: float, tell: Tell) -> None:
     """Certificates without an authority to ask: say it at the beginning when they may not last, and when they are
     due."""
-    by_hand = (
-        "have them issued anew, by `proveout pki issue`, or enrol this coordinator, which then renews them by itself"
-    )
+    by_hand = "issue new ones with `proveout pki issue`, or enrol this coordinator, which then renews them by itself"
     shown = _shown(directory)
     if shown is None:
         return

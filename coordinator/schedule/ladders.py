@@ -106,10 +106,10 @@ def _notice_repeats(turn: Turn, ladders: tuple[Ladder, ...]) -> None:
     left = turn.evaluator.undecided(ladders, turn.state.progress, ran)
     names, level = ", ".join(sorted(ids)), percent(confidence_after(ladders[0].looks))
     most = ladders[0].repeat
-    said = f"{names}: {ran} of at most {most} repeats, " + (
+    text = f"{names}: {ran} of at most {most} repeats, " + (
         f"which did not decide {', '.join(left)}" if left else "more would decide no verdict"
     )
-    turn.notice("warning" if left else "info", f"{said} (intervals at {level}, for {ladders[0].looks} looks)")
+    turn.notice("warning" if left else "info", f"{text} (intervals at {level}, for {ladders[0].looks} looks)")
 
 
 def begin(turn: Turn, stage: Measuring, slot: tuple[int, int], rate: float | None, phase: str) -> bool:

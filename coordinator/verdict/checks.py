@@ -216,10 +216,10 @@ def _evidence(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, 
         _side(text, value, _metric(text) if not _is_constant(text) else metric)
         for text, value in ((leaf.left, left), (leaf.right, right))
     ]
-    said = _SAID[outcome]
+    words = _OUTCOME_TEXT[outcome]
     if any(isinstance(value, dict) and "lower" not in value for value in (left, right)):
-        said = "undecided, too few repeats for an interval"
-    text = f"{sides[0]} {leaf.operator} {sides[1]}: {said}"
+        words = "undecided, too few repeats for an interval"
+    text = f"{sides[0]} {leaf.operator} {sides[1]}: {words}"
     read = list(_estimates_read(leaf.text, tree))
     if not read:
         return text
@@ -227,7 +227,7 @@ def _evidence(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, 
     return f"{text}; {how} " + ", ".join(dict.fromkeys(words for words, _ in read))
 
 
-_SAID: Mapping[Outcome, str] = {
+_OUTCOME_TEXT: Mapping[Outcome, str] = {
     "PASS": "holds",
     "FAIL": "does not hold",
     "INCONCLUSIVE": "undecided, the interval lies across the limit",

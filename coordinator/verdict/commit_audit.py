@@ -130,8 +130,8 @@ def _verdict(system: str, found: list[Span]) -> VerdictReached:
     )
     if wrong is not None:
         return verdict
-    told = "; ".join(span.evidence for span in judged) or "no span could be judged"
-    return replace(verdict, evidence=told + left_out)
+    evidence = "; ".join(span.evidence for span in judged) or "no span could be judged"
+    return replace(verdict, evidence=evidence + left_out)
 
 
 def _target(plan: Plan, stage: str) -> str:

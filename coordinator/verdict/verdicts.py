@@ -89,7 +89,7 @@ def provisional_verdicts(plan: Plan, events: Iterable[Stamped | Event]) -> tuple
     results = load_results(events)
     tree = environment(results)
     ended = {name for name, stage in results.stages.items() if stage.finished is not None}
-    told = ((check, _verdict(check, tree, results)) for check in plan.verdicts)
+    reached = ((check, _verdict(check, tree, results)) for check in plan.verdicts)
     return tuple(
         VerdictForeseen(
             id=check.id,
@@ -98,7 +98,7 @@ def provisional_verdicts(plan: Plan, events: Iterable[Stamped | Event]) -> tuple
             outcome=verdict.outcome,
             evidence=verdict.evidence,
         )
-        for check, verdict in told
+        for check, verdict in reached
         if ended & set(check.check.needs) and (verdict.outcome != UNDECIDED or _is_complete(check, ended))
     )
 

@@ -178,7 +178,7 @@ def verify(path: Path, others: Iterable[Path] = ()) -> Verified:
     """Hold a log against itself, and against the heads that other logs have seen of it. AuditFault names what does not
     fit.
 
-    Others that have never seen it are a fault as well: a log that was removed begins anew under another name.
+    Others that have never seen it are a fault as well: a new log after a removed one has another name.
     """
     others = tuple(others)
     hashes: list[str] = []
@@ -196,7 +196,7 @@ def verify(path: Path, others: Iterable[Path] = ()) -> Verified:
         raise AuditFault(
             "the other logs have never seen this one",
             where=str(path),
-            way_out="It was begun anew, or they are of others: name a log of a session with this one.",
+            way_out="The log was replaced, or the other logs are unrelated: name a log of a session with this one.",
         )
     for head in heads:
         if head.number > len(hashes):
@@ -205,7 +205,9 @@ def verify(path: Path, others: Iterable[Path] = ()) -> Verified:
                 where=str(path),
             )
         if hashes[head.number - 1] != head.hash:
-            raise AuditFault("it was written anew: another log has seen another line", where=f"{path}:{head.number}")
+            raise AuditFault(
+                "the log was rewritten: another log has recorded another line", where=f"{path}:{head.number}"
+            )
     end = Head(log=log, number=len(hashes), hash=hashes[-1])
     return Verified(head=end, seen_by_others=len(heads), last_seen=max((head.number for head in heads), default=0))
 

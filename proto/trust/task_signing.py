@@ -63,11 +63,9 @@ class Signer:
         try:
             private = serialization.load_pem_private_key(key, password=None)
         except ValueError as error:
-            raise ProveoutError(
-                "signer.key cannot be read", way_out="Have the coordinator's files made anew."
-            ) from error
+            raise ProveoutError("signer.key cannot be read", way_out="Issue the coordinator's files again.") from error
         if not isinstance(private, ed25519.Ed25519PrivateKey):
-            raise ProveoutError("signer.key is of another kind", way_out="Have the coordinator's files made anew.")
+            raise ProveoutError("signer.key is of another kind", way_out="Issue the coordinator's files again.")
         self._key = private
 
     def sign(self, task: Task, to: Addressee, digest: str = "") -> Task:

@@ -23,8 +23,8 @@ from proveout.proto.wire.columns import COLUMNS
 
 VALUE_DEPTH_MAX = 32
 SHARED = frozenset({"Workload"})
-"""Classes whose values go to many agents as they are; writing one anew for each of a thousand takes a third of a
-second."""
+"""Classes whose values go unchanged to many agents, and are encoded once: encoding one for each of a thousand agents
+takes a third of a second."""
 
 
 class WireFault(ProveoutError):

@@ -144,8 +144,8 @@ class ApplyTuning:
     """Make these changes to the host, all or none of them; answer `TuningDone`.
 
     With `check` nothing is written: the answer is what would be changed. `endpoints` are those of the systems that are
-    tuned. What is applied stays until `RevertTuning`, or the end of the session whatever ends it; what says `keep`
-    stays after it.
+    tuned. Changes stay until `RevertTuning`, or every end of the session; those with `keep`
+    stay after it.
     """
 
     tunings: tuple[Tuning, ...]

@@ -6,7 +6,7 @@ stored as JSON and read by CEL): `mean, median, n, values, method` always, `lowe
 `cv` only when the data give them. A bound that is not there makes a comparison inconclusive; it is never invented.
 
 All intervals are two-sided, at 95 % unless a ladder's `auto` repeats ask for more (`confidence_after`): such an
-estimate says so in `confidence`. Quantiles come from `scipy.special` because `scipy.stats` takes most of a second to
+estimate has its level in `confidence`. Quantiles come from `scipy.special` because `scipy.stats` takes most of a second to
 import.
 """
 
@@ -265,7 +265,7 @@ def _kendall_variance(x: Floats, y: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How a per-second series moved over its window, as a fraction of its median, and its coefficient of variation."""
+    """The trend of a per-second series over its window, as a fraction of its median, and its coefficient of variation."""
 
     change: float
     significant: bool

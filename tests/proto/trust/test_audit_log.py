@@ -105,7 +105,7 @@ def test_a_log_that_was_written_anew_shows_against_the_other_side(tmp_path: Path
         head = _append(descriptor, head, "task", {"key": f"forged{number}"})
     os.close(descriptor)
     assert verify(agent).head.number == 8
-    with pytest.raises(AuditFault, match="written anew") as caught:
+    with pytest.raises(AuditFault, match="was rewritten") as caught:
         verify(agent, [run])
     assert caught.value.where == f"{agent}:6"
 
