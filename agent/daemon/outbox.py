@@ -6,7 +6,7 @@ gap, and a LogLine gives the number of dropped messages. Outcomes and answers ar
 the session stops reading while too many wait (`wait_for_room`). Replies to beats are useful only at once: the newest
 few wait, and are dropped with their stream.
 
-With many agents, a coordinator asks for samples in batches: they wait for the next send time of this host, or for any
+With many agents, a coordinator requests samples in batches: they wait for the next send time of this host, or for any
 other message, which takes them along in order. Send times of different hosts are spread over the interval.
 """
 
