@@ -93,7 +93,7 @@ def _check(name: str, engine: str) -> Finding:
 def _server(engine: str) -> str:
     """The version of the server that `provision: embedded` starts. TaskFault when it is not on this host."""
     adapter = table.adapter(engine)
-    assert isinstance(adapter, FindsServer)  # noqa: S101 - as `engines.Engine.server` says; a test compares both
+    assert isinstance(adapter, FindsServer)  # noqa: S101 - as `dsl.engines.Engine.server` says; a test compares both
     return _first_line(str(adapter.server_program()), "--version")
 
 

@@ -91,7 +91,7 @@ class Admission:
         return answer
 
     def _objection(self, hello: Hello) -> str | None:
-        """Why the Hello itself is not valid; None if it is."""
+        """The reason against the Hello itself; None if it is valid."""
         if hello.protocol != PROTOCOL_VERSION:
             return (
                 f"this agent (proveout {proveout.__version__}) speaks protocol {PROTOCOL_VERSION}, "

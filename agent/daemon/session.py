@@ -170,7 +170,7 @@ class Session:
             case Task():
                 self._take(message, digest or task_digest(message))
             case Goodbye():
-                self.end("cancelled", "the coordinator said goodbye", keep_data=message.keep_data)
+                self.end("cancelled", "the coordinator sent Goodbye", keep_data=message.keep_data)
             case Start() | Finish() | Cancel():
                 self._control(message)
             case Hello():
@@ -253,7 +253,9 @@ class Session:
         return None
 
     def _objection(self, task: Task, digest: str) -> str:
-        """Why a new task's signature or sequence number is not valid; "" if both are. A lower number is a replay."""
+        """The reason against a new task's signature or sequence number; "" if both are valid. A lower number is a
+        replay.
+        """
         if reason := self.verifier.objection(task, digest):
             return reason
         highest = self._journal.highest_sequence(self.hello.run_id)

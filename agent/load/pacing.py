@@ -114,7 +114,7 @@ class Pacing:
 
     def due_s(self, arrivals: Floats) -> Floats:
         """Λ⁻¹: when the arrivals of these numbers are due, seconds after T0; open arrival only."""
-        assert self.rate is not None  # noqa: S101 - the caller asked `is_open`
+        assert self.rate is not None  # noqa: S101 - the caller has checked `is_open`
         ramp = np.sqrt(2.0 * self.ramp_s * arrivals / self.rate)
         steady = arrivals / self.rate + self.ramp_s / 2
         due = np.where(arrivals < self.rate * self.ramp_s / 2, ramp, steady)

@@ -1,4 +1,4 @@
-"""A helper process, as its agent sees it: it starts with its first task and ends with the session.
+"""The agent's side of a helper process, which starts with its first task and ends with the session.
 
 Flow: `Helper.run(context, spec)` -> the process -> its samples, progress and log lines through the context -> the
 result, or a TaskFault. One process serves all tasks with the same privileges. If it dies, its running tasks fail, and

@@ -116,7 +116,7 @@ def is_known(pattern: str) -> bool:
 
 
 def objection(pattern: str) -> str:
-    """Why a policy cannot list a pattern, even with a reason; "" if it can."""
+    """The reason against a pattern, which no policy can list then; "" if there is none."""
     found = FORM.fullmatch(pattern)
     if found is None or found["key"] not in KEYS:
         return f"`{pattern}` does not identify disks: write KEY==pattern, KEY one of {', '.join(sorted(KEYS))}"

@@ -26,7 +26,7 @@ _SQLITE_SUFFIXES = ("", "-journal", "-wal", "-shm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """What lets other users change or replace a file, and the command that fixes it."""
+    """A permission that lets other users change or replace a file, and the command that fixes it."""
 
     what: str
     way_out: str
@@ -75,7 +75,7 @@ def is_link_free(path: Path) -> bool:
 
 
 def exposure_above(path: Path) -> Exposure | None:
-    """What lets other users put another file at `path`, None if nothing does.
+    """The permission that lets other users put another file at `path`, None if there is none.
 
     A user who can write a folder can replace its files, unless the folder is sticky as /tmp is, and can always create
     missing ones.
@@ -92,7 +92,10 @@ def exposure_above(path: Path) -> Exposure | None:
 
 
 def exposure_of(path: Path) -> Exposure | None:
-    """What lets other users change the file at `path`, None if nothing does. OSError if it is missing."""
+    """The permission that lets other users change the file at `path`, None if there is none.
+
+    OSError if it is missing.
+    """
     real = Path(os.path.realpath(path))
     return _exposure(real, real.stat(), sticky=False)
 
@@ -145,7 +148,10 @@ def _found(path: Path) -> os.stat_result | None:
 
 
 def _exposure(at: Path, found: os.stat_result, *, sticky: bool = True) -> Exposure | None:
-    """What lets other users change the file or folder `at`. `sticky`: whether the sticky bit protects a folder."""
+    """The permission that lets other users change the file or folder `at`.
+
+    `sticky`: whether the sticky bit protects a folder.
+    """
     if stat.S_ISLNK(found.st_mode):
         theirs = Exposure(what=f"the link {at} belongs to another user", way_out=f"chown -h root {at}")
         return None if _is_ours(found) else theirs

@@ -436,7 +436,7 @@ class Policy:
         return tuple(word.replace("{file}", file) for word in argv or ())
 
     def _used_by_agent(self, path: str) -> str | None:
-        """Why a change of `path` would change what the agent runs or trusts; None if it would not."""
+        """The reason if a change of `path` would change a program or file that the agent runs or trusts; else None."""
         programs = (*(tool.path for tool in self.tools), *(argv[0] for _, argv in self.validators), *self.programs)
         if path in programs:
             return f"{path} is a program that the policy lists, or a link to one"
@@ -474,7 +474,7 @@ def is_plain_path(path: str) -> bool:
 
 
 def trusted_by_root(path: str) -> str | None:
-    """Why no policy may allow a plan to write at `path`; None if it may."""
+    """The reason if no policy may allow a plan to write at `path`; else None."""
     found = next((folder for folder in ROOT_EQUIVALENT_PATHS if is_beneath(path, folder)), None)
     if found is None and _OF_A_LOGIN.match(path):
         return f"{path} is a hidden file of a home, which that user's login runs or trusts"

@@ -23,7 +23,9 @@ class TaskVerifier:
         self._verifier, self._to = verifier, to
 
     def objection(self, task: Task, digest: str = "") -> str:
-        """Why the signature of a task is not valid; "" if it is. `digest`: its `task_digest`, if the caller has it."""
+        """The reason against the signature of a task; "" if it is valid. `digest`: its `task_digest`, if the caller has
+        it.
+        """
         return self._verifier.objection(task, self._to, digest)
 
 
@@ -35,7 +37,7 @@ class TrustStore:
         self._denied = Denied(source / DENIED) if isinstance(source, Path) else None
 
     def objection(self, hello: Hello) -> str:
-        """Why tasks of the sender of a Hello are not accepted; "" if they are."""
+        """The reason against tasks of the sender of a Hello; "" if they are accepted."""
         try:
             self.verifier(hello)
         except ValueError as error:

@@ -1,6 +1,6 @@
 """The folder for the files of a tool: created on the agent's host, owned by the tool's user, removed with the session.
 
-Flow: `ToolFolder.enter(base, uid)` -> a new folder below `base`, locked while the agent lives -> `close` removes it. A
+Flow: `ToolFolder.enter(base, uid)` -> a new folder below `base`, locked while the agent runs -> `close` removes it. A
 folder that a killed agent has left is not locked: the next agent with the same `base` removes it.
 """
 

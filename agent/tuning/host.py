@@ -174,7 +174,7 @@ class Host:
     # ---- permission ------------------------------------------------------------------------------------------------
 
     def objections(self, changes: Sequence[Change]) -> tuple[str, ...]:
-        """Why the policy of this host does not allow these changes; empty if it allows all."""
+        """The policy's reasons against these changes; empty if it allows all."""
         decisions = [decision for change in changes for decision in self._decisions(change)]
         denied = dict.fromkeys((d.reason, d.way_out) for d in decisions if not d)
         return tuple(f"{reason} ({way_out.rstrip('.')})" if way_out else reason for reason, way_out in denied)

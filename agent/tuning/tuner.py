@@ -271,7 +271,7 @@ class Tuner:
                 held, untrusted = isinstance(fault, Held), fault.code == "refused"
                 level = logging.INFO if held else logging.WARNING if untrusted else logging.ERROR
                 _log.log(level, "cannot undo the tuning in %s, so it is left: %s", directory, one_line(fault))
-            if not journal.is_written:  # the disk is full: only this process knows which changes are undone
+            if not journal.is_written:  # the disk is full: the list of undone changes is only in this process
                 self._journal = journal
                 break
             journal.close()

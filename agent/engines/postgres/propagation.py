@@ -308,7 +308,7 @@ async def complaint(context: TaskContext, system: str) -> str:
     resource: Any = context.resources.get(f"system:{system}")
     if isinstance(resource, EmbeddedPostgres):
         text = resource.replication_complaint()
-    else:  # one that this process's agent has (`sandbox.helper_main.Elsewhere`), or none
+    else:  # one that this process's agent has (`sandbox.helper_main.RemoteSystem`), or none
         text = await resource.replication_said() if hasattr(resource, "replication_said") else ""
     return f": {text}" if text else ""
 

@@ -31,7 +31,7 @@ STREAM_LIMIT = 1 << 20
 
 
 class WorkerProcess:
-    """One load worker process, as the agent sees it."""
+    """The agent's side of one load worker process."""
 
     def __init__(self, process: Process, privileges: Privileges) -> None:
         self.privileges = privileges

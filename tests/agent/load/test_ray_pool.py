@@ -192,7 +192,7 @@ async def test_an_actor_that_is_silent_is_lost_within_the_lease(
     await under_way(on_ray, running)
     actors()[0].suspend()
     async with asyncio.timeout(50):  # the load itself would end after that
-        with pytest.raises(TaskFault, match="was silent for 10 s"):
+        with pytest.raises(TaskFault, match="did not answer for 10 s"):
             await running
     nothing_left(directories)
 

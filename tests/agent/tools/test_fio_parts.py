@@ -111,7 +111,7 @@ def test_an_object_that_is_none_is_a_fault() -> None:
     documents = Documents()
     assert documents.take("{") is None
     assert documents.take('"a": nonsense') is None
-    with pytest.raises(TaskFault, match="cannot be read") as caught:
+    with pytest.raises(TaskFault, match="cannot parse the output of fio") as caught:
         documents.take("}")
     assert caught.value.code == "fault"
 
@@ -243,7 +243,7 @@ def test_a_folder_that_nobody_holds_is_swept_and_one_that_is_held_stays(tmp_path
 
 
 def test_no_folder_where_there_is_no_place(tmp_path: Path) -> None:
-    with pytest.raises(TaskFault, match="no folder can be made") as caught:
+    with pytest.raises(TaskFault, match="cannot create a folder") as caught:
         ToolFolder.enter(tmp_path / "nowhere", None)
     assert caught.value.code == "invalid"
 

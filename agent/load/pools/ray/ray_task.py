@@ -1,4 +1,4 @@
-"""A load on Ray, as the agent sees it: a cluster, a driver process connected to it, and the task that it runs.
+"""The agent's side of a load on Ray: a cluster, a driver process connected to it, and the task that it runs.
 
 Flow: `run_ray_load` -> a cluster (the plan's, or a `RayNode` formed here for the session) -> `RayDriver.start` -> its
 `Welcome` -> the `Task` goes in, `TaskArmed` comes out -> `Start` -> `Sample`s -> `TaskDone`. The driver stays for the
