@@ -178,7 +178,7 @@ def test_rungs_that_one_run_lacks_are_named(plan: Plan) -> None:
     stage = compared.stages[0]
     assert [rung.threads for rung in stage.rungs] == [1]
     assert stage.missing == ((4, "two"),)
-    assert any("has not finished" in note for note in compared.notes)
+    assert any("did not finish" in note for note in compared.notes)
 
 
 # ---- what is comparable ------------------------------------------------------------------------------------------
