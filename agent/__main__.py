@@ -1,4 +1,4 @@
-"""`python -m proveout.agent`: the agent's process, without the command line's weight; local agents are started this way."""
+"""`python -m proveout.agent`: the agent process without the command line package; local agents start this way."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a machine has for a run and how it is set, judged for people: `proveout doctor`.
+"""Checks of a machine for `proveout doctor`: installed software, and settings that affect measurements.
 
-Data flow: /proc and /sys below `root`, limits, the clock, installed packages and programs -> `Finding`s. Reads only. What a machine does not
-tell is left out; what would move figures is a note, for the figures are the reader's to judge.
+Flow: /proc and /sys below `root`, limits, the clock, installed packages and programs -> `Finding`s. Reads only. Values
+that a machine does not report are left out; a setting that may affect results is a note.
 
 Sources: proc(5), adjtimex(2), Documentation/admin-guide/mm/transhuge and hugetlbpage of Linux.
 """
@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from proveout.agent import host_facts
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines import table
 from proveout.agent.engines.adapter import FindsServer
+from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling_store
 from proveout.core import child_process
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
 
 State: TypeAlias = Literal["ok", "note", "absent", "missing"]
-"""`absent` is not there and may not be needed; `missing` is needed."""
+"""`absent`: not installed, perhaps not needed; `missing`: not installed, but needed."""
 
 OPEN_FILES_MIN = 4096
 STEAL_MAX = 0.01
@@ -44,7 +44,7 @@ _STA_UNSYNC = 0x0040
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing looked at: what it is, how it stands, what is to be done about it ("" for nothing)."""
+    """One check: its subject, state, text, and way out ("" for none)."""
 
     area: Literal["proveout", "equipment", "machine", "plan"]
     name: str
@@ -61,29 +61,29 @@ def program() -> Iterator[Finding]:
     said = f"{metadata.version('proveout')}, Python {dict(host_facts.facts())['python']}"
     yield Finding(area="proveout", name="proveout", state="ok", said=said)
     try:
-        from proveout.agent.engines.postgres.wire import protocol_native  # noqa: F401, PLC0415 - whether it can be is the question
+        from proveout.agent.engines.postgres.wire import protocol_native  # noqa: F401, PLC0415 - checks whether it can be imported
         from proveout.agent.load.loop import transaction_loop_native  # noqa: F401, PLC0415
     except ImportError:
-        said = "not built: the client does in Python what it could do compiled"
-        way_out = "install a wheel for this platform, or build one where a C compiler is"
+        said = "not compiled: the client runs its hot path in Python"
+        way_out = "install a wheel for this platform, or build one on a machine with a C compiler"
         yield Finding(area="proveout", name="hot path", state="note", said=said, way_out=way_out)
     else:
         yield Finding(area="proveout", name="hot path", state="ok", said="compiled")
 
 
 def equipment() -> Iterator[Finding]:
-    """The extras with their packages, then servers and programs that plans may want."""
+    """The extras with their packages, then servers and programs that plans may need."""
     for extra, packages in extras().items():
         yield _extra(extra, packages)
     for engine in engines.ENGINES.values():
         if engine.server:
-            yield _asked(f"{engine.server} to start", engine.name)
+            yield _check(f"{engine.server} to start", engine.name)
     path = shutil.which("fio")
-    told = _first_line(path, "--version") if path else "not installed: Debian: apt-get install fio"
-    yield Finding(area="equipment", name="fio", state="ok" if path else "absent", said=told)
+    text = _first_line(path, "--version") if path else "not installed: Debian: apt-get install fio"
+    yield Finding(area="equipment", name="fio", state="ok" if path else "absent", said=text)
 
 
-def _asked(name: str, engine: str) -> Finding:
+def _check(name: str, engine: str) -> Finding:
     try:
         return Finding(area="equipment", name=name, state="ok", said=_server(engine))
     except TaskFault as fault:
@@ -93,7 +93,7 @@ def _asked(name: str, engine: str) -> Finding:
 def _server(engine: str) -> str:
     """The version of the server that `provision: embedded` starts. TaskFault when it is not on this host."""
     adapter = table.adapter(engine)
-    assert isinstance(adapter, FindsServer)  # noqa: S101 - as `engines.Engine.server` says; a test compares both
+    assert isinstance(adapter, FindsServer)  # noqa: S101 - as `dsl.engines.Engine.server` says; a test compares both
     return _first_line(str(adapter.server_program()), "--version")
 
 
@@ -103,12 +103,12 @@ def _first_line(*argv: str) -> str:
             argv, capture_output=True, text=True, timeout=10, check=False, cwd="/", env=child_process.environment()
         )
     except (OSError, subprocess.SubprocessError) as fault:
-        return f"{argv[0]} does not run: {fault}"
-    return next(iter((done.stdout or done.stderr).splitlines()), "says nothing").replace(argv[0], Path(argv[0]).name)
+        return f"cannot run {argv[0]}: {fault}"
+    return next(iter((done.stdout or done.stderr).splitlines()), "no output").replace(argv[0], Path(argv[0]).name)
 
 
 def extras() -> dict[str, tuple[str, ...]]:
-    """The extras of this release with the packages that each wants."""
+    """The extras of this release with the packages of each."""
     wanted: dict[str, list[str]] = {}
     for requirement in metadata.requires("proveout") or ():
         found = _REQUIREMENT.match(requirement)
@@ -116,7 +116,7 @@ def extras() -> dict[str, tuple[str, ...]]:
             continue
         names = wanted.setdefault(found["extra"], [])
         names += found["of"].split(",") if found["name"] == "proveout" and found["of"] else [found["name"]]
-    # an extra that stands on another one has its packages too
+    # an extra that includes another one has its packages too
     return {extra: tuple(own for name in names for own in wanted.get(name, [name])) for extra, names in wanted.items()}
 
 
@@ -137,7 +137,7 @@ def _version(package: str) -> str:
 
 
 def drives(engine: str) -> Finding:
-    """Whether the driver for an engine can be loaded here; `missing` when it cannot."""
+    """Whether the driver for an engine can be loaded; `missing` if not."""
     try:
         table.driver(engine)
     except ProveoutError as fault:
@@ -147,26 +147,26 @@ def drives(engine: str) -> Finding:
 
 
 def starts(engine: str) -> Finding | None:
-    """Whether a server of an engine can be started here; None for an engine that needs no server."""
+    """Whether a server of an engine can be started; None for an engine without a server."""
     if not engines.of(engine).server:
         return None
-    found = _asked(f"{engine} server", engine)
+    found = _check(f"{engine} server", engine)
     state: State = "ok" if found.state == "ok" else "missing"
     return Finding(area="plan", name=found.name, state=state, said=found.said, way_out=found.way_out)
 
 
-# ---- how the machine is set --------------------------------------------------------------------------------------
+# ---- machine settings --------------------------------------------------------------------------------------------
 
 
 def machine(root: Path = Path("/")) -> Iterator[Finding]:
-    """What bears on figures: cores, memory, load of others, clock, limits, pages, governor."""
-    told = dict(host_facts.facts())
-    gib = int(str(told.get("memory_bytes", 0))) / 2**30
-    kind = str(told.get("virtualisation", "")) or "no hypervisor seen"
+    """Settings that affect results: cores, memory, other load, clock, limits, pages, governor."""
+    facts = dict(host_facts.facts())
+    gib = int(str(facts.get("memory_bytes", 0))) / 2**30
+    kind = str(facts.get("virtualisation", "")) or "no hypervisor seen"
     cores = host_facts.cores()
     few = cores < 2
     said = f"{cores} cores, {gib:.1f} GiB, {kind}"
-    shares = "a database and its client on one core measure each other"
+    shares = "a database and its client on one core compete for it"
     yield Finding(
         area="machine", name="machine", state="note" if few else "ok", said=said, way_out=shares if few else ""
     )
@@ -179,13 +179,13 @@ def machine(root: Path = Path("/")) -> Iterator[Finding]:
 
 
 def _stolen(stat: str) -> Iterator[Finding]:
-    """Time that the hypervisor gave to others, since boot."""
+    """CPU time that the hypervisor gave to other guests since boot."""
     numbers = [int(word) for word in stat.partition("\n")[0].split()[1:]]
     if len(numbers) < 8 or not sum(numbers[:8]):
         return
     share = numbers[7] / sum(numbers[:8])
     state: State = "note" if share > STEAL_MAX else "ok"
-    way_out = "other guests take time from this one: measure on a machine of your own" if state == "note" else ""
+    way_out = "other guests use CPU time of this one: measure on a dedicated machine" if state == "note" else ""
     yield Finding(
         area="machine", name="steal", state=state, said=f"{share:.2%} of CPU time since boot", way_out=way_out
     )
@@ -197,12 +197,12 @@ def _loaded(loadavg: str, cores: int) -> Iterator[Finding]:
         return
     busy = float(words[0]) > LOAD_MAX * cores
     said = f"{words[0]} processes ran or waited in the last minute, on {cores} cores"
-    way_out = "something else works here; iterations may be flagged or void" if busy else ""
+    way_out = "other programs use the machine; iterations may be flagged or void" if busy else ""
     yield Finding(area="machine", name="load", state="note" if busy else "ok", said=said, way_out=way_out)
 
 
 class _Timex(ctypes.Structure):
-    """`struct timex` of Linux; only its beginning is read, the kernel may write 208 bytes."""
+    """`struct timex` of Linux; only its first fields are used, the kernel may write 208 bytes."""
 
     _fields_ = [
         ("modes", ctypes.c_uint),
@@ -216,7 +216,7 @@ class _Timex(ctypes.Structure):
 
 
 def clock() -> Finding:
-    """What the kernel thinks of its clock: whether something keeps it right, and how far it may be off."""
+    """Whether the clock is synchronized, and its maximum error, as the kernel reports them."""
     timex = _Timex()
     try:
         known = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex)) >= 0
@@ -224,27 +224,28 @@ def clock() -> Finding:
         known = False
     if not known:
         return Finding(
-            area="machine", name="clock", state="note", said="the kernel does not tell whether it is kept right"
+            area="machine", name="clock", state="note", said="the kernel does not report whether it is synchronized"
         )
     return clock_finding(timex.status, timex.maxerror, timex.esterror)
 
 
 def clock_finding(status: int, maxerror_us: int, esterror_us: int) -> Finding:
-    """The judgement of adjtimex(2)'s `status`, `maxerror` and `esterror` (µs)."""
+    """The finding for `status`, `maxerror` and `esterror` (µs) of adjtimex(2)."""
     said = f"at most {maxerror_us / 1e3:,.1f} ms off, by estimate {esterror_us / 1e3:,.1f} ms"
     if status & _STA_UNSYNC:
         way_out = (
-            "run chrony or systemd-timesyncd; offsets between agents are measured all the same, jumps void iterations"
+            "run chrony or systemd-timesyncd; proveout measures offsets between agents anyway, but "
+            "jumps void iterations"
         )
-        return Finding(area="machine", name="clock", state="note", said="nothing keeps it right", way_out=way_out)
+        return Finding(area="machine", name="clock", state="note", said="not synchronized", way_out=way_out)
     if maxerror_us > CLOCK_ERROR_US_MAX:
-        way_out = "see `chronyc tracking`: the source is far away, or has not been heard of for long"
-        return Finding(area="machine", name="clock", state="note", said=f"kept right, but {said}", way_out=way_out)
-    return Finding(area="machine", name="clock", state="ok", said=f"kept right, {said}")
+        way_out = "see `chronyc tracking`: the source is far away, or has not answered for a long time"
+        return Finding(area="machine", name="clock", state="note", said=f"synchronized, but {said}", way_out=way_out)
+    return Finding(area="machine", name="clock", state="ok", said=f"synchronized, {said}")
 
 
 def open_files() -> int:
-    """How many files and sockets a process may have open: its soft limit."""
+    """Soft limit of open files and sockets of a process."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
@@ -263,7 +264,10 @@ def _limit(value: int) -> str:
 def _pages(root: Path) -> Iterator[Finding]:
     memory = dict(re.findall(r"^(HugePages_\w+|Hugepagesize): +(\S+)", _read(root / "proc/meminfo"), re.MULTILINE))
     if "HugePages_Total" in memory:
-        said = f"{memory['HugePages_Total']} of {memory.get('Hugepagesize', '?')} KiB, {memory.get('HugePages_Free', '?')} free"
+        said = (
+            f"{memory['HugePages_Total']} of {memory.get('Hugepagesize', '?')} KiB, "
+            f"{memory.get('HugePages_Free', '?')} free"
+        )
         yield Finding(area="machine", name="huge pages", state="ok", said=said)
     chosen = re.search(r"\[(\w+)\]", _read(root / "sys/kernel/mm/transparent_hugepage/enabled"))
     if chosen:
@@ -283,12 +287,12 @@ def _governor(governor: str) -> Iterator[Finding]:
     name = governor.strip()
     if name:
         slow = name != "performance"
-        way_out = "cpupower frequency-set -g performance: cores that sleep answer later" if slow else ""
+        way_out = "cpupower frequency-set -g performance: idle cores respond later with other governors" if slow else ""
         yield Finding(area="machine", name="governor", state="note" if slow else "ok", said=name, way_out=way_out)
 
 
-def place(folder: Path) -> Finding:
-    """Whether run directories can be made in a folder, and how much room there is."""
+def runs_folder(folder: Path) -> Finding:
+    """Whether run directories can be created in a folder, and its free space."""
     at = folder
     while not at.exists() and at != at.parent:
         at = at.parent
@@ -297,7 +301,7 @@ def place(folder: Path) -> Finding:
             area="machine",
             name="runs",
             state="missing",
-            said=f"{folder} cannot be written",
+            said=f"cannot write {folder}",
             way_out="name another with --runs-dir",
         )
     free = shutil.disk_usage(at).free
@@ -308,7 +312,7 @@ def place(folder: Path) -> Finding:
 
 
 def measured() -> Iterator[Finding]:
-    """The client's ceilings by driver, where `proveout ceiling` has measured them."""
+    """Ceilings of the load generator by driver, if `proveout ceiling` has measured them."""
     for engine in engines.WITH_DRIVER:
         known = ceiling_store.known(engine)
         both = ((known.apart_per_s, "away from the server"), (known.shared_per_s, "beside the server"))

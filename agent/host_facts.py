@@ -1,7 +1,7 @@
-"""What this machine is and how it is set: the part of the environment's fingerprint that an agent tells.
+"""Facts about this machine and its settings: the agent's part of the environment fingerprint.
 
-Data flow: /proc, /sys and installed packages -> facts by name, sorted -> `Welcome` (a session begins) and `FactsRead` (a run begins, and
-ends). Reads only, some milliseconds; what a machine does not tell is left out.
+Flow: /proc, /sys and installed packages -> facts by name, sorted -> `Welcome` (start of a session) and `FactsRead`
+(start and end of a run). Reads only, within milliseconds. Facts that a machine does not report are left out.
 
 Sources: proc(5), Documentation/admin-guide/sysctl and /mm/hugetlbpage, /ABI/testing/sysfs-* of Linux.
 """
@@ -51,17 +51,18 @@ SYSCTLS = (
     "vm.zone_reclaim_mode",
 )
 KERNEL_OPTIONS = (
-    "clocksource=", "default_hugepagesz=", "hugepages", "idle=", "intel_idle.", "intel_pstate=", "isolcpus=", "mitigations=",
-    "nohz_full=", "nosmt", "numa", "processor.max_cstate=", "rcu_nocbs=", "transparent_hugepage=", "tsc=",
+    "clocksource=", "default_hugepagesz=", "hugepages", "idle=", "intel_idle.", "intel_pstate=", "isolcpus=",
+    "mitigations=", "nohz_full=", "nosmt", "numa", "processor.max_cstate=", "rcu_nocbs=", "transparent_hugepage=",
+    "tsc=",
 )  # fmt: skip
-"""Of the kernel's command line, only what bears on speed: the rest is the machine's own business."""
+"""Options of the kernel command line that affect performance; other options are not reported."""
 LIBPQ_S = 30.0
 DRIVERS = ("PyMySQL", "apsw", "duckdb", "mysqlclient", "oracledb", "psycopg", "psycopg-binary")
 _CPU = "/sys/devices/system/cpu"
 
 
 def machine_id() -> str:
-    """systemd's machine id, which stays over reboots; the host's name where there is none."""
+    """systemd's machine id, which survives reboots; the host name if there is none."""
     return _line("/etc/machine-id") or platform.node()
 
 
@@ -71,7 +72,7 @@ def cores() -> int:
 
 
 def facts() -> tuple[tuple[str, Value], ...]:
-    """Facts by name, sorted: kernel, CPU, memory, and what they are set to."""
+    """Facts by name, sorted: kernel, CPU, memory, and their settings."""
     found: dict[str, Value] = {
         "architecture": platform.machine(),
         "boot_id": _line("/proc/sys/kernel/random/boot_id"),
@@ -103,14 +104,14 @@ def facts() -> tuple[tuple[str, Value], ...]:
 
 
 async def read_facts(context: TaskContext, spec: ReadFacts) -> FactsRead:
-    """The handler of `ReadFacts`: the facts of the machine, its drivers' versions, and where systems keep their data."""
+    """The handler of `ReadFacts`: facts of the machine, versions of drivers, and storage of the systems."""
     return FactsRead(facts=await asyncio.to_thread(_all_facts, spec.directories, spec.tools))
 
 
 def _all_facts(directories: tuple[tuple[str, str], ...], tools: tuple[str, ...]) -> tuple[tuple[str, Value], ...]:
     found = dict(facts()) | dict(_drivers())
     if "fio" in tools:
-        from proveout.agent.tools.fio import version  # noqa: PLC0415 - only where it is asked for
+        from proveout.agent.tools.fio import version  # noqa: PLC0415 - needed only if requested
 
         found |= {"tool.fio": version() or "not installed"}
     for system, directory in directories:
@@ -130,7 +131,9 @@ def _drivers() -> Iterator[tuple[str, Value]]:
 
 @functools.cache
 def _libpq() -> int | None:
-    """Its version as libpq has it, 180000; None where it cannot be had. Another process is asked: an agent loads no client of a database."""
+    """Version number of libpq, 180000; None if it is not available. Read in a child process: an agent loads no database
+    client.
+    """
     argv = [*child_process.interpreter(), "-c", "from psycopg import pq; print(pq.version())"]
     own, cwd = child_process.environment(), child_process.DIRECTORY
     try:
@@ -140,20 +143,20 @@ def _libpq() -> int | None:
         return None
 
 
-# ---- where data lies ---------------------------------------------------------------------------------------------
+# ---- storage -----------------------------------------------------------------------------------------------------
 
 
 def storage(system: str, directory: str) -> Iterator[tuple[str, Value]]:
-    """File system with its options, and the block device's queue, of a directory (or of the nearest one above it that is there)."""
-    place = Path(directory)
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    mounted = _mount(os.path.realpath(place))
+    """File system, options and block device queue of a directory, or of its nearest existing parent."""
+    folder = Path(directory)
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    mounted = _mount(os.path.realpath(folder))
     if mounted is not None:
         kind, options = mounted
         yield f"storage.{system}.filesystem", kind
         yield f"storage.{system}.options", options
-    device = place.stat().st_dev
+    device = folder.stat().st_dev
     queue = _queue(Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
     if queue is not None:
         yield f"storage.{system}.rotational", _line(str(queue / "rotational"))
@@ -161,7 +164,9 @@ def storage(system: str, directory: str) -> Iterator[tuple[str, Value]]:
 
 
 def _mount(path: str) -> tuple[str, str] | None:
-    """(type, options) of the file system that holds a path: that of the longest mount point above it, the last one mounted there."""
+    """(type, options) of the file system of a path: that of the longest mount point above it, and of the last mount
+    there.
+    """
     best: tuple[int, str, str] | None = None
     for line in _line("/proc/self/mounts").splitlines():
         _, point, kind, options, *_ = line.split()
@@ -173,18 +178,18 @@ def _mount(path: str) -> tuple[str, str] | None:
 
 
 def _queue(device: Path) -> Path | None:
-    """The queue of a block device, of the whole disk when it is a partition."""
+    """The queue of a block device; for a partition, that of the whole disk."""
     if not device.exists():
         return None
     real = device.resolve()
-    return next((place / "queue" for place in (real, real.parent) if (place / "queue").is_dir()), None)
+    return next((folder / "queue" for folder in (real, real.parent) if (folder / "queue").is_dir()), None)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------
 
 
 def _virtualisation() -> str:
-    """What the machine runs in, as far as it says so: container and hypervisor, by their own names."""
+    """Container and hypervisor of the machine, by their own names, as far as they are visible."""
     container = ""
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
         container = "container"

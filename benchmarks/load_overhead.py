@@ -22,14 +22,14 @@ from typing import Any
 
 from load_harness import workload
 
-from proveout.agent.load.loop.chunk_writer import Outlet
+from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.event_loop import PolledLoop
 from proveout.agent.load.loop.reconnect import Reconnector
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.agent.load.worker import Pulse
+from proveout.agent.load.worker import LoadTicker
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.kinds import build
@@ -131,7 +131,7 @@ def engine(sessions: list[NullSession], kind: WorkloadKind) -> float:
         recorder=recorder,
         pacing=pacing,
         timeline=timeline,
-        ticker=Pulse(recorder, Outlet(writing), timeline, silent),
+        ticker=LoadTicker(recorder, ChunkWriter(writing), timeline, silent),
         reconnector=Reconnector(lambda: (_ for _ in ()).throw(AssertionError("never lost"))),
     )
     began = time.process_time()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from proveout.agent.load.pools.ray.ray_aggregator import Gatherer, pack
+from proveout.agent.load.pools.ray.ray_aggregator import RayAggregator, pack
 from proveout.proto.wire import codec, histogram
 from proveout.proto.wire.messages import Sample
 from proveout.proto.wire.results import Histogram, LoadSecond, TransactionCounts, TransactionLoad
@@ -47,7 +47,7 @@ def measure(workers: int, rate: int, *, is_open: bool) -> tuple[float, int]:
     random = np.random.default_rng(1)
     seconds = [worker_second(random, rate, is_open=is_open) for _ in range(workers)]
     names = [f"t{number}" for number in range(TYPES)]
-    gatherer = Gatherer(names, workers=workers, is_open=is_open, t0_ns=T0_NS)
+    gatherer = RayAggregator(names, workers=workers, is_open=is_open, t0_ns=T0_NS)
     began = time.process_time()
     for number in range(SECONDS):
         told = LoadSecond(second=number, window="measure", start_ns=T0_NS, duration_s=1.0, transactions=())

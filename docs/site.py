@@ -1,8 +1,8 @@
-"""Hooks of the site's build: pages that stand elsewhere in the repository or are made of what stands there, and the whole navigation.
+"""mkdocs hooks: add pages from outside docs/ and complete the navigation.
 
-Data flow: mkdocs calls `on_config` (pages that the navigation does not name are put behind those of their folder that it does), `on_files`
-(README.md becomes the home page, CHANGELOG.md a page, the plans files with a list). Source: mkdocs' user guide,
-"Hooks"; https://www.mkdocs.org/dev-guide/plugins/#events.
+Data flow: mkdocs calls `on_config` (appends pages that mkdocs.yml does not name to the section of their folder) and `on_files` (README.md
+becomes the home page; CHANGELOG.md and CONTRIBUTING.md become pages; plans and decisions get a list). Source: mkdocs' user guide, "Hooks";
+https://www.mkdocs.org/dev-guide/plugins/#events.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = {"Guide": "guide", "Reference": "reference", "Extend": "extend", "Decisions": "adr"}
+FOLDERS = {"Guide": "guide", "Extend": "extend", "Reference": "reference", "Decisions": "adr"}
 
 _ITEM = re.compile(r"(-|\d+\.) ")
 
@@ -42,10 +42,11 @@ def _pages(folder: str) -> list[str]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what is not in docs/."""
+    """Add the pages and files from outside docs/."""
     made = {
         "index.md": _from_above(ROOT / "README.md"),
         "changelog.md": _from_above(ROOT / "CHANGELOG.md"),
+        "contributing.md": _from_above(ROOT / "CONTRIBUTING.md"),
         "plans.md": _plans(),
     }
     for name, text in made.items():
@@ -57,9 +58,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """What GitHub reads otherwise than Python-Markdown does: links to the plans' files, and lists that follow their sentence at once."""
+    """Convert GitHub's Markdown to Python-Markdown: links to files outside docs/, and lists directly after a sentence."""
     if page.file.src_uri.startswith("guide/"):
         markdown = markdown.replace("](../../plans/", "](../plans/")
+    markdown = markdown.replace("](../CONTRIBUTING.md", "](contributing.md")
     return "\n".join(_with_lists_apart(markdown.split("\n")))
 
 
@@ -74,15 +76,16 @@ def _with_lists_apart(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _from_above(page: Path) -> str:
-    """A page that stands above docs/, with its links from there."""
+    """The text of a page above docs/, with its links rewritten."""
     text = page.read_text(encoding="utf-8")
-    text = text.replace("](plans/)", "](plans.md)").replace("](CHANGELOG.md)", "](changelog.md)")
-    return text.replace("](docs/", "](")
+    text = text.replace("](plans/)", "](plans.md)")
+    text = text.replace("](CHANGELOG.md)", "](changelog.md)").replace("](CONTRIBUTING.md", "](contributing.md")
+    return text.replace("](README.md", "](index.md").replace("](docs/", "](")
 
 
 def _plans() -> str:
     """Every plan with its title."""
-    lines = ["# Plans", "", "| plan | what it proves out |", "|---|---|"]
+    lines = ["# Plans", "", "| plan | title |", "|---|---|"]
     for path in sorted((ROOT / "plans").glob("*.yaml")):
         plan = yaml.safe_load(path.read_text(encoding="utf-8"))
         title = str(plan.get("title", "") or f"extends {plan.get('extends', '')}").replace("|", "\\|")

@@ -1,19 +1,22 @@
-"""The captures of databases, `waits`, `lag` and `sizes`: which observer an engine's adapter gives, and how often it looks."""
+"""The captures of databases, `waits`, `lag` and `sizes`: which observer an engine's adapter gives, and how often it
+looks."""
 
 from __future__ import annotations
 
 from proveout.agent.capture.schedule import observe
 from proveout.agent.capture.sizes import SizeObserver
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import LOOK_EVERY_S, CapturesLag, CapturesSizes, CapturesWaits
 from proveout.agent.engines.table import adapter
+from proveout.agent.errors import TaskFault
 from proveout.dsl import engines
 from proveout.proto.wire.results import CaptureResult
 from proveout.proto.wire.tasks import RunCapture
 
 
 async def waits(context: TaskContext, spec: RunCapture) -> CaptureResult:
-    """Sample wait events until finished. TaskFault when the system cannot be reached at the start; a later loss is only counted."""
+    """Sample wait events until finished. TaskFault when the system cannot be reached at the start; a later loss is only
+    counted."""
     endpoint = spec.endpoints[0]
     engine = adapter(endpoint.engine)
     if not isinstance(engine, CapturesWaits):
@@ -35,7 +38,8 @@ async def sizes(context: TaskContext, spec: RunCapture) -> CaptureResult:
 
 
 async def lag(context: TaskContext, spec: RunCapture) -> CaptureResult:
-    """Measure how far a sink is behind its source until finished: `endpoints` are both, in that order. TaskFault as `waits`."""
+    """Measure how far a sink is behind its source until finished: `endpoints` are both, in that order. TaskFault as
+    `waits`."""
     source, sink = spec.endpoints if len(spec.endpoints) == 2 else (spec.endpoints[0],) * 2
     engine = adapter(source.engine)
     able = source is not sink and sink.engine in engines.of(source.engine).propagates_to

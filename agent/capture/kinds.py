@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 
-from proveout.agent.daemon.tasks import Handler, TaskContext, TaskFault
+from proveout.agent.daemon.tasks import Handler, TaskContext
+from proveout.agent.errors import TaskFault
 from proveout.proto.wire.results import CaptureResult
 from proveout.proto.wire.tasks import RunCapture
 

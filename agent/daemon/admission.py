@@ -1,11 +1,11 @@
 """Admission of coordinators: an agent has one session at a time, and refuses older coordinators of a run.
 
-Flow: the Hello of a stream -> `admit` -> the `Session` to attach it to (a new one, or the one that its stream lost), or a `Refused`
-with the reason.
+Flow: the Hello of a stream -> `admit` -> the `Session` to attach it to (a new one, or the one that its stream lost), or
+a `Refused` with the reason.
 
-Fencing: each run numbers its coordinators by `epoch`, and the journal keeps the highest epoch. A lower epoch is refused. A higher
-epoch takes over after the tasks of the old one have ended. Another run is refused while a stream is attached to the current session;
-without a stream, it waits for the end of the lease.
+Fencing: each run numbers its coordinators by `epoch`, and the journal keeps the highest epoch. A lower epoch is
+refused. A higher epoch takes over after the tasks of the old one have ended. Another run is refused while a stream is
+attached to the current session; without a stream, it waits for the end of the lease.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """Configuration of an agent: its name in plans ("" = any), state directory, handlers, trust store, audit log and policy.
+    """Configuration of an agent: its name in plans ("" = any), state directory, handlers, trust store, audit log and
+    policy.
 
     `permanent` are resources that live as long as the agent.
     """
@@ -90,7 +91,7 @@ class Admission:
         return answer
 
     def _objection(self, hello: Hello) -> str | None:
-        """Why the Hello itself is not valid; None if it is."""
+        """The reason against the Hello itself; None if it is valid."""
         if hello.protocol != PROTOCOL_VERSION:
             return (
                 f"this agent (proveout {proveout.__version__}) speaks protocol {PROTOCOL_VERSION}, "

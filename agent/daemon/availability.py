@@ -1,10 +1,12 @@
 """Wait for a system under test that does not answer: a database that is restarted must not end a run.
 
-Data flow: a task about systems -> its handler -> a fault `unreachable` of a system that the run has not provisioned, such as a server that
-refuses connections or is starting -> a warning to the run, a pause, the handler again, until it succeeds, fails otherwise, or `AWAY_S` is over.
+Data flow: a task about systems -> its handler -> a fault `unreachable` of a system that the run has not provisioned,
+such as a server that refuses connections or is starting -> a warning to the run, a pause, the handler again, until it
+succeeds, fails otherwise, or `AWAY_S` is over.
 
-Only tasks that are safe to repeat are repeated. Statements of the plan and propagation are not, unless the fault proves that nothing has taken
-effect: before these, the systems are inspected. A system that the run has provisioned is not waited for, as its agent sees its end; neither is a file.
+Only tasks that are safe to repeat are repeated. Statements of the plan and propagation are not, unless the fault proves
+that nothing has taken effect: before these, the systems are inspected. A system that the run has provisioned is not
+waited for, as its agent sees its end; neither is a file.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from proveout.agent.daemon.tasks import Handler, TaskContext, TaskFault
+from proveout.agent.daemon.tasks import Handler, TaskContext
 from proveout.agent.engines.table import adapter, is_in_files
+from proveout.agent.errors import TaskFault
 from proveout.proto.wire.results import TaskResult
 from proveout.proto.wire.tasks import (
     CheckInvariants,
@@ -35,7 +38,9 @@ AWAY_S = 30.0
 AGAIN_S = 0.5
 
 REPEATABLE = (CheckInvariants, Checkpoint, CompareSystems, InspectSystem, PopulateSystem, RunCapture, RunLoad)
-"""A load only fails as `unreachable` before it is armed, a capture before it has sampled, and a population drops what is half loaded."""
+"""A load only fails as `unreachable` before it is armed, a capture before it has sampled, and a population drops what
+is half loaded.
+"""
 ONCE = (RunSql, LinkSystems)
 LASTING = (
     "access denied",
@@ -55,7 +60,10 @@ LASTING = (
 
 
 async def patiently(context: TaskContext, spec: Any, handler: Handler, inspect: Handler) -> TaskResult:
-    """Return the handler's result; wait while the systems of the task do not answer. `inspect` handles InspectSystem."""
+    """Return the handler's result; wait while the systems of the task do not answer.
+
+    `inspect` handles InspectSystem.
+    """
     waited_for = [end for end in _endpoints(spec) if _is_of_others(end)]
     if not waited_for or not isinstance(spec, (*REPEATABLE, *ONCE)):
         return await handler(context, spec)

@@ -1,12 +1,13 @@
 """Queue of an agent's messages to its coordinator: in order, with a bound on the messages that may be lost.
 
-Flow: session and tasks `put` -> the attached stream calls `take`. Without a stream, messages wait. Samples, progress and log lines
-are dropped while `limit` of them wait; samples are numbered before they come here, so the reader sees the gap, and a LogLine gives
-the number of dropped messages. Outcomes and answers are never dropped. Back-pressure instead: the session stops reading while too
-many wait (`wait_for_room`). Replies to beats are useful only at once: the newest few wait, and are dropped with their stream.
+Flow: session and tasks `put` -> the attached stream calls `take`. Without a stream, messages wait. Samples, progress
+and log lines are dropped while `limit` of them wait; samples are numbered before they come here, so the gap is visible,
+and a LogLine gives the number of dropped messages. Outcomes and answers are never dropped. Back-pressure instead: the
+session stops reading while too many wait (`wait_for_room`). Replies to beats are useful only at once: the newest few
+wait, and are dropped with their stream.
 
-With many agents, a coordinator asks for samples in batches: they wait for the next send time of this host, or for any other message,
-which takes them along in order. Send times of different hosts are spread over the interval.
+With many agents, a coordinator requests samples in batches: they wait for the next send time of this host, or for any
+other message, which takes them along in order. Send times of different hosts are spread over the interval.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ QUIET_S = 0.05
 
 
 class SendSchedule:
-    """Send times of a host: every `every_s`, with an offset from the host's name. Pure; times are of `time.monotonic`, s."""
+    """Send times of a host: every `every_s`, with an offset from the host's name.
+
+    Pure; times are of `time.monotonic`, s.
+    """
 
     def __init__(self, every_s: float, host: str) -> None:
         self.every_s = every_s
@@ -153,7 +157,10 @@ class Outbox:
     def _report_dropped(self) -> LogLine | None:
         if not self._dropped:
             return None
-        text = f"{self._dropped} messages of this agent (samples, progress, log lines) were dropped: its send queue was full"
+        text = (
+            f"{self._dropped} messages of this agent (samples, progress, log lines) were dropped: its "
+            "send queue was full"
+        )
         self._dropped = 0
         return LogLine(level="warning", text=text)
 

@@ -1,8 +1,8 @@
 """The process of an agent: command line, log, `servicer.serve`, exit code.
 
-A local agent reads its identity from standard input, writes `listening <address>` to standard output once, and then redirects standard
-output to its log (standard error). The environment is reduced to the variables that child processes get (`child_process`), so that
-code in this process and in children finds the same variables.
+A local agent reads its identity from standard input, writes `listening <address>` to standard output once, and then
+redirects standard output to its log (standard error). The environment is reduced to the variables that child processes
+get (`child_process`), so that code in this process and in children finds the same variables.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """The gRPC server of an agent, around `admission` and `session`, from its start to its end. No task logic.
 
-Flow: `Options` -> `serve()`: identity, state directory (locked), journal, server, then wait. A *local* agent (a child of the
-coordinator) ends after its only session, or if no session starts within `ORPHAN_S`, and removes its state directory; its certificate
-and key are in memory only. A permanent agent keeps listening. SIGTERM and SIGINT end the session in order, then the agent.
+Flow: `Options` -> `serve()`: identity, state directory (locked), journal, server, then wait. A *local* agent (a child
+of the coordinator) ends after its only session, or if no session starts within `ORPHAN_S`, and removes its state
+directory; its certificate and key are in memory only. A permanent agent keeps listening. SIGTERM and SIGINT end the
+session in order, then the agent.
 
-Connections that arrive in crowds leave the allocator's arenas large and almost empty: 4,000 handshakes that never end grow an agent
-from 65 to 270 MiB, although all of it is free again; glibc keeps the pages. `release_freed_memory` runs beside the server and returns
-them when the process has grown. Source: malloc_trim(3), proc_pid_statm(5).
+Connections that arrive in crowds leave the allocator's arenas large and almost empty: 4,000 handshakes that never end
+grow an agent from 65 to 270 MiB, although all of it is free again; glibc keeps the pages. `release_freed_memory` runs
+beside the server and returns them when the process has grown. Source: malloc_trim(3), proc_pid_statm(5).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from proveout.agent.daemon.admission import Admission, AgentConfig
 from proveout.agent.daemon.handlers import TABLE
 from proveout.agent.daemon.session import Attachment, Session
 from proveout.agent.daemon.task_journal import AgentJournal
-from proveout.agent.daemon.tasks import Handler, TaskFault
+from proveout.agent.daemon.tasks import Handler
+from proveout.agent.errors import TaskFault
 from proveout.agent.security import renewal
 from proveout.agent.security.authz import AuthzInterceptor, Identity, server_credentials
 from proveout.agent.security.path_trust import (
@@ -88,9 +90,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of an agent: address to listen at (`name:port`, port 0 = any), certificates (a directory, or in memory), name ("" = any).
+    """Options of an agent: address to listen at (`name:port`, port 0 = any), certificates (a directory, or in memory),
+    name ("" = any).
 
-    Without `policy` a permanent agent uses the policy of the host, /etc/proveout/policy.yaml, and a local one changes nothing.
+    Without `policy` a permanent agent uses the policy of the host, /etc/proveout/policy.yaml, and a local one changes
+    nothing.
     """
 
     listen: str
@@ -276,7 +280,9 @@ async def _recover(tuner: Tuner, options: Options) -> None:
 
 
 def _earlier_journals(options: Options) -> tuple[Path, ...]:
-    """Folders of undo journals of an earlier release: one in each state directory, one for each name of a local agent."""
+    """Folders of undo journals of an earlier release: one in each state directory, one for each name of a local
+    agent.
+    """
     local = LEGACY.glob(f"*/{tuning.FILE}") if options.local and options.undo_dir is None else ()
     found = (options.state_dir / TUNING, *(file.parent for file in local))
     return tuple(folder for folder in found if folder != options.undo and (folder / tuning.FILE).exists())

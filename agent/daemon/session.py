@@ -1,9 +1,11 @@
-"""One session of an agent: the tasks of a run on this host, their resources, and the lease, from Welcome until everything is undone.
+"""One session of an agent: the tasks of a run on this host, their resources, and the lease, from Welcome until
+everything is undone.
 
-Flow: messages of the stream -> `receive` -> tasks (`task_runner`), each answered through the outbox -> the attached stream. Streams
-come and go within the lease; the session stays. A task with a known key is answered from the journal. The session ends once, by `end`:
-at a Goodbye, at the end of the lease, when a newer coordinator takes over, or with the agent. Then all tasks are stopped, resources
-are closed in reverse order of their creation, remaining child processes are killed, and the work directory is removed.
+Flow: messages of the stream -> `receive` -> tasks (`task_runner`), each answered through the outbox -> the attached
+stream. Streams come and go within the lease; the session stays. A task with a known key is answered from the journal.
+The session ends once, by `end`: at a Goodbye, at the end of the lease, when a newer coordinator takes over, or with the
+agent. Then all tasks are stopped, resources are closed in reverse order of their creation, remaining child processes
+are killed, and the work directory is removed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ import psutil
 from proveout.agent.daemon.outbox import Outbox, SendSchedule
 from proveout.agent.daemon.task_journal import AgentJournal
 from proveout.agent.daemon.task_runner import TaskRunner
-from proveout.agent.daemon.tasks import Handler, Resource, TaskContext, TaskFault
+from proveout.agent.daemon.tasks import Handler, Resource, TaskContext
+from proveout.agent.errors import TaskFault
 from proveout.agent.security import task_rules
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.agent.security.redaction import sanitize
@@ -149,7 +152,8 @@ class Session:
                 message = replace(message, replied_ns=time.monotonic_ns())
             yield message
 
-    # ---- incoming messages --------------------------------------------------------------------------------------------
+    # ---- incoming messages
+    # --------------------------------------------------------------------------------------------
 
     def receive(self, message: CoordinatorMessage, digest: str = "") -> None:
         """Handle a message of the attached stream. WireFault for a second Hello.
@@ -166,7 +170,7 @@ class Session:
             case Task():
                 self._take(message, digest or task_digest(message))
             case Goodbye():
-                self.end("cancelled", "the coordinator said goodbye", keep_data=message.keep_data)
+                self.end("cancelled", "the coordinator sent Goodbye", keep_data=message.keep_data)
             case Start() | Finish() | Cancel():
                 self._control(message)
             case Hello():
@@ -212,7 +216,8 @@ class Session:
     def _note_sequence(self, run: str, task: Task) -> None:
         """Store the sequence number of a known task that was signed again after a broken connection.
 
-        It must outlive the key, which is removed with the run. A full disk prevents the write, but not the answer to the task.
+        It must outlive the key, which is removed with the run. A full disk prevents the write, but not the answer to
+        the task.
         """
         try:
             self._journal.note_sequence(run, task.sequence)
@@ -248,7 +253,9 @@ class Session:
         return None
 
     def _objection(self, task: Task, digest: str) -> str:
-        """Why a new task's signature or sequence number is not valid; "" if both are. A lower number is a replay."""
+        """The reason against a new task's signature or sequence number; "" if both are valid. A lower number is a
+        replay.
+        """
         if reason := self.verifier.objection(task, digest):
             return reason
         highest = self._journal.highest_sequence(self.hello.run_id)

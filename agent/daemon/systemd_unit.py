@@ -1,13 +1,15 @@
 """The systemd unit of an agent, with the least privileges that its policy needs: `proveout agent … --print-unit`.
 
-Flow: the agent's options and its policy -> `unit(…)` -> text for /etc/systemd/system/proveout-agent.service. Without a policy the
-agent changes nothing on the host, and runs as a user of its own without capabilities. With a policy it runs as root, may write the
-folders of the policy and its own, and has no access to kernel settings and devices unless the policy lists some.
+Flow: the agent's options and its policy -> `unit(…)` -> text for /etc/systemd/system/proveout-agent.service. Without a
+policy the agent changes nothing on the host, and runs as a user of its own without capabilities. With a policy it runs
+as root, may write the folders of the policy and its own, and has no access to kernel settings and devices unless the
+policy lists some.
 
 The system calls `seccomp` and `pidfd_getfd` bind a Ray node to one address (`load.pools.ray.address_binding`).
 
-Not set, and why: MemoryDenyWriteExecute (Python's ctypes needs executable closures), ProcSubset=pid (the counters of the host are in
-/proc), IPAddressDeny (the network of a host is the lab's choice: add it in a drop-in), RootDirectory, PrivateNetwork.
+Not set, and why: MemoryDenyWriteExecute (Python's ctypes needs executable closures), ProcSubset=pid (the counters of
+the host are in /proc), IPAddressDeny (the network of a host is the lab's choice: add it in a drop-in), RootDirectory,
+PrivateNetwork.
 """
 
 from __future__ import annotations
@@ -119,7 +121,8 @@ def _capabilities(policy: Policy) -> tuple[str, ...]:
 
 def _plain(pki: Path, state_dir: Path) -> list[str]:
     return [
-        "# No policy: the agent changes nothing on this host, and an ordinary user is enough. Once, before the first start:",
+        "# No policy: the agent changes nothing on this host, and an ordinary user is enough. "
+        "Once, before the first start:",
         f"#   useradd --system --home-dir {STATE} {USER}; chown -R {USER}: {shlex.quote(str(pki))}",
         f"User={USER}",
         f"Group={USER}",
@@ -143,6 +146,9 @@ def _home(program: str, pki: Path, state_dir: Path) -> list[str]:
 
 
 def _quoted(word: str) -> str:
-    """Quote a word of a unit file. Source: systemd.syntax(7), systemd.unit(5): `%` is doubled, quotes are those of C."""
+    """Quote a word of a unit file.
+
+    Source: systemd.syntax(7), systemd.unit(5): `%` is doubled, quotes are those of C.
+    """
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"' if any(character in word for character in " \t;'\"\\#") else escaped

@@ -1,14 +1,17 @@
-"""The agent's task journal: the highest fencing epoch of each run, and the outcome of each task. SQLite in the state directory.
+"""The agent's task journal: the highest fencing epoch of each run, and the outcome of each task.
 
-Flow: `admission` stores epochs; a session stores the key of a task before the task starts (`accept`) and its outcome before the
-outcome is sent (`finish`), so a task that arrives again is answered and not run again. Keys belong to one epoch of a run: before a
-newer coordinator takes over, everything of the old one is ended, so the tasks of the newer one are new. Outcomes belong to one
-session: everything that the session has started ends with it (or with the agent), so its outcomes are no longer valid. `blank` removes
-them and keeps the keys, which are never run again.
+SQLite in the state directory.
 
-Outcomes may contain connection strings with passwords, so they are encrypted (AES-256-GCM) with a key that exists only in the memory
-of this process: neither the file nor its write-ahead log can be read after the agent has ended. An agent removes them when it starts.
-The file has mode 0600. The keys of a run are removed at the end of the run, or after `KEPT_DAYS` if the run never reports its end.
+Flow: `admission` stores epochs; a session stores the key of a task before the task starts (`accept`) and its outcome
+before the outcome is sent (`finish`), so a task that arrives again is answered and not run again. Keys belong to one
+epoch of a run: before a newer coordinator takes over, everything of the old one is ended, so the tasks of the newer one
+are new. Outcomes belong to one session: everything that the session has started ends with it (or with the agent), so
+its outcomes are no longer valid. `blank` removes them and keeps the keys, which are never run again.
+
+Outcomes may contain connection strings with passwords, so they are encrypted (AES-256-GCM) with a key that exists only
+in the memory of this process: neither the file nor its write-ahead log can be read after the agent has ended. An agent
+removes them when it starts. The file has mode 0600. The keys of a run are removed at the end of the run, or after
+`KEPT_DAYS` if the run never reports its end.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from proveout.proto.wire import codec
 from proveout.proto.wire.messages import TaskDone, TaskFailed
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS epoch (run TEXT PRIMARY KEY, highest INTEGER NOT NULL, seen_unix_s INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS epoch (
+  run TEXT PRIMARY KEY, highest INTEGER NOT NULL, seen_unix_s INTEGER NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS sequence (run TEXT PRIMARY KEY, highest INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS task (
   run TEXT NOT NULL, epoch INTEGER NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, outcome BLOB,
@@ -79,8 +84,8 @@ class AgentJournal:
     def note_epoch(self, run: str, epoch: int) -> None:
         """Admit only `epoch` and higher ones for `run` from now on, and remove the tasks of older epochs.
 
-        Their sequence numbers are removed too: a signature is valid for one epoch, and the coordinator's clock, the source of the
-        numbers, may have been set back.
+        Their sequence numbers are removed too: a signature is valid for one epoch, and the coordinator's clock, the
+        source of the numbers, may have been set back.
         """
         before = self.highest_epoch(run)
         self._db.execute("BEGIN IMMEDIATE")
@@ -113,7 +118,10 @@ class AgentJournal:
 
     def note_sequence(self, run: str, sequence: int) -> None:
         """Store the number of a known task that was signed again, so that a replay of it is not accepted as new."""
-        query = "INSERT INTO sequence VALUES (?, ?) ON CONFLICT (run) DO UPDATE SET highest = max(highest, excluded.highest)"
+        query = (
+            "INSERT INTO sequence VALUES (?, ?) ON CONFLICT (run) DO UPDATE SET highest = "
+            "max(highest, excluded.highest)"
+        )
         self._db.execute(query, (run, sequence))
 
     def highest_sequence(self, run: str) -> int:
@@ -140,7 +148,10 @@ class AgentJournal:
         self._overwrite()
 
     def forget(self, run: str) -> None:
-        """Remove the tasks of a run that is over. Epoch and sequence number stay, against old coordinators and replays."""
+        """Remove the tasks of a run that is over.
+
+        Epoch and sequence number stay, against old coordinators and replays.
+        """
         self._db.execute("DELETE FROM task WHERE run = ?", (run,))
         self._overwrite()
 

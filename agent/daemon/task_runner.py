@@ -1,11 +1,11 @@
 """Run one task: the context of its handler, its deadline, and its outcome.
 
-Flow: `TaskRunner.run(handler, spec, deadline_s)` -> the handler, with the runner as its context -> exactly one `TaskDone` or
-`TaskFailed`, never an exception. `stop(code, reason)` cancels the handler (a Cancel, the deadline, the lease); the first reason
-counts. A handler that does not stop within `STOP_GRACE_S` is reported and left running.
+Flow: `TaskRunner.run(handler, spec, deadline_s)` -> the handler, with the runner as its context -> exactly one
+`TaskDone` or `TaskFailed`, never an exception. `stop(code, reason)` cancels the handler (a Cancel, the deadline, the
+lease); the first reason counts. A handler that does not stop within `STOP_GRACE_S` is reported and left running.
 
-An expected failure crosses the wire unchanged. Of a bug, only the exception's type and message do, with passwords removed; the
-traceback goes to the agent's log.
+An expected failure crosses the wire unchanged. Of a bug, only the exception's type and message do, with passwords
+removed; the traceback goes to the agent's log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from proveout.agent.daemon.tasks import Handler, Resource, TaskFault
+from proveout.agent.daemon.tasks import Handler, Resource
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.agent.security.redaction import sanitize
 from proveout.core.disk_space import describe, is_full
@@ -163,5 +164,7 @@ class TaskRunner:
 
 
 async def _call(handler: Handler, context: TaskRunner, spec: Any) -> TaskResult:
-    """Call the handler inside its asyncio task: if that is cancelled before it starts, no coroutine is left unawaited."""
+    """Call the handler inside its asyncio task: if that is cancelled before it starts, no coroutine is left
+    unawaited.
+    """
     return await handler(context, spec)

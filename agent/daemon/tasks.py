@@ -1,33 +1,19 @@
-"""The contract of task handlers: context, resources, faults.
+"""The contract of task handlers: context and resources.
 
-Flow: the session receives a `Task` -> `handlers.TABLE[type(task.spec)]` -> `await handler(context, spec)` -> the result goes back. A
-handler reports progress and samples through the context, and raises `TaskFault` for an expected failure. When it is cancelled
-(asyncio.CancelledError), it first stops and undoes everything that it has started, then lets the exception pass.
+Flow: the session receives a `Task` -> `handlers.TABLE[type(task.spec)]` -> `await handler(context, spec)` -> the result
+goes back. A handler reports progress and samples through the context, and raises `errors.TaskFault` for an expected
+failure. When it is cancelled (asyncio.CancelledError), it first stops and undoes everything that it has started, then
+lets the exception pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from proveout.core.errors import ProveoutError
-from proveout.proto.wire.results import CaptureSample, LoadSecond, TaskError, TaskResult
-
-if TYPE_CHECKING:
-    from proveout.agent.security.policy import Policy
-
-
-class TaskFault(ProveoutError):
-    """An expected failure of a task; `code` as in `results.TaskError`."""
-
-    def __init__(self, code: str, what: str, *, way_out: str = "") -> None:
-        self.code = code
-        super().__init__(what, way_out=way_out)
-
-    def as_error(self) -> TaskError:
-        """The failure as a wire message."""
-        return TaskError(code=self.code, message=self.what, way_out=self.way_out)
+from proveout.agent.security.policy import Policy
+from proveout.proto.wire.results import CaptureSample, LoadSecond, TaskResult
 
 
 class Resource(Protocol):

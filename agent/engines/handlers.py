@@ -1,7 +1,7 @@
 """The handlers of tasks about systems: start, stop, inspect, save and restore, SQL, checkpoint, link, compare.
 
-Flow: each handler takes `(context, spec)` (see `agent.daemon.tasks`) and calls the adapter of the system's engine. A provisioned
-system is the resource `system:<name>` of the session; closing it ends the server.
+Flow: each handler takes `(context, spec)` (see `agent.daemon.tasks`) and calls the adapter of the system's engine. A
+provisioned system is the resource `system:<name>` of the session; closing it ends the server.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import Checkpoints, Propagates, ProvisionedSystem, Provisions, Settings
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.account import choose_account
 from proveout.agent.engines.embedded.confinement import landlock_version
 from proveout.agent.engines.table import adapter
+from proveout.agent.errors import TaskFault
 from proveout.dsl import engines
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import Compared, Done, SqlDone, SystemStarted
@@ -59,7 +60,8 @@ def provision(context: TaskContext, system: System, data_root: Path) -> Provisio
 
 
 def _check_user(context: TaskContext, system: System) -> None:
-    """Check who runs a server that nothing keeps from the agent's own files: TaskFault `refused`, or a warning if the policy allows it."""
+    """Check who runs a server that nothing keeps from the agent's own files: TaskFault `refused`, or a warning if the
+    policy allows it."""
     if choose_account() is not None or landlock_version() > 0:
         return
     context.policy.allows_server_as_agent_user().require()

@@ -1,1 +1,1 @@
-"""Load generation: pacing (when), engine (the hot loop), recorder (histograms), pool (worker processes)."""
+"""Load generation: pacing, think time, the load loops, worker processes, pools, aggregation of results."""

@@ -1,9 +1,9 @@
-"""The agent's end of a load: raw times of all its workers, binned and merged per second and for the measure window.
+"""Aggregates the raw times of all load workers of an agent, per second and for the measure window.
 
-Flow: `Chunk`s -> `add` -> when every worker has told all up to the end of a second -> `seconds()` -> `LoadSecond`s (by
-end time) -> and, when the load is over, `result()` -> `LoadResult` for the measure window: by intended time under open
-arrival, by end time under closed. Memory holds the second in progress and one dense histogram per transaction type,
-however long the load is.
+Flow: `Chunk`s -> `add` -> when every worker has reported up to the end of a second -> `seconds()` -> `LoadSecond`s (by
+end time) -> at the end of the load `result()` -> `LoadResult` for the measure window: by intended time under open
+arrival, by end time under closed. Memory holds the current second and one dense histogram for each transaction type,
+for any length of the load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, Trans
 from proveout.proto.wire.stalls import StallDetector
 
 SECOND_NS = 1_000_000_000
-LATE_NS = 100_000_000  # a thread may write a record down just after the chunk that it belongs to has left
+LATE_NS = 100_000_000  # a thread may add a record just after its chunk was sent
 FIRST_ERRORS_MAX = 20
 
 Triples = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ class Accumulator:
         self._filled = True
 
     def histogram(self) -> Histogram:
-        """What was counted."""
+        """The counted values as a histogram."""
         return histogram.from_dense(self._counts, sum_ns=self._sum_ns, min_ns=self._min_ns, max_ns=self._max_ns)
 
 
@@ -70,15 +70,18 @@ class Measured:
     schedule: Accumulator = field(default_factory=Accumulator)
 
 
-class Merger:
-    """Merges the chunks of `workers` workers. `names` are all transactions of the workload, `present` those in the mix."""
+class LoadAggregator:
+    """Aggregates chunks of `workers` workers.
+
+    `names`: all transactions of the workload; `present`: numbers of those in the mix.
+    """
 
     def __init__(
         self, names: Sequence[str], present: Sequence[int], timeline: Timeline, *, workers: int, is_open: bool
     ) -> None:
         self._names, self._present = names, present
         self._timeline, self._is_open = timeline, is_open
-        self._told_ns = [timeline.t0_ns] * workers
+        self._reported_ns = [timeline.t0_ns] * workers
         self._times: list[tuple[int, Triples]] = []
         self._incidents: list[Incident] = []
         self._measured = {number: Measured() for number in present}
@@ -95,23 +98,23 @@ class Merger:
             self._times.append((code, triples))
             at += length
         self._incidents.extend(chunk.incidents)
-        self._told_ns[worker] = max(self._told_ns[worker], chunk.until_ns)
+        self._reported_ns[worker] = max(self._reported_ns[worker], chunk.until_ns)
 
     def ready(self) -> bool:
         """Whether a second is complete."""
         return self._edge(self._seconds) < self._timeline.end_ns and (
-            min(self._told_ns) >= self._edge(self._seconds) + LATE_NS
+            min(self._reported_ns) >= self._edge(self._seconds) + LATE_NS
         )
 
     def seconds(self, *, over: bool = False) -> list[LoadSecond]:
-        """The seconds that are complete and were not given yet; all that remain when the load is over."""
+        """Complete seconds since the last call; with `over`, all remaining ones."""
         given = []
         while self.ready() or (over and self._start(self._seconds) < self._timeline.end_ns):
             given.append(self._second())
         return given
 
     def result(self, finished: Sequence[Finished]) -> LoadResult:
-        """The measure window, from all workers' seconds and last words."""
+        """The result of the measure window, from all seconds and the workers' `Finished` messages."""
         missed = _summed(worker.missed for worker in finished)
         committed = _summed(worker.committed for worker in finished)
         unknown = _summed(worker.unknown for worker in finished)
@@ -164,7 +167,7 @@ class Merger:
         return "measure" if at_ns < self._timeline.measure_end_ns else "ramp_down"
 
     def _take(self, before_ns: int) -> tuple[dict[int, Triples], list[Incident]]:
-        """Take out what ended before an instant: triples per code, and incidents."""
+        """Remove and return the records before an instant: triples by code, and incidents."""
         codes: dict[int, list[Triples]] = {}
         for code, triples in self._times:
             codes.setdefault(code, []).append(triples)
@@ -201,7 +204,7 @@ class Merger:
     # ---- the measure window -----------------------------------------------------------------------------------------
 
     def _measure(self, number: int, times: dict[int, Triples], incidents: list[Incident]) -> None:
-        """Add what of a second belongs to the measure window."""
+        """Add the records of a second that belong to the measure window."""
         measured, by = self._measured[number], 0 if self._is_open else 2
         for outcome in (0, 1):
             triples = times.get(2 * number + outcome, NO_TIMES)
@@ -245,7 +248,7 @@ class Merger:
 
 
 def _summed(parts: Iterable[Iterable[tuple[int, int]]]) -> Counter[int]:
-    """Counts per transaction number, added."""
+    """Sum of counts by transaction number."""
     total: Counter[int] = Counter()
     for part in parts:
         total.update(dict(part))

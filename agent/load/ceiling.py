@@ -1,7 +1,9 @@
-"""How fast this host's load generator goes at most: loads of a no-op statement at growing numbers of connections.
+"""Measures the highest rate of this host's load generator: loads of a no-op statement with growing numbers of
+connections.
 
-Flow: `Target` (an endpoint, or a system to provision for it) -> per number of connections one closed `RunLoad` of the agent's own
-path, workers, merging and all -> `Step`s -> `ceiling`, the fastest of them. Nothing is written to the target.
+Flow: target (an endpoint, or a system to provision for it) -> for each number of connections one closed `RunLoad`
+through the agent's own code, with workers and aggregation -> `Step`s -> `ceiling`, the fastest of them. Nothing is
+written to the target.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class Step:
     p99_us: float
 
 
-class Alone:
+class LocalTaskContext:
     """A task context without a coordinator: the load starts as soon as it is armed."""
 
     key = "ceiling"
@@ -57,35 +59,35 @@ class Alone:
         self.resources: dict[str, Resource] = {}
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
-        """Nobody asks."""
+        """Ignore."""
 
     def sample(self, sample: LoadSecond | CaptureSample) -> None:
-        """The totals are enough."""
+        """Ignore: the totals are enough."""
 
     def log(self, level: str, text: str) -> None:
-        """Nobody asks."""
+        """Ignore."""
 
     def armed(self) -> None:
-        """Nobody waits for the others."""
+        """Ignore: no other agent takes part."""
 
     async def started(self) -> int:
-        """Soon."""
+        """Start `T0_S` from now."""
         return time.monotonic_ns() + round(T0_S * 1e9)
 
     async def finished(self) -> None:
-        """A load ends by itself."""
+        """Return at once: a load ends by itself."""
 
     async def close(self) -> None:
-        """End workers and servers."""
+        """Close workers and servers."""
         for resource in reversed(list(self.resources.values())):
             await resource.close(keep_data=False)
 
 
 @asynccontextmanager
-async def reached(target: Endpoint | System) -> AsyncIterator[tuple[Alone, Endpoint]]:
-    """A context, and the endpoint: as given, or of a throw-away server that is started for it. Both end here."""
+async def reached(target: Endpoint | System) -> AsyncIterator[tuple[LocalTaskContext, Endpoint]]:
+    """A context and the endpoint: the given one, or that of a temporary server. Both are closed at the end."""
     with private_directory.make("ceiling") as folder:
-        context = Alone(folder)
+        context = LocalTaskContext(folder)
         try:
             if isinstance(target, System):
                 yield (
@@ -106,7 +108,10 @@ async def measure(
     workers: int | None,
     tell: Callable[[Step], None],
 ) -> list[Step]:
-    """A step for each number of connections, told as it ends. Raises TaskFault, and ProveoutError when a load had errors."""
+    """One step for each number of connections; calls `tell` after each.
+
+    TaskFault; ProveoutError if a load had errors.
+    """
     steps: list[Step] = []
     async with reached(target) as (context, endpoint):
         for count in connections:
@@ -139,7 +144,7 @@ def ceiling(engine: str, steps: Sequence[Step], *, shared: bool, workers: int) -
 
 
 def cores() -> int:
-    """Load workers that a load has by default."""
+    """Default number of load workers."""
     return len(os.sched_getaffinity(0))
 
 
@@ -148,8 +153,8 @@ def _step(connections: int, seconds: float, result: LoadResult) -> Step:
     if load.counts.error_count or not result.ended_in_window:
         first = result.first_errors[0] if result.first_errors else "no transaction ended"
         raise ProveoutError(
-            f"the load of {connections} connections had errors: {first}",
-            way_out="see that the server takes that many connections, or ask for fewer with --connections",
+            f"the load with {connections} connections had errors: {first}",
+            way_out="let the server accept that many connections, or use fewer with --connections",
         )
     p50_ns, p99_ns = histogram.percentiles_ns(load.response, (50.0, 99.0))
     return Step(

@@ -1,9 +1,9 @@
-"""The ceilings that were measured on this host: how fast its load generator goes at most, by driver. Kept for the loads to come.
+"""Stores the ceilings measured on this host: the highest rate of its load generator, by driver.
 
-Flow: `proveout ceiling` -> `keep` -> `ceilings.json` in the user's state directory -> `known(engine)` in every load's result -> the
-coordinator holds the achieved rate against it. A ceiling belongs to the machine as it was: it is forgotten when the CPU, the
-kernel, Python or proveout is another (`fingerprint`). A server on the same machine takes its share of the cores, so ceilings
-measured beside one (`shared`) and away from one (`apart`) are two.
+Flow: `proveout ceiling` -> `keep` -> `ceilings.json` in the user's state directory -> `known(engine)` in the result of
+every load -> the coordinator compares the achieved rate with it. A ceiling is valid for one machine configuration: it
+is dropped when the CPU, the kernel, Python or proveout has changed (`fingerprint`). A server on the same machine uses
+some of the cores, so ceilings with the server on the same machine (`shared`) and on another one (`apart`) are separate.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any
 from proveout.agent import host_facts
 
 FILE = "ceilings.json"
-_TOLD = ("architecture", "cpu_model", "cpus", "kernel")
+_FACTS = ("architecture", "cpu_model", "cpus", "kernel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """The most of a driver on a host: no-op transactions a second at `connections`, and CPU of the client for each, µs."""
+    """Highest rate of a driver on a host: no-op transactions a second at `connections`, and client CPU for each, µs."""
 
     engine: str
     shared: bool
@@ -40,27 +40,27 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known of a driver's ceiling here, 1/s: beside a server, and away from it."""
+    """Ceilings of a driver on this host, 1/s: with the server on the same machine, and on another one."""
 
     shared_per_s: float | None = None
     apart_per_s: float | None = None
 
 
 def state_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """$XDG_STATE_HOME/proveout, or ~/.local/state/proveout: of the user that makes the load."""
+    """$XDG_STATE_HOME/proveout, or ~/.local/state/proveout, of the user that generates the load."""
     home = environment.get("XDG_STATE_HOME") or Path.home() / ".local/state"
     return Path(home) / "proveout"
 
 
 def fingerprint() -> str:
-    """What a ceiling depends on, in one line."""
-    told = dict(host_facts.facts())
-    parts = [host_facts.machine_id(), *(str(told.get(name, "")) for name in _TOLD)]
+    """The machine configuration that a ceiling is valid for, in one line."""
+    found = dict(host_facts.facts())
+    parts = [host_facts.machine_id(), *(str(found.get(name, "")) for name in _FACTS)]
     return " | ".join((*parts, f"python {platform.python_version()}", f"proveout {metadata.version('proveout')}"))
 
 
 def keep(ceiling: Ceiling, directory: Path | None = None) -> Path:
-    """Keep a ceiling in place of an earlier one of the same driver and kind; the file. OSError."""
+    """Store a ceiling, replacing an earlier one of the same driver and kind; returns the file. OSError."""
     folder = directory or state_directory()
     folder.mkdir(parents=True, exist_ok=True)
     kept = {key: value for key, value in _read(folder).items() if value.get("fingerprint") == fingerprint()}
@@ -72,7 +72,7 @@ def keep(ceiling: Ceiling, directory: Path | None = None) -> Path:
 
 
 def known(engine: str, directory: Path | None = None) -> Known:
-    """The ceilings of a driver on this host as it is now; a file that cannot be read knows none."""
+    """The ceilings of a driver that are valid now; none if the file cannot be read."""
     found = {shared: _ceiling(_read(directory or state_directory()), engine, shared=shared) for shared in (True, False)}
     shared, apart = found[True], found[False]
     return Known(

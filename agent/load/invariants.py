@@ -1,8 +1,8 @@
-"""The handler of `CheckInvariants`: are the numbers that a workload's invariants speak of equal in this system?
+"""The handler of `CheckInvariants`: compares the numbers of a workload's invariants in one system.
 
-Flow: workload -> its invariants -> one connection of the engine's own driver, in a thread -> each statement, once -> two
-whole numbers -> `InvariantCheck` with both in words. Beside them, what the database counts of transactions
-(`TransactionType.counted`). Any engine that a load can reach can be asked; nothing is written.
+Flow: workload -> its invariants -> one connection of the engine's own driver, in a thread -> each statement once -> two
+whole numbers -> `InvariantCheck` with both numbers as text. It also reads how many transactions the database has
+counted (`TransactionType.counted`). Works for any engine with a driver; nothing is written.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import threading
 import time
 from typing import Any
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
 from proveout.agent.engines.table import driver
-from proveout.agent.load.loop.cancellation import give_up
+from proveout.agent.errors import TaskFault
+from proveout.agent.load.loop.cancellation import cancel_statements
 from proveout.dsl.workloads.base import Invariant, Row, Statement
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import InvariantCheck, InvariantsChecked
@@ -24,34 +25,34 @@ from proveout.proto.wire.tasks import CheckInvariants
 
 
 async def check_invariants(context: TaskContext, spec: CheckInvariants) -> InvariantsChecked:
-    """Ask for every invariant of `spec.workload`.
+    """Check every invariant of `spec.workload`.
 
     Raises TaskFault: `unreachable` (no connection), `invalid` (the workload has no text for the engine, or the server
-    refuses one), `fault` (an answer that is no two numbers).
+    refuses one), `fault` (a result that is not two numbers).
     """
-    asking = _Asking(spec, driver(spec.endpoint.engine))
+    check = _Check(spec, driver(spec.endpoint.engine))
     try:
-        return await asyncio.to_thread(asking.run)
+        return await asyncio.to_thread(check.run)
     except asyncio.CancelledError:
-        await asyncio.to_thread(asking.break_off)
+        await asyncio.to_thread(check.cancel)
         raise
 
 
 def judged(invariant: Invariant, row: Row) -> InvariantCheck:
-    """An invariant with the numbers that the database gave for it."""
+    """The check of an invariant with the numbers of the database."""
     left, right = (int(number) for number in row)
     relation = "=" if left == right else "is not"
     evidence = f"{invariant.left} {left:,} {relation} {invariant.right} {right:,}"
     return InvariantCheck(name=invariant.name, holds=left == right, evidence=evidence)
 
 
-class _Asking:
-    """One connection and the questions put to it, in a thread."""
+class _Check:
+    """One connection and its queries, in a thread."""
 
     def __init__(self, spec: CheckInvariants, engine: Driver) -> None:
         self._spec, self._driver = spec, engine
         self._session: Any = None
-        self._broken_off = False
+        self._cancelled = False
         self._answered = threading.Event()
 
     def run(self) -> InvariantsChecked:
@@ -71,10 +72,10 @@ class _Asking:
             if self._session is not None:
                 self._session.close()
 
-    def break_off(self) -> None:
-        """From another thread: ask nothing more, and give up the statement under way."""
-        self._broken_off = True
-        give_up(self._unanswered, self._answered.wait)
+    def cancel(self) -> None:
+        """Called from another thread: stop, and cancel the running statement."""
+        self._cancelled = True
+        cancel_statements(self._unanswered, self._answered.wait)
 
     def _unanswered(self) -> list[Any]:
         return [] if self._session is None or self._answered.is_set() else [self._session]
@@ -85,21 +86,24 @@ class _Asking:
         for invariant in invariants:
             if self._driver.dialect not in invariant.statement.text:
                 what = (
-                    f"invariant {invariant.name} of workload {workload.name} is not written for {self._driver.dialect}"
+                    f"invariant {invariant.name} of workload {workload.name} has no statement for "
+                    f"{self._driver.dialect}"
                 )
-                raise TaskFault("invalid", what, way_out=f"written for: {', '.join(invariant.statement.text)}")
+                raise TaskFault(
+                    "invalid", what, way_out=f"it has statements for: {', '.join(invariant.statement.text)}"
+                )
         return invariants
 
     def _counted(self) -> list[tuple[str, Statement]]:
-        """Of the transactions in the mix, those that the database counts in a way that is written for it."""
+        """The transactions in the mix that the database counts, with the statement for this dialect."""
         kinds = build(self._spec.workload).transactions
         found = [(kind.name, kind.counted) for kind in kinds if kind.weight > 0 and kind.counted is not None]
         return [(name, statement) for name, statement in found if self._driver.dialect in statement.text]
 
     def _row(self, statement: Statement, arguments: Row, width: int) -> Row:
-        """The one row of `width` numbers that a statement gives."""
-        if self._broken_off:
-            raise TaskFault("cancelled", "the invariants are not wanted any more")
+        """The single row of `width` numbers of a statement."""
+        if self._cancelled:
+            raise TaskFault("cancelled", "the check of the invariants was cancelled")
         prepared = self._session.prepare(statement)
         if self._driver.waits == "blocking":
             self._session.execute(prepared, arguments)
@@ -113,8 +117,9 @@ class _Asking:
             system = self._spec.endpoint.system
             raise TaskFault(
                 "fault",
-                f"invariant {statement.name}: {system} answered {rows!r}, not {('one number', 'two numbers')[width - 1]}",
-                way_out="see that the system is populated with this workload",
+                f"invariant {statement.name}: {system} returned {rows!r}, not "
+                f"{('one number', 'two numbers')[width - 1]}",
+                way_out="check that the system is populated with this workload",
             )
         return rows[0]
 
@@ -123,6 +128,6 @@ class _Asking:
         code = "unreachable" if failure.kind is FailureKind.LOST else "invalid"
         return TaskFault(
             code,
-            f"the invariants of {endpoint.system} ({endpoint.engine}) cannot be looked at: {failure.code}: {failure.what}",
-            way_out="see that the server runs and that its user may read the workload's tables",
+            f"cannot check the invariants of {endpoint.system} ({endpoint.engine}): {failure.code}: {failure.what}",
+            way_out="check that the server runs and that its user may read the workload's tables",
         )

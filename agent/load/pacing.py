@@ -1,10 +1,11 @@
-"""When transactions are due: closed, constant and Poisson arrival and ramps as pure functions of (terminal, total, rate, seed).
+"""Due times of transactions: closed, constant and Poisson arrival, and ramps, as pure functions of (terminal, total,
+rate, seed).
 
 Flow: `tasks.LoadShare` + `plan.Windows` -> `Pacing` -> `fire_times(terminal)`, an endless iterator of nanoseconds
 after T0, drawn in batches with numpy so that the hot loop only takes the next one. No clock is read here.
 
-**Closed.** A terminal fires again when its transaction has ended (and its pauses are over, see `pauses`), so only its start
-is planned: terminal k of N starts at `k/N · R`, where R is half of the ramp-up.
+**Closed.** A terminal fires again when its transaction has ended (and its think time is over, see `think_time`), so
+only its start is planned: terminal k of N starts at `k/N · R`, where R is half of the ramp-up.
 
 **Open.** All agents together follow one cumulative arrival function Λ(t), the number of arrivals due by t seconds after
 T0. The rate grows linearly over the first half of the ramp-up, R, and stays at λ from there on:
@@ -12,8 +13,8 @@ T0. The rate grows linearly over the first half of the ramp-up, R, and stays at 
     Λ(t) = λ t² / (2 R)        for t <= R          Λ⁻¹(n) = √(2 R n / λ)     for n <= λ R / 2
     Λ(t) = λ (t - R / 2)       for t >= R          Λ⁻¹(n) = n / λ + R / 2    for n >= λ R / 2
 
-A rate that goes from λ to μ over the measure window, which begins at W = ramp-up and is M long, adds the rate's integral
-there and stays at μ after it. With n₁ = Λ(W), x = t - W, n' = n - n₁ and a = (μ - λ) / M:
+A rate that goes from λ to μ over the measure window, which begins at W = ramp-up and is M long, adds the rate's
+integral there and stays at μ after it. With n₁ = Λ(W), x = t - W, n' = n - n₁ and a = (μ - λ) / M:
 
     Λ(t) = n₁ + λ x + a x² / 2               for W <= t <= W + M     x = 2 n' / (λ + √(λ² + 2 a n'))
     Λ(t) = n₁ + M (λ + μ) / 2 + μ (x - M)    for t >= W + M
@@ -42,14 +43,17 @@ from proveout.dsl.plan.stages import Think, Windows
 from proveout.proto.wire.tasks import LoadShare
 
 BATCH_MIN, BATCH_MAX = 16, 1024
-ARRIVALS_PURPOSE = 2_000  # keeps these streams apart from those that draw keys
+ARRIVALS_PURPOSE = 2_000  # separates these streams from those for keys
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The edges of an iteration's windows on the monotonic clock of this host, ns; a window holds its first instant."""
+    """The edges of an iteration's windows on the monotonic clock of this host, ns.
+
+    A window includes its first instant.
+    """
 
     t0_ns: int
     measure_start_ns: int
@@ -58,7 +62,7 @@ class Timeline:
 
     @classmethod
     def of(cls, windows: Windows, t0_ns: int) -> Timeline:
-        """The windows, begun at T0."""
+        """The windows with start T0."""
         lengths = [round(seconds * 1e9) for seconds in (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)]
         first, second, third = accumulate(lengths)
         return cls(t0_ns=t0_ns, measure_start_ns=t0_ns + first, measure_end_ns=t0_ns + second, end_ns=t0_ns + third)
@@ -72,8 +76,8 @@ class Timeline:
 class Pacing:
     """Arrival of a load: `rate` in 1/s over all `total` terminals (None = closed), growing over `ramp_s` seconds.
 
-    With `rate_to` the rate goes there in a straight line over the window (first, length) `changing_s`, seconds after T0.
-    `think` is for closed arrival.
+    With `rate_to` the rate goes there in a straight line over the window (first, length) `changing_s`, seconds after
+    T0. `think` is for closed arrival.
     """
 
     total: int
@@ -110,19 +114,19 @@ class Pacing:
 
     def due_s(self, arrivals: Floats) -> Floats:
         """Λ⁻¹: when the arrivals of these numbers are due, seconds after T0; open arrival only."""
-        assert self.rate is not None  # noqa: S101 - the caller asked `is_open`
+        assert self.rate is not None  # noqa: S101 - the caller has checked `is_open`
         ramp = np.sqrt(2.0 * self.ramp_s * arrivals / self.rate)
         steady = arrivals / self.rate + self.ramp_s / 2
         due = np.where(arrivals < self.rate * self.ramp_s / 2, ramp, steady)
         return due if self.rate_to is None else self._changed(due, arrivals, self.rate, self.rate_to)
 
     def _changed(self, due: Floats, arrivals: Floats, low: float, high: float) -> Floats:
-        """`due` with the arrivals from the changing window on moved to where the changing rate has them."""
+        """`due` with the arrivals from the changing window on shifted for the changing rate."""
         first_s, length_s = self.changing_s
         beyond = arrivals - low * (first_s - self.ramp_s / 2)
         within = np.clip(beyond, 0.0, length_s * (low + high) / 2)
         slope = (high - low) / length_s
-        # Never below the lower end's square, but for what rounding takes off.
+        # Mathematically never below the square of the lower rate; rounding may go below.
         root = np.sqrt(np.maximum(low * low + 2 * slope * within, min(low, high) ** 2))
         changing = first_s + 2 * within / (low + root) + (beyond - within) / high
         return np.where(beyond > 0.0, changing, due)
@@ -132,7 +136,10 @@ class Pacing:
         return chain.from_iterable(self._batches(terminal))
 
     def count(self, terminal: int, first_ns: int, end_ns: int) -> int:
-        """How many arrivals of a terminal are due from `first_ns` on and before `end_ns`, ns after T0; ten million a second."""
+        """Number of arrivals of a terminal due in [`first_ns`, `end_ns`), ns after T0.
+
+        Counts ten million arrivals a second.
+        """
         counted = 0
         for batch in self._due_ns(terminal):
             if batch[-1] >= first_ns:
@@ -169,7 +176,7 @@ class Pacing:
 
 
 def _sizes() -> Iterator[int]:
-    """Small batches first: a terminal of a short load does not draw thousands of times that it never reaches."""
+    """Batch sizes, small ones first: a terminal of a short load draws few times that it never uses."""
     size = BATCH_MIN
     while True:
         yield size

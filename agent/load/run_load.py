@@ -1,9 +1,9 @@
-"""The handler of `RunLoad`: arm, wait for T0, run, merge, answer.
+"""The handler of `RunLoad`: arm, wait for T0, run, aggregate, return the result.
 
-Flow: deal the terminals to worker processes -> each connects and prepares -> `context.armed()` -> `context.started()` ->
-T0 to the workers -> their chunks -> `Merger` -> a `LoadSecond` each second -> `LoadResult`. When anything goes wrong, or
-the task is cancelled, the workers are stopped: they let go of their statements and connections within a second or so,
-and are killed when they do not within `pool.END_S`.
+Flow: assign the terminals to worker processes -> each worker connects and prepares -> `context.armed()` ->
+`context.started()` -> T0 to the workers -> their chunks -> `LoadAggregator` -> a `LoadSecond` each second ->
+`LoadResult`. After a failure or a cancellation the workers are stopped: they cancel their statements and close their
+connections within about a second, and are killed after `local.END_S`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.table import adapter, is_in_files
+from proveout.agent.errors import TaskFault
 from proveout.agent.load import worker_messages
-from proveout.agent.load.aggregator import Merger
+from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.ceiling_store import known
 from proveout.agent.load.loop.terminal import dealt
 from proveout.agent.load.pacing import Timeline
@@ -39,11 +40,11 @@ T = TypeVar("T")
 
 
 async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
-    """Run one agent's share of a load: `spec.workers` processes, as many as the host has cores when it is 0; or on Ray.
+    """Run one agent's share of a load with `spec.workers` processes (0: one for each core), or on Ray.
 
-    Raises TaskFault: `unreachable` (a terminal could not connect when it was armed), `invalid` (no such driver or
-    workload, or a statement that the server refuses), `fault` (a worker died), `timeout` (it did not end in time),
-    `disk_full` (the database had no room: its numbers would be those of a full disk).
+    Raises TaskFault: `unreachable` (a terminal could not connect), `invalid` (unknown driver or workload, or a
+    statement that the server refuses), `fault` (a worker died), `timeout` (it did not end in time), `disk_full` (the
+    database had no space, so its numbers are not valid).
     """
     if spec.pool.kind == "ray":
         return _with_room(spec.endpoint, await run_ray_load(context, spec))
@@ -67,21 +68,21 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
 
 
 def _with_room(endpoint: Endpoint, result: LoadResult) -> LoadResult:
-    """The result, unless the database had no room for what the load wrote: TaskFault `disk_full`."""
+    """The result. TaskFault `disk_full` if the database had no space."""
     codes = adapter(endpoint.engine).disk_full_codes
     found = {code for load in result.transactions for code, _ in load.counts.errors if code in codes}
     if not found:
         return result
-    place = f" ({describe(Path(endpoint.dsn).parent)})" if is_in_files(endpoint.engine) else ""
-    said = next(iter(result.first_errors), "")
+    space = f" ({describe(Path(endpoint.dsn).parent)})" if is_in_files(endpoint.engine) else ""
+    first = next(iter(result.first_errors), "")
     what = (
-        f"the disk of system {endpoint.system} ({endpoint.engine}) is full: {', '.join(sorted(found))}: {said}{place}"
+        f"the disk of system {endpoint.system} ({endpoint.engine}) is full: {', '.join(sorted(found))}: {first}{space}"
     )
     raise TaskFault("disk_full", what, way_out="free disk space on the host of the database")
 
 
 class _Run:
-    """One load on workers that are its own."""
+    """One load on its own workers."""
 
     def __init__(self, context: TaskContext, spec: RunLoad, workers: list[WorkerProcess]) -> None:
         self._context, self._spec, self._workers = context, spec, workers
@@ -101,7 +102,7 @@ class _Run:
                 return await self._merged(timeline)
         except TimeoutError:
             raise TaskFault(
-                "timeout", f"the load did not end within {OVERTIME_S:.0f} s of the end of its windows"
+                "timeout", f"the load did not end within {OVERTIME_S:.0f} s after the end of its windows"
             ) from None
 
     async def _armed(self, worker: WorkerProcess) -> None:
@@ -110,7 +111,7 @@ class _Run:
             raise self._fault(frame)
 
     async def _started(self) -> int:
-        """Wait for T0; a worker that ends meanwhile is a fault."""
+        """Wait for T0. TaskFault if a worker ends before."""
         start = asyncio.ensure_future(self._context.started())
         ends = [asyncio.ensure_future(worker.died()) for worker in self._workers]
         try:
@@ -126,55 +127,62 @@ class _Run:
 
     async def _merged(self, timeline: Timeline) -> LoadResult:
         transactions = build(self._spec.workload).transactions
-        merger = Merger(
+        aggregator = LoadAggregator(
             [kind.name for kind in transactions],
             [number for number, kind in enumerate(transactions) if kind.weight > 0],
             timeline,
             workers=len(self._workers),
             is_open=self._spec.share.rate is not None,
         )
-        finished = await _together(self._follow(number, worker, merger) for number, worker in enumerate(self._workers))
-        self._tell(merger, over=True)
+        finished = await _together(
+            self._follow(number, worker, aggregator) for number, worker in enumerate(self._workers)
+        )
+        self._send_seconds(aggregator, over=True)
         ceilings = known(self._spec.endpoint.engine)
         return replace(
-            merger.result(finished),
+            aggregator.result(finished),
             ceiling_shared_per_s=ceilings.shared_per_s,
             ceiling_apart_per_s=ceilings.apart_per_s,
         )
 
-    async def _follow(self, number: int, worker: WorkerProcess, merger: Merger) -> worker_messages.Finished:
-        """Take one worker's chunks until it has finished."""
+    async def _follow(self, number: int, worker: WorkerProcess, aggregator: LoadAggregator) -> worker_messages.Finished:
+        """Aggregate one worker's chunks until it has finished."""
         while True:
             match await worker.read():
                 case worker_messages.Chunk() as chunk:
-                    merger.add(number, chunk)
-                    self._tell(merger)
+                    aggregator.add(number, chunk)
+                    self._send_seconds(aggregator)
                 case worker_messages.Finished() as finished:
                     return finished
                 case other:
-                    raise TaskFault("fault", f"load worker {worker.pid} said {type(other).__name__} in mid-load")
+                    raise TaskFault(
+                        "fault", f"load worker {worker.pid} sent an unexpected {type(other).__name__} during the load"
+                    )
 
-    def _tell(self, merger: Merger, *, over: bool = False) -> None:
-        for second in merger.seconds(over=over):
+    def _send_seconds(self, aggregator: LoadAggregator, *, over: bool = False) -> None:
+        for second in aggregator.seconds(over=over):
             self._context.sample(second)
 
     def _fault(self, fault: worker_messages.Fault) -> TaskFault:
-        """A worker's failure to arm, with the system's name and a way out."""
+        """The fault for a worker that cannot arm, with the system's name and a way out."""
         endpoint = self._spec.endpoint
         name = f"{endpoint.system} ({endpoint.engine})"
         if fault.code == "unreachable":
             terminals = self._spec.share.total
-            way_out = f"see that the server runs, lets this host in, and takes {terminals} connections"
+            way_out = f"check that the server runs, accepts this host, and allows {terminals} connections"
             user = account()
             if user is not None and " file " in fault.message:
                 way_out += f"; load runs as user id {user.uid}, which must be able to read the files that the dsn names"
             return TaskFault("unreachable", f"the load cannot connect to {name}: {fault.message}", way_out=way_out)
-        way_out = fault.way_out or "see that the system is populated and that its user may use the tables"
+        way_out = fault.way_out or "check that the system is populated and that its user may use the tables"
         return TaskFault(fault.code, f"the load cannot be prepared on {name}: {fault.message}", way_out=way_out)
 
 
 async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results; at the first exception the others are cancelled, and have ended, before it is raised."""
+    """Await all; returns their results.
+
+    At the first exception the others are cancelled and awaited before it is raised.
+    """
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         return await asyncio.gather(*tasks)

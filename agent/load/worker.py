@@ -1,9 +1,9 @@
-"""A load worker: one process of a load's pool. `python -m proveout.agent.load.worker PARENT-PID PRIVILEGES ENGINE`.
+"""A load worker: one process of a load pool. `python -m proveout.agent.load.worker PARENT-PID PRIVILEGES ENGINE`.
 
-Flow: stdin -> `Arm` (connect, prepare) -> `Armed` -> `Start(t0)` -> the loop of the driver's kind, with a `Chunk` of raw
-times ten times a second -> `Finished` -> the next `Arm`. It serves until its stdin ends, and never outlives its agent.
-The garbage collector rests while a load runs: the loop makes no cycles, and a collection would be a pause in every
-terminal's times.
+Flow: stdin -> `Arm` (connect, prepare) -> `Armed` -> `Start(t0)` -> the loop for the driver's kind of session, with a
+`Chunk` of raw times ten times a second -> `Finished` -> the next `Arm`. The process serves until its stdin ends, and
+never outlives its agent. The garbage collector is off while a load runs: the loop makes no reference cycles, and a
+collection would delay all terminals.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import Future, wait
 from operator import itemgetter
 from typing import Any
@@ -23,8 +24,8 @@ from typing import Any
 from proveout.agent.engines.driver_contract import Driver, FailureKind, Labelled, StatementFailure
 from proveout.agent.engines.table import driver
 from proveout.agent.load import worker_messages
-from proveout.agent.load.loop.cancellation import give_up
-from proveout.agent.load.loop.chunk_writer import Outlet
+from proveout.agent.load.loop.cancellation import cancel_statements
+from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.event_loop import PolledLoop
 from proveout.agent.load.loop.reconnect import Reconnector
 from proveout.agent.load.loop.recorder import Recorder
@@ -32,30 +33,30 @@ from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.thread_loop import ThreadedLoop
 from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Timeline
-from proveout.agent.load.session_settings import configure
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.errors import ProveoutError
 from proveout.core.linux import die_with_parent
+from proveout.dsl.rules.session_settings import statement
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.kinds import build, part_of
 
 CHUNK_NS = 100_000_000
 WAITING_MAX = 1000
-"""Transactions without an answer that a worker names at the end."""
+"""Limit of the transactions without an answer that a worker lists at the end."""
 
 
-class Pulse:
-    """The ticker of a load: packs the records, keeps the CPU of the measure window, heeds the agent.
+class LoadTicker:
+    """Periodic work of a load: packs records, measures CPU in the measure window, reads messages of the agent.
 
-    It is to tick ten times a second. `pause_longest_ns` is the longest time between two ticks in the measure window: a process that
-    is stopped, or gets no CPU, does not tick.
+    The loop calls it ten times a second. `pause_longest_ns` is the longest time between two calls in the measure
+    window: a process that is stopped, or gets no CPU, makes no calls.
     """
 
-    def __init__(self, recorder: Recorder, outlet: Outlet, timeline: Timeline, stdin: int) -> None:
+    def __init__(self, recorder: Recorder, outlet: ChunkWriter, timeline: Timeline, stdin: int) -> None:
         self._recorder, self._outlet, self._timeline, self._stdin = recorder, outlet, timeline, stdin
-        self._heard = select.poll()
-        self._heard.register(stdin, select.POLLIN)
+        self._messages = select.poll()
+        self._messages.register(stdin, select.POLLIN)
         self._edges = (timeline.measure_start_ns, timeline.measure_end_ns, timeline.end_ns)
         self._marks: list[tuple[int, int]] = []
         self._stopped = False
@@ -63,13 +64,13 @@ class Pulse:
         self.pause_longest_ns = 0
 
     def control(self) -> int:
-        """The agent's pipe."""
+        """The descriptor of the agent's pipe."""
         return self._stdin
 
     def tick(self, now_ns: int) -> int:
-        """See `engine.Ticker`."""
-        self._heed()
-        self._paused(now_ns)
+        """See `event_loop.Ticker`."""
+        self._read_messages()
+        self._note_pause(now_ns)
         while len(self._marks) < 2 and now_ns >= self._edges[len(self._marks)]:
             self._marks.append((time.monotonic_ns(), time.process_time_ns()))
         self.pack(now_ns)
@@ -79,14 +80,14 @@ class Pulse:
         grid_ns = self._timeline.t0_ns + (since // CHUNK_NS + 1) * CHUNK_NS
         return min(grid_ns, *(edge for edge in self._edges if edge > now_ns))
 
-    def _paused(self, now_ns: int) -> None:
-        """Note how much of the measure window has passed since the last tick."""
+    def _note_pause(self, now_ns: int) -> None:
+        """Record the part of the measure window since the last tick."""
         began_ns = max(self._ticked_ns, self._timeline.measure_start_ns)
         self._ticked_ns = now_ns
         self.pause_longest_ns = max(self.pause_longest_ns, min(now_ns, self._timeline.measure_end_ns) - began_ns)
 
     def pack(self, now_ns: int) -> None:
-        """Hand over what was recorded so far."""
+        """Send the records since the last call."""
         taken = self._recorder.take()
         chunk = worker_messages.Chunk(
             until_ns=now_ns,
@@ -97,22 +98,28 @@ class Pulse:
         self._outlet.offer(chunk)
 
     def cpu(self) -> tuple[float, float]:
-        """CPU of this process between the edges of the measure window, and that time itself, seconds; zeros if cut short."""
+        """CPU time of this process in the measure window, and the length of the window, s; zeros if it was cut
+        short.
+        """
         if len(self._marks) < 2:
             return 0.0, 0.0
         (began_ns, cpu_began_ns), (ended_ns, cpu_ended_ns) = self._marks
         return (cpu_ended_ns - cpu_began_ns) / 1e9, (ended_ns - began_ns) / 1e9
 
-    def _heed(self) -> None:
-        """Take what the agent says: a Stop, or the end of its pipe. What is under way on the server is then given up, not left to wait
-        there; an agent that is gone takes this process with it (`parent`)."""
-        while not self._stopped and self._heard.poll(0):
+    def _read_messages(self) -> None:
+        """Read messages of the agent.
+
+        A Stop, or the end of the pipe, stops the load; its statements are then cancelled on the server.
+
+        If the agent has ended, the kernel kills this process (`core.linux`).
+        """
+        while not self._stopped and self._messages.poll(0):
             frame = worker_messages.read_blocking(self._stdin)
             self._stopped = frame is None or isinstance(frame, worker_messages.Stop)
 
 
 class Load:
-    """One armed load in this worker."""
+    """One load in this worker."""
 
     def __init__(self, arm: worker_messages.Arm) -> None:
         self._arm = arm
@@ -127,11 +134,11 @@ class Load:
         self._recorder = Recorder(len(self._workload.transactions))
         self._opened: list[Any] = []
         self._preparing: list[Any] = []
-        self._broken_off = False
+        self._stopped = False
         self._terminals: list[Terminal] = []
 
     def arm(self) -> worker_messages.Armed | worker_messages.Fault:
-        """Connect and prepare all terminals; no connection stays open when that fails."""
+        """Connect and prepare all terminals. After a failure no connection stays open."""
         try:
             for number in self._arm.numbers:
                 self._terminals.append(self._terminal(number))
@@ -141,16 +148,16 @@ class Load:
             return worker_messages.Fault(code=code, message=f"{failure.code}: {failure.what}")
         return worker_messages.Armed()
 
-    def break_off(self, arming: Future[Any]) -> None:
-        """From another thread, while it arms: open nothing more, and give up what the server is waiting for."""
-        self._broken_off = True
-        give_up(lambda: list(self._preparing), lambda seconds: wait([arming], seconds))
+    def stop_arming(self, arming: Future[Any]) -> None:
+        """Called from another thread while it arms: open no more connections, and cancel running statements."""
+        self._stopped = True
+        cancel_statements(lambda: list(self._preparing), lambda seconds: wait([arming], seconds))
 
-    def run(self, t0_ns: int, outlet: Outlet, stdin: int) -> worker_messages.Finished:
+    def run(self, t0_ns: int, outlet: ChunkWriter, stdin: int) -> worker_messages.Finished:
         """Run the windows from T0 on."""
         timeline = Timeline.of(self._arm.plan_windows(), t0_ns)
-        pulse = Pulse(self._recorder, outlet, timeline, stdin)
-        loop = self._loop(timeline, pulse)
+        ticker = LoadTicker(self._recorder, outlet, timeline, stdin)
+        loop = self._loop(timeline, ticker)
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -159,11 +166,11 @@ class Load:
         finally:
             gc.enable()
             gc.unfreeze()
-            self._broken_off = True  # for connections that are being opened again
+            self._stopped = True  # stops connections that are being opened
             loop.close()
-            give_up(lambda: list(self._preparing), time.sleep)
-        pulse.pack(time.monotonic_ns())
-        cpu_s, window_s = pulse.cpu()
+            cancel_statements(lambda: list(self._preparing), time.sleep)
+        ticker.pack(time.monotonic_ns())
+        cpu_s, window_s = ticker.cpu()
         return worker_messages.Finished(
             missed=tuple(loop.missed().items()),
             committed=tuple((Counter(self._recorder.committed) + Counter(loop.committed_late)).items()),
@@ -173,12 +180,12 @@ class Load:
             start_skew_ns=loop.start_skew_ns,
             samples_lost=outlet.lost,
             first_errors=self._recorder.first_errors,
-            pause_longest_ns=pulse.pause_longest_ns,
+            pause_longest_ns=ticker.pause_longest_ns,
             waiting=tuple(sorted(loop.waiting, key=itemgetter(1))[:WAITING_MAX]),
         )
 
     def abandon(self) -> None:
-        """Close the connections of a load that is not run."""
+        """Close the connections of a load that does not run."""
         for session in self._opened:
             session.close()
 
@@ -195,20 +202,20 @@ class Load:
         )
 
     def _connect(self, number: int) -> tuple[Any, dict[str, Any]]:
-        """A session for a terminal, prepared; of several instances, always the same one."""
+        """A prepared session for a terminal. With several instances, a terminal always uses the same one."""
         session = self._driver.connect(self._dsns[number % len(self._dsns)])
         self._opened.append(session)
-        # Before it is asked whether the load was broken off: who does that gives these up.
+        # Before the check whether the load is stopped: `stop_arming` cancels these sessions.
         self._preparing.append(session)
         try:
-            self._go_on()
+            self._check_stopped()
             if isinstance(session, Labelled):
                 session.label(self._arm.run, self._arm.label)
             configure(session, self._driver, self._arm.session)
             prepared = {}
-            for statement in self._needed:
-                self._go_on()
-                prepared[statement.name] = session.prepare(statement)
+            for needed in self._needed:
+                self._check_stopped()
+                prepared[needed.name] = session.prepare(needed)
             return session, prepared
         except BaseException:
             session.close()
@@ -216,26 +223,53 @@ class Load:
         finally:
             self._preparing.remove(session)
 
-    def _go_on(self) -> None:
-        """StatementFailure when the load was broken off meanwhile: a server keeps on with what it is asked for now."""
-        if self._broken_off:
+    def _check_stopped(self) -> None:
+        """StatementFailure if the load is stopped: a statement sent now would run on the server without a client."""
+        if self._stopped:
             raise StatementFailure("57014", "the load was stopped", FailureKind.LOST)
 
-    def _loop(self, timeline: Timeline, pulse: Pulse) -> PolledLoop | ThreadedLoop:
+    def _loop(self, timeline: Timeline, ticker: LoadTicker) -> PolledLoop | ThreadedLoop:
         common: dict[str, Any] = {
             "terminals": self._terminals,
             "recorder": self._recorder,
             "pacing": self._pacing,
             "timeline": timeline,
-            "ticker": pulse,
+            "ticker": ticker,
         }
         if self._driver.waits == "polled":
             return PolledLoop(**common, reconnector=Reconnector(self._connect))
         return ThreadedLoop(**common, connect=self._connect)
 
 
-def serve(stdin: int, outlet: Outlet) -> None:
-    """Run the loads that the agent asks for, until it closes the pipe."""
+def configure(session: Any, engine: Driver, settings: Iterable[tuple[str, str]]) -> None:
+    """Apply the plan's `session:` settings to a new connection, in order, before anything is prepared.
+
+    Raises StatementFailure.
+    """
+    for name, value in settings:
+        made, arguments = statement(engine.dialect, name, value)
+        try:
+            prepared = session.prepare(made)
+            if engine.waits == "blocking":
+                session.execute(prepared, arguments)
+            elif not session.exchange(prepared, arguments):
+                _wait_for_answer(session)
+        except StatementFailure as failure:
+            kind = FailureKind.LOST if failure.kind is FailureKind.LOST else FailureKind.ERROR
+            raise StatementFailure(failure.code, f"session setting {name} = {value}: {failure.what}", kind) from None
+
+
+def _wait_for_answer(session: Any) -> None:
+    ready = select.poll()
+    ready.register(session.fileno(), select.POLLIN)
+    done = False
+    while not done:
+        ready.poll()
+        done = session.receive()
+
+
+def serve(stdin: int, outlet: ChunkWriter) -> None:
+    """Run the loads that the agent requests, until it closes the pipe."""
     outlet.send(worker_messages.Ready(pid=os.getpid()))
     while (frame := worker_messages.read_blocking(stdin)) is not None:
         if not isinstance(frame, worker_messages.Arm):
@@ -257,7 +291,7 @@ def serve(stdin: int, outlet: Outlet) -> None:
 
 
 def arm(load: Load, stdin: int) -> worker_messages.Armed | worker_messages.Fault:
-    """Arm in a thread, and heed the agent meanwhile: preparing may wait for a lock for ever. A `Stop` ends this process."""
+    """Arm in a thread, and read the agent's messages: preparing may wait for a lock. A `Stop` ends this process."""
     arming: Future[worker_messages.Armed | worker_messages.Fault] = Future()
     done = os.eventfd(0)
 
@@ -273,24 +307,24 @@ def arm(load: Load, stdin: int) -> worker_messages.Armed | worker_messages.Fault
     either.register(stdin, select.POLLIN)
     either.register(done, select.POLLIN)
     if not any(fd == done for fd, _ in either.poll()):
-        load.break_off(arming)
+        load.stop_arming(arming)
         os._exit(0)
     os.close(done)
     return arming.result()
 
 
 def main() -> None:
-    """The process."""
+    """Run the process."""
     parent, argument, engine = int(sys.argv[1]), *sys.argv[2:4]
     privileges = Privileges.from_argument(argument)
     privileges.drop()
     die_with_parent(parent, LOAD_WORKER_NAME)  # after `drop`: a change of the user resets the parent-death signal
-    with contextlib.suppress(ProveoutError):  # what cannot be loaded is told when it is needed
+    with contextlib.suppress(ProveoutError):  # a driver that cannot be loaded is reported when it is needed
         driver(engine)
     privileges.seal()
     out = os.dup(1)
-    os.dup2(2, 1)  # what a library prints goes to the log, not between the frames
-    serve(0, Outlet(out))
+    os.dup2(2, 1)  # prints of libraries go to the log, not between the frames
+    serve(0, ChunkWriter(out))
 
 
 if __name__ == "__main__":

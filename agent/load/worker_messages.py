@@ -1,8 +1,8 @@
-"""What an agent and its load workers say to each other: frozen data in frames over the worker's stdin and stdout.
+"""Protocol between an agent and its load workers: frozen data in frames over stdin and stdout of the worker.
 
-Flow: agent -> `Arm`, `Start`, `Stop` -> worker -> `Ready`, `Armed`, `Chunk` …, `Finished` or `Fault`. A message is
-two frames of `core.framing`: a JSON part `[name, fields]`, and raw bytes (a chunk's times). No pickle:
-what a worker says can be wrong, but it cannot run code in its agent. The dsn goes through the pipe, never through argv.
+Flow: agent -> `Arm`, `Start`, `Stop` -> worker -> `Ready`, `Armed`, `Chunk` …, `Finished` or `Fault`. A message is two
+frames of `core.framing`: a JSON part `[name, fields]`, and raw bytes (the times of a chunk). No pickle: a compromised
+worker can send wrong data, but cannot run code in its agent. The dsn goes through the pipe, never through argv.
 """
 
 from __future__ import annotations
@@ -64,21 +64,21 @@ class Arm:
         )
 
     def workload(self) -> Workload:
-        """The compiled workload again."""
+        """The compiled workload."""
         parameters = tuple((name, _value(value)) for name, value in self.parameters)
         return Workload(name=self.workload_name, kind=self.workload_kind, parameters=parameters)
 
     def endpoint(self) -> Endpoint:
-        """Where to connect."""
+        """The endpoint to connect to."""
         return Endpoint(system="", engine=self.engine, dsn=self.dsn)
 
     def plan_windows(self) -> Windows:
-        """The windows again."""
+        """The windows of the plan."""
         up, measure, down = self.windows
         return Windows(ramp_up_s=up, measure_s=measure, ramp_down_s=down)
 
     def pacing(self) -> Pacing:
-        """Arrival."""
+        """The pacing of the load."""
         return Pacing.of(LoadShare(**self.share), self.plan_windows(), self.seed)
 
 
@@ -91,7 +91,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Give up the load; answer `Finished`, whatever was reached."""
+    """Stop the load; answer `Finished` with the results so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class Armed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """What ended before `until_ns` and was not told yet: `codes` and byte lengths of the triples in `times`, in order."""
+    """New records before `until_ns`: `codes`, and byte lengths of the triples in `times`, in order."""
 
     until_ns: int
     codes: tuple[tuple[int, int], ...]
@@ -118,9 +118,12 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The windows are over: `missed`, and over the whole load `committed` and `unknown` (see `LoadResult`), per transaction number;
-    CPU of this process in the measure window; records lost; the longest time in that window for which it did not run. `waiting`:
-    transactions without an answer when the load was over, as (number, start in monotonic ns), the oldest of them."""
+    """The end of a load: `missed`, and over the whole load `committed` and `unknown` (see `LoadResult`), by transaction
+    number.
+
+    Also CPU of this process in the measure window, lost records, and the longest pause of the process in that window.
+    `waiting`: the oldest transactions without an answer at the end of the load, as (number, start in monotonic ns).
+    """
 
     missed: tuple[tuple[int, int], ...]
     committed: tuple[tuple[int, int], ...]
@@ -136,7 +139,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """An expected failure, as `results.TaskError`; the worker stays."""
+    """An expected failure, as `results.TaskError`; the worker continues."""
 
     code: str
     message: str
@@ -157,7 +160,7 @@ def encode(frame: ToWorker | FromWorker) -> bytes:
 
 
 def decode(head: bytes, blob: bytes) -> Any:
-    """A frame from its two parts. ValueError, KeyError or TypeError when it is none."""
+    """Decode a frame from its two parts. ValueError, KeyError or TypeError if it is not valid."""
     name, fields = json.loads(head)
     if name == "Chunk":
         fields["times"] = blob
@@ -180,5 +183,5 @@ def read_blocking(fd: int) -> Any:
 
 
 def _value(value: Any) -> Value:
-    """JSON has lists where a plan has tuples."""
+    """Convert JSON lists to the tuples of a plan."""
     return tuple(_value(item) for item in value) if isinstance(value, list) else value

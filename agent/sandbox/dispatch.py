@@ -1,10 +1,12 @@
-"""Handlers of tasks that read from a database or an exporter: a root agent runs them in a helper process, another agent runs them itself.
+"""Handlers of tasks that read from a database or an exporter: a root agent runs them in a helper process, another agent
+runs them itself.
 
-Flow: `(context, spec)` -> the privileges that the task needs (`Privileges`) -> the helper process with these privileges, a resource of
-the session -> its result. An agent that is not root runs the same handlers in its own process. A file that root owns is refused.
+Flow: `(context, spec)` -> the privileges that the task needs (`Privileges`) -> the helper process with these
+privileges, a resource of the session -> its result. An agent that is not root runs the same handlers in its own
+process. A file that root owns is refused.
 
-The agent process itself keeps: servers that it has started and their logs, kernel counters (capture `os`), and the private folders
-of embedded SQLite files, which it makes and gives to the helper's user.
+The agent process itself keeps: servers that it has started and their logs, kernel counters (capture `os`), and the
+private folders of embedded SQLite files, which it makes and gives to the helper's user.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from proveout.agent.daemon.tasks import Handler, Resource, TaskContext
+from proveout.agent.daemon.tasks import Handler, TaskContext
 from proveout.agent.engines import handlers
 from proveout.agent.engines.adapter import ProvisionedSystem
 from proveout.agent.engines.table import is_in_files
 from proveout.agent.sandbox import helper_main
-from proveout.agent.sandbox.helper import Helper
+from proveout.agent.sandbox.helper import helper_for
 from proveout.agent.sandbox.privileges import Privileges, account
+from proveout.agent.sandbox.sqlite_files import SqliteFiles
 from proveout.dsl import engines
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import CaptureResult, SystemStarted, TaskResult
@@ -30,7 +33,7 @@ KERNEL = frozenset({"os"})
 """Captures of kernel counters: they contain no data of other programs, and cover processes of all users."""
 
 
-async def ask(context: TaskContext, spec: Any) -> TaskResult:
+async def run_in_helper(context: TaskContext, spec: Any) -> TaskResult:
     """Run a task that connects to its systems."""
     endpoints = _endpoints(spec)
     privileges, engine = _privileges(context, endpoints)
@@ -42,21 +45,21 @@ async def ask(context: TaskContext, spec: Any) -> TaskResult:
 
 async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Run a capture until `Finish`."""
-    result = await (_run_in_agent(context, spec) if spec.capture.kind in KERNEL else ask(context, spec))
+    result = await (_run_in_agent(context, spec) if spec.capture.kind in KERNEL else run_in_helper(context, spec))
     return cast(CaptureResult, result)
 
 
 async def link(context: TaskContext, spec: LinkSystems) -> TaskResult:
     """Set up propagation. Passwords of embedded servers are added here: a helper process cannot read them."""
     engine = handlers.propagating(spec.source, spec.sink)
-    return await ask(context, await asyncio.to_thread(engine.with_keys, spec))
+    return await run_in_helper(context, await asyncio.to_thread(engine.with_keys, spec))
 
 
 async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:
     """Start a system and read its settings. TaskFault `refused` if the host's policy does not list its engine."""
     context.policy.allows_provision(spec.system.engine).require()
     endpoint, fresh = await handlers.start(context, spec, _provision)
-    found = await ask(context, InspectSystem(endpoint=endpoint))
+    found = await run_in_helper(context, InspectSystem(endpoint=endpoint))
     return SystemStarted(endpoint=endpoint, settings=cast(SystemStarted, found).settings, fresh=fresh)
 
 
@@ -64,43 +67,7 @@ def _provision(context: TaskContext, system: System, data_root: Path) -> Provisi
     """Provision a system in the agent; a database file of a root agent in a process without privileges."""
     if account() is None or not is_in_files(system.engine):
         return handlers.provision(context, system, data_root)
-    from proveout.agent.sandbox.sqlite_files import SqliteFiles  # noqa: PLC0415 - it imports this module
-
     return SqliteFiles(context, system, data_root)
-
-
-def helper_for(context: TaskContext, privileges: Privileges, engine: str) -> Helper:
-    """The session's helper process with these privileges. The process starts with its first task."""
-    name = f"helper:{privileges.to_argument()}"
-    if engines.of(engine).own_process:
-        name = f"{name}:{engine}"
-    found = context.resources.get(name)
-    if isinstance(found, Helper):
-        return found
-    resources = context.resources
-
-    def add_resources(names: Sequence[str]) -> None:
-        for remote in names:
-            resources.setdefault(remote, RemoteResource(helper, remote))
-
-    helper = resources[name] = Helper(
-        privileges,
-        engine,
-        replication_log=lambda system: _replication_log(resources, system),
-        on_resources=add_resources,
-    )
-    return helper
-
-
-class RemoteResource:
-    """A resource that a helper process keeps. It stands among the session's resources, so that it is closed in order."""
-
-    def __init__(self, helper: Helper, name: str) -> None:
-        self._helper, self._name = helper, name
-
-    async def close(self, *, keep_data: bool) -> None:
-        """Close the resource in its helper process."""
-        await self._helper.close_resource(self._name, keep_data=keep_data)
 
 
 async def _run_in_agent(context: TaskContext, spec: TaskSpec) -> TaskResult:
@@ -123,9 +90,3 @@ def _privileges(context: TaskContext, endpoints: Sequence[Endpoint]) -> tuple[Pr
     for end in files or own or endpoints:
         return Privileges.for_endpoint(end, context.policy), end.engine
     return Privileges.for_engine(""), ""
-
-
-def _replication_log(resources: dict[str, Resource], system: str) -> str:
-    """The last line about replication in the log of an embedded server of this session."""
-    complaint = getattr(resources.get(f"system:{system}"), "replication_complaint", None)
-    return str(complaint()) if complaint is not None else ""

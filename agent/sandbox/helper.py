@@ -1,7 +1,8 @@
-"""A helper process, as its agent sees it: it starts with its first task and ends with the session.
+"""The agent's side of a helper process, which starts with its first task and ends with the session.
 
-Flow: `Helper.run(context, spec)` -> the process -> its samples, progress and log lines through the context -> the result, or a
-TaskFault. One process serves all tasks with the same privileges. If it dies, its running tasks fail, and the next task starts a new one.
+Flow: `Helper.run(context, spec)` -> the process -> its samples, progress and log lines through the context -> the
+result, or a TaskFault. One process serves all tasks with the same privileges. If it dies, its running tasks fail, and
+the next task starts a new one.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import Resource, TaskContext
+from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import helper_messages
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process
+from proveout.dsl import engines
 from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, TaskDone, TaskFailed, TaskProgress
 from proveout.proto.wire.protobuf_mapping import WireFault
 from proveout.proto.wire.results import TaskResult
@@ -54,8 +57,8 @@ class _Job:
 class Helper:
     """Runs tasks in one process with one set of privileges (a `tasks.Resource`).
 
-    `replication_log(system)` gives the last line about replication in a server's log. `on_resources(names)` is called with the
-    resources that the process keeps.
+    `replication_log(system)` gives the last line about replication in a server's log. `on_resources(names)` is called
+    with the resources that the process keeps.
     """
 
     def __init__(
@@ -307,3 +310,46 @@ async def _line(stream: asyncio.StreamReader) -> bytes:
         return await stream.readline()
     except ValueError:  # longer than the limit; asyncio drops what was read
         return b"(a line that is too long)\n"
+
+
+def helper_for(context: TaskContext, privileges: Privileges, engine: str) -> Helper:
+    """The session's helper process with these privileges. The process starts with its first task."""
+    name = f"helper:{privileges.to_argument()}"
+    if engines.of(engine).own_process:
+        name = f"{name}:{engine}"
+    found = context.resources.get(name)
+    if isinstance(found, Helper):
+        return found
+    resources = context.resources
+
+    def add_resources(names: Sequence[str]) -> None:
+        for remote in names:
+            resources.setdefault(remote, RemoteResource(helper, remote))
+
+    helper = resources[name] = Helper(
+        privileges,
+        engine,
+        replication_log=lambda system: _replication_log(resources, system),
+        on_resources=add_resources,
+    )
+    return helper
+
+
+class RemoteResource:
+    """A resource that a helper process keeps.
+
+    It stands among the session's resources, so that it is closed in order.
+    """
+
+    def __init__(self, helper: Helper, name: str) -> None:
+        self._helper, self._name = helper, name
+
+    async def close(self, *, keep_data: bool) -> None:
+        """Close the resource in its helper process."""
+        await self._helper.close_resource(self._name, keep_data=keep_data)
+
+
+def _replication_log(resources: dict[str, Resource], system: str) -> str:
+    """The last line about replication in the log of an embedded server of this session."""
+    complaint = getattr(resources.get(f"system:{system}"), "replication_complaint", None)
+    return str(complaint()) if complaint is not None else ""

@@ -1,8 +1,10 @@
-"""Main module of a helper process, `python -m proveout.agent.sandbox.helper_main PARENT PRIVILEGES ENGINE`: runs tasks of an agent unprivileged.
+"""Main module of a helper process, `python -m proveout.agent.sandbox.helper_main PARENT PRIVILEGES ENGINE`: runs tasks
+of an agent unprivileged.
 
-Flow: drop privileges -> stdin (`helper_messages`) -> each task in a `TaskRunner` of its own, with the handlers that an agent would run
-itself -> samples, progress, log lines and outcomes on stdout. Resources of handlers (a propagation link that must be removed) stay in
-this process; the agent gets their names. The process serves until an `end` message or the end of stdin. It never outlives its agent.
+Flow: drop privileges -> stdin (`helper_messages`) -> each task in a `TaskRunner` of its own, with the handlers that an
+agent would run itself -> samples, progress, log lines and outcomes on stdout. Resources of handlers (a propagation link
+that must be removed) stay in this process; the agent gets their names. The process serves until an `end` message or the
+end of stdin. It never outlives its agent.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from types import MappingProxyType
 from typing import Any
 
 from proveout.agent.daemon.task_runner import TaskRunner
-from proveout.agent.daemon.tasks import Handler, Resource, TaskFault
+from proveout.agent.daemon.tasks import Handler, Resource
 from proveout.agent.engines.adapter import OwnsProcess
 from proveout.agent.engines.table import adapter
+from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import helper_messages
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.security.redaction import sanitize
@@ -69,7 +72,10 @@ def resolve(path: str) -> Any:
 
 
 class RemoteSystem:
-    """A system that the agent has provisioned, for handlers in this process (a `Resource`). Only the agent can read its log."""
+    """A system that the agent has provisioned, for handlers in this process (a `Resource`).
+
+    Only the agent can read its log.
+    """
 
     def __init__(self, replication_log: Callable[[], asyncio.Future[str]]) -> None:
         self._replication_log = replication_log

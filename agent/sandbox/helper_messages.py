@@ -1,8 +1,9 @@
-"""Protocol between an agent and its helper processes, over stdin and stdout of the helper: messages of the wire, and control messages.
+"""Protocol between an agent and its helper processes, over stdin and stdout of the helper: messages of the wire, and
+control messages.
 
-Format: a frame of `core.framing` holds a kind (one byte) and a body. Kind 0 is an envelope of `agent.proto`: tasks, `Finish` and
-`Cancel` to the helper; samples, progress, log lines and outcomes from it. Kind 1 is a control message, a JSON array of its name
-and its arguments:
+Format: a frame of `core.framing` holds a kind (one byte) and a body. Kind 0 is an envelope of `agent.proto`: tasks,
+`Finish` and `Cancel` to the helper; samples, progress, log lines and outcomes from it. Kind 1 is a control message, a
+JSON array of its name and its arguments:
 
 | name | to | arguments |
 |---|---|---|
@@ -16,7 +17,8 @@ and its arguments:
 | `resources` | agent | names of all resources that the helper keeps |
 | `replication_log` | agent | number, name of a system: the last line about replication in its server's log |
 
-No pickle, and a bound on every frame: a compromised helper can send wrong data, but cannot run code in the agent or fill its memory.
+No pickle, and a bound on every frame: a compromised helper can send wrong data, but cannot run code in the agent or
+fill its memory.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def to_helper(message: CoordinatorMessage) -> bytes:
 
 
 def to_agent(message: AgentMessage) -> bytes:
-    """A frame with a message for the agent; WireFault if it cannot be encoded, for example a result that is too large."""
+    """A frame with a message for the agent; WireFault if it cannot be encoded, for example a result that is too
+    large.
+    """
     return _frame(_MESSAGE, codec.agent_envelope(message).SerializeToString())
 
 

@@ -1,19 +1,21 @@
 """Run child processes of a root agent as an unprivileged user: choose the user, start the process, drop root for good.
 
-Flow: the agent gets `Privileges` (`for_engine`, `for_endpoint`, `for_user`): a numeric user and group that no account of the host has,
-and the group of the embedded servers, whose sockets the child connects to. An agent that is not root gets `INHERITED`. The agent
-starts the child with `to_argument()` in argv and with `environment(…)`; the child calls `from_argument(…).drop()` before it reads any
-input: no root, no other groups, no new privileges, no capabilities, an empty bounding set.
+Flow: the agent gets `Privileges` (`for_engine`, `for_endpoint`, `for_user`): a numeric user and group that no account
+of the host has, and the group of the embedded servers, whose sockets the child connects to. An agent that is not root
+gets `INHERITED`. The agent starts the child with `to_argument()` in argv and with `environment(…)`; the child calls
+`from_argument(…).drop()` before it reads any input: no root, no other groups, no new privileges, no capabilities, an
+empty bounding set.
 
-Where Python is installed below a folder that only root can enter (a virtual environment below /root), the child could not import
-modules after that. Then `drop` keeps one capability, CAP_DAC_READ_SEARCH, until `seal`. `seal` opens the folders of Python's search
-path and routes later imports through these descriptors (`/proc/self/fd/N`), which give access to these folders and to nothing else;
-then it gives up the capability. Both calls come before any input from outside is read.
+Where Python is installed below a folder that only root can enter (a virtual environment below /root), the child could
+not import modules after that. Then `drop` keeps one capability, CAP_DAC_READ_SEARCH, until `seal`. `seal` opens the
+folders of Python's search path and routes later imports through these descriptors (`/proc/self/fd/N`), which give
+access to these folders and to nothing else; then it gives up the capability. Both calls come before any input from
+outside is read.
 
-Engines that keep a database in a file (SQLite, DuckDB, and drivers of other packages with `in_files`): a file that the agent has
-made belongs to the unprivileged user. For another file, if the host's policy lists it or the agent is the child of a run, the child
-runs as the file's owner. A file that root owns, or a new file in a folder that root owns, is refused: SQL can open and write other
-files, so no database work runs as root.
+Engines that keep a database in a file (SQLite, DuckDB, and drivers of other packages with `in_files`): a file that the
+agent has made belongs to the unprivileged user. For another file, if the host's policy lists it or the agent is the
+child of a run, the child runs as the file's owner. A file that root owns, or a new file in a folder that root owns, is
+refused: SQL can open and write other files, so no database work runs as root.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded.account import UID_LAST, choose_account
 from proveout.agent.engines.table import is_in_files
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core import linux
 from proveout.core.linux import CAP_DAC_READ_SEARCH
@@ -41,7 +43,10 @@ HOME = "/nonexistent"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The unprivileged user: user id (and group id) that no account has, and the group of embedded servers. `reads_all`: see the module."""
+    """The unprivileged user: user id (and group id) that no account has, and the group of embedded servers.
+
+    `reads_all`: see the module.
+    """
 
     uid: int
     group: int
@@ -60,7 +65,8 @@ def account() -> Account | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Privileges:
-    """User, primary group and supplementary group of a child process; `reads_all`: keep CAP_DAC_READ_SEARCH until `seal`.
+    """User, primary group and supplementary group of a child process; `reads_all`: keep CAP_DAC_READ_SEARCH until
+    `seal`.
 
     A negative `uid` means that the child keeps the user of the agent, which is not root (`INHERITED`).
     """
@@ -126,7 +132,9 @@ class Privileges:
         return self.uid < 0
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Environment of the child: `given` without the agent's home. A dsn without a user still means the agent's user."""
+        """Environment of the child: `given` without the agent's home. A dsn without a user still means the agent's
+        user.
+        """
         if self.inherited:
             return dict(given)
         name = pwd.getpwuid(os.geteuid()).pw_name
@@ -139,9 +147,12 @@ class Privileges:
                 os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
     def drop(self, *, keeps_root: bool = False) -> None:
-        """Change this process to these privileges, except the capability that `seal` drops. OSError: the process must end.
+        """Change this process to these privileges, except the capability that `seal` drops.
 
-        PermissionError if the process would stay root. `keeps_root` allows that: fio on a block device, which only root can open.
+        OSError: the process must end.
+
+        PermissionError if the process would stay root. `keeps_root` allows that: fio on a block device, which only root
+        can open.
         """
         if self.inherited:
             if os.geteuid() == 0 and not keeps_root:
@@ -158,7 +169,8 @@ class Privileges:
         if self.reads_all:  # for the programs that this process starts
             linux.raise_ambient(CAP_DAC_READ_SEARCH)
         linux.set_no_new_privileges()
-        # For any value of fs.suid_dumpable: processes of the same user cannot trace or read it, and no core file has passwords.
+        # For any value of fs.suid_dumpable: processes of the same user cannot trace or read it, and no core file has
+        # passwords.
         linux.forbid_dumps_and_tracing()
 
     def seal(self) -> None:
@@ -175,7 +187,8 @@ INHERITED = Privileges()
 
 
 def _owner(dsn: str, policy: Policy) -> tuple[int, int] | None:
-    """User and group of the database file, or of its folder if the file is missing; None if the agent may not use either.
+    """User and group of the database file, or of its folder if the file is missing; None if the agent may not use
+    either.
 
     TaskFault `refused` if root owns it, or if the path cannot be resolved. Symbolic links are followed.
     """
@@ -209,7 +222,8 @@ def _owned_by_root(path: Path, existing: Path) -> TaskFault:
 def import_by_descriptors() -> None:
     """Route imports, and modules that open files beside themselves, through open descriptors of their folders.
 
-    Access through a descriptor needs no permission on the folders above. Files must be world-readable, as installers leave them.
+    Access through a descriptor needs no permission on the folders above. Files must be world-readable, as installers
+    leave them.
     """
     folders = {path: f"/proc/self/fd/{_opened(path)}" for path in sys.path if path and Path(path).is_dir()}
 

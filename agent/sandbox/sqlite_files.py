@@ -1,8 +1,10 @@
-"""Embedded SQLite systems of a root agent: the agent makes a private folder, a helper process makes and opens the files in it.
+"""Embedded SQLite systems of a root agent: the agent makes a private folder, a helper process makes and opens the files
+in it.
 
-Flow: `SqliteFiles.start` -> a store below the folder of the system, or in /var/tmp if the helper's user cannot enter that folder
-(`data_store`) -> the folder `files` in the store, owned by the unprivileged user -> the helper runs `StartSystem` there. The helper
-makes snapshots too. The store is removed with the system. The agent never opens a file in the folder.
+Flow: `SqliteFiles.start` -> a store below the folder of the system, or in /var/tmp if the helper's user cannot enter
+that folder (`data_store`) -> the folder `files` in the store, owned by the unprivileged user -> the helper runs
+`StartSystem` there. The helper makes snapshots too. The store is removed with the system. The agent never opens a file
+in the folder.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ from typing import Literal, cast
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import give, is_locked
-from proveout.agent.sandbox.dispatch import helper_for
-from proveout.agent.sandbox.helper import Helper
+from proveout.agent.sandbox.helper import Helper, helper_for
 from proveout.agent.sandbox.privileges import Privileges, account
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import SystemStarted
@@ -27,7 +28,9 @@ FILES = "files"
 
 
 class SqliteFiles:
-    """The database file of one system, opened by a helper process; `fresh`: whether `start` made it. For root agents only."""
+    """The database file of one system, opened by a helper process; `fresh`: whether `start` made it. For root agents
+    only.
+    """
 
     def __init__(self, context: TaskContext, system: System, data_root: Path) -> None:
         user = account()
@@ -39,7 +42,10 @@ class SqliteFiles:
         self.death: str | None = None
 
     async def start(self) -> Endpoint:
-        """Make the folder and the file if they are missing. TaskFault as `EmbeddedSqlite.start`; nothing is left behind then."""
+        """Make the folder and the file if they are missing.
+
+        TaskFault as `EmbeddedSqlite.start`; nothing is left behind then.
+        """
         had_data = await asyncio.to_thread(self._prepare)
         try:
             answer = await self._helper().run(self._context, StartSystem(system=self._system, data_root=self._files))

@@ -1,7 +1,8 @@
 """Blocking client of helper processes, for code that runs in a thread.
 
-Flow: `SyncClient()` in the agent's event loop -> a thread calls `call` -> the event loop sends the call to a helper process, which
-starts with the first call -> the thread gets the result. An agent that is not root runs the call in the thread itself.
+Flow: `SyncClient()` in the agent's event loop -> a thread calls `call` -> the event loop sends the call to a helper
+process, which starts with the first call -> the thread gets the result. An agent that is not root runs the call in the
+thread itself.
 """
 
 from __future__ import annotations

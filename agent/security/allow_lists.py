@@ -1,14 +1,15 @@
 """Allow-lists of a policy: folders and programs that need no reason, and the arguments that these programs accept.
 
-Flow: `policy_file` reads an entry -> `is_known_folder(path)` or `known_arguments(program)` -> the entry is accepted, or its owner must
-add `i_know: "why"`. A list of dangerous entries is never complete, so these are short lists of the entries that tuning needs:
+Flow: `policy_file` reads an entry -> `is_known_folder(path)` or `known_arguments(program)` -> the entry is accepted, or
+its owner must add `i_know: "why"`. A list of dangerous entries is never complete, so these are short lists of the
+entries that tuning needs:
 
 - folders that the tuning operations write, each through the operation that checks the content;
 - folders below `DATA_FOLDERS`, for the files of fio and of databases;
 - programs that the tuning operations start, or that udev rules call to identify a disk.
 
-The configuration of database servers (`/etc/postgresql`, `/etc/mysql`) is not in the list: it can make the server run programs. Use
-`postgres_settings` or `oracle_parameters`. Everything here is pure.
+The configuration of database servers (`/etc/postgresql`, `/etc/mysql`) is not in the list: it can make the server run
+programs. Use `postgres_settings` or `oracle_parameters`. Everything here is pure.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ _ARGUMENTS: Mapping[str, str] = {
     "udevadm": r"control|--reload|trigger|--action=change|--subsystem-match=[a-z0-9_]+|settle|--timeout=[0-9]+",
     "wipefs": rf"--all|--types|gpt,PMBR|{_DISK}",
 }
-"""Program of `PROGRAM_FOLDERS` -> pattern that each argument must match in full, in addition to the globs of the policy."""
+"""Program of `PROGRAM_FOLDERS` -> pattern that each argument must match in full, in addition to the globs of the
+policy.
+"""
 
 _DRV_CFG = rf"--query_block_device_id|--query_guid|--query_mdms|--block_device|{_NODE}"
 _SCSI_ID = rf"-g|-u|-d|--whitelisted|--replace-whitespace|(--device=)?{_NODE}"
@@ -74,7 +77,8 @@ KNOWN_VALIDATORS: Mapping[str, tuple[str, ...]] = {
 _I_KNOW = 'i_know: "…"'
 _INSTEAD: Mapping[str, str] = {
     "/etc/postgresql": "the files there can make the server run programs, so use the operation `postgres_settings`; ",
-    "/var/lib/postgresql": "the files there can make the server run programs, so use the operation `postgres_settings`; ",
+    "/var/lib/postgresql": "the files there can make the server run programs, so use the "
+    "operation `postgres_settings`; ",
 }
 
 

@@ -1,10 +1,11 @@
 """Authentication and authorization of coordinators: mutual TLS, and an interceptor that denies every method by default.
 
-Flow: `server_credentials(directory)` -> TLS of the server: it demands a certificate of our authority, and reads its own certificate
-from the directory again when that changes, so a renewal needs no restart. (The `Identity` of a local agent is in memory only, and
-lasts for its run.) Then `AuthzInterceptor` looks up the method in `POLICY`, the role in the caller's certificate (gRPC checks only the
-chain) and its serial number in the deny list. A method that `POLICY` does not list is refused for every caller.
-`AuthzInterceptor.cancel_revoked()` ends calls whose certificate has been revoked since.
+Flow: `server_credentials(directory)` -> TLS of the server: it demands a certificate of our authority, and reads its own
+certificate from the directory again when that changes, so a renewal needs no restart. (The `Identity` of a local agent
+is in memory only, and lasts for its run.) Then `AuthzInterceptor` looks up the method in `POLICY`, the role in the
+caller's certificate (gRPC checks only the chain) and its serial number in the deny list. A method that `POLICY` does
+not list is refused for every caller. `AuthzInterceptor.cancel_revoked()` ends calls whose certificate has been revoked
+since.
 """
 
 from __future__ import annotations
@@ -44,14 +45,18 @@ class Identity:
 
 
 def received_identity(text: bytes) -> Identity:
-    """Parse the identity that a coordinator writes to the standard input of its local agent. ProveoutError if it is not valid."""
+    """Parse the identity that a coordinator writes to the standard input of its local agent.
+
+    ProveoutError if it is not valid.
+    """
     try:
         fields = json.loads(text)
         return Identity(**{name: fields[name].encode() for name in ("ca", "certificate", "key")})
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ProveoutError(
             "standard input has no certificate and key",
-            way_out="`--local` is for agents that `proveout run` starts. For a permanent agent remove it, and add --pki.",
+            way_out="`--local` is for agents that `proveout run` starts. For a permanent agent remove it, "
+            "and add --pki.",
         ) from None
 
 
@@ -147,7 +152,9 @@ def serial_of(auth_context: Mapping[str, Any]) -> int | None:
 
 
 class AuthzInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Allows a call if `policy` lists its method with a role of the caller, and `denied` does not list the certificate."""
+    """Allows a call if `policy` lists its method with a role of the caller, and `denied` does not list the
+    certificate.
+    """
 
     def __init__(self, policy: Mapping[str, frozenset[str]] = POLICY, denied: Denied | None = None) -> None:
         self._policy = policy

@@ -1,9 +1,11 @@
-"""Data folders of a run's systems and tools on a host: the coordinator's choice only if the policy of the host allows it.
+"""Data folders of a run's systems and tools on a host: the coordinator's choice only if the policy of the host allows
+it.
 
-Flow: a task -> `localized(policy, work_dir, spec)` -> the same task with folders that this agent may use. An agent that is the child
-of a run uses the folder of the run. So does an agent whose policy lists the folder, if no symbolic link is on the path and no other
-user can put one there. Any other agent uses a folder below its own state directory, named by a hash of the coordinator's path. Without
-this, any user who can run plans could create folders, and remove files, anywhere on the host as root.
+Flow: a task -> `localized(policy, work_dir, spec)` -> the same task with folders that this agent may use. An agent that
+is the child of a run uses the folder of the run. So does an agent whose policy lists the folder, if no symbolic link is
+on the path and no other user can put one there. Any other agent uses a folder below its own state directory, named by a
+hash of the coordinator's path. Without this, any user who can run plans could create folders, and remove files,
+anywhere on the host as root.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded.data_store import ELSEWHERE, STORE_PREFIX
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.path_trust import is_link_free
 from proveout.agent.security.policy import Policy, is_beneath, is_plain_path
 from proveout.dsl import engines
@@ -34,7 +36,9 @@ FOLDER = "systems"
 
 
 def localized(policy: Policy, work_dir: Path, spec: TaskSpec) -> TaskSpec:
-    """The task with folders of this agent; `work_dir` is the session's. TaskFault `refused` for a foreign file in place of a provisioned one."""
+    """The task with folders of this agent; `work_dir` is the session's. TaskFault `refused` for a foreign file in place
+    of a provisioned one.
+    """
     _check_files(policy, work_dir, spec)
     match spec:
         case StartSystem() | StopSystem() | SnapshotSystem():
@@ -90,7 +94,9 @@ def _own(work_dir: Path) -> Path:
 
 
 def remove_leftovers(spec: StopSystem) -> None:
-    """Remove the rest of a system without data from the agent's own folder: its log, and the folder if it is empty then."""
+    """Remove the rest of a system without data from the agent's own folder: its log, and the folder if it is empty
+    then.
+    """
     shutil.rmtree(Path(spec.data_root) / spec.system, ignore_errors=True)
     with contextlib.suppress(OSError):
         Path(spec.data_root).rmdir()

@@ -1,12 +1,14 @@
 """Rules for udev rules of a plan: which devices they may give an owner, a mode or a name, and which names.
 
-Flow: the `match` of a rule (key and pattern pairs; a device must match them all) -> `is_pinned` -> whether one of the pairs limits the
-rule to devices that the policy lists: a device under `devices`, by a property that udev derives from its name in /dev/disk/by-id, or a
-pattern under `udev: devices`. A rule therefore never reaches /dev/mem, or a disk that the owner of the host has not listed.
+Flow: the `match` of a rule (key and pattern pairs; a device must match them all) -> `is_pinned` -> whether one of the
+pairs limits the rule to devices that the policy lists: a device under `devices`, by a property that udev derives from
+its name in /dev/disk/by-id, or a pattern under `udev: devices`. A rule therefore never reaches /dev/mem, or a disk that
+the owner of the host has not listed.
 
-`udev: devices` has the syntax of a rule, `KERNEL==scini*`. Without a reason (`i_know`) an entry must name one device by a lasting
-property, or a known family of data disks: kernel names of disks (`sd*`) change, and may be those of the system disk. Everything here
-is pure. Sources: udev(7), 60-persistent-storage.rules of systemd, 10-dm.rules of device mapper.
+`udev: devices` has the syntax of a rule, `KERNEL==scini*`. Without a reason (`i_know`) an entry must name one device by
+a lasting property, or a known family of data disks: kernel names of disks (`sd*`) change, and may be those of the
+system disk. Everything here is pure. Sources: udev(7), 60-persistent-storage.rules of systemd, 10-dm.rules of device
+mapper.
 """
 
 from __future__ import annotations
@@ -31,15 +33,18 @@ LASTING = frozenset(
 )
 
 DATA_DISKS = ("drbd", "emcpower", "fio", "nbd", "rbd", "rssd", "scini")
-"""Prefixes of kernel names that no system disk has: DRBD, PowerPath, Fusion-io, network block devices, Ceph, Micron, ScaleIO."""
+"""Prefixes of kernel names that no system disk has: DRBD, PowerPath, Fusion-io, network block devices, Ceph, Micron,
+ScaleIO.
+"""
 
 ARRAYS = ("3PARdata", "COMPELNT", "DGC", "EMC", "FUSIONIO", "HITACHI", "HUAWEI", "NETAPP", "Nimble", "PURE", "XtremIO")
 """Vendors of storage arrays, as their disks report them."""
 
 NEVER = (
-    "mem", "kmem", "kmsg", "kvm", "port", "null", "zero", "full", "random", "urandom", "console", "tty", "tty0", "ttyS0", "ptmx",
-    "fuse", "vfio", "vhost-net", "vhost-vsock", "uinput", "nvram", "hpet", "rtc0", "cpu0", "msr0", "event0", "loop-control",
-    "btrfs-control", "mapper/control", "sg0", "fb0", "vcs", "watchdog", "autofs", "userfaultfd", "net/tun", "tpm0", "hwrng", "snapshot",
+    "mem", "kmem", "kmsg", "kvm", "port", "null", "zero", "full", "random", "urandom", "console", "tty", "tty0",
+    "ttyS0", "ptmx", "fuse", "vfio", "vhost-net", "vhost-vsock", "uinput", "nvram", "hpet", "rtc0", "cpu0", "msr0",
+    "event0", "loop-control", "btrfs-control", "mapper/control", "sg0", "fb0", "vcs", "watchdog", "autofs",
+    "userfaultfd", "net/tun", "tpm0", "hwrng", "snapshot",
 )  # fmt: skip
 """Devices that are not disks: a KERNEL pattern that matches one is always refused."""
 
@@ -52,7 +57,9 @@ _OF_THE_SERIAL = re.compile(r"/dev/disk/by-id/(?:scsi|ata|virtio|nvme|usb)-(?P<s
 
 
 def is_pinned(match: Iterable[tuple[str, str]], devices: Sequence[str], listed: Sequence[str]) -> bool:
-    """Whether a rule with these pairs matches only devices of the policy: `devices`, or those of the patterns `listed`."""
+    """Whether a rule with these pairs matches only devices of the policy: `devices`, or those of the patterns
+    `listed`.
+    """
     patterns = [found.group("key", "value") for one in listed if (found := FORM.fullmatch(one))]
     for key, value in match:
         if any(key == of and is_within(value, pattern) for of, pattern in patterns):
@@ -63,7 +70,9 @@ def is_pinned(match: Iterable[tuple[str, str]], devices: Sequence[str], listed: 
 
 
 def is_within(value: str, listed: str) -> bool:
-    """Whether the listed pattern matches everything that a rule's pattern matches; `|` separates alternatives of a rule."""
+    """Whether the listed pattern matches everything that a rule's pattern matches; `|` separates alternatives of a
+    rule.
+    """
     return all(_one_within(one, listed) for one in value.split("|"))
 
 
@@ -107,7 +116,7 @@ def is_known(pattern: str) -> bool:
 
 
 def objection(pattern: str) -> str:
-    """Why a policy cannot list a pattern, even with a reason; "" if it can."""
+    """The reason against a pattern, which no policy can list then; "" if there is none."""
     found = FORM.fullmatch(pattern)
     if found is None or found["key"] not in KEYS:
         return f"`{pattern}` does not identify disks: write KEY==pattern, KEY one of {', '.join(sorted(KEYS))}"

@@ -1,8 +1,9 @@
 """Check that only root and the agent's own user can change or replace a file or folder.
 
-Flow: `walk(path)` visits each name on the way to a file, along every symbolic link -> `exposure_above(path)` finds what lets other users
-replace the file, `exposure_of(path)` finds what lets them change it -> the `check_own_…` functions refuse an exposed file, with the
-command that fixes it. Without these checks a root agent would trust a policy, keys or journals that another user has written.
+Flow: `walk(path)` visits each name on the way to a file, along every symbolic link -> `exposure_above(path)` finds what
+lets other users replace the file, `exposure_of(path)` finds what lets them change it -> the `check_own_…` functions
+refuse an exposed file, with the command that fixes it. Without these checks a root agent would trust a policy, keys or
+journals that another user has written.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ _SQLITE_SUFFIXES = ("", "-journal", "-wal", "-shm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """What lets other users change or replace a file, and the command that fixes it."""
+    """A permission that lets other users change or replace a file, and the command that fixes it."""
 
     what: str
     way_out: str
 
 
 def walk(path: Path) -> Iterator[tuple[Path, os.stat_result | None]]:
-    """Each name on the way to `path`, a link before its target, `path` last. None ends it: a name is missing, or not readable."""
+    """Each name on the way to `path`, a link before its target, `path` last.
+
+    None ends it: a name is missing, or not readable.
+    """
     at, links = Path("/"), 0
     ahead = deque(path.absolute().parts[1:])
     yield at, at.lstat()
@@ -71,9 +75,10 @@ def is_link_free(path: Path) -> bool:
 
 
 def exposure_above(path: Path) -> Exposure | None:
-    """What lets other users put another file at `path`, None if nothing does.
+    """The permission that lets other users put another file at `path`, None if there is none.
 
-    A user who can write a folder can replace its files, unless the folder is sticky as /tmp is, and can always create missing ones.
+    A user who can write a folder can replace its files, unless the folder is sticky as /tmp is, and can always create
+    missing ones.
     """
     before: tuple[Path, os.stat_result] | None = None
     for at, found in walk(path):
@@ -87,7 +92,10 @@ def exposure_above(path: Path) -> Exposure | None:
 
 
 def exposure_of(path: Path) -> Exposure | None:
-    """What lets other users change the file at `path`, None if nothing does. OSError if it is missing."""
+    """The permission that lets other users change the file at `path`, None if there is none.
+
+    OSError if it is missing.
+    """
     real = Path(os.path.realpath(path))
     return _exposure(real, real.stat(), sticky=False)
 
@@ -140,7 +148,10 @@ def _found(path: Path) -> os.stat_result | None:
 
 
 def _exposure(at: Path, found: os.stat_result, *, sticky: bool = True) -> Exposure | None:
-    """What lets other users change the file or folder `at`. `sticky`: whether the sticky bit protects a folder."""
+    """The permission that lets other users change the file or folder `at`.
+
+    `sticky`: whether the sticky bit protects a folder.
+    """
     if stat.S_ISLNK(found.st_mode):
         theirs = Exposure(what=f"the link {at} belongs to another user", way_out=f"chown -h root {at}")
         return None if _is_ours(found) else theirs

@@ -1,15 +1,16 @@
 """The policy of a host: permissions of the agent, and a decision for each requested change.
 
-Flow: `policy_file.read(path)` or `NOTHING` -> `Policy` -> `allows_sysctl(name)`, `allows_path(path)` … -> `Decision`; a handler
-calls `.require()` before it changes anything. Entries that are not listed are denied, and the refusal names the policy file and the
-line that would allow the change. A policy is read once, from a file of the host; no message on the wire can widen it.
+Flow: `policy_file.read(path)` or `NOTHING` -> `Policy` -> `allows_sysctl(name)`, `allows_path(path)` … -> `Decision`; a
+handler calls `.require()` before it changes anything. Entries that are not listed are denied, and the refusal names the
+policy file and the line that would allow the change. A policy is read once, from a file of the host; no message on the
+wire can widen it.
 
-The file lists folders and programs of `allow_lists`, and others with the owner's reason (`policy_file`). Some entries stay denied
-even if the file lists them, because each of them gives root: kernel settings that hold a command, the units for logins, the unit and
-policy of the agent itself, the folders of `ROOT_EQUIVALENT_PATHS`.
+The file lists folders and programs of `allow_lists`, and others with the owner's reason (`policy_file`). Some entries
+stay denied even if the file lists them, because each of them gives root: kernel settings that hold a command, the units
+for logins, the unit and policy of the agent itself, the folders of `ROOT_EQUIVALENT_PATHS`.
 
-Everything here is pure: names are compared as text. Whether a path has symbolic links is checked when it is opened, beneath the
-root that `root_of` gives.
+Everything here is pure: names are compared as text. Whether a path has symbolic links is checked when it is opened,
+beneath the root that `root_of` gives.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security import allow_lists, device_rules
 from proveout.dsl.operations.types import PROGRAM_SYSCTLS, UNIT_KINDS
 
@@ -211,7 +212,10 @@ ROOT_EQUIVALENT_PATHS = (
     "/var/spool/at",
     "/var/spool/cron",
 )
-"""Files that root runs or trusts: a process that can write one of them, or a file below, can become root. Always denied."""
+"""Files that root runs or trusts: a process that can write one of them, or a file below, can become root.
+
+Always denied.
+"""
 
 PATHS_OF_THE_HOST = (*OWN_FOLDERS, *ROOT_EQUIVALENT_PATHS, "/dev", "/home", "/proc", "/sys")
 """Paths that no listed folder may contain: `/etc` is refused, `/etc/udev/rules.d` is not."""
@@ -241,7 +245,8 @@ ALLOWED = Decision(allowed=True)
 class Tool:
     """A program that may be started: its absolute path, and globs; each argument must match one of them.
 
-    `known`: a pattern (`allow_lists.known_arguments`) that each argument must match too; None if the entry has a reason.
+    `known`: a pattern (`allow_lists.known_arguments`) that each argument must match too; None if the entry has a
+    reason.
     """
 
     path: str
@@ -260,7 +265,10 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Permissions on this host. `source` is the policy file, "" without one; `validators` maps names to argv with `{file}`."""
+    """Permissions on this host.
+
+    `source` is the policy file, "" without one; `validators` maps names to argv with `{file}`.
+    """
 
     source: str = ""
     sysctl: tuple[str, ...] = ()
@@ -296,7 +304,9 @@ class Policy:
         return ALLOWED if _matches(name, self.sysctl) else self._denied("sysctl", f"the kernel setting {name}", name)
 
     def allows_unit(self, unit: str) -> Decision:
-        """Whether a systemd unit, `multipathd.service` (or `multipathd`), may be stopped, started, enabled, disabled."""
+        """Whether a systemd unit, `multipathd.service` (or `multipathd`), may be stopped, started, enabled,
+        disabled.
+        """
         name = full_unit(unit)
         if not UNIT_NAME.fullmatch(name):
             return _never(f"{unit!r} is not the name of a unit")
@@ -333,7 +343,10 @@ class Policy:
         return self.own or bool(self.allows_path(path))
 
     def allows_provision(self, engine: str) -> Decision:
-        """Whether a server (or the file) of an engine may be created and started. A run may always do so on its own machine."""
+        """Whether a server (or the file) of an engine may be created and started.
+
+        A run may always do so on its own machine.
+        """
         if self.own or engine in self.provision:
             return ALLOWED
         return self._denied("provision", f"starting an embedded {engine} system", engine)
@@ -343,7 +356,9 @@ class Policy:
         return max((root for root in self.paths if is_beneath(path, root) and path != root), key=len, default="")
 
     def allows_device(self, device: str) -> Decision:
-        """Whether a block device, or a partition of it, may be changed; by `/dev/disk/by-id/…` or `serial:…`, as `sdb` is not stable."""
+        """Whether a block device, or a partition of it, may be changed; by `/dev/disk/by-id/…` or `serial:…`, as `sdb`
+        is not stable.
+        """
         if not DEVICE_NAME.fullmatch(device):
             return _never(f"{device!r} is not a stable name of a device; write /dev/disk/by-id/NAME or serial:NUMBER")
         whole = PARTITION.sub("", device)
@@ -360,7 +375,8 @@ class Policy:
             return ALLOWED
         rule = ", ".join(f"{key}=={value}" for key, value in match)
         way_out = (
-            f"Match them by a property of one of `devices` (ENV{{ID_SERIAL}}, ENV{{DM_NAME}} …), or the owner of the host"
+            f"Match them by a property of one of `devices` (ENV{{ID_SERIAL}}, ENV{{DM_NAME}} …), "
+            "or the owner of the host"
             f" can add these devices, `KEY==pattern`, under `udev: devices` in {self.source or 'a policy file'}."
         )
         return Decision(
@@ -398,11 +414,15 @@ class Policy:
         return self._refusal("steps that destroy data are not allowed on this host", "destructive: true")
 
     def allows_server_as_agent_user(self) -> Decision:
-        """Whether a database server may run as the agent's user, with access to that user's files. In a local run it may."""
+        """Whether a database server may run as the agent's user, with access to that user's files.
+
+        In a local run it may.
+        """
         if self.own or self.provision_as_agent_user:
             return ALLOWED
         reason = (
-            "a provisioned server would run as the agent's own user, and this kernel has no Landlock to protect that user's"
+            "a provisioned server would run as the agent's own user, and this kernel has no "
+            "Landlock to protect that user's"
             " files, such as the agent's key, from SQL of the plan"
         )
         found = self._refusal(reason, "provision_as_agent_user: true")
@@ -416,7 +436,7 @@ class Policy:
         return tuple(word.replace("{file}", file) for word in argv or ())
 
     def _used_by_agent(self, path: str) -> str | None:
-        """Why a change of `path` would change what the agent runs or trusts; None if it would not."""
+        """The reason if a change of `path` would change a program or file that the agent runs or trusts; else None."""
         programs = (*(tool.path for tool in self.tools), *(argv[0] for _, argv in self.validators), *self.programs)
         if path in programs:
             return f"{path} is a program that the policy lists, or a link to one"
@@ -454,7 +474,7 @@ def is_plain_path(path: str) -> bool:
 
 
 def trusted_by_root(path: str) -> str | None:
-    """Why no policy may allow a plan to write at `path`; None if it may."""
+    """The reason if no policy may allow a plan to write at `path`; else None."""
     found = next((folder for folder in ROOT_EQUIVALENT_PATHS if is_beneath(path, folder)), None)
     if found is None and _OF_A_LOGIN.match(path):
         return f"{path} is a hidden file of a home, which that user's login runs or trusts"

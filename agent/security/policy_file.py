@@ -1,11 +1,13 @@
 """Reader of the policy file of a host: strict YAML; errors give the line.
 
-Flow: `read(path)` opens the file once, refuses a file that another user can change (its owner must be root or the agent's own user, and
-no other user may write it or a folder on the way to it), parses it with the bounded reader of plans, checks the listed programs in the
-same way, and returns a `policy.Policy`. `proveout agent --check-policy FILE` does the same and prints the result.
+Flow: `read(path)` opens the file once, refuses a file that another user can change (its owner must be root or the
+agent's own user, and no other user may write it or a folder on the way to it), parses it with the bounded reader of
+plans, checks the listed programs in the same way, and returns a `policy.Policy`. `proveout agent --check-policy FILE`
+does the same and prints the result.
 
-Folders, programs, validators and devices of udev rules that are not in `allow_lists` and `device_rules` are refused unless their entry has
-a reason, `i_know: "why"`. The reasons are in `Policy.widened`; an agent writes them to its log and its audit log when it starts.
+Folders, programs, validators and devices of udev rules that are not in `allow_lists` and `device_rules` are refused
+unless their entry has a reason, `i_know: "why"`. The reasons are in `Policy.widened`; an agent writes them to its log
+and its audit log when it starts.
 """
 
 from __future__ import annotations
@@ -241,7 +243,10 @@ class PolicyEntry(_Strict):
 
 
 def read(path: Path) -> Policy:
-    """Read a policy. ProveoutError if another user can change the file, PolicyError with every line that is not valid."""
+    """Read a policy.
+
+    ProveoutError if another user can change the file, PolicyError with every line that is not valid.
+    """
     content = _read_trusted(path.absolute())
     problems = Problems()
     root = loader.loads(content, str(path), problems, DOCUMENT)
@@ -301,7 +306,10 @@ def _check_folders(path: Path) -> None:
 
 
 def _check_program(source: Path, program: Path) -> None:
-    """ProveoutError if other users can change or replace a listed program. A missing program is reported when it is needed."""
+    """ProveoutError if other users can change or replace a listed program.
+
+    A missing program is reported when it is needed.
+    """
     exposure = exposure_above(program)
     if exposure is not None:
         raise _unusable(source, f"other users can replace {program}, which it lists: {exposure.what}", exposure.way_out)

@@ -1,6 +1,7 @@
 """Removes passwords from texts on the wire and from the log of an agent.
 
-Connection strings carry passwords as `password=…` (libpq) and `://user:password@` (URLs); exceptions of drivers quote both.
+Connection strings carry passwords as `password=…` (libpq) and `://user:password@` (URLs); exceptions of drivers quote
+both.
 """
 
 from __future__ import annotations

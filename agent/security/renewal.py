@@ -1,8 +1,9 @@
 """Renewal of an agent's certificate, and the end of sessions whose certificate is revoked.
 
-Flow: `run(directory, interceptor, on_revoked)` runs beside the server. If the directory names an authority, the agent fetches the deny
-list every `FETCH_EVERY_S`, and a new certificate when two thirds of the validity of the old one are over; both arrive as files, which
-the server reads again by itself. Every `CHECK_EVERY_S` calls with a denied certificate are cancelled, and their session ends.
+Flow: `run(directory, interceptor, on_revoked)` runs beside the server. If the directory names an authority, the agent
+fetches the deny list every `FETCH_EVERY_S`, and a new certificate when two thirds of the validity of the old one are
+over; both arrive as files, which the server reads again by itself. Every `CHECK_EVERY_S` calls with a denied
+certificate are cancelled, and their session ends.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _log = logging.getLogger(__name__)
 
 
 async def run(directory: Path | None, interceptor: AuthzInterceptor, on_revoked: Callable[[], None]) -> None:
-    """Run until cancelled; calls `on_revoked` after calls were cancelled. An identity in memory lasts for one run and is not renewed."""
+    """Run until cancelled; calls `on_revoked` after calls were cancelled.
+
+    An identity in memory lasts for one run and is not renewed.
+    """
     if directory is None:
         return
     fetching = asyncio.create_task(_fetch(directory))

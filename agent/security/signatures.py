@@ -1,7 +1,8 @@
 """Task signatures: an agent accepts only tasks that a signer of its own authority has signed for it.
 
-Flow: `TrustStore(directory)` -> `objection(hello)` for a new session -> `verifier(hello)` -> `TaskVerifier.objection(task)` for each new
-task. The files of the directory are read each time, so renewal and revocation need no restart.
+Flow: `TrustStore(directory)` -> `objection(hello)` for a new session -> `verifier(hello)` ->
+`TaskVerifier.objection(task)` for each new task. The files of the directory are read each time, so renewal and
+revocation need no restart.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class TaskVerifier:
         self._verifier, self._to = verifier, to
 
     def objection(self, task: Task, digest: str = "") -> str:
-        """Why the signature of a task is not valid; "" if it is. `digest`: its `task_digest`, if the caller has it."""
+        """The reason against the signature of a task; "" if it is valid. `digest`: its `task_digest`, if the caller has
+        it.
+        """
         return self._verifier.objection(task, self._to, digest)
 
 
@@ -34,7 +37,7 @@ class TrustStore:
         self._denied = Denied(source / DENIED) if isinstance(source, Path) else None
 
     def objection(self, hello: Hello) -> str:
-        """Why tasks of the sender of a Hello are not accepted; "" if they are."""
+        """The reason against tasks of the sender of a Hello; "" if they are accepted."""
         try:
             self.verifier(hello)
         except ValueError as error:

@@ -1,9 +1,9 @@
 """Rules for each kind of task, checked before an agent starts anything for it.
 
-Flow: the session gets a Task -> `objection(spec)` -> None, or why the task is refused as invalid. The rules are those of
-`dsl.rules.host_rules`, which the compiler uses too: a task need not come from a compiler, so an agent checks it again. A kind of task
-is in `RULES` or in `NOTHING_TO_CHECK`; a kind in neither is refused. Checks that depend on this host (its policy, the owner of a file)
-are in the handlers.
+Flow: the session gets a Task -> `objection(spec)` -> None, or why the task is refused as invalid. The rules are those
+of `dsl.rules.host_rules`, which the compiler uses too: a task need not come from a compiler, so an agent checks it
+again. A kind of task is in `RULES` or in `NOTHING_TO_CHECK`; a kind in neither is refused. Checks that depend on this
+host (its policy, the owner of a file) are in the handlers.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def _compare(spec: tasks.CompareSystems) -> Iterator[Objection]:
 def _facts(spec: tasks.ReadFacts) -> Iterator[Objection]:
     if len(spec.directories) > DIRECTORIES_MAX or not set(spec.tools) <= TOOLS:
         yield Objection(
-            message=f"facts of {len(spec.directories)} systems (at most {DIRECTORIES_MAX}), or of tools other than {', '.join(TOOLS)}"
+            message=f"facts of {len(spec.directories)} systems (at most {DIRECTORIES_MAX}), or of tools "
+            f"other than {', '.join(TOOLS)}"
         )
     for system, directory in spec.directories[:DIRECTORIES_MAX]:
         yield from host_rules.name_problems("system", system)

@@ -1,1 +1,1 @@
-"""Outside programs that an agent runs as a load: argv in, numbers out."""
+"""Outside programs that an agent runs as a load: from a job to argv, from output to results."""

@@ -1,7 +1,7 @@
-"""What fio is started with: a typed job -> argv. Pure; no shell, no job file. Source: fio(1), HOWTO of fio 3.
+"""Command line of fio: a typed job -> argv. Pure; no shell, no job file. Source: fio(1), HOWTO of fio 3.
 
-Every job is a section of its own, so that each has its own file, or its own slice of a device; `group_reporting` makes one set of
-numbers of them.
+Each job is a section of its own, so that each has its own file, or its own slice of a device. `group_reporting`
+combines their numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ STATUS_S = 1
 
 
 def run_argv(program: str, spec: RunFio) -> tuple[str, ...]:
-    """The argv that measures: JSON with the bins of its histograms at the end, and once a second until then."""
+    """The argv of a measurement: JSON with histogram bins, once a second and at the end."""
     job, windows = spec.job, spec.windows
     timed = (
         "--time_based=1",
@@ -30,19 +30,19 @@ def run_argv(program: str, spec: RunFio) -> tuple[str, ...]:
         "--clat_percentiles=0",
     )
     shown = ("--output-format=json+", f"--status-interval={STATUS_S}", "--eta=never")
-    # A job that only reads is held to it by fio itself.
+    # fio itself refuses writes in a job that only reads.
     guard = () if job.writes else ("--readonly",)
     sections = _sections(job, spec.first_slice)
     return (program, *shown, *guard, *_common(job), *_pattern(job), *timed, *sections)
 
 
 def lay_out_argv(program: str, job: FioJob) -> tuple[str, ...]:
-    """The argv that makes the files, full of data: what is read, or written over, is really there."""
+    """The argv that creates the files, filled with data, so that reads and overwrites reach real blocks."""
     return (program, "--eta=never", "--create_only=1", *_common(job), "--rw=read", *_sections(job, 0))
 
 
 def file_name(number: int) -> str:
-    """The file of job `number`, in the folder that fio is started in."""
+    """The file of job `number`, in the work folder of fio."""
     return f"job{number}.dat"
 
 
@@ -74,6 +74,6 @@ def _sections(job: FioJob, first_slice: int) -> Iterator[str]:
         if not job.devices:
             yield f"--filename={file_name(number)}"
             continue
-        # fio takes a colon for the end of a name.
+        # A colon ends a file name in fio.
         yield f"--filename={job.devices[number % len(job.devices)].replace(':', chr(92) + ':')}"
         yield f"--offset={(first_slice + number // len(job.devices)) * job.size_bytes}"

@@ -1,8 +1,9 @@
-"""Whether a block device may be measured, or written to: the host's policy first, then what is on it.
+"""Checks whether a block device may be measured or written: the policy of the host first, then the content of the
+device.
 
-Data flow: the job's by-id names -> `Policy` -> facts of the disk behind each (`dsl.operations.storage.disk`) -> refusals. Reading needs the policy's
-leave alone. Writing needs all of: `destructive: true` in the plan, the policy's, and a whole disk that nothing holds and nothing is on;
-looked at again before every rung, as a disk may have been mounted since.
+Flow: the job's by-id names -> `Policy` -> facts of each disk (`dsl.operations.storage.disk`) -> refusals. Reading needs
+only an entry in the policy. Writing needs `destructive: true` in the plan and in the policy, and a whole, empty disk
+that nothing uses. The check runs before every rung, because a disk may have been mounted since.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
 from proveout.agent.tuning.host import ROUNDS_MAX, Host
 from proveout.agent.tuning.programs import Processes
@@ -20,7 +21,7 @@ from proveout.dsl.plan.fio_job import FioJob
 
 
 def check_devices(job: FioJob, policy: Policy, first_slice: int = 0) -> None:
-    """TaskFault `refused`, with the reasons, when one of the job's devices may not be used so. Blocking."""
+    """TaskFault `refused`, with the reasons, if a device of the job may not be used. Blocking."""
     for device in job.devices:
         policy.allows_device(device).require()
     if job.writes:
@@ -29,22 +30,22 @@ def check_devices(job: FioJob, policy: Policy, first_slice: int = 0) -> None:
         policy.allows_destructive().require()
     slices = first_slice + -(-job.jobs // len(job.devices))
     for device in job.devices:
-        _long_enough(device, slices * job.size_bytes)
+        _check_size(device, slices * job.size_bytes)
     reasons = [reason for device in job.devices for reason in _objections(device)] if job.writes else []
     if reasons:
-        way_out = "name a disk that is empty (`wipefs --all` empties one) and that nothing uses"
+        way_out = "name an empty disk that nothing uses (`wipefs --all` removes signatures)"
         raise TaskFault("refused", "; ".join(dict.fromkeys(reasons)), way_out=way_out)
 
 
-def _long_enough(device: str, needed: int) -> None:
+def _check_size(device: str, needed: int) -> None:
     try:
         descriptor = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         way_out = "name devices of this host, and run its agent as root"
-        raise TaskFault("refused", f"{device} cannot be opened: {error.strerror}", way_out=way_out) from None
+        raise TaskFault("refused", f"cannot open {device}: {error.strerror}", way_out=way_out) from None
     try:
         if not stat.S_ISBLK(os.fstat(descriptor).st_mode):
-            raise TaskFault("refused", f"{device} is no block device")
+            raise TaskFault("refused", f"{device} is not a block device")
         size = os.lseek(descriptor, 0, os.SEEK_END)
     finally:
         os.close(descriptor)
@@ -58,7 +59,7 @@ def _objections(device: str) -> tuple[str, ...]:
     host, tools = Host(), Processes()
 
     def answer(query: Query) -> Fact:
-        # An argv of our own that only reads: the policy speaks of programs that a plan chooses.
+        # A fixed argv that only reads; the policy applies to programs that a plan chooses.
         return tools.run(query.argv) if isinstance(query, OutputQuery) else host.answer(query)
 
     for _ in range(ROUNDS_MAX):
@@ -67,7 +68,7 @@ def _objections(device: str) -> tuple[str, ...]:
             break
         facts = facts.with_({query: answer(query) for query in more})
     if facts.link(device) is None:
-        return (f"{device} is not there",)
+        return (f"{device} does not exist",)
     if facts.text(f"{sys_folder(device, facts)}/size") is None:
         return (f"{device} is not a whole disk",)
     return tuple(in_use(device, facts))

@@ -1,10 +1,12 @@
-"""What fio says -> cumulative counts -> seconds and a result of a load. Pure.
+"""Output of fio -> cumulative counts -> seconds and result of a load. Pure.
 
-Data flow: lines of standard output -> `Documents` (each JSON object that begins and ends a line of its own; warnings in between are
-kept as words) -> `snapshot` -> `Course`, which makes a `LoadSecond` of what is new since the last one and a `LoadResult` of the last.
+Flow: lines of standard output -> `Documents` (JSON objects whose braces have lines of their own; other lines are kept
+as messages) -> `snapshot` -> `FioRun`, which makes a `LoadSecond` of the difference to the last snapshot, and a
+`LoadResult` of the last one.
 
-fio's counts begin again when its ramp ends. Its bins (json+) hold the middle of each bin in ns: they are put into our histograms by
-that value, within 1 % of what was measured; sum, least and largest are fio's own, exact. Source: HOWTO of fio 3, "JSON+ output".
+fio resets its counts at the end of its ramp. Its bins (json+) have the middle of each bin in ns; they are added to our
+histograms by that value, within 1 % of the measured one. Sum, minimum and maximum are fio's own, exact. Source: HOWTO
+of fio 3, "JSON+ output".
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
@@ -27,14 +29,14 @@ from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, Trans
 
 DOCUMENT_BYTES_MAX = 16 * 1024 * 1024
 SLIVER_S = 0.5
-"""A shorter piece without an I/O is fio's last word said again, a moment later; a whole second without one is news."""
+"""A shorter interval without an I/O is a repetition of fio's last report; a whole second without one is a result."""
 WORDS_MAX = 12
 WORD_LENGTH_MAX = 300
 _EMPTY = Histogram()
 
 
 class Documents:
-    """The JSON objects in fio's output; `words` are the last lines that belong to none."""
+    """The JSON objects in fio's output; `words` are the last lines outside of them."""
 
     def __init__(self) -> None:
         self.words: deque[str] = deque(maxlen=WORDS_MAX)
@@ -42,7 +44,7 @@ class Documents:
         self._size = 0
 
     def take(self, line: str) -> Mapping[str, Any] | None:
-        """The object that the line completes; TaskFault `fault` when it is none, or one without end."""
+        """The object that the line completes, if any. TaskFault `fault` for invalid JSON or an object without end."""
         text = line.rstrip("\r\n")
         if not self._lines and text != "{":
             if text.strip():
@@ -63,15 +65,13 @@ class Documents:
 
 
 def garbled(why: str) -> TaskFault:
-    """The failure that output which cannot be read is."""
-    return TaskFault(
-        "fault", f"what fio says cannot be read: {why}", way_out="see that `fio` there is fio 3.1 or later"
-    )
+    """The fault for output that cannot be parsed."""
+    return TaskFault("fault", f"cannot parse the output of fio: {why}", way_out="install fio 3.1 or later on that host")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """Reads, or writes, since fio's counts began: how many, and how long they took."""
+    """Number and response times of reads, or of writes, since fio's last reset."""
 
     ios: int = 0
     response: Histogram = _EMPTY
@@ -79,7 +79,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """All counts at one instant. `runtime_ms`: how long they have been counted; `cpu_fraction`: of one core, mean of the jobs."""
+    """All counts at one instant. `runtime_ms`: time since the reset; `cpu_fraction`: of one core, mean of the jobs."""
 
     runtime_ms: int
     sides: Mapping[str, Side] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Snapshot:
 
     @property
     def has_latencies(self) -> bool:
-        """Whether any response time was kept."""
+        """Whether there are response times."""
         return any(side.response.counts for side in self.sides.values())
 
     @property
@@ -100,7 +100,7 @@ class Snapshot:
 
 
 def snapshot(document: Mapping[str, Any], job: FioJob) -> Snapshot:
-    """What a document says; TaskFault `fault` when something is missing in it, or no number."""
+    """The counts in a document. TaskFault `fault` if a field is missing or not a number."""
     try:
         (group,) = document["jobs"]
         kinds = [name for name, there in (("read", job.reads), ("write", job.writes)) if there]
@@ -122,7 +122,7 @@ def snapshot(document: Mapping[str, Any], job: FioJob) -> Snapshot:
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return float(value)
 
 
@@ -132,7 +132,7 @@ def _side(data: Mapping[str, Any]) -> Side:
 
 
 def _histogram(latency: Mapping[str, Any]) -> Histogram:
-    """Our histogram of fio's bins. There are none, and no percentiles, when nothing has ended: N = 0."""
+    """Histogram of fio's bins. Without finished I/Os (N = 0) there are no bins."""
     bins = latency.get("bins") or {}
     total = int(_number(latency["N"]))
     if not total or not bins:
@@ -149,7 +149,7 @@ def _histogram(latency: Mapping[str, Any]) -> Histogram:
 
 
 def _since(before: Side, now: Side) -> Side:
-    """What is new; its least and largest are only known to within a bin."""
+    """The difference of two counts. Its minimum and maximum are exact to one bin only."""
     counts = dict(zip(now.response.indices, now.response.counts, strict=True))
     for index, count in zip(before.response.indices, before.response.counts, strict=True):
         counts[index] = counts.get(index, 0) - count
@@ -167,8 +167,8 @@ def _since(before: Side, now: Side) -> Side:
     return Side(ios=max(now.ios - before.ios, 0), response=fresh)
 
 
-class Course:
-    """One run of fio, as its snapshots come in; times are ns of the agent's monotonic clock."""
+class FioRun:
+    """One run of fio from its snapshots; times are ns of the agent's monotonic clock."""
 
     def __init__(self, windows: Windows, t0_ns: int) -> None:
         self._windows, self._t0_ns = windows, t0_ns
@@ -179,9 +179,9 @@ class Course:
         self._second = -1
 
     def take(self, now: Snapshot, at_ns: int) -> LoadSecond | None:
-        """The second that the snapshot ends; None when it is the last one once more."""
+        """The second that ends with this snapshot; None if it repeats the last one."""
         again = now.runtime_ms < self._last.runtime_ms or now.ios < self._last.ios
-        # In its ramp fio counts I/Os, but keeps no latencies of them; when it ends, all counts begin again.
+        # In its ramp fio counts I/Os without latencies; at its end all counts are reset.
         if again or (now.has_latencies and not self._measuring):
             self._measuring, self._last = True, Snapshot(runtime_ms=0)
         before = self._last
@@ -198,10 +198,12 @@ class Course:
         return LoadSecond(second=self._second, window=window, start_ns=start_ns, duration_s=new_s, transactions=loads)
 
     def result(self) -> LoadResult:
-        """The measure window whole. TaskFault `fault` when fio has not measured all of it."""
+        """The result of the measure window. TaskFault `fault` if fio has not measured all of it."""
         last = self._last
         if last.runtime_ms < self._windows.measure_s * 1e3 * 0.99:
-            raise TaskFault("fault", f"fio measured {last.runtime_ms / 1e3:.3g} s of {self._windows.measure_s:.3g} s")
+            raise TaskFault(
+                "fault", f"fio measured only {last.runtime_ms / 1e3:.3g} s of {self._windows.measure_s:.3g} s"
+            )
         start_ns = self._last_ns - last.runtime_ms * 1_000_000
         began_ns = start_ns - round(self._windows.ramp_up_s * 1e9)
         errors = ((last.first_error or "error", last.errors),) if last.errors else ()

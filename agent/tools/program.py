@@ -1,7 +1,8 @@
 """Run an outside program: prepare it, start it at an instant, read its output line by line, kill it with its children.
 
-Flow: `Program.arm(argv, folder, privileges)` -> a waiting `program_launcher` -> `go()` -> `lines()` until the program ends -> `ended()`,
-its exit code. Callers always call `kill()` at the end. The program also ends with its agent (`program_launcher`).
+Flow: `Program.arm(argv, folder, privileges)` -> a waiting `program_launcher` -> `go()` -> `lines()` until the program
+ends -> `ended()`, its exit code. Callers always call `kill()` at the end. The program also ends with its agent
+(`program_launcher`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.tools.program_launcher import READY
 from proveout.core import child_process

@@ -1,8 +1,8 @@
 """Launcher of outside programs: `python -m proveout.agent.tools.program_launcher PARENT PRIVILEGES PROGRAM ARGUMENTS…`.
 
-Flow: the agent starts the launcher in the work folder of the program -> the launcher drops its privileges, sets its parent-death
-signal, and writes `ready` -> at the first line of standard input it executes the program; at the end of standard input it exits.
-A start at an agreed instant therefore costs one exec, and no program outlives its agent.
+Flow: the agent starts the launcher in the work folder of the program -> the launcher drops its privileges, sets its
+parent-death signal, and writes `ready` -> at the first line of standard input it executes the program; at the end of
+standard input it exits. A start at an agreed instant therefore costs one exec, and no program outlives its agent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Changes of files on a host: no symbolic link can redirect a change, and no reader sees half of it.
 
-A path is opened from the root, one folder at a time, each beneath the one before with O_NOFOLLOW: a symbolic link anywhere in it is
-refused, a link that is put there meanwhile is not followed, and no part is `..`. (openat2 with RESOLVE_NO_SYMLINKS and RESOLVE_BENEATH
-guarantees the same in one call; ADR 46 says why it is not used.) A write goes to a new file in the same folder, which gets its mode,
-owner and extended attributes, is fsynced, and is renamed into place; then the folder is fsynced.
+A path is opened from the root, one folder at a time, each beneath the one before with O_NOFOLLOW: a symbolic link
+anywhere in it is refused, a link that is put there meanwhile is not followed, and no part is `..`. (openat2 with
+RESOLVE_NO_SYMLINKS and RESOLVE_BENEATH guarantees the same in one call; ADR 46 says why it is not used.) A write goes
+to a new file in the same folder, which gets its mode, owner and extended attributes, is fsynced, and is renamed into
+place; then the folder is fsynced.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.dsl.operations.facts import ABSENT, FileFact
 
 SIZE_MAX_BYTES = 8 * 1024 * 1024
@@ -208,7 +209,10 @@ def _temporary_prefix(name: str) -> str:
 
 
 def _replace(folder: int, name: str, path: str, wanted: Original, *, inherits: bool) -> None:
-    """Replace `name` by a new file. With `inherits` it keeps the access list and label that its folder gives to new files."""
+    """Replace `name` by a new file.
+
+    With `inherits` it keeps the access list and label that its folder gives to new files.
+    """
     if _kind(folder, name) not in ("file", "absent"):
         raise TaskFault("refused", f"{path} is not a regular file")
     scratch = f"{_temporary_prefix(name)}{secrets.token_hex(6)}"

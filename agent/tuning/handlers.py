@@ -1,4 +1,7 @@
-"""Handlers of the tuning tasks. Refusals and failures of a host are in the result; a TaskFault means that tuning was not tried."""
+"""Handlers of the tuning tasks.
+
+Refusals and failures of a host are in the result; a TaskFault means that tuning was not tried.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import time
 from functools import partial
 from typing import cast
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.tuner import RESOURCE, Tuner
 from proveout.proto.wire.results import TuningDone, TuningState
 from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, VerifyTuning

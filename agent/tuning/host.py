@@ -1,7 +1,8 @@
 """A host, for the interpreter of tuning: answers queries and makes changes, each after a check of the policy.
 
-Flow: `Host.facts(operation)` answers queries until the operation has no new ones; `objections(changes)` are the refusals of the
-policy; `original` is the state to store before a change; `make` makes the change. All access to the host is here or in modules below.
+Flow: `Host.facts(operation)` answers queries until the operation has no new ones; `objections(changes)` are the
+refusals of the policy; `original` is the state to store before a change; `make` makes the change. All access to the
+host is here or in modules below.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, assert_never
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Decision, Policy
 from proveout.agent.tuning import partition_tables
 from proveout.agent.tuning.file_changes import Files, Original
@@ -173,7 +174,7 @@ class Host:
     # ---- permission ------------------------------------------------------------------------------------------------
 
     def objections(self, changes: Sequence[Change]) -> tuple[str, ...]:
-        """Why the policy of this host does not allow these changes; empty if it allows all."""
+        """The policy's reasons against these changes; empty if it allows all."""
         decisions = [decision for change in changes for decision in self._decisions(change)]
         denied = dict.fromkeys((d.reason, d.way_out) for d in decisions if not d)
         return tuple(f"{reason} ({way_out.rstrip('.')})" if way_out else reason for reason, way_out in denied)
@@ -242,7 +243,10 @@ class Host:
                 assert_never(change)
 
     def validate(self, change: Change) -> None:
-        """Run the policy's validator on the new content of a file before the file is replaced. TaskFault if it fails."""
+        """Run the policy's validator on the new content of a file before the file is replaced.
+
+        TaskFault if it fails.
+        """
         if not isinstance(change, WriteFile) or not change.validator:
             return
         trial = self.scratch / f"trial-{Path(change.path).name[-NAME_MAX:]}"

@@ -1,12 +1,14 @@
-"""The machine that agents tune: the folder of its undo journals, claims on parts of the machine, and the lock of a journal.
+"""The machine that agents tune: the folder of its undo journals, claims on parts of the machine, and the lock of a
+journal.
 
-All agents of a user on a machine share one folder (`machine_dir`), for any host name, run or state directory. The folder's name contains
-the machine id, so that machines with a shared file system use different folders. `machine_journals` keeps one undo journal for each agent
-with outstanding changes. An agent locks its journal, and the lock file contains its claims (`Holder`).
+All agents of a user on a machine share one folder (`machine_dir`), for any host name, run or state directory. The
+folder's name contains the machine id, so that machines with a shared file system use different folders.
+`machine_journals` keeps one undo journal for each agent with outstanding changes. An agent locks its journal, and the
+lock file contains its claims (`Holder`).
 
-Claims: `machine` for everything that exists once in the kernel or file system; `net:<namespace>` for parameters of a network namespace;
-`system:<digest>` for an external database. Agents of different hosts of one run share the machine if they serve the same coordinator of
-that run (`epoch`): an agent of an earlier coordinator will undo its changes.
+Claims: `machine` for everything that exists once in the kernel or file system; `net:<namespace>` for parameters of a
+network namespace; `system:<digest>` for an external database. Agents of different hosts of one run share the machine if
+they serve the same coordinator of that run (`epoch`): an agent of an earlier coordinator will undo its changes.
 
 The kernel has no lock across mount namespaces: containers that do not share the folder do not see each other's claims.
 """
@@ -25,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.host_facts import machine_id
 from proveout.agent.tuning.public_dsn import identity
 from proveout.core import linux
@@ -44,7 +46,9 @@ _NETNS_COOKIE = 71  # SO_NETNS_COOKIE of Linux 5.14: unique until reboot, unlike
 
 @functools.cache
 def machine_dir() -> Path:
-    """The folder of this machine: below /var/lib/proveout for root, else below the home directory in the user database."""
+    """The folder of this machine: below /var/lib/proveout for root, else below the home directory in the user
+    database.
+    """
     user = os.geteuid()
     if user == 0:
         return ROOT / FOLDER / machine_id()
@@ -60,7 +64,8 @@ def machine_dir() -> Path:
 def network() -> str:
     """The network namespace of this process: boot id, and number within the boot.
 
-    The namespace of process 1 is not a special case: its link may be hidden even from root, and then every namespace would equal it.
+    The namespace of process 1 is not a special case: its link may be hidden even from root, and then every namespace
+    would equal it.
     """
     with suppress(OSError):
         return f"{_boot()}:{_cookie() or Path('/proc/self/ns/net').readlink()}"

@@ -1,8 +1,9 @@
 """The undo journals of a machine: one for each agent with outstanding changes, in the folder of the machine.
 
-The first agent uses the folder itself, further agents use `beside-N`. Flow: `Machine.turn()`, held by one agent for one transaction ->
-`Machine.open(holder)`: Held while an agent of another run has one of the claims; journals of ended agents are merged into the opened one
--> the agent undoes the changes in it. `Machine.changed_by_others` finds places that other agents have changed.
+The first agent uses the folder itself, further agents use `beside-N`. Flow: `Machine.turn()`, held by one agent for one
+transaction -> `Machine.open(holder)`: Held while an agent of another run has one of the claims; journals of ended
+agents are merged into the opened one -> the agent undoes the changes in it. `Machine.changed_by_others` finds places
+that other agents have changed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.machine import BESIDE, FOLDER, FileLock, Held, Holder, TurnTaken, holder_of, refuse
 from proveout.agent.tuning.undo_journal import FILE, UndoJournal, check_directory, places_in
 
@@ -32,7 +33,10 @@ class Machine:
 
     @contextmanager
     def turn(self, *, needed: bool = True) -> Iterator[None]:
-        """Hold the turn: only one agent of the machine at a time opens journals and applies. TurnTaken, `disk_full` (if `needed`)."""
+        """Hold the turn: only one agent of the machine at a time opens journals and applies.
+
+        TurnTaken, `disk_full` (if `needed`).
+        """
         check_directory(self.place)
         lock = FileLock(self.place / TURN)
         try:
@@ -51,7 +55,9 @@ class Machine:
                     self.place.parent.rmdir()
 
     def open(self, holder: Holder) -> UndoJournal:
-        """Open a journal for this holder, merged with the journals of ended agents. Held while another run has one of the claims.
+        """Open a journal for this holder, merged with the journals of ended agents.
+
+        Held while another run has one of the claims.
 
         Call it within `turn`.
         """

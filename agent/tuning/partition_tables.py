@@ -1,7 +1,10 @@
-"""The first and last bytes of a disk, which a new partition table overwrites: read them before, and write them back. Blocking; TaskFault.
+"""The first and last bytes of a disk, which a new partition table overwrites: read them before, and write them back.
 
-Flow: `KeepSpans` -> `kept` before the table is made -> the undo journal -> `put_back` after the table has been removed. A device is opened
-by the name that the host's policy lists, and exclusively: a device that is mounted or in use is not written.
+Blocking; TaskFault.
+
+Flow: `KeepSpans` -> `kept` before the table is made -> the undo journal -> `put_back` after the table has been removed.
+A device is opened by the name that the host's policy lists, and exclusively: a device that is mounted or in use is not
+written.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 
 Spans = Sequence[tuple[int, int]]
 """(offset, length), bytes."""

@@ -1,4 +1,6 @@
-"""Programs that an agent runs for a tuning: argv in, exit code and output out. No shell, a fixed environment, a deadline.
+"""Programs that an agent runs for a tuning: argv in, exit code and output out.
+
+No shell, a fixed environment, a deadline.
 
 The caller has checked the policy before it runs a program.
 """
@@ -9,7 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Protocol
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.core import child_process
 from proveout.dsl.operations.facts import Output
 

@@ -1,7 +1,8 @@
 """Removes secrets from a data source name, so that the undo journal can store it.
 
-Flow: `Endpoint` -> `public`, by the engine's adapter -> the parts for the location of a system and its user; everything else is
-left out. A dsn that cannot be parsed is left out as a whole. Pure, and without a database client: a root agent loads none.
+Flow: `Endpoint` -> `public`, by the engine's adapter -> the parts for the location of a system and its user; everything
+else is left out. A dsn that cannot be parsed is left out as a whole. Pure, and without a database client: a root agent
+loads none.
 """
 
 from __future__ import annotations

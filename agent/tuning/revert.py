@@ -1,7 +1,8 @@
 """Undoes and verifies the changes of the undo journal, one at a time, the last first.
 
-Each change is first compared with the host: as before the change (never made, or undone already), as made (it is undone now), or neither:
-another process has changed it since, which is reported and left alone. Undoing twice has the same result as undoing once.
+Each change is first compared with the host: as before the change (never made, or undone already), as made (it is undone
+now), or neither: another process has changed it since, which is reported and left alone. Undoing twice has the same
+result as undoing once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Literal, TypeAlias, assert_never
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import partition_tables
 from proveout.agent.tuning.file_changes import NONE, Original
 from proveout.agent.tuning.host import Host
@@ -41,11 +42,13 @@ def end(host: Host, journal: UndoJournal, *, systems_only: bool = False) -> tupl
 
 
 def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bool = False) -> tuple[TuningState, ...]:
-    """Undo outstanding changes, the last first; one state for each tuning and outcome. Errors of the host are states, not exceptions.
+    """Undo outstanding changes, the last first; one state for each tuning and outcome.
 
-    Several changes of one path, or statements that depend on each other, are undone in order: if one cannot be undone, the earlier ones
-    are left too, because they would see its value as a foreign change. A change that only follows the undoing of others (a reload)
-    waits for all of them.
+    Errors of the host are states, not exceptions.
+
+    Several changes of one path, or statements that depend on each other, are undone in order: if one cannot be undone,
+    the earlier ones are left too, because they would see its value as a foreign change. A change that only follows the
+    undoing of others (a reload) waits for all of them.
     """
     done: list[tuple[Entry, TuningOutcome, str]] = []
     left: set[str | tuple[str, str]] = set()
@@ -72,7 +75,8 @@ def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bo
 def look(host: Host, journal: UndoJournal) -> tuple[TuningState, ...]:
     """Verify that changes are still in place: `in_place` or `drifted` for each tuning. Changes nothing.
 
-    If a later tuning of the run (in a `tune` stage) has changed the same place again, only the later change is compared.
+    If a later tuning of the run (in a `tune` stage) has changed the same place again, only the later change is
+    compared.
     """
     found: list[tuple[Entry, TuningOutcome, str]] = []
     latest = {_subject(entry): entry for entry in reversed(journal.outstanding())}
@@ -189,7 +193,9 @@ def _compare_spans(host: Host, entry: Entry, change: KeepSpans) -> Found:
 
 
 def _compare_follower(host: Host, change: SetText) -> Found:
-    """Compare an attribute that the kernel changes together with another: it counts as made while the other has its value."""
+    """Compare an attribute that the kernel changes together with another: it counts as made while the other has its
+    value.
+    """
     if holds(host.texts.read(change.path), change.before):
         return "before"
     path, text = change.only_if or ("", "")
@@ -291,10 +297,16 @@ def _drift(host: Host, entry: Entry) -> str:
     match change:
         case SetText(part="undo", only_if=(path, _)):
             now = " ".join((host.texts.read(change.path) or "nothing").split())
-            return f"{change.path} is {now}, not {change.before} as before, because another process has changed {path} since"
+            return (
+                f"{change.path} is {now}, not {change.before} as before, because another process has "
+                f"changed {path} since"
+            )
         case SetText():
             now = " ".join((host.texts.read(change.path) or "nothing").split())
-            return f"{change.path} is {now}, neither {change.after} as the plan set it nor {change.before} as it was before"
+            return (
+                f"{change.path} is {now}, neither {change.after} as the plan set it nor "
+                f"{change.before} as it was before"
+            )
         case WriteFile() | RemoveFile():
             return f"{change.path} was changed by another process since"
         case KeepSpans():

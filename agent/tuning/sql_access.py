@@ -1,7 +1,9 @@
-"""SQL access of tuning to the systems of a plan: rows of a query, and statements, each in a transaction of its own. Functions block.
+"""SQL access of tuning to the systems of a plan: rows of a query, and statements, each in a transaction of its own.
 
-Flow: name of a system -> `Databases` -> its endpoint -> `call` -> `rows` or `run` on a connection of their own, in a helper process
-of a root agent (`sandbox.sync_client`), else in the agent.
+Functions block.
+
+Flow: name of a system -> `Databases` -> its endpoint -> `call` -> `rows` or `run` on a connection of their own, in a
+helper process of a root agent (`sandbox.sync_client`), else in the agent.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.adapter import OpensCursors
 from proveout.agent.engines.table import adapter
+from proveout.agent.errors import TaskFault
 from proveout.dsl.operations.database.postgres_settings import RELOAD
 from proveout.dsl.operations.facts import Rows
 from proveout.proto.wire.tasks import Endpoint
@@ -23,7 +25,10 @@ LOADED = "SELECT pg_conf_load_time()::text"
 
 
 class Call(Protocol):
-    """Calls `rows` or `run` by name. The result may have lists in place of tuples. TaskFault as the function raises it."""
+    """Calls `rows` or `run` by name.
+
+    The result may have lists in place of tuples. TaskFault as the function raises it.
+    """
 
     def __call__(self, name: str, endpoint: Endpoint, statement: str) -> Any:
         """Call the function `name`."""
@@ -100,7 +105,8 @@ class DatabasesOfRuns(Databases):
         if (self._run, system) not in self._without_password:
             return ""
         return (
-            f"its password is not kept on disk: resume run {self._run}, or run a plan that tunes this database with the same dsn "
+            f"its password is not kept on disk: resume run {self._run}, or run a plan that tunes "
+            "this database with the same dsn "
             "on this machine; the agent then undoes the old change first"
         )
 

@@ -1,7 +1,7 @@
 """Kernel attributes below /proc and /sys: one short text each, read and written as a whole.
 
-Symbolic links are followed here, unlike elsewhere (/sys/block consists of links): the kernel makes them, and their targets must lie below
-/proc or /sys.
+Symbolic links are followed here, unlike elsewhere (/sys/block consists of links): the kernel makes them, and their
+targets must lie below /proc or /sys.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 
 SIZE_MAX_BYTES = 64 * 1024
 KERNEL = ("proc", "sys")

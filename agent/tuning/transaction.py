@@ -1,8 +1,9 @@
 """Applies a list of tunings as one transaction: all are applied and verified, or the host is set back.
 
-Flow: look (the changes of each operation from the facts, and the policy's decisions) -> then for each tuning: read, compute, store the
-originals (fsynced), make the changes, read again: no change may be left. After any failure, all changes of this transaction are
-undone, the last first. `watch` is called before each step; it may raise to stop the transaction, as a cancelled task does.
+Flow: look (the changes of each operation from the facts, and the policy's decisions) -> then for each tuning: read,
+compute, store the originals (fsynced), make the changes, read again: no change may be left. After any failure, all
+changes of this transaction are undone, the last first. `watch` is called before each step; it may raise to stop the
+transaction, as a cancelled task does.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import revert
 from proveout.agent.tuning.file_changes import Original
 from proveout.agent.tuning.host import Host
@@ -40,7 +41,10 @@ class _Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """The transaction of a run on a host. It undoes only its own changes; the journal may have those of other transactions."""
+    """The transaction of a run on a host.
+
+    It undoes only its own changes; the journal may have those of other transactions.
+    """
 
     host: Host
     journal: UndoJournal
@@ -52,7 +56,10 @@ class Transaction:
         return tuple(self._look(tuning).state for tuning in tunings)
 
     def apply(self, tunings: Sequence[Tuning]) -> tuple[TuningState, ...]:
-        """Apply and verify all tunings. If a state is `refused` or `failed`, the host is set back; states name the exceptions."""
+        """Apply and verify all tunings.
+
+        If a state is `refused` or `failed`, the host is set back; states name the exceptions.
+        """
         if refused := self._refused(tunings):
             return refused
         mark = self.journal.mark()
@@ -72,8 +79,8 @@ class Transaction:
     def _refused(self, tunings: Sequence[Tuning]) -> tuple[TuningState, ...]:
         """The tunings that are refused independently of the tunings before them.
 
-        A tuning may depend on an earlier one (a file, a partition), so after the first expected change only the policy can refuse a
-        tuning in advance.
+        A tuning may depend on an earlier one (a file, a partition), so after the first expected change only the policy
+        can refuse a tuning in advance.
         """
         refused: list[TuningState] = []
         changing = False
@@ -137,7 +144,8 @@ class Transaction:
             self.host.make(change)
 
     def _check_unchanged(self, originals: Sequence[tuple[Change, Original | None]]) -> None:
-        """TaskFault if another process has changed a file or attribute since its original was read: its change would be lost.
+        """TaskFault if another process has changed a file or attribute since its original was read: its change would be
+        lost.
 
         All kernel attributes are checked before the first one is set: setting one may change another.
         """

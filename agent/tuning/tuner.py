@@ -1,11 +1,14 @@
-"""Tuning of one agent, from its start to its end: it holds at most one undo journal of the machine, and runs one operation at a time.
+"""Tuning of one agent, from its start to its end: it holds at most one undo journal of the machine, and runs one
+operation at a time.
 
-Flow: `Tuner(directory, policy)` at the start of the agent -> `recover()` undoes changes of killed agents -> the tuner is a permanent resource
-of each session, so it is closed after all others, and every change is undone, however the session ends -> handlers call `apply`, `look`
-and `revert`, which work in threads. Large modules are imported with the first work.
+Flow: `Tuner(directory, policy)` at the start of the agent -> `recover()` undoes changes of killed agents -> the tuner
+is a permanent resource of each session, so it is closed after all others, and every change is undone, however the
+session ends -> handlers call `apply`, `look` and `revert`, which work in threads. Large modules are imported with the
+first work.
 
-`apply` waits while an agent of another run has tuned the same part of this machine (`machine`), and undoes changes of ended agents before
-it makes its own. After its session an agent holds no journal, even if changes are left in it: the next agent of the machine retries.
+`apply` waits while an agent of another run has tuned the same part of this machine (`machine`), and undoes changes of
+ended agents before it makes its own. After its session an agent holds no journal, even if changes are left in it: the
+next agent of the machine retries.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core.errors import one_line
 from proveout.dsl.plan.stages import Tuning
@@ -55,7 +58,10 @@ def _ignore(_text: str) -> None:
 
 
 class Tuner:
-    """Tuning of one agent. `directory`: undo journals of the machine; `host`: name of the agent. Tests replace the host by `prepare`."""
+    """Tuning of one agent.
+
+    `directory`: undo journals of the machine; `host`: name of the agent. Tests replace the host by `prepare`.
+    """
 
     def __init__(
         self,
@@ -116,8 +122,8 @@ class Tuner:
     ) -> tuple[TuningState, ...]:
         """Apply all tunings, or none. A cancellation first undoes the changes so far.
 
-        `host` is the name of this host in the plan, `epoch` identifies the coordinator of the run. `tell` gets a text from time to time
-        while the call waits for another run.
+        `host` is the name of this host in the plan, `epoch` identifies the coordinator of the run. `tell` gets a text
+        from time to time while the call waits for another run.
         """
         from proveout.agent.tuning.transaction import Stopped, Transaction  # noqa: PLC0415 - see the module's head
 
@@ -150,8 +156,8 @@ class Tuner:
     async def revert(self, *, systems_only: bool = False, release: bool = False) -> tuple[TuningState, ...]:
         """Undo all outstanding changes (or only those of systems). Changes with `keep` are released and stay.
 
-        These are the changes of this agent or, if it has none, those of ended agents. `release`: close the journal even if changes are
-        left in it.
+        These are the changes of this agent or, if it has none, those of ended agents. `release`: close the journal even
+        if changes are left in it.
         """
         if self.is_idle:
             return ()
@@ -194,7 +200,8 @@ class Tuner:
     async def _retry_while_held(self, work: Callable[[], _Answer], tell: Callable[[str], None]) -> _Answer:
         """Retry `work` while an agent of another run has tuned the same part, or another agent is in a transaction.
 
-        An agent whose coordinator was killed undoes its changes at the end of its lease, so waiting helps. Nothing is changed before.
+        An agent whose coordinator was killed undoes its changes at the end of its lease, so waiting helps. Nothing is
+        changed before.
         """
         from proveout.agent.tuning.machine import Held, TurnTaken  # noqa: PLC0415 - see the module's head
 
@@ -245,7 +252,10 @@ class Tuner:
         return journal
 
     def _undo_abandoned(self, machine: Machine, *, systems_only: bool) -> tuple[TuningState, ...]:
-        """Undo the changes in journals that no agent holds. Journals that are not trusted or not readable are logged and left."""
+        """Undo the changes in journals that no agent holds.
+
+        Journals that are not trusted or not readable are logged and left.
+        """
         from proveout.agent.tuning import revert as reverting  # noqa: PLC0415 - see the module's head
         from proveout.agent.tuning.machine import Held, Holder  # noqa: PLC0415
         from proveout.agent.tuning.undo_journal import UndoJournal  # noqa: PLC0415
@@ -261,7 +271,7 @@ class Tuner:
                 held, untrusted = isinstance(fault, Held), fault.code == "refused"
                 level = logging.INFO if held else logging.WARNING if untrusted else logging.ERROR
                 _log.log(level, "cannot undo the tuning in %s, so it is left: %s", directory, one_line(fault))
-            if not journal.is_written:  # the disk is full: only this process knows which changes are undone
+            if not journal.is_written:  # the disk is full: the list of undone changes is only in this process
                 self._journal = journal
                 break
             journal.close()
@@ -316,7 +326,9 @@ class Tuner:
         return self._prepare(host)
 
     def _databases(self, journal: UndoJournal | None) -> DatabasesOfRuns:
-        """Systems by (run, system): from a session, else the same system of another run, else the journal's endpoint without secrets."""
+        """Systems by (run, system): from a session, else the same system of another run, else the journal's endpoint
+        without secrets.
+        """
         from proveout.agent.tuning.public_dsn import public  # noqa: PLC0415
         from proveout.agent.tuning.sql_access import DatabasesOfRuns  # noqa: PLC0415 - see the module's head
 

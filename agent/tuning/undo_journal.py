@@ -1,11 +1,15 @@
-"""The undo journal: each change that is, or may be, in place, with the data to undo it. An SQLite file in the folder of the machine.
+"""The undo journal: each change that is, or may be, in place, with the data to undo it.
 
-Flow: `open` locks it -> `intend` stores the changes of a tuning and their originals in one durable commit, before the first change is made
--> `outstanding`, the last first, for undoing -> `settle` after a change is undone. A stored change may not have been made yet, so undoing
-compares first. Updates that do not fit on a full disk are kept in memory, and are written when there is space again.
-The directory (0700) is created with the first change, is locked by one agent at a time, and is removed when no change is outstanding.
+An SQLite file in the folder of the machine.
 
-No secret is stored: of an endpoint only the public part (`public_dsn`). The password comes from a later session with the same system.
+Flow: `open` locks it -> `intend` stores the changes of a tuning and their originals in one durable commit, before the
+first change is made -> `outstanding`, the last first, for undoing -> `settle` after a change is undone. A stored change
+may not have been made yet, so undoing compares first. Updates that do not fit on a full disk are kept in memory, and
+are written when there is space again. The directory (0700) is created with the first change, is locked by one agent at
+a time, and is removed when no change is outstanding.
+
+No secret is stored: of an endpoint only the public part (`public_dsn`). The password comes from a later session with
+the same system.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.path_trust import check_undo_journal
 from proveout.agent.tuning.file_changes import Original
 from proveout.agent.tuning.machine import BESIDE, FOLDER, LOCK, NET, FileLock, Holder, held, holder_of, network
@@ -31,8 +35,8 @@ from proveout.proto.wire.tasks import Endpoint
 FILE = "undo.sqlite"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS change (
-  id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL, tuning TEXT NOT NULL, operation TEXT NOT NULL, keep INTEGER NOT NULL,
-  system TEXT NOT NULL,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL, tuning TEXT NOT NULL, operation TEXT NOT NULL,
+  keep INTEGER NOT NULL, system TEXT NOT NULL,
   change TEXT NOT NULL, original TEXT NOT NULL, residue TEXT NOT NULL DEFAULT '',
   done INTEGER NOT NULL DEFAULT 0,
   net TEXT NOT NULL DEFAULT ''
@@ -80,7 +84,8 @@ def _no_holders() -> Mapping[str, Holder]:
 class UndoJournal:
     """The journal in `directory`. TaskFault `disk_full` if it cannot be written: then nothing may be changed.
 
-    `others` returns the places (paths, devices) that other agents of the machine have changed; they must not be changed again.
+    `others` returns the places (paths, devices) that other agents of the machine have changed; they must not be changed
+    again.
     """
 
     directory: Path
@@ -158,7 +163,8 @@ class UndoJournal:
         if not self.is_there:
             return ()
         query = (
-            "SELECT id, run, tuning, operation, keep, system, change, original, residue, done, net FROM change WHERE id > ? "
+            "SELECT id, run, tuning, operation, keep, system, change, original, residue, done, "
+            "net FROM change WHERE id > ? "
             "ORDER BY id DESC"
         )
         rows = self._open().execute(query, (after,)).fetchall()
@@ -219,7 +225,9 @@ class UndoJournal:
         return not self._unwritten
 
     def absorb(self, other: UndoJournal) -> None:
-        """Move the outstanding changes of another journal, which this agent holds too, into this one, and remove the other."""
+        """Move the outstanding changes of another journal, which this agent holds too, into this one, and remove the
+        other.
+        """
         try:
             theirs, ours = other.open(), self._open()
             rows = theirs.execute(f"SELECT {_COLUMNS} FROM change ORDER BY id").fetchall()  # noqa: S608 - a constant
@@ -262,7 +270,10 @@ class UndoJournal:
                 _remove_empty(self.directory)
 
     def open(self) -> sqlite3.Connection:
-        """Lock and open the journal. Held while another agent has it; TaskFault `refused` if other users can write it, `disk_full`."""
+        """Lock and open the journal.
+
+        Held while another agent has it; TaskFault `refused` if other users can write it, `disk_full`.
+        """
         return self._open()
 
     def _open(self) -> sqlite3.Connection:

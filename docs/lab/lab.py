@@ -1,10 +1,10 @@
-"""A lab on one machine: `python docs/lab/lab.py run [options of proveout run]`, which is what `make lab` does.
+"""Run a plan in a lab of network namespaces on one machine: `python docs/lab/lab.py run [options of proveout run]` (`make lab`).
 
-Data flow: what an earlier lab has left is removed -> hosts (`network`), database servers (`servers`), an authority, an agent on each host,
-enrolled and started as on a real one -> `proveout run` on the host `control` -> everything is removed again, whatever has happened:
-by a guard, a process that waits for the end of this one, also when that comes by SIGKILL. The exit code is that of `proveout run`.
+Data flow: remove the remains of an earlier lab -> make hosts (`network`), database servers (`servers`), an authority, and an agent on each
+host, enrolled and started as on a real one -> `proveout run` on the host `control` -> remove everything. A guard process waits for the end
+of this process and removes the lab in every case, also after SIGKILL. The exit code is that of `proveout run`.
 
-`up` leaves the lab running for whoever wants to try something in it, and says how; `down` removes it. Needs root.
+`up` leaves the lab running and prints how to run a plan in it; `down` removes it. Needs root.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HERE = Path(__file__).resolve().parent
 PLAN = HERE.parents[1] / "plans" / "netns-lab.yaml"
 DIRECTORY = Path("/var/lib/proveout-lab")
 MARK = ".proveout-lab"
-"""A file in the lab's directory: what does not have it is not the lab's to remove."""
+"""A file that marks the lab's directory: `down` removes only a directory that contains it."""
 PREFIX = "proveout"
 PORT = 7443
 AUTHORITY = f"{CONTROL.address}:7444"
@@ -45,7 +45,7 @@ TOOLS = ("ip", "unshare", "setpriv")
 NEEDS_ROOT = 2
 INTERRUPTED = 130
 JUDGED = {0, 1, 3, INTERRUPTED}
-"""Exit codes of a run that say all by themselves; after any other one the ends of the agents' logs are shown."""
+"""Exit codes that need no further explanation; after any other code the ends of the agents' logs are shown."""
 PROVEOUT = (sys.executable, "-m", "proveout")
 
 SERVERS = {
@@ -56,17 +56,17 @@ SERVERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lab:
-    """One lab: where its files are, and its network."""
+    """One lab: its directory and its network."""
 
     directory: Path
     network: Network
 
     def up(self) -> None:
-        """Make hosts, servers and agents. LabError."""
+        """Make hosts, servers and agents. Raises LabError."""
         try:
             self.directory.mkdir(parents=True)
         except FileExistsError:
-            raise LabError(f"{self.directory} is there already, and no lab has made it") from None
+            raise LabError(f"{self.directory} exists and is not the directory of a lab") from None
         (self.directory / MARK).touch()
         for host in (CONTROL, *HOSTS):
             (self.directory / host.name).mkdir()
@@ -89,7 +89,7 @@ class Lab:
             self._await_agent(host)
 
     def _found_authority(self) -> None:
-        """An authority on the host `control`, its server, and the coordinator's own certificate."""
+        """Make an authority on the host `control`, start its server, and issue the coordinator's certificate."""
         self._proveout(CONTROL, "pki", "init", str(self._authority))
         self._proveout(
             CONTROL, "pki", "issue", str(self._authority), "lead", "--role", "coordinator", "--out", str(self.pki)
@@ -98,7 +98,7 @@ class Lab:
         self._await(CONTROL, "listening")
 
     def _enrol(self, host: Host) -> None:
-        """Invite a host, and run there what the invitation says, with a directory of its own."""
+        """Invite a host, and run the printed command there, with a directory of its own."""
         member = [host.name, "--address", host.address, "--authority", AUTHORITY]
         token, *said = self._proveout(CONTROL, "pki", "invite", str(self._authority), *member).split()
         said[said.index("--pki") + 1] = str(self.directory / host.name / "pki")
@@ -119,7 +119,7 @@ class Lab:
         return run(*self.network.command(host, *PROVEOUT, *argv), environment=environment)
 
     def _start(self, host: Host, *argv: str) -> None:
-        """Start what stays on a host."""
+        """Start a permanent process on a host."""
         started = self.network.command(host, *PROVEOUT, *argv)
         say("+ " + " ".join(started) + " &")
         with self._log(host).open("wb") as log:
@@ -129,7 +129,7 @@ class Lab:
         until_s = time.monotonic() + LISTEN_S
         while word not in self._log(host).read_text(errors="replace"):
             if time.monotonic() > until_s:
-                raise LabError(f"what was started on {host.name} does not listen:\n{self._log(host).read_text()}")
+                raise LabError(f"the process started on {host.name} does not listen:\n{self._log(host).read_text()}")
             time.sleep(POLL_S)
 
     def _log(self, host: Host) -> Path:
@@ -150,17 +150,17 @@ class Lab:
         return self.network.command(CONTROL, *argv)
 
     def environment(self) -> dict[str, str]:
-        """With the database's password, as the plan's secret wants it."""
+        """The environment of the run, with the database's password in the variable of the plan's secret."""
         return {**os.environ, PASSWORD_VARIABLE: (self.directory / "password").read_text()}
 
     def down(self) -> None:
-        """Remove everything. Nothing there is fine."""
+        """Remove everything; do nothing where no lab exists."""
         self.network.down()
         if (self.directory / MARK).exists():
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def is_there(self) -> bool:
-        """Whether there is anything of it on this machine."""
+        """Whether any part of the lab exists on this machine."""
         return bool(self.network.left()) or (self.directory / MARK).exists()
 
     def logs(self) -> str:
@@ -178,12 +178,12 @@ def _private(path: Path) -> Path:
     return path
 
 
-# ---- a cable that is pulled ----------------------------------------------------------------------------------------
+# ---- disconnecting a host ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Pull the cable of `host` when the first iteration of `stage` measures, for `seconds` (None: for good)."""
+    """Disconnect `host` in the measure window of the first iteration of `stage`, for `seconds` (None: permanently)."""
 
     host: str
     stage: str
@@ -191,7 +191,7 @@ class Cut:
 
     @classmethod
     def of(cls, text: str) -> Cut:
-        """`client2@baseline` or `client2@baseline:15`."""
+        """Parse `client2@baseline` or `client2@baseline:15`."""
         host, _, rest = text.partition("@")
         stage, _, seconds = rest.partition(":")
         if host not in {known.name for known in HOSTS} or not stage:
@@ -199,15 +199,15 @@ class Cut:
         return cls(host=host, stage=stage, seconds=float(seconds) if seconds else None)
 
     def watch(self, lab: Lab, runs: Path, over: threading.Event) -> None:
-        """Wait for that moment, pull, wait, and put it back."""
+        """Wait for the measure window, disconnect, wait, and reconnect."""
         begun = self._begun(runs, {found.path for found in run_directory.all_runs(runs)}, over)
         if begun is None or over.wait(begun.starts_in_s + begun.ramp_up_s):
             return
-        say(f"== {self.host} is cut off in {begun.id}")
+        say(f"== {self.host} is disconnected in {begun.id}")
         lab.network.cut(self.host)
         if self.seconds is not None:
             over.wait(self.seconds)
-            say(f"== {self.host} is back")
+            say(f"== {self.host} is reconnected")
             lab.network.mend(self.host)
 
     def _begun(self, runs: Path, earlier: set[Path], over: threading.Event) -> IterationStarted | None:
@@ -226,15 +226,15 @@ class Cut:
 
 def run_study(lab: Lab, plan: Path, options: Sequence[str], cut: Cut | None, runs: Path) -> int:
     """Make the lab, run the plan in it, remove the lab; the run's exit code."""
-    guard = _guard(lab)  # first, so that whatever interrupts the rest leaves nothing
+    guard = _guard(lab)  # first, so that any interruption afterwards leaves nothing
     try:
         if lab.is_there():
-            say("== what an earlier lab has left is removed")
+            say("== the remains of an earlier lab are removed")
             lab.down()
         lab.up()
         return _run(lab, plan, options, cut, runs)
     except (LabError, ProveoutError):
-        say(lab.logs())  # they go with the lab
+        say(lab.logs())  # before `down` removes them
         raise
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -245,12 +245,12 @@ def run_study(lab: Lab, plan: Path, options: Sequence[str], cut: Cut | None, run
         say(
             "== the lab is removed"
             if not lab.is_there()
-            else "== something of the lab is left: python docs/lab/lab.py down"
+            else "== the lab is not removed completely: run python docs/lab/lab.py down"
         )
 
 
 def _guard(lab: Lab) -> subprocess.Popen[bytes]:
-    """The process that removes the lab when its standard input ends, however that came about."""
+    """Start the process that removes the lab when its standard input ends, for any reason."""
     prefix = lab.network.namespace("").removesuffix("-")
     argv = [sys.executable, str(HERE / "lab.py"), "guard", "--prefix", prefix, "--directory", str(lab.directory)]
     return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
@@ -261,7 +261,7 @@ def _run(lab: Lab, plan: Path, options: Sequence[str], cut: Cut | None, runs: Pa
     say("+ " + " ".join(argv))
     over = threading.Event()
     child = subprocess.Popen(argv, env=lab.environment())
-    # Ctrl-C reaches the run by itself, which ends in order; a SIGTERM to this process is handed on as one.
+    # Ctrl-C reaches the run directly, which ends in order; a SIGTERM to this process is forwarded as SIGINT.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: child.send_signal(signal.SIGINT))
     watcher = threading.Thread(target=cut.watch, args=(lab, runs, over)) if cut else None
@@ -279,7 +279,7 @@ def _run(lab: Lab, plan: Path, options: Sequence[str], cut: Cut | None, runs: Pa
 
 
 def _objection() -> str:
-    """Why there can be no lab here; empty when there can."""
+    """The reason why a lab cannot be made here; empty when it can."""
     if os.geteuid() != 0:
         return "the lab needs root: it makes network namespaces"
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -290,7 +290,7 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description="A lab of network namespaces; see docs/guide/lab.md.")
     parser.add_argument("verb", choices=["run", "up", "down", "guard"])
     parser.add_argument("--plan", type=Path, default=PLAN)
-    parser.add_argument("--cut", type=Cut.of, help="HOST@STAGE[:SECONDS]: pull that host's cable in mid-run")
+    parser.add_argument("--cut", type=Cut.of, help="HOST@STAGE[:SECONDS]: disconnect that host during the run")
     parser.add_argument("--runs-dir", type=Path, default=Path(os.environ.get("PROVEOUT_RUNS_DIR") or "runs"))
     parser.add_argument("--prefix", default=PREFIX, help="of the namespaces' names")
     parser.add_argument("--directory", type=Path, default=DIRECTORY, help="of the lab's files")
@@ -298,7 +298,7 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the command line says; the exit code."""
+    """Run the verb of the command line; return the exit code."""
     chosen, more = _options(arguments)
     lab = Lab(directory=chosen.directory, network=Network(chosen.prefix))
     if objection := _objection():

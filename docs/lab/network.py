@@ -1,11 +1,12 @@
 """The hosts of the lab: network namespaces on one bridge, each with an address, a cable, and a monotonic clock of its own.
 
-Data flow: `Network.up()` -> namespaces `<prefix>-<host>`, each with `eth0` on the bridge of `<prefix>-switch` -> `command()` is how a
-program is started on a host -> `cut()` and `mend()` a cable -> `down()` ends what runs in the namespaces and removes them. The
-machine's own network is not touched: no address, route or firewall rule of it changes, and nothing gets out of the lab.
+Data flow: `Network.up()` -> namespaces `<prefix>-<host>`, each with `eth0` on the bridge of `<prefix>-switch` -> `command()` gives the
+command line that starts a program on a host -> `cut()` and `mend()` disconnect and reconnect a cable -> `down()` ends all processes in the
+namespaces and removes them. The machine's own network is unchanged: its addresses, routes and firewall rules stay, and no packet leaves the
+lab.
 
-A host's monotonic clock is set apart by a time namespace, as the clocks of real hosts are by their boot times; where the kernel has none
-(CONFIG_TIME_NS), all hosts show the same.
+A time namespace gives a host a monotonic clock of its own, as the boot times of real hosts do. Where the kernel lacks it
+(CONFIG_TIME_NS), all hosts have the same clock.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A host of the lab: its name, its address in 10.77.0.0/24, what it is for, and how many seconds its clock is ahead."""
+    """A host of the lab: its name, its address in 10.77.0.0/24, its role, and the offset of its monotonic clock in seconds."""
 
     name: str
     address: str
@@ -49,13 +50,13 @@ HOSTS = (
 
 
 class LabError(Exception):
-    """What stands in the way of the lab, in words for people."""
+    """The lab cannot be made or used; the message is for the user."""
 
 
 def run(*argv: str, told: str | None = None, environment: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Show a command, run it with `told` on its standard input, and give back what it says; LabError when it fails.
+    """Print a command, run it with `told` on its standard input, and return its output. Raises LabError when it fails.
 
-    `environment`: variables beside our own, whose values are not shown.
+    `environment`: additional variables, whose values are not printed.
     """
     say("+ " + " ".join([*(f"{name}=…" for name in environment), *argv]))
     told_more = {**os.environ, **environment}
@@ -66,18 +67,18 @@ def run(*argv: str, told: str | None = None, environment: Mapping[str, str] = Ma
 
 
 def say(line: str) -> None:
-    """Tell people something."""
+    """Print a line for the user on standard error."""
     print(line, file=sys.stderr, flush=True)  # noqa: T201 - it is a program
 
 
 class Network:
-    """The namespaces of one lab; `prefix` keeps two labs on a machine apart."""
+    """The namespaces of one lab; `prefix` separates two labs on a machine."""
 
     def __init__(self, prefix: str, hosts: Sequence[Host] = (CONTROL, *HOSTS)) -> None:
         self._prefix, self._hosts = prefix, hosts
 
     def namespace(self, name: str) -> str:
-        """The namespace of a host."""
+        """Return the name of a host's namespace."""
         return f"{self._prefix}-{name}"
 
     def up(self) -> None:
@@ -96,40 +97,40 @@ class Network:
             run("ip", "-n", own, "link", "set", "eth0", "up")
 
     def command(self, host: Host, *argv: str) -> list[str]:
-        """How a program is started on a host."""
+        """Return the command line that starts a program on a host."""
         ahead = ["--monotonic", str(host.ahead_s), "--boottime", str(host.ahead_s)]
         clock = ["unshare", "--time", *ahead, "--"] if host.ahead_s and _has_time_namespaces() else []
         return ["ip", "netns", "exec", self.namespace(host.name), *clock, *argv]
 
     def cut(self, host: str) -> None:
-        """Pull a host's cable out of the switch."""
+        """Disconnect a host from the switch."""
         run("ip", "-n", self.namespace(SWITCH), "link", "set", host, "down")
 
     def mend(self, host: str) -> None:
-        """Put it back."""
+        """Reconnect a host to the switch."""
         run("ip", "-n", self.namespace(SWITCH), "link", "set", host, "up")
 
     def pids(self, name: str) -> list[int]:
-        """The processes on a host."""
+        """Return the numbers of the processes on a host."""
         listed = subprocess.run(
             ["ip", "netns", "pids", self.namespace(name)], text=True, capture_output=True, check=False
         )
         return [int(line) for line in listed.stdout.split()]
 
     def down(self) -> None:
-        """End what runs on the hosts, in order where it can be, and remove them. Nothing there is fine."""
+        """End all processes on the hosts, with SIGTERM first, and remove the hosts; do nothing where none exist."""
         names = self.left()
         self._end(names)
         for name in names:
             subprocess.run(["ip", "netns", "delete", self.namespace(name)], capture_output=True, check=False)
 
     def left(self) -> list[str]:
-        """The hosts of which there is a namespace, those of an earlier lab too."""
+        """Return the hosts that have a namespace, including those of an earlier lab."""
         found = sorted(NAMESPACES.glob(f"{self._prefix}-*")) if NAMESPACES.is_dir() else []
         return [path.name.removeprefix(f"{self._prefix}-") for path in found]
 
     def _end(self, names: Sequence[str]) -> None:
-        """SIGTERM for everything in the namespaces, and SIGKILL for what is still there after a while."""
+        """Send SIGTERM to all processes in the namespaces, and SIGKILL to those that are left after `END_S`."""
         for number, patience_s in ((signal.SIGTERM, END_S), (signal.SIGKILL, END_S)):
             until_s = time.monotonic() + patience_s
             for pid in self._all(names):

@@ -1,8 +1,9 @@
-"""The database servers of the lab, set up as their owner would: PostgreSQL from proveout's own wheel, on the host's address, with a password.
+"""The database servers of the lab, set up like servers of an administrator: PostgreSQL from proveout's wheel, on the host's address, with a
+password.
 
-Data flow: `programs()` -> PostgreSQL's programs, where the server's user can reach them -> `Server.start()`: initdb, settings, pg_hba.conf, server,
-and then the role and the database that the plan logs in to. The server runs as `nobody`; only its owner can reach its socket. The
-role may replicate, subscribe, monitor and checkpoint, and is no superuser.
+Data flow: `programs()` -> PostgreSQL's programs, readable by the server's user -> `Server.start()`: initdb, settings, pg_hba.conf, server,
+then the role and the database of the plan. The server runs as `nobody`; only its owner can reach its socket. The role may replicate,
+subscribe, monitor and checkpoint, and is not a superuser.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ CREATE ROLE hlr LOGIN REPLICATION PASSWORD '{password}';
 GRANT pg_monitor, pg_checkpoint, pg_create_subscription TO hlr;
 CREATE DATABASE hlr OWNER hlr;
 """
-"""What the plan's role needs: pg_monitor for the capture of waits, pg_create_subscription for propagation, pg_checkpoint for resets."""
+"""Rights of the plan's role: pg_monitor for the capture of waits, pg_create_subscription for propagation, pg_checkpoint for resets."""
 
-HBA = """# who may log in: the owner through the socket, hosts of the lab with a password
+HBA = """# the owner logs in through the socket, hosts of the lab with a password
 local all postgres trust
 host all all 10.77.0.0/24 scram-sha-256
 """
 
 
 def programs(folder: Path) -> Path:
-    """PostgreSQL's programs; a copy of them in `folder` when the servers' user cannot read the installed ones (as under /root)."""
+    """Return the folder of PostgreSQL's programs: a copy in `folder` when the servers' user cannot read the installed ones (under /root)."""
     found = find_installation()
     look = subprocess.run([*_as_owner(), "test", "-x", str(found.programs / "postgres")], check=False)
     if look.returncode == 0:
@@ -55,7 +56,7 @@ def _as_owner() -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A PostgreSQL server on a host; `folder` is its own and is made here."""
+    """A PostgreSQL server on a host; `start` makes `folder`, which belongs to this server."""
 
     network: Network
     host: Host
@@ -64,7 +65,7 @@ class Server:
     settings: Mapping[str, str]
 
     def start(self, password: str) -> subprocess.Popen[bytes]:
-        """Make the data, start the server, and make the role `hlr` with that password and its database; the server's process."""
+        """Make the data, start the server, make the role `hlr` with `password` and its database; return the server's process."""
         owner = pwd.getpwnam(OWNER)
         self.folder.mkdir(mode=0o700, parents=True)
         os.chown(self.folder, owner.pw_uid, owner.pw_gid)
@@ -97,7 +98,7 @@ class Server:
         return self.network.command(self.host, *_as_owner(), str(self.programs / program), *arguments)
 
     def _connected(self) -> psycopg.Connection:
-        """As the owner, through the socket: a file, which this host and root reach."""
+        """Connect as the owner, through the socket, which is a file that this host and root can reach."""
         return psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres", autocommit=True)
 
     def _await_ready(self) -> None:

@@ -73,9 +73,9 @@ def test_what_a_machine_does_not_tell_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "maxerror_us", "state", "said"),
     [
-        (0x2001, 12_000, "ok", "kept right, at most 12.0 ms off, by estimate 0.3 ms"),
-        (0x0040, 16_000_000, "note", "nothing keeps it right"),
-        (0x2001, 900_000, "note", "kept right, but at most 900.0 ms off, by estimate 0.3 ms"),
+        (0x2001, 12_000, "ok", "synchronized, at most 12.0 ms off, by estimate 0.3 ms"),
+        (0x0040, 16_000_000, "note", "not synchronized"),
+        (0x2001, 900_000, "note", "synchronized, but at most 900.0 ms off, by estimate 0.3 ms"),
     ],
 )
 def test_the_clock_is_judged_by_what_the_kernel_says(status: int, maxerror_us: int, state: str, said: str) -> None:
@@ -85,9 +85,9 @@ def test_the_clock_is_judged_by_what_the_kernel_says(status: int, maxerror_us: i
 
 
 def test_a_folder_for_runs_may_not_be_there_yet_but_must_be_writable(tmp_path: Path) -> None:
-    assert diagnosis.place(tmp_path / "a" / "b").state in ("ok", "note")
+    assert diagnosis.runs_folder(tmp_path / "a" / "b").state in ("ok", "note")
     (tmp_path / "file").write_text("")
-    found = diagnosis.place(tmp_path / "file" / "runs")
+    found = diagnosis.runs_folder(tmp_path / "file" / "runs")
     assert (found.state, found.way_out) == ("missing", "name another with --runs-dir")
 
 

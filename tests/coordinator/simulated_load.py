@@ -1,5 +1,5 @@
 """A simulated database under load: service times and a speed over time -> the records that workers make -> real
-`Merger`, `evidence.summarise`, verdicts.
+`LoadAggregator`, `summarise`, verdicts.
 
 Data flow: `Database` (types, weights, service times) and `Speed` (1 = as usual, 0 = frozen, 0.01 = a trickle) -> times
 of each terminal, in numpy -> `Chunk`s -> `LoadSecond`s and a `LoadResult` -> `IterationFinished`. The database works in
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.agent.load import worker_messages
-from proveout.agent.load.aggregator import Merger
+from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.pacing import Timeline
 from proveout.coordinator.measure.summarise import summarise
 from proveout.dsl.plan.plan import Plan, Workload
@@ -186,7 +186,7 @@ def run(
     loads, seconds = {}, {}
     for host in range(hosts):
         made = make(database, speed or Speed(), windows, random)
-        merger = Merger(
+        merger = LoadAggregator(
             names(database), range(len(database.services)), timeline, workers=1, is_open=database.rate is not None
         )
         merger.add(0, _chunk(made, timeline))

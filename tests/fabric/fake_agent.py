@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from proveout.agent.daemon.process import main
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.errors import TaskFault
 from proveout.proto.wire.results import CaptureResult, CaptureSample, Done, LoadResult, Reading, SqlDone
 from proveout.proto.wire.tasks import RunCapture, RunLoad, RunSql, StopSystem
 

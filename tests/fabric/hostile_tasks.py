@@ -347,8 +347,8 @@ def _pools() -> Iterator[Attempt]:
     for field, bad, says in (
         ("head", "--temp-dir=/etc:1", "address of a Ray node"), ("head", "x", "address of a Ray node"),
         ("towards", "a b:1", "address of a Ray node"), ("address", "--x", "name or the address of a host"),
-        ("address", "0.0.0.0 --x", "name or the address of a host"), ("cpus", -1, "a node of Ray for"),
-        ("cpus", 10**9, "a node of Ray for"), ("secrets", replace(SECRETS, token="a\nb"), "the token"),
+        ("address", "0.0.0.0 --x", "name or the address of a host"), ("cpus", -1, "a Ray node for"),
+        ("cpus", 10**9, "a Ray node for"), ("secrets", replace(SECRETS, token="a\nb"), "the token"),
         ("secrets", replace(SECRETS, authority="x" * 10**5), "secret of the Ray cluster"),
     ):  # fmt: skip
         spec = _with(tasks.FormPool, **{field: bad})

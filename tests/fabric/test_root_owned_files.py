@@ -19,7 +19,7 @@ from hostile_tasks import HLR, HONEST
 from root_owned_files import FILES, RootFile, victim
 
 from proveout.agent.daemon.handlers import TABLE
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray import ray_task
 from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.privileges import Privileges

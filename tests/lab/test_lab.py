@@ -117,7 +117,7 @@ def test_ctrl_c_leaves_nothing_of_an_earlier_lab_either(place: Place) -> None:
     making = subprocess.Popen(place.argv("run", "--plan", str(PLAN)), stderr=subprocess.PIPE, text=True)
     with making:
         assert making.stderr is not None
-        assert making.stderr.readline() == "== what an earlier lab has left is removed\n"
+        assert making.stderr.readline() == "== the remains of an earlier lab are removed\n"
         making.send_signal(signal.SIGINT)
         said = making.stderr.read()
     assert making.returncode == 130, said

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.handlers import inspect_system
 from proveout.agent.engines.oracle.driver import OracleDriver
 from proveout.agent.engines.oracle.populate import OracleLoader
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import populate
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from sim_oracle import SimOracle
 from sim_threads import is_dead
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.operations.database.postgres_settings import RELOAD
 from proveout.dsl.operations.facts import Rows

@@ -25,7 +25,7 @@ from sim_oracle import SimOracle
 from sim_programs import MULTIPATHD, READERS, TOOLS, Programs
 from sim_threads import Killed, Threads, is_dead
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.programs import TIMEOUT_S

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from sim_kernel import ASM_DISKS
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.dsl.operations.facts import Rows
 
 MODIFIABLE = {"open_cursors": "IMMEDIATE", "optimizer_index_cost_adj": "IMMEDIATE"}

@@ -32,7 +32,11 @@ from proveout.cli.common.options import parse_overrides
 from proveout.dsl.compile.compiler import compile_plan
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+FOLDERS = ("guide", "extend")
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *(page for folder in FOLDERS for page in sorted((ROOT / "docs" / folder).glob("*.md"))),
+]
 TAG = re.compile(r"<!-- (only parsed|not run): (\S.*?) -->")
 COMMAND = re.compile(r"(\$ |([A-Z_]+=\S+ )*(proveout|pip|python3?|make|git|docker|systemctl|sudo|cd|export) )")
 LIMIT_S = 120.0

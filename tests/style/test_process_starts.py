@@ -38,7 +38,7 @@ REASONS = {
     "agent/tools/fio.py:version": "fio --version, in an environment of constants (`starter.ENVIRONMENT`)",
     "agent/tuning/programs.py:Processes.run": "a program of the policy, in an environment of constants",
     "agent/load/pools/ray/ray_node.py:start": "`ray start` below the supervisor, whose environment and folder were made",
-    "agent/load/pools/ray/ray_driver.py:hold": "the driver below itself, whose environment and folder were made",
+    "agent/load/pools/ray/ray_driver.py:run_confined": "the driver below itself, whose environment and folder were made",
     "agent/sandbox/privileges.py:_needed": "names the file of the interpreter, and starts nothing",
     "src/proveout/cli/common/with_screen.py:run": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",
     "src/proveout/pytest_plugin/execute.py:_child": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",

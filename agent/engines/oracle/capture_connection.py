@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 
 import oracledb
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.capture_connection import CaptureConnection
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.errors import error_text
 from proveout.agent.engines.oracle.sql import connect_fault, open_labelled
+from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
 Rows: TypeAlias = Sequence[tuple[Any, ...]]

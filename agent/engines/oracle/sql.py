@@ -1,7 +1,9 @@
-"""Queries and statements of the agent to an Oracle: version and settings for the fingerprint, plan SQL, a checkpoint. TimesTen uses some.
+"""Queries and statements of the agent to an Oracle: version and settings for the fingerprint, plan SQL, a checkpoint.
+TimesTen uses some.
 
-Flow: `connected(endpoint)` -> a connection of python-oracledb for one task -> rows; its errors come out as TaskFaults with
-Oracle's code and words. Settings that the user may not read (V$PARAMETER needs a grant) are left out of the fingerprint, with a note in it.
+Flow: `connected(endpoint)` -> a connection of python-oracledb for one task -> rows; its errors come out as TaskFaults
+with Oracle's code and words. Settings that the user may not read (V$PARAMETER needs a grant) are left out of the
+fingerprint, with a note in it.
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ from typing import Any, TypeAlias
 
 import oracledb
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.oracle.errors import ErrorText, error_text, kind_of
+from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
 VERSION = "SELECT version FROM product_component_version WHERE product LIKE 'Oracle%'"
@@ -38,7 +40,8 @@ _CREDENTIALS = frozenset({"ORA-01017", "ORA-28000", "ORA-28001", "ORA-01045"})
 
 
 Opener: TypeAlias = Callable[[Endpoint, str], Any]
-"""Connects to a system for some work, whose name the server's statistics show. Raises oracledb.Error or StatementFailure."""
+"""Connects to a system for some work, whose name the server's statistics show. Raises oracledb.Error or
+StatementFailure."""
 
 
 def open_labelled(endpoint: Endpoint, work: str) -> Any:

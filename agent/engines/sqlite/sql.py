@@ -1,4 +1,5 @@
-"""Queries and statements of the agent to one SQLite file: its settings, plan SQL, a checkpoint, its sizes. Functions block."""
+"""Queries and statements of the agent to one SQLite file: its settings, plan SQL, a checkpoint, its sizes. Functions
+block."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from typing import Any
 
 import apsw
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded.data_store import no_room
 from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
+from proveout.agent.errors import TaskFault
 from proveout.core.disk_space import is_used_up
 from proveout.proto.wire.tasks import Endpoint
 

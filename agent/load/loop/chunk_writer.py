@@ -1,7 +1,7 @@
-"""The way out of a worker: frames to the agent's pipe, without ever making the hot loop wait.
+"""Output of a load worker: frames to the agent's pipe, without ever blocking the hot loop.
 
-A chunk is written as far as the pipe takes it and the rest is kept; when the agent has not read for so long that
-WAITING_MAX bytes wait, further chunks are dropped, and every record in them is counted as lost.
+A chunk is written as far as the pipe accepts it, and the rest is kept. If the agent does not read and WAITING_MAX bytes
+wait, further chunks are dropped, and their records are counted as lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WAITING_MAX = 64 << 20
 INT64_BYTES = 8
 
 
-class Outlet:
+class ChunkWriter:
     """Writes frames to a pipe."""
 
     def __init__(self, fd: int) -> None:
@@ -31,7 +31,7 @@ class Outlet:
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def offer(self, chunk: worker_messages.Chunk) -> None:
-        """Write a chunk without waiting; what does not fit waits for the next call, or is lost and counted."""
+        """Write a chunk without blocking. The rest waits for the next call, or is dropped and counted."""
         if self._bytes > WAITING_MAX:
             self.lost += len(chunk.times) // (INT64_BYTES * TRIPLE)
         else:
@@ -41,7 +41,7 @@ class Outlet:
             self._write()
 
     def send(self, frame: worker_messages.FromWorker) -> None:
-        """Write a frame, and all that waits before it; waits for the agent."""
+        """Write a frame and all queued data before it. Blocks until the agent has read."""
         self._keep(worker_messages.encode(frame))
         os.set_blocking(self._fd, True)
         self._write()

@@ -1,16 +1,19 @@
 """The event loop of a load worker: many connections, one thread, one epoll.
 
-Flow, per transaction: due (closed: at once; open: its instant, kept in a heap behind one timer) -> `_begin` draws a kind
-and sends its first statement -> the socket is readable -> `turns`: the next statement, or the end, which is one record of
-(intended, started, ended) -> the next transaction. `tick` is called about ten times a second to pack the records.
+Flow of a transaction: due (closed arrival: at once; open: its instant, in a heap behind one timer) -> `_begin` draws a
+kind and sends its first statement -> the socket is readable -> `transaction_loop.turns`: the next statement, or the
+end, which is one record of (intended, started, ended) -> the next transaction. `tick` is called about ten times a
+second and packs the records.
 
-A connection that is lost is opened again by a thread (`Reconnector`), with a pause that doubles up to a second.
+A thread opens lost connections again (`Reconnector`), with a pause that doubles up to one second.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import heapq
+import os
 import select
 import time
 from collections import Counter
@@ -18,35 +21,38 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.load.loop.cancellation import give_up
+from proveout.agent.load.loop.cancellation import cancel_statements
 from proveout.agent.load.loop.reconnect import Reconnector
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
-from proveout.agent.load.loop.timer import Timer
 from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLED_BACK, rolled_back
 from proveout.agent.load.loop.transaction_loop import SETTLE, TICK, again, first, serve
 from proveout.agent.load.pacing import Pacing, Timeline
+from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads.base import Outcome
 
 DRAIN_POLL_S = 0.05
 DRAIN_S = 1.0
 PAUSE_MIN_S, PAUSE_MAX_S = 0.1, 1.0
+_CLOCK_MONOTONIC = 1
+_TFD_NONBLOCK, _TFD_CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC
+_TFD_TIMER_ABSTIME = 1
 
 
 class Ticker(Protocol):
-    """The worker's side of the loop."""
+    """Periodic work of the worker, called by the loop."""
 
     def tick(self, now_ns: int) -> int:
-        """Pack what was recorded; when to be called next, ns; 0 = the load is over."""
+        """Pack the records. Returns the time of the next call, ns; 0 when the load is over."""
         ...
 
     def control(self) -> int:
-        """The descriptor to watch for a message of the agent; readable leads to a `tick`."""
+        """The descriptor of the agent's messages; the loop calls `tick` when it is readable."""
         ...
 
 
 class PolledLoop:
-    """The load of one worker on polled sessions. One use; `close` after it."""
+    """The load of one worker on polled sessions. For one run; then call `close`."""
 
     def __init__(
         self,
@@ -73,21 +79,21 @@ class PolledLoop:
             self._watch(terminal)
         self._late: list[int] = []
         self.waiting: list[tuple[int, int]] = []
-        """(transaction number, start ns): without an answer when the load was over."""
+        """(transaction number, start ns) of transactions without an answer at the end of the load."""
         self.committed_late: list[int] = []
-        """Transaction numbers: committed when the load was over, so not recorded."""
+        """Numbers of transactions that committed after the end of the load, and are not recorded."""
         self.unknown: list[int] = []
-        """Transaction numbers: the connection was lost, or closed at the end, before the answer."""
+        """Numbers of transactions whose connection was lost, or closed at the end, before the answer."""
         self.start_skew_ns = 0
 
     def run(self) -> None:
-        """Run the windows; returns when the ticker says that the load is over."""
+        """Run the windows until the ticker returns 0."""
         self._plan_starts()
         serve(self._epoll, self._terminals, self)
         self.waiting += under_way(self._all)
 
     def ended(self, terminal: Terminal, end: int) -> bool:
-        """A turn has ended with a transaction; False when the load is over."""
+        """Handle the end of a turn. Returns False when the load is over."""
         now = terminal.ended_ns
         if end == SETTLE:
             self._settled(terminal, terminal.outcome, now)
@@ -103,18 +109,18 @@ class PolledLoop:
         return True
 
     def missed(self) -> dict[int, int]:
-        """Per transaction number: intended in the measure window and not finished. Call it once, when `run` has ended."""
+        """Transactions intended in the measure window and not finished, by number. Call it once, after `run`."""
         return dict(Counter(self._late) + unfinished(self._all, self._pacing, self._timeline))
 
     def close(self) -> None:
-        """Let statements under way end for a moment, cancel those that do not, and close every connection."""
+        """Wait a moment for running statements, cancel the rest, and close every connection."""
         self._reconnector.end()
         self._drain()
         self.unknown += [terminal.kind.number for terminal in self._all if terminal.busy and not terminal.rolling_back]
         busy = self._unanswered()
-        give_up(
+        cancel_statements(
             lambda: [terminal.session for terminal in busy.values()],
-            lambda seconds: self._settle(busy, time.monotonic() + seconds, is_given_up),
+            lambda seconds: self._settle(busy, time.monotonic() + seconds, has_answer),
         )
         for terminal in self._all:
             if terminal.session is not None:
@@ -123,18 +129,18 @@ class PolledLoop:
         self._timer.close()
 
     def _drain(self) -> None:
-        """Wait for the answers to statements that are under way; all that counts of them any more is a commit."""
+        """Wait for the answers to running statements; only commits still count."""
         for terminal in self._settle(self._unanswered(), time.monotonic() + DRAIN_S, self._answered):
             terminal.busy = False
 
     def _unanswered(self) -> dict[int, Terminal]:
-        """By their descriptors, the terminals whose statement is under way."""
+        """The terminals with a running statement, by descriptor."""
         return {terminal.fd: terminal for terminal in self._all if terminal.busy and terminal.session is not None}
 
     def _settle(
         self, busy: dict[int, Terminal], deadline_s: float, has_ended: Callable[[Terminal], bool]
     ) -> list[Terminal]:
-        """Take from `busy` those whose statement ends until then, and return them."""
+        """Remove from `busy` the terminals whose statement ends before the deadline, and return them."""
         ended = []
         while busy and (left_s := deadline_s - time.monotonic()) > 0:
             for fd, _ in self._epoll.poll(min(left_s, DRAIN_POLL_S)):
@@ -146,7 +152,9 @@ class PolledLoop:
         return ended
 
     def _answered(self, terminal: Terminal) -> bool:
-        """Whether a statement that was under way at the end has its answer; and if it was the last, what came of it."""
+        """Whether a statement that ran at the end has its answer; records the outcome of its transaction if it was the
+        last one.
+        """
         try:
             if not terminal.session.receive():
                 return False
@@ -158,7 +166,7 @@ class PolledLoop:
             self.committed_late.append(terminal.kind.number)
         return True
 
-    # ---- when -----------------------------------------------------------------------------------------------------
+    # ---- schedule --------------------------------------------------------------------------------------------------
 
     def _plan_starts(self) -> None:
         t0_ns = self._timeline.t0_ns
@@ -167,16 +175,16 @@ class PolledLoop:
             self._wait(terminal, terminal.pending_ns)
 
     def _wait(self, terminal: Terminal, until_ns: int) -> None:
-        """Have `_fire` come back to the terminal."""
+        """Let `_fire` resume the terminal at `until_ns`."""
         terminal.busy = False
         heapq.heappush(self._due, (until_ns, terminal.number, terminal))
         self._arm()
 
     def _arm(self) -> None:
-        """Have the timer wake the loop for what comes first: a terminal that is due, or the next tick.
+        """Set the timer to the next event: a terminal that is due, or the next tick.
 
-        One timer, set ten times a second under closed arrival: a timeout given to epoll would set one at every wait,
-        which on a virtual machine costs a microsecond.
+        Under closed arrival the timer is set ten times a second. A timeout of epoll would set one at every wait, which
+        costs a microsecond on a virtual machine.
         """
         first = min(self._due[0][0], self.limit_ns) if self._due else self.limit_ns
         if first != self._armed_ns:
@@ -184,7 +192,7 @@ class PolledLoop:
             self._armed_ns = first
 
     def _fire(self) -> None:
-        """The timer: tick, begin what is due, or ask for the connection that a terminal has lost."""
+        """Handle the timer: tick, start due transactions, and request lost connections."""
         due, self._armed_ns = self._due, -1
         if (now := time.monotonic_ns()) >= self.limit_ns and not self._tick(now):
             return
@@ -200,7 +208,7 @@ class PolledLoop:
         self._arm()
 
     def _next(self, terminal: Terminal, now: int) -> bool:
-        """Go on after a transaction; False when the next one has to be waited for."""
+        """Continue after a transaction. Returns False if the terminal must wait for the next one."""
         if terminal.fires is not None:
             terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
         elif terminal.pauses is not None:
@@ -209,7 +217,7 @@ class PolledLoop:
         return self._go(terminal, now)
 
     def _go(self, terminal: Terminal, now: int) -> bool:
-        """Begin the transaction that is pending, or wait until it is due (False)."""
+        """Start the pending transaction, or wait until it is due (returns False)."""
         if terminal.fires is None:
             self._begin(terminal, now, now)
             return True
@@ -227,7 +235,7 @@ class PolledLoop:
         terminal.session.send(*first(terminal))
 
     def _too_late(self, terminal: Terminal) -> None:
-        """Its transaction has ended when the load was over: it was not finished in time."""
+        """A transaction has ended after the end of the load, so it was not finished in time."""
         terminal.busy = False
         self.waiting.append((terminal.kind.number, terminal.started_ns))
         if self._timeline.measures(terminal.intended_ns):
@@ -236,13 +244,13 @@ class PolledLoop:
             terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
 
     def _tick(self, now: int) -> bool:
-        """Let the worker pack; False when the load is over."""
+        """Call the ticker. Returns False when the load is over."""
         self.limit_ns = self._ticker.tick(now)
         self._arm()
         return self.limit_ns > 0
 
     def woken(self, fd: int) -> None:
-        """Something else than a session is readable."""
+        """A descriptor that is not a session is readable."""
         if fd == self._timer.fileno():
             self._fire()
         elif fd == self._reconnector.fileno():
@@ -250,18 +258,18 @@ class PolledLoop:
         else:
             self._tick(time.monotonic_ns())
 
-    # ---- what goes wrong --------------------------------------------------------------------------------------------
+    # ---- failures ---------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _failing(self, terminal: Terminal) -> Iterator[None]:
-        """Outside the hot loop, the same answer to a failure as in it."""
+        """Handle a failure outside the hot loop in the same way as inside it."""
         try:
             yield
         except StatementFailure as failure:
             self.failed(terminal, failure)
 
     def failed(self, terminal: Terminal, failure: StatementFailure) -> None:
-        """A statement failed: decide what the transaction comes to; inside BEGIN, roll back first."""
+        """A statement has failed: decide the outcome of the transaction; inside BEGIN, roll back first."""
         now = time.monotonic_ns()
         if failure.kind is FailureKind.LOST or terminal.rolling_back:
             self._lost(terminal, failure, now)
@@ -279,7 +287,7 @@ class PolledLoop:
             self._lost(terminal, lost, now)
 
     def _judged(self, terminal: Terminal, failure: StatementFailure, now: int) -> int:
-        """ROLLED_BACK (a logical failure), RETRY or ERROR, the last two noted."""
+        """ROLLED_BACK (a logical failure), RETRY or ERROR; records the last two."""
         if failure.kind is FailureKind.LOGICAL:
             return ROLLED_BACK
         if terminal.failing_ns != terminal.started_ns:
@@ -291,7 +299,7 @@ class PolledLoop:
         return ERROR
 
     def _settled(self, terminal: Terminal, outcome: int, now: int) -> None:
-        """The failed transaction is over on the server: record it, or run it again."""
+        """The failed transaction has ended on the server: record it, or retry it."""
         terminal.rolling_back = False
         if now >= self.limit_ns and not self._tick(now):
             self._too_late(terminal)
@@ -309,14 +317,19 @@ class PolledLoop:
             self.failed(terminal, failure)
 
     def _lost(self, terminal: Terminal, failure: StatementFailure, now: int) -> None:
-        """The connection is gone: the transaction under way is an error, and a new connection is asked for, after a pause."""
+        """The connection is lost: the running transaction is an error, and a new connection is requested after a
+        pause.
+        """
         self._terminals.pop(terminal.fd, None)
         with contextlib.suppress(OSError, ValueError):  # libpq may have closed it already
             self._epoll.unregister(terminal.fd)
         terminal.session.close()
         terminal.session = None
-        rolling_back, terminal.rolling_back = terminal.rolling_back, False  # the server has done it, when it lost us
-        if not terminal.busy:  # it waits in the heap
+        rolling_back, terminal.rolling_back = (
+            terminal.rolling_back,
+            False,
+        )  # the server rolls back when the connection ends
+        if not terminal.busy:  # the terminal waits in the heap
             return
         self._recorder.error(terminal.kind.number, failure.code, failure.what, terminal.intended_ns, now)
         if not rolling_back:
@@ -326,8 +339,11 @@ class PolledLoop:
         self._wait(terminal, now + round(PAUSE_MIN_S * 1e9))
 
     def _reconnected(self) -> None:
-        """A connection is back, or could not be had: then another pause. Closed arrival counts that as an error; under
-        open arrival the transactions that are due are waiting, and will be late or missed."""
+        """Use new connections; pause again after a failed attempt.
+
+        Under closed arrival a failed attempt is an error. Under open arrival the due transactions wait, and become late
+        or missed.
+        """
         for terminal, opened in self._reconnector.results():
             now = time.monotonic_ns()
             if isinstance(opened, StatementFailure):
@@ -352,7 +368,7 @@ class PolledLoop:
 
 
 def ending(terminal: Terminal) -> int | None:
-    """What a transaction comes to with the answer that its session has; None when it wants another statement."""
+    """Outcome of a transaction after the answer of its session; None if it has another statement."""
     if terminal.body is not None:
         try:
             terminal.body.send(terminal.session)
@@ -364,8 +380,8 @@ def ending(terminal: Terminal) -> int | None:
     return int(Outcome.COMMIT if terminal.session.count else Outcome.LOGICAL_FAILURE)
 
 
-def is_given_up(terminal: Terminal) -> bool:
-    """Whether a statement that was cancelled has its answer, whatever that is."""
+def has_answer(terminal: Terminal) -> bool:
+    """Whether a cancelled statement has its answer, success or failure."""
     try:
         return bool(terminal.session.receive())
     except StatementFailure:
@@ -373,14 +389,15 @@ def is_given_up(terminal: Terminal) -> bool:
 
 
 def under_way(terminals: Sequence[Terminal]) -> list[tuple[int, int]]:
-    """The transactions that have begun and not ended, as (number, start ns)."""
+    """The transactions that have started and not ended, as (number, start ns)."""
     return [(terminal.kind.number, terminal.started_ns) for terminal in terminals if terminal.busy]
 
 
 def unfinished(terminals: Sequence[Terminal], pacing: Pacing, timeline: Timeline) -> Counter[int]:
-    """The transactions (numbers) that were intended in the measure window and have not ended; when the load is over.
+    """Count the transactions (by number) that were intended in the measure window and have not ended at the end of the
+    load.
 
-    Most of a schedule may be left when the system was far below its rate: those arrivals are counted in bulk.
+    If the system was far below the rate, most of the schedule may be left: these arrivals are counted in bulk.
     """
     missed: Counter[int] = Counter()
     for terminal in terminals:
@@ -393,3 +410,42 @@ def unfinished(terminals: Sequence[Terminal], pacing: Pacing, timeline: Timeline
         count = pacing.count(terminal.number, first_ns, timeline.measure_end_ns - timeline.t0_ns)
         missed.update(terminal.never_drawn(count))
     return missed
+
+
+class _Itimerspec(ctypes.Structure):
+    """struct itimerspec: interval and value, each seconds and nanoseconds."""
+
+    _fields_ = [(name, ctypes.c_long) for name in ("interval_s", "interval_ns", "value_s", "value_ns")]
+
+
+class Timer:
+    """A timerfd on CLOCK_MONOTONIC, exact to the scheduler. Readable from the armed instant until it is armed again.
+
+    The timeout of epoll is in whole milliseconds in Python, too coarse for arrivals 100 µs apart.
+    """
+
+    def __init__(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._fd: int = libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK | _TFD_CLOEXEC)
+        if self._fd < 0:
+            raise ProveoutError(
+                f"cannot create a timer (timerfd_create): {os.strerror(ctypes.get_errno())}",
+                way_out="run load agents on Linux",
+            )
+        self._set = libc.timerfd_settime
+        self._set.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+        self._spec = _Itimerspec(0, 0, 0, 0)
+        self._address = ctypes.addressof(self._spec)
+
+    def fileno(self) -> int:
+        """The descriptor to wait on."""
+        return self._fd
+
+    def arm(self, at_ns: int) -> None:
+        """Become readable at `at_ns` of the monotonic clock, at once if that is past; 0 disarms."""
+        self._spec.value_s, self._spec.value_ns = divmod(at_ns, 1_000_000_000)
+        self._set(self._fd, _TFD_TIMER_ABSTIME, self._address, None)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._fd)

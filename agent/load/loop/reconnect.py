@@ -1,7 +1,8 @@
-"""Opening lost connections again, beside the event loop: a thread connects, the loop goes on.
+"""Opens lost connections again in a thread beside the event loop.
 
-Flow: loop -> `request(terminal)` -> the thread opens and prepares -> `fileno` is readable -> `results()`. One thread, so
-a server that comes back is not stormed. The thread starts with the first request; connecting releases the GIL.
+Flow: loop -> `request(terminal)` -> the thread connects and prepares -> `fileno` is readable -> `results()`. One
+thread, so that a restarted server does not get all connections at once. The thread starts with the first request;
+connecting releases the GIL.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from proveout.agent.load.loop.terminal import Terminal
 
 Opened: TypeAlias = tuple[PolledSession, dict[str, Any]]
 Connect: TypeAlias = Callable[[int], Opened]
-"""By the terminal's number."""
+"""Connects the terminal with a number."""
 
 
 class Reconnector:
-    """Opens connections for terminals that have lost theirs. One use; `end` after it."""
+    """Opens connections for terminals that have lost theirs. For one run; then call `end`."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
@@ -45,12 +46,12 @@ class Reconnector:
         self._wanted.put(terminal)
 
     def results(self) -> list[tuple[Terminal, Opened | StatementFailure]]:
-        """What has been opened, or could not be, since the last time."""
+        """New connections and failures since the last call."""
         os.eventfd_read(self._event)
         return [self._results.popleft() for _ in range(len(self._results))]
 
     def end(self) -> None:
-        """Open nothing more. A connection that is being opened just now is closed by the thread, which is not waited for."""
+        """Stop without waiting for the thread. The thread closes a connection that it is opening now."""
         with self._lock:
             self._ended.set()
             os.close(self._event)

@@ -1,11 +1,11 @@
-"""What the hot loop writes down, and how it leaves the worker: raw nanoseconds, packed ten times a second.
+"""Records of the hot loop: raw nanoseconds, packed ten times a second.
 
-Flow: `turns` -> `times[code].extend((intended, started, ended))`, the one thing per transaction -> `take()` -> bytes of
-int64 triples per code -> the agent, whose numpy bins them (`merge`). Times are an array in C or, where that was not
-compiled, a list: extended by a tuple it costs 50 ns and packing 20 ns, where appending to an array costs 60 ns a number.
-Extending is atomic, so threads may share a recorder.
+Flow: `transaction_loop` -> `times[code].extend((intended, started, ended))`, one call for each transaction -> `take()`
+-> bytes of int64 triples for each code -> the agent, which bins them with numpy (`aggregator`). Times are an array in C
+or, without the extension, a list: extending it by a tuple costs 50 ns and packing 20 ns, while appending to an array
+costs 60 ns a number. Extending is atomic, so threads can share a recorder.
 
-`code` is `2 * transaction number + outcome`. Errors and retries are rare and kept as small tuples beside.
+`code` is `2 * transaction number + outcome`. Errors and retries are rare, and are kept as small tuples.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRIPLE = 3
 
 
 class Incident(NamedTuple):
-    """An error or a retry: of which transaction, of which class (SQLSTATE), intended and ended when (monotonic ns)."""
+    """An error or a retry: number of the transaction, class (SQLSTATE), intended and end time (monotonic ns)."""
 
     what: Literal["error", "retry"]
     transaction: int
@@ -31,7 +31,7 @@ class Incident(NamedTuple):
 
 
 class Recorder:
-    """The records of one worker process, for all its terminals. `committed` counts, per transaction number, what was taken."""
+    """The records of all terminals of one worker. `committed` counts the records taken, by transaction number."""
 
     __slots__ = ("_incidents", "_texts", "committed", "times")
 
@@ -42,21 +42,21 @@ class Recorder:
         self.committed: dict[int, int] = {}
 
     def error(self, transaction: int, code: str, text: str, intended_ns: int, ended_ns: int) -> None:
-        """Note an error, and its text when it is the first of its class."""
+        """Record an error, and its text if it is the first of its class."""
         self._incidents.append(Incident("error", transaction, code, intended_ns, ended_ns))
         self.note(code, text)
 
     def note(self, code: str, text: str) -> None:
-        """Keep the text of an error that no transaction has suffered yet."""
+        """Keep the first text of a class of errors."""
         if code not in self._texts and len(self._texts) < ERROR_TEXTS_MAX:
             self._texts[code] = text[:ERROR_TEXT_LENGTH_MAX]
 
     def retry(self, transaction: int, code: str, intended_ns: int, ended_ns: int) -> None:
-        """Note that a transaction is run again."""
+        """Record a retry of a transaction."""
         self._incidents.append(Incident("retry", transaction, code, intended_ns, ended_ns))
 
     def take(self) -> dict[int, bytes]:
-        """What was recorded since the last time, per code: native int64, three per transaction."""
+        """Take the records since the last call, by code: native int64, three for each transaction."""
         taken: dict[int, bytes] = {}
         for code, times in enumerate(self.times):
             if len(times):
@@ -67,7 +67,7 @@ class Recorder:
         return taken
 
     def take_incidents(self) -> list[Incident]:
-        """Errors and retries since the last time."""
+        """Take the errors and retries since the last call."""
         count = len(self._incidents)
         taken = self._incidents[:count]
         del self._incidents[:count]

@@ -1,7 +1,7 @@
-"""A terminal: one simulated user with its connection, its own streams of arrivals, transactions and keys, and its state.
+"""A terminal: one simulated user with a connection, random streams of arrivals, transactions and keys, and state.
 
-Terminals are numbered over all agents, and everything random about one is set by (seed, its number): how a load is cut
-into agents and workers changes nothing about what it does.
+Terminals are numbered over all agents, and all random values of a terminal depend on (seed, number) only: the division
+of a load among agents and workers does not change its transactions.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.transaction import Kind, kinds, mix
 from proveout.agent.load.loop.transaction_loop import TerminalState
 from proveout.agent.load.pacing import Pacing
-from proveout.agent.load.think_time import Pauses
+from proveout.agent.load.think_time import ThinkTimes
 from proveout.dsl.workloads.base import WorkloadKind
 
 RETRIES_MAX = 10
 
 
 class Terminal(TerminalState):
-    """State of one terminal; the hot loop reads and writes what is in `TerminalState`.
+    """State of one terminal; the hot loop reads and writes the fields of `TerminalState`.
 
-    `body` is the generator of the transaction under way (None: its one statement was sent bare); `pending_ns` is
-    the intended time of the next one while the terminal waits for it; `busy` is whether a transaction is under way.
-    `attempts` were made at the transaction that started at `failing_ns`, all with its `inputs`. A `restless` terminal begins
-    the next transaction as soon as one has ended; others follow a schedule (`fires`) or have `pauses`.
+    `body` is the generator of the running transaction (None: its only statement was sent directly). `pending_ns` is the
+    intended time of the next transaction while the terminal waits for it. `busy`: a transaction is running. `attempts`
+    counts the attempts of the transaction that started at `failing_ns`, all with the same `inputs`. A `restless`
+    terminal starts the next transaction as soon as one has ended; other terminals follow a schedule (`fires`) or have
+    `pauses`.
     """
 
     __slots__ = (
@@ -66,9 +67,9 @@ class Terminal(TerminalState):
         self.next_kind: Callable[[], Kind] = self.draw.__next__
         self.kind = self._kinds[0]
         self.fires: Callable[[], int] | None = pacing.fire_times(number).__next__ if pacing.is_open else None
-        self.pauses: Pauses | None = None
-        if self.fires is None and Pauses.are_wanted(workload.transactions, pacing.think):
-            self.pauses = Pauses(workload.transactions, pacing.think, stream, self.next_kind)
+        self.pauses: ThinkTimes | None = None
+        if self.fires is None and ThinkTimes.are_wanted(workload.transactions, pacing.think):
+            self.pauses = ThinkTimes(workload.transactions, pacing.think, stream, self.next_kind)
             self.next_kind = self.pauses.next_kind
         self.restless = self.fires is None and self.pauses is None
         self.pending_ns = self.failing_ns = 0
@@ -78,20 +79,20 @@ class Terminal(TerminalState):
         self.bind(session, prepared)
 
     def begins_ns(self, pacing: Pacing) -> int:
-        """When its first transaction is due, ns after T0."""
+        """Due time of the first transaction, ns after T0."""
         if self.fires is not None:
             return self.fires()
         return pacing.start_ns(self.number) + (self.pauses.first_ns() if self.pauses else 0)
 
     def never_drawn(self, count: int) -> dict[int, int]:
-        """So many transactions that were due and never begun, per number: dealt by the weights, for none was drawn."""
+        """Divide `count` due transactions that never started by the weights, as none was drawn; counts by number."""
         weights = np.array([self._weights[kind.number] for kind in self._kinds])
         random = np.random.Generator(np.random.Philox(self.number))
         dealt = random.multinomial(count, weights / weights.sum())
         return {kind.number: int(share) for kind, share in zip(self._kinds, dealt, strict=True) if share}
 
     def bind(self, session: Any, prepared: dict[str, Any]) -> None:
-        """Give the terminal a session with its prepared statements, by name."""
+        """Use a session with its prepared statements, by name."""
         self.session = session
         self.prepared = prepared
         for kind in self._kinds:
@@ -99,11 +100,13 @@ class Terminal(TerminalState):
 
 
 def stream_of(seed: int, number: int) -> int:
-    """The random stream of a terminal in a load of that seed: 0 <= stream < 2^128, unlike any other's."""
+    """The random stream of a terminal in a load with this seed: 0 <= stream < 2^128, unique."""
     return ((seed & (2**64 - 1)) << 32) | number
 
 
 def dealt(first: int, count: int, workers: int) -> list[Sequence[int]]:
-    """Terminals `first` … `first + count - 1` dealt to at most `workers` workers in turn, so that open arrivals alternate."""
+    """Assign terminals `first` … `first + count - 1` to at most `workers` workers round-robin, so that open arrivals
+    alternate.
+    """
     hands = [range(first + worker, first + count, workers) for worker in range(workers)]
     return [hand for hand in hands if hand]

@@ -1,8 +1,8 @@
-"""The load loop for engines that block: one thread per terminal, for databases that live in this process.
+"""The load loop for blocking sessions: one thread for each terminal, for databases in this process.
 
-Flow per thread: due -> draw a kind -> execute its statements -> one record -> the next; the main thread packs the records
-ten times a second and watches for the agent. The engine's C code runs with the GIL released; the records of all threads
-go into the same lists, because extending a list is atomic.
+Flow of a thread: due -> draw a kind -> execute its statements -> one record -> the next. The main thread packs the
+records ten times a second and reads messages of the agent. The engine's C code runs with the GIL released; all threads
+extend the same lists of records, which is atomic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.load.loop.cancellation import give_up
+from proveout.agent.load.loop.cancellation import cancel_statements
 from proveout.agent.load.loop.event_loop import PAUSE_MAX_S, PAUSE_MIN_S, Ticker, under_way, unfinished
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
@@ -27,7 +27,7 @@ JOIN_S = 1.0
 
 
 class ThreadedLoop:
-    """The load of one worker on blocking sessions. One use; `close` after it."""
+    """The load of one worker on blocking sessions. For one run; then call `close`."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class ThreadedLoop:
         self.start_skew_ns = 0
         self.committed_late: list[int] = []
         self.unknown: list[int] = []
-        """Both as in `engine.PolledLoop`."""
+        """Both as in `event_loop.PolledLoop`."""
 
     def run(self) -> None:
-        """Run the windows; returns when the ticker says that the load is over."""
+        """Run the windows until the ticker returns 0."""
         for terminal in self._all:
             terminal.pending_ns = self._timeline.t0_ns + terminal.begins_ns(self._pacing)
         for thread in self._threads:
@@ -70,26 +70,28 @@ class ThreadedLoop:
             raise self._bugs[0]
 
     def missed(self) -> dict[int, int]:
-        """Per transaction number: intended in the measure window and not finished. Call it once, after `close`."""
+        """Transactions intended in the measure window and not finished, by number. Call it once, after `close`."""
         return dict(unfinished(self._all, self._pacing, self._timeline))
 
     @property
     def waiting(self) -> list[tuple[int, int]]:
-        """As in `engine.PolledLoop`. Read it when `run` has ended."""
+        """As in `event_loop.PolledLoop`. Read it after `run`."""
         return under_way(self._all)
 
     def close(self) -> None:
-        """Let statements under way end for a moment, interrupt those that do not, and close."""
+        """Wait a moment for running statements, interrupt the rest, and close."""
         self._over.set()
         self._join(JOIN_S)
-        give_up(lambda: [terminal.session for terminal in self._alive() if terminal.session is not None], self._join)
+        cancel_statements(
+            lambda: [terminal.session for terminal in self._alive() if terminal.session is not None], self._join
+        )
         self.unknown += [terminal.kind.number for terminal in self._alive() if terminal.busy]
         for terminal, thread in zip(self._all, self._threads, strict=True):
             if terminal.session is not None and not thread.is_alive():
                 terminal.session.close()
 
     def _alive(self) -> list[Terminal]:
-        """Those whose thread has not ended."""
+        """Terminals whose thread has not ended."""
         return [terminal for terminal, thread in zip(self._all, self._threads, strict=True) if thread.is_alive()]
 
     def _join(self, seconds: float) -> None:
@@ -107,27 +109,27 @@ class ThreadedLoop:
                 if not self.start_skew_ns:
                     self.start_skew_ns = max(now - terminal.pending_ns, 1)
                 self._transact(terminal, terminal.pending_ns if terminal.fires else now, now)
-                if terminal.busy:  # given up at the end
+                if terminal.busy:  # cancelled at the end
                     return
                 terminal.pending_ns = self._next_ns(terminal)
-        except BaseException as bug:  # noqa: BLE001 - it ends the load, in the main thread
+        except BaseException as bug:  # noqa: BLE001 - the main thread raises it and ends the load
             self._bugs.append(bug)
 
     def _next_ns(self, terminal: Terminal) -> int:
-        """When the terminal's next transaction is due; 0 = at once."""
+        """Due time of the terminal's next transaction; 0 = at once."""
         if terminal.fires is not None:
             return self._timeline.t0_ns + terminal.fires()
         return 0 if terminal.pauses is None else time.monotonic_ns() + terminal.pauses.next_ns(terminal.kind)
 
     def _await(self, due_ns: int) -> bool:
-        """Wait until then; False when the load is over."""
+        """Wait until `due_ns`. Returns False when the load is over."""
         wait_ns = due_ns - time.monotonic_ns()
         if wait_ns > 0:
             self._over.wait(wait_ns / 1e9)
         return not self._over.is_set() and time.monotonic_ns() < self._timeline.end_ns
 
     def _transact(self, terminal: Terminal, intended_ns: int, started_ns: int) -> None:
-        """One transaction to its end, with retries; `busy` stays set when the load was over before it ended."""
+        """Run one transaction to its end, with retries. `busy` stays set if the load ended first."""
         kind = terminal.kind = terminal.next_kind()
         terminal.intended_ns, terminal.started_ns, terminal.busy = intended_ns, started_ns, True
         terminal.inputs = kind.inputs()
@@ -150,7 +152,7 @@ class ThreadedLoop:
         terminal.busy = False
 
     def _drive(self, terminal: Terminal, kind: Kind) -> int:
-        """Execute the transaction's statements; its outcome."""
+        """Execute the statements of a transaction; returns its outcome."""
         session, prepared = terminal.session, terminal.prepared
         if session is None:
             return self._reopened(terminal)
@@ -168,7 +170,7 @@ class ThreadedLoop:
                 return int(stop.value)
 
     def _failed(self, terminal: Terminal, failure: StatementFailure, *, last: bool) -> int:
-        """Roll back where there is something to; what the transaction comes to."""
+        """Roll back if needed; returns the outcome of the transaction."""
         now, number = time.monotonic_ns(), terminal.kind.number
         if terminal.session is not None and terminal.kind.bracketed:
             with contextlib.suppress(StatementFailure):  # BEGIN itself failed, or the engine has rolled back already
@@ -187,7 +189,7 @@ class ThreadedLoop:
         return ERROR
 
     def _reopened(self, terminal: Terminal) -> int:
-        """Open the database again after a pause; the transaction that found it closed is run then."""
+        """Open the database again after a pause, then run the transaction."""
         pause_s = min(PAUSE_MIN_S * 2**terminal.connects, PAUSE_MAX_S)
         terminal.connects += 1
         if self._over.wait(pause_s):

@@ -1,8 +1,9 @@
-"""Transactions made ready to be driven: what one terminal draws from, and BEGIN … COMMIT around bodies.
+"""Prepares transactions for the load loop: the types that a terminal draws from, and BEGIN … COMMIT around bodies.
 
-Flow: workload -> per terminal one `Kind` per transaction type, bound to that terminal's keys -> `mix(…)`, the endless
-draw by weight -> engine. The engine knows three shapes only: a bare request (`Kind.bare`), steps (`Kind.script`), and a
-generator that yields requests and returns an `Outcome`, or from `rolled_back` one of `RETRY`, `ERROR` and `ROLLED_BACK`.
+Flow: workload -> one `Kind` for each transaction type and terminal, bound to the terminal's keys -> `mix(…)`, an
+endless draw by weight -> the load loop. The loop has three shapes only: a bare request (`Kind.bare`), steps
+(`Kind.script`), and a generator that yields requests and returns an `Outcome` or, from `rolled_back`, one of `RETRY`,
+`ERROR` and `ROLLED_BACK`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def _control(name: str, text: str, sqlite: str) -> Statement:
     return Statement(name=name, text=texts, arguments=(), reads=False)
 
 
-# A deferred SQLite transaction that reads and then writes fails when another has written in between; so writers say so.
+# A deferred SQLite transaction that reads, then writes, fails if another has written in between; so writers use BEGIN
+# IMMEDIATE.
 BEGIN_WRITE = _control("begin_write", "BEGIN", "BEGIN IMMEDIATE")
 BEGIN_READ = _control("begin_read", "BEGIN", "BEGIN")
 COMMIT = _control("commit", "COMMIT", "COMMIT")
@@ -38,11 +40,12 @@ CONTROLS = (BEGIN_WRITE, BEGIN_READ, COMMIT, ROLLBACK)
 
 
 class Kind(KindState):
-    """A transaction type of one terminal. `number` is its place in the workload.
+    """A transaction type of one terminal. `number` is its index in the workload.
 
-    `inputs()` draws what a transaction is about: of a `bare` one the request to its one statement, `prepared` on the
-    terminal's session; of one in steps their drawn values, for its `script`. `start(inputs)` gives the generator of any. `bracketed` transactions run inside BEGIN … COMMIT.
-    `times` are the recorder's for its two outcomes.
+    `inputs()` draws the inputs of a transaction: for a `bare` type the request to its only statement, which is
+    `prepared` on the terminal's session; for a type with steps the drawn values of its `script`. `start(inputs)`
+    returns the generator of any type. `bracketed` transactions run inside BEGIN … COMMIT. `times` are the recorder's
+    lists for the two outcomes.
     """
 
     __slots__ = ("_begin", "_statement", "_steps", "bracketed", "number")
@@ -59,7 +62,7 @@ class Kind(KindState):
         self.start = kind.body if kind.single else in_transaction(kind)
 
     def bind(self, prepared: dict[str, Any]) -> None:
-        """The terminal has a session (another one): its prepared statements by name."""
+        """Use the prepared statements, by name, of a new session of the terminal."""
         self.prepared = prepared[self._statement]
         if self._steps:
             steps = [(prepared[s.statement.name], s.places, s.keeps, s.least, s.most) for s in self._steps]
@@ -68,7 +71,7 @@ class Kind(KindState):
 
 
 def begin_of(kind: TransactionType) -> Statement:
-    """The statement that begins it."""
+    """The statement that begins a transaction of this type."""
     return BEGIN_WRITE if any(s.changes for s in kind.statements) else BEGIN_READ
 
 
@@ -91,18 +94,20 @@ def in_transaction(kind: TransactionType) -> Callable[[Any], Body]:
 def rolled_back(outcome: int) -> Body:
     """ROLLBACK, then `outcome`: RETRY, ERROR, or ROLLED_BACK for a logical failure."""
     yield ROLLBACK, ()
-    return outcome  # type: ignore[return-value]  # these never leave the engine
+    return outcome  # type: ignore[return-value]  # these values stay inside the load loop
 
 
 def statements(workload: WorkloadKind) -> tuple[Statement, ...]:
-    """All that a session has to prepare: the statements of the transactions in the mix, and the brackets' own."""
+    """The statements that a session prepares: those of the transactions in the mix, and BEGIN, COMMIT and ROLLBACK."""
     needed = {s.name: s for kind in workload.transactions if kind.weight > 0 for s in kind.statements}
     bracketed = any(kind.weight > 0 and not kind.single for kind in workload.transactions)
     return (*needed.values(), *(CONTROLS if bracketed else ()))
 
 
 def kinds(workload: WorkloadKind, keys: Any, times: Sequence[Times]) -> list[Kind]:
-    """A `Kind` per transaction type in the mix, bound to a terminal; `times` are the recorder's, two per type."""
+    """A `Kind` for each transaction type in the mix, bound to a terminal; `times` are the recorder's lists, two for
+    each type.
+    """
     return [
         Kind(number, kind, keys, times[2 * number : 2 * number + 2])
         for number, kind in enumerate(workload.transactions)
@@ -111,10 +116,10 @@ def kinds(workload: WorkloadKind, keys: Any, times: Sequence[Times]) -> list[Kin
 
 
 def mix(kinds: Sequence[Kind], workload: WorkloadKind, stream: int) -> Iterator[Kind]:
-    """Kinds drawn by their weights, independently, without end; the same stream draws the same again.
+    """Endless, independent draws of kinds by their weights. The same stream gives the same draws.
 
-    Of a set in order, all of them round and round: terminal n (the lower bits of its stream) begins with the n-th, so that terminals that
-    start together do not all run the same one.
+    An ordered set is repeated in order instead: terminal n (the lower bits of its stream) starts with the n-th kind, so
+    that terminals that start together do not all run the same one.
     """
     if isinstance(workload, Ordered) and workload.in_order:
         first = (stream & TERMINAL_MASK) % len(kinds)

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=True
-"""`turns_python` compiled: times are C integers, records go into C arrays, a body's return raises no exception."""
+"""`transaction_loop_python`, compiled: times are C integers, records go into C arrays, the return of a body raises no exception."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
@@ -17,7 +17,7 @@ from proveout.agent.engines.postgres.wire.protocol_native cimport Prepared, Wire
 from types import MethodWrapperType
 
 from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.load.loop import turn_ends
+from proveout.agent.load.loop import transaction_loop_python
 
 cdef extern from "Python.h":
     ctypedef enum PySendResult:
@@ -35,8 +35,8 @@ cdef extern from "sys/epoll.h" nogil:
 cdef enum:
     EVENTS_MAX = 64
 
-cdef int WAIT = turn_ends.WAIT, NEXT = turn_ends.NEXT, SETTLE = turn_ends.SETTLE, TICK = turn_ends.TICK
-cdef int SPECULATION = turn_ends.SPECULATION
+cdef int WAIT = transaction_loop_python.WAIT, NEXT = transaction_loop_python.NEXT, SETTLE = transaction_loop_python.SETTLE, TICK = transaction_loop_python.TICK
+cdef int SPECULATION = transaction_loop_python.SPECULATION
 
 
 cdef class Times:
@@ -57,7 +57,7 @@ cdef class Times:
         self.add(intended, started, ended)
 
     def take(self):
-        """What was recorded since the last time, as native int64."""
+        """Take the records since the last call, as native int64."""
         taken = PyBytes_FromStringAndSize(<char*>self.data, self.count * sizeof(int64_t))
         self.count = 0
         return taken
@@ -77,7 +77,7 @@ cdef class Times:
 
 
 cdef class Script:
-    """See `turns_python.Script`."""
+    """See `transaction_loop_python.Script`."""
 
     cdef object begin, commit, rollback
     cdef list prepared, places
@@ -104,7 +104,7 @@ cdef class Script:
         free(self.bounds)
 
     cdef bint met(self, Py_ssize_t step, TerminalState terminal, object session, Wire wire) except -1:
-        """Whether the answered step had the rows it needs; keeps of them what later ones need."""
+        """Whether the answered step had the required number of rows. Keeps the values that later steps need."""
         cdef int64_t count = session.count if wire is None else wire.count
         cdef int64_t* bounds = self.bounds + 3 * step
         if not bounds[0] <= count <= bounds[1]:
@@ -119,7 +119,7 @@ cdef class Script:
         return True
 
     cdef tuple arguments(self, Py_ssize_t step, TerminalState terminal):
-        """Those of a step: from the values kept of earlier ones, and what is drawn for it."""
+        """Arguments of a step: values kept from earlier steps, and values drawn for it."""
         cdef tuple drawn = <tuple?>(<tuple?>terminal.inputs)[step]
         cdef tuple places = <tuple>self.places[step]
         cdef list kept = terminal.kept
@@ -138,7 +138,7 @@ cdef class Script:
 
 
 cdef class KindState:
-    """What the hot loop reads of a `Kind`."""
+    """The fields of a `Kind` that the hot loop reads."""
 
     cdef public object prepared, start
     cdef object source, drawn
@@ -155,7 +155,7 @@ cdef class KindState:
 
     @property
     def inputs(self):
-        """The source of a transaction's inputs; where that is an iterator's `__next__`, it is asked without a call."""
+        """The source of a transaction's inputs. If it is the `__next__` of an iterator, the iterator is advanced without a Python call."""
         return self.source
 
     @inputs.setter
@@ -169,7 +169,7 @@ cdef class KindState:
 
 
 cdef class TerminalState:
-    """What the hot loop reads and writes of a `Terminal`."""
+    """The fields of a `Terminal` that the hot loop reads and writes."""
 
     cdef public object session, body, draw, inputs
     cdef public dict prepared
@@ -189,7 +189,7 @@ cdef class TerminalState:
         self.kept, self.at = [], 0
 
     cpdef object restart(self, Script script):
-        """Before the first statement of a script, which is returned: BEGIN."""
+        """Prepare for the first statement of a script; returns that statement, BEGIN."""
         self.body = None
         self.at = 0
         if self.kept:
@@ -204,7 +204,7 @@ cdef inline int64_t monotonic_ns() noexcept:
 
 
 cdef inline bint exchange(object session, Wire wire, object prepared, object arguments) except -1:
-    """Send, and read at once; straight to the compiled session where it is one."""
+    """Send, and read at once; without Python calls if the session is compiled."""
     if wire is None:
         return session.exchange(prepared, arguments)
     wire.put(<Prepared?>prepared, <tuple?>arguments)
@@ -212,7 +212,7 @@ cdef inline bint exchange(object session, Wire wire, object prepared, object arg
 
 
 def turns(TerminalState terminal, int64_t limit_ns):
-    """See `turns`."""
+    """See `transaction_loop`."""
     return turn(terminal, limit_ns)
 
 
@@ -281,7 +281,7 @@ cdef int turn(TerminalState terminal, int64_t limit_ns) except -1:
 
 
 def serve(object epoll, dict terminals, object loop):
-    """See `turns`."""
+    """See `transaction_loop`."""
     cdef epoll_event events[EVENTS_MAX]
     cdef int descriptor = epoll.fileno(), ready, i, end
     cdef int64_t limit_ns = loop.limit_ns

@@ -1,4 +1,6 @@
-"""The hot loop's inner part in Python; `turns_native.pyx` is the same compiled. See `turns`."""
+"""The inner part of the hot loop in Python; `transaction_loop_native.pyx` is the same, compiled. See
+`transaction_loop`.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +11,27 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.load.loop.turn_ends import NEXT, SETTLE, SPECULATION, TICK, WAIT
 from proveout.dsl.workloads.base import Body
+
+SPECULATION = 16  # transactions in a row on one connection while others wait
+WAIT, NEXT, SETTLE, TICK = range(4)  # results of a turn, see `transaction_loop`
 
 
 class Loop(Protocol):
-    """What `serve` asks of the engine."""
+    """The part of the load loop that `serve` calls."""
 
     limit_ns: int
 
     def woken(self, fd: int) -> None:
-        """Something else than a session is readable."""
+        """A descriptor that is not a session is readable."""
         ...
 
     def ended(self, terminal: Any, end: int) -> bool:
-        """A turn has ended otherwise than with WAIT; False when the load is over."""
+        """A turn has ended with a result other than WAIT. Returns False when the load is over."""
         ...
 
     def failed(self, terminal: Any, failure: StatementFailure) -> None:
-        """A turn raised it."""
+        """A turn raised the failure."""
         ...
 
 
@@ -35,12 +39,15 @@ ScriptStep = tuple[Any, tuple[int, ...] | None, int, int, int]
 
 
 class Times(list[int]):
-    """Records of one transaction type and outcome: (intended, started, ended), ns, one after the other. Extending is atomic."""
+    """Records of one transaction type and outcome: (intended, started, ended), ns, one after the other.
+
+    Extending is atomic.
+    """
 
     __slots__ = ()
 
     def take(self) -> bytes:
-        """What was recorded since the last time, as native int64."""
+        """Take the records since the last call, as native int64."""
         count = len(self)
         taken = struct.pack(f"{count}q", *self[:count])
         del self[:count]
@@ -50,7 +57,7 @@ class Times(list[int]):
 class Script:
     """The steps of a transaction on one session, between BEGIN and COMMIT or ROLLBACK.
 
-    `steps` have (prepared statement, places, keeps, least, most) each, as `dsl.workloads.base.Step` says.
+    Each of `steps` is (prepared statement, places, keeps, least, most), see `dsl.workloads.base.Step`.
     """
 
     __slots__ = ("begin", "commit", "length", "rollback", "steps")
@@ -60,7 +67,7 @@ class Script:
         self.length = len(steps)
 
     def follow(self, terminal: TerminalState, session: Any) -> tuple[Any, Sequence[Any]] | None:
-        """The statement after the one that was answered; None when that was the last one: then `terminal.outcome` stands."""
+        """The statement after the answered one; None after the last one: then `terminal.outcome` is valid."""
         at = terminal.at
         if at > self.length:
             return None
@@ -79,7 +86,7 @@ class Script:
         return prepared, [values[place] for place in places]
 
     def _met(self, step: ScriptStep, terminal: TerminalState, session: Any) -> bool:
-        """Whether the answered step had the rows it needs; keeps of them what later ones need."""
+        """Whether the answered step had the required number of rows. Keeps the values that later steps need."""
         _, _, keeps, least, most = step
         if not least <= session.count <= most:
             return False
@@ -92,7 +99,7 @@ class Script:
 
 
 class KindState:
-    """What the hot loop reads of a `Kind`."""
+    """The fields of a `Kind` that the hot loop reads."""
 
     __slots__ = ("bare", "inputs", "prepared", "script", "start", "times")
     inputs: Callable[[], Any]
@@ -106,7 +113,7 @@ class KindState:
 
 
 class TerminalState:
-    """What the hot loop reads and writes of a `Terminal`."""
+    """The fields of a `Terminal` that the hot loop reads and writes."""
 
     __slots__ = (
         "at",
@@ -137,19 +144,19 @@ class TerminalState:
         self.restless = False
 
     def restart(self, script: Script) -> Any:
-        """Before the first statement of a script, which is returned: BEGIN."""
+        """Prepare for the first statement of a script; returns that statement, BEGIN."""
         self.body, self.at, self.kept = None, 0, []
         return script.begin
 
 
 def first(terminal: TerminalState) -> tuple[Any, Sequence[Any]]:
-    """Draw the inputs of the terminal's transaction; its first statement."""
+    """Draw the inputs of the terminal's transaction; returns its first statement."""
     terminal.inputs = terminal.kind.inputs()
     return again(terminal)
 
 
 def again(terminal: TerminalState) -> tuple[Any, Sequence[Any]]:
-    """The first statement of a transaction on the inputs that were drawn for it."""
+    """The first statement of a transaction, with the inputs drawn before (for a retry)."""
     kind, inputs = terminal.kind, terminal.inputs
     if kind.bare:
         terminal.body = None
@@ -162,7 +169,7 @@ def again(terminal: TerminalState) -> tuple[Any, Sequence[Any]]:
 
 
 def turns(terminal: TerminalState, limit_ns: int) -> int:
-    """See `turns`."""
+    """One turn of a terminal, see `transaction_loop`."""
     session, mono = terminal.session, time.monotonic_ns
     answered, left = session.receive(), SPECULATION
     while answered:
@@ -199,7 +206,7 @@ def turns(terminal: TerminalState, limit_ns: int) -> int:
 
 
 def serve(epoll: select.epoll, terminals: dict[int, Any], loop: Loop) -> None:
-    """See `turns`."""
+    """Wait for readable connections and give each its turn, see `transaction_loop`."""
     poll, terminal_of = epoll.poll, terminals.get
     while loop.limit_ns:
         for fd, _ in poll():

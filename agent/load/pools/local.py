@@ -1,7 +1,7 @@
-"""Worker processes of this agent, kept warm between iterations: starting Python and importing takes half a second.
+"""Load workers as local processes, kept between iterations: starting Python and importing modules takes half a second.
 
-Flow: `acquire(n)` -> `WorkerProcess`es that nobody else uses -> `release` (fit for the next load) or `discard`. Workers
-are spawned, never forked: gRPC does not survive a fork.
+Flow: `acquire(n)` -> `WorkerProcess`es for one load -> `release` (ready for the next load) or `discard`. Workers are
+spawned, never forked: gRPC does not survive a fork.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load import worker_messages
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process
@@ -23,13 +23,15 @@ from proveout.core import child_process
 MODULE = "proveout.agent.load.worker"
 START_S = 60.0
 END_S = 9.0
-"""Longer than a worker takes to drain, cancel and close (`engine`), for a server keeps on with what a killed one has asked for."""
-LAST_WORDS_MAX = 8
+"""Above the time a worker needs to drain, cancel and close: statements of a killed worker keep running on the
+server.
+"""
+STDERR_LINES_MAX = 8
 STREAM_LIMIT = 1 << 20
 
 
 class WorkerProcess:
-    """One load worker, seen from the agent."""
+    """The agent's side of one load worker process."""
 
     def __init__(self, process: Process, privileges: Privileges) -> None:
         self.privileges = privileges
@@ -37,10 +39,10 @@ class WorkerProcess:
         self._process = process
         self._stdin, self._stdout = process.stdin, process.stdout
         self._pidfd = -1
-        with contextlib.suppress(ProcessLookupError):  # it has ended already, which reading it will tell
+        with contextlib.suppress(ProcessLookupError):  # it has ended already; reading its output reports that
             self._pidfd = os.pidfd_open(process.pid)
-        self._last_words: deque[str] = deque(maxlen=LAST_WORDS_MAX)
-        self._listener = asyncio.create_task(self._listen())
+        self._stderr_lines: deque[str] = deque(maxlen=STDERR_LINES_MAX)
+        self._reader = asyncio.create_task(self._read_stderr())
 
     @classmethod
     async def start(cls, engine: str, privileges: Privileges | None = None) -> WorkerProcess:
@@ -65,39 +67,39 @@ class WorkerProcess:
         except BaseException as error:
             await worker.kill()
             if isinstance(error, TimeoutError):
-                raise TaskFault("timeout", f"a load worker did not come up within {START_S:.0f} s") from None
+                raise TaskFault("timeout", f"a load worker did not start within {START_S:.0f} s") from None
             raise
         return worker
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it runs still, as far as is known."""
+        """Whether the process still runs, as far as the agent can see."""
         return self._process.returncode is None and not self._stdout.at_eof()
 
     def send(self, frame: worker_messages.ToWorker) -> None:
-        """Send a frame; a worker that is gone shows when it is read."""
+        """Send a frame. If the worker has ended, `read` reports that."""
         with contextlib.suppress(ConnectionError):
             self._stdin.write(worker_messages.encode(frame))
 
     async def read(self) -> Any:
-        """Its next frame. TaskFault with its last words when it has ended instead."""
+        """The next frame of the worker. TaskFault with its last output if it has ended."""
         frame = await worker_messages.read(self._stdout)
         if frame is None:
             try:
                 async with asyncio.timeout(END_S):
                     await self._process.wait()
-            except TimeoutError:  # it has closed its pipe and stays: nothing more will come
+            except TimeoutError:  # it has closed its pipe but still runs: nothing more will come
                 self._signal()
             raise await self.died()
         return frame
 
     async def end(self) -> None:
-        """Have it stop its load and end; kill it when it takes longer than `END_S`."""
+        """Stop the load and end the worker; kill it after `END_S`."""
         self.send(worker_messages.Stop())
         with contextlib.suppress(ConnectionError, RuntimeError):
             self._stdin.close()
@@ -112,38 +114,38 @@ class WorkerProcess:
             await self.kill()
 
     async def kill(self) -> None:
-        """End it now; idempotent."""
+        """Kill the worker; idempotent."""
         self._signal()
         await self._process.wait()
-        await self._listener
+        await self._reader
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
 
     def _signal(self) -> None:
-        """SIGKILL, past `Process.kill`: that reaps a child that has died, and its exit status is lost to asyncio."""
+        """Send SIGKILL, not by `Process.kill`: it reaps a dead child, and asyncio then loses the exit status."""
         if self._pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     async def died(self) -> TaskFault:
-        """Wait until the process has ended; what to say about it."""
+        """Wait until the process has ended; returns the fault for it."""
         await self._process.wait()
-        await self._listener
+        await self._reader
         code = self._process.returncode or 0
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        words = "\n".join(self._last_words)
+        words = "\n".join(self._stderr_lines)
         return TaskFault(
             "fault",
-            f"load worker {self.pid} {how}" + (f"; its last words:\n{words}" if words else ""),
-            way_out="the iteration counts for nothing; when memory is short on this host, use fewer workers",
+            f"load worker {self.pid} {how}" + (f"; its last output:\n{words}" if words else ""),
+            way_out="the iteration is void; if memory is short on this host, use fewer workers",
         )
 
-    async def _listen(self) -> None:
+    async def _read_stderr(self) -> None:
         assert self._process.stderr is not None  # noqa: S101 - PIPE
         with contextlib.suppress(ValueError):  # a line longer than the limit
             while line := await self._process.stderr.readline():
-                self._last_words.append(line.decode(errors="replace").rstrip())
+                self._stderr_lines.append(line.decode(errors="replace").rstrip())
 
 
 class Pool:
@@ -155,11 +157,14 @@ class Pool:
 
     @property
     def workers(self) -> tuple[WorkerProcess, ...]:
-        """All, idle or at work."""
+        """All workers, idle or in use."""
         return (*self._idle, *self._lent)
 
     async def acquire(self, count: int, engine: str, privileges: Privileges | None = None) -> list[WorkerProcess]:
-        """`count` workers for one load on an engine, idle ones first. TaskFault if one cannot be started. `privileges`: see `start`."""
+        """`count` workers for one load on an engine, idle ones first.
+
+        TaskFault if one cannot be started. `privileges`: see `start`.
+        """
         privileges = privileges or Privileges.for_engine(engine)
         dead = [worker for worker in self._idle if not worker.alive]
         warm = [worker for worker in self._idle if worker.alive and worker.privileges == privileges]
@@ -186,20 +191,20 @@ class Pool:
         new.append(worker)
 
     def release(self, workers: Sequence[WorkerProcess]) -> None:
-        """Take back workers whose load has ended well."""
+        """Take back workers whose load has succeeded."""
         for worker in workers:
             self._lent.remove(worker)
             self._idle.append(worker)
 
     async def discard(self, workers: Sequence[WorkerProcess]) -> None:
-        """End workers whose load has not ended well; within some second."""
+        """End workers whose load has failed, within seconds."""
         for worker in workers:
             if worker in self._lent:
                 self._lent.remove(worker)
         await asyncio.gather(*(worker.end() for worker in workers))
 
     async def close(self, *, keep_data: bool) -> None:
-        """End all."""
+        """End all workers."""
         workers = [*self._idle, *self._lent]
         self._idle, self._lent = [], []
         await asyncio.gather(*(worker.end() for worker in workers))

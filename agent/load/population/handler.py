@@ -1,4 +1,5 @@
-"""The handler of `PopulateSystem`: create a workload's tables in a system, load them in parallel, make them ready, count them.
+"""The handler of `PopulateSystem`: create a workload's tables in a system, load them in parallel, make them ready,
+count them.
 
 Flow: workers start and connect -> one prepares empty tables -> all load slices (units a … b of each table) -> the
 statements after the load, phase by phase -> settle -> count every table and compare it with the specification.
@@ -11,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.table import driver
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.job_messages import Count, Execute, Load, Opening, Prepare, Settle, Undo
 from proveout.agent.load.population.worker_pool import WorkerPool, worker_pool
 from proveout.agent.sandbox.privileges import Privileges
@@ -32,7 +34,9 @@ UNDO_S = 20.0
 
 
 async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:
-    """Load `spec.workload` into `spec.endpoint`; TaskFault when it fails, or when a table has a wrong number of rows."""
+    """Load `spec.workload` into `spec.endpoint`; TaskFault when it fails, or when a table has a wrong number of
+    rows.
+    """
     started = time.monotonic()
     population = build(spec.workload).population
     dialect = _dialect(spec, population)

@@ -1,7 +1,7 @@
 """The messages between the populate handler and its worker processes: frozen data, one JSON line each.
 
-Flow: handler -> `Opening` (where to load, holds the password, so it goes through a pipe and never through argv), then jobs
-one at a time -> worker -> `Progress` as rows go in, one answer (`Finished` or `Failed`) per message.
+Flow: handler -> `Opening` (where to load, holds the password, so it goes through a pipe and never through argv), then
+jobs one at a time -> worker -> `Progress` as rows go in, one answer (`Finished` or `Failed`) per message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""One populate worker process, `python -m proveout.agent.load.population.populate_worker PARENT PRIVILEGES ENGINE`: jobs in on stdin, answers out on stdout.
+"""One populate worker process, `python -m proveout.agent.load.population.populate_worker PARENT PRIVILEGES ENGINE`:
+jobs in on stdin, answers out on stdout.
 
 It lives no longer than its agent: the kernel kills it when the parent dies (PR_SET_PDEATHSIG), and where that comes too
 late or does not exist, end of file on stdin ends it in the middle of a job. See `job_messages` for the messages.
@@ -13,9 +14,9 @@ import sys
 import threading
 from typing import Any
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.adapter import Loader, Populates
 from proveout.agent.engines.table import adapter, driver
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.job_messages import (
     Answer,
     Count,
@@ -41,7 +42,9 @@ from proveout.dsl.workloads.kinds import build
 
 
 class Jobs:
-    """Jobs as they come, None at the end; a thread reads them, so that the agent's end is seen in the middle of a job."""
+    """Jobs as they come, None at the end; a thread reads them, so that the agent's end is seen in the middle of a
+    job.
+    """
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.job_messages import Failed, Finished, Job, Opening, Progress, from_line, to_line
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process
@@ -35,7 +35,9 @@ class Worker:
 
     @classmethod
     async def start(cls, engine: str, progress: Callable[[int], None], privileges: Privileges | None = None) -> Worker:
-        """A new process for such an engine; `progress(rows)` is called as rows go in. `privileges`: see `local.WorkerProcess.start`."""
+        """A new process for such an engine; `progress(rows)` is called as rows go in. `privileges`: see
+        `local.WorkerProcess.start`.
+        """
         privileges = privileges or Privileges.for_engine(engine)
         own = privileges.environment(child_process.environment(*child_process.of_engine(engine)))
         process = await asyncio.create_subprocess_exec(
@@ -109,7 +111,10 @@ class WorkerPool:
         return len(self.workers)
 
     async def run(self, jobs: Sequence[Job]) -> list[int]:
-        """Give each job to a free worker; return the rows of each job. Raises the first failure; kill the pool after it."""
+        """Give each job to a free worker; return the rows of each job.
+
+        Raises the first failure; kill the pool after it.
+        """
         waiting = deque(enumerate(jobs))
         rows = [0] * len(jobs)
 

@@ -46,6 +46,11 @@ def confidence_after(looks: int) -> float:
     return 1.0 - (1.0 - CONFIDENCE) / looks
 
 
+def repeats_confidence(repeat: int, repeat_min: int | None) -> float:
+    """The level of the intervals of a ladder: above 95 % where repeats are added until its verdicts are decided (`repeat_min`)."""
+    return CONFIDENCE if repeat_min is None else confidence_after(int(repeat) - int(repeat_min) + 1)
+
+
 def _tail(confidence: float) -> float:
     return 1.0 - (1.0 - confidence) / 2.0
 

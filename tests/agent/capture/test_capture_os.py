@@ -15,7 +15,7 @@ import pytest
 
 from proveout.agent.capture import kinds, proc_counters
 from proveout.agent.capture.own_processes import ProcessTree, find_root
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.results import CaptureResult, CaptureSample, Reading
 from proveout.proto.wire.tasks import RunCapture

@@ -21,7 +21,7 @@ import pytest
 
 from proveout.agent.capture import kinds, prometheus, schedule
 from proveout.agent.capture.prometheus import select
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.coordinator.agents.endpoints import SecretMissing, external_endpoints
 from proveout.coordinator.measure.capture_metrics import exported_metrics
 from proveout.coordinator.measure.timeseries import Recording, Window
@@ -204,7 +204,7 @@ async def test_an_exporter_that_fails_later_costs_samples_and_comes_back(task_co
     [
         (404, b"", "answered 404"),
         (302, b"", "answered 302"),
-        (200, b"load many\n", "cannot be asked"),
+        (200, b"load many\n", "cannot be read"),
         (200, b"x" * 2000, "longer than"),
     ],
 )

@@ -14,11 +14,11 @@ import pytest
 
 from proveout.agent.capture import kinds
 from proveout.agent.capture.sizes import OTHERS, TABLES_MAX, SizeObserver, readings
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.adapter import CapturesSizes, Catalogue, Tick
 from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.engines.oracle.capture_connection import SIZES as ORACLE
 from proveout.agent.engines.table import adapter
+from proveout.agent.errors import TaskFault
 from proveout.coordinator.measure.capture_metrics import sizes_metrics
 from proveout.coordinator.measure.timeseries import Recording
 from proveout.dsl.plan.topology import Capture

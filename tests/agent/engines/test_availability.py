@@ -16,8 +16,9 @@ from restarts import External, external
 from proveout.agent.daemon import availability
 from proveout.agent.daemon.availability import is_away, patiently
 from proveout.agent.daemon.handlers import TABLE
-from proveout.agent.daemon.tasks import Resource, TaskFault
+from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.postgres.connection import connection_fault, statement_fault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
 from proveout.proto.wire.results import Done, SqlDone, SystemStarted
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, InspectSystem, RunSql

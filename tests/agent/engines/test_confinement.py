@@ -20,12 +20,12 @@ import psycopg
 import pytest
 from server_escapes import ESCAPED, ESCAPES, REFUSED, Escape, Target, program
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines import handlers
 from proveout.agent.engines.embedded import file_access
 from proveout.agent.engines.embedded.confinement import landlock_version
 from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
 from proveout.agent.engines.mysql.provision import find_programs
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import StartSystem
@@ -178,7 +178,7 @@ from proveout.agent.security import policy
 from proveout.agent.engines import handlers
 from proveout.agent.engines.embedded import confinement
 from proveout.agent.security import policy
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import StartSystem
 

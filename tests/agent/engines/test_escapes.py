@@ -17,10 +17,11 @@ import psycopg
 import pytest
 from escapes import CANARY, ESCAPES, MYSQL, POSTGRES, Escape
 
-from proveout.agent.daemon.tasks import Resource, TaskFault
+from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.postgres import roles as postgres_roles
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
 from proveout.agent.sandbox import dispatch
@@ -109,7 +110,7 @@ async def world(
     system = System(name="db", engine=request.param, host="h", provision="embedded")
     started = await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path / "data")))
     endpoint = cast(SystemStarted, started).endpoint
-    await dispatch.ask(task_context, RunSql(endpoint=endpoint, statements=TABLES))
+    await dispatch.run_in_helper(task_context, RunSql(endpoint=endpoint, statements=TABLES))
     yield World(endpoint, outside)
 
 
@@ -128,7 +129,9 @@ async def test_by_sql_stages(task_context: Any, world: World, record_property: C
     record_property("escapes", len(cases_of(world)))
     for case in cases_of(world):
         with suppress(TaskFault):
-            await dispatch.ask(task_context, RunSql(endpoint=world.endpoint, statements=case.filled(world.words)))
+            await dispatch.run_in_helper(
+                task_context, RunSql(endpoint=world.endpoint, statements=case.filled(world.words))
+            )
         assert world.escaped((case,)) == [], case.name
 
 
@@ -254,15 +257,17 @@ async def test_what_the_role_may_do(task_context: Any, world: World) -> None:
             "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET NEW.b = 'z'", "SET SESSION sql_log_bin = 0", "INSERT INTO reached VALUES ('all')",
         ),
     }  # fmt: skip
-    await dispatch.ask(task_context, RunSql(endpoint=world.endpoint, statements=own[world.endpoint.engine]))
+    await dispatch.run_in_helper(task_context, RunSql(endpoint=world.endpoint, statements=own[world.endpoint.engine]))
     assert world.ask("SELECT name FROM reached") == ["all"]
-    await dispatch.ask(task_context, Checkpoint(endpoint=world.endpoint))
+    await dispatch.run_in_helper(task_context, Checkpoint(endpoint=world.endpoint))
 
 
 @pytest.mark.parametrize("world", ["postgres"], indirect=True)
 async def test_a_refusal_says_which_way_is_open(task_context: Any, world: World) -> None:
     with pytest.raises(TaskFault) as caught:
-        await dispatch.ask(task_context, RunSql(endpoint=world.endpoint, statements=("COPY loot FROM PROGRAM 'id'",)))
+        await dispatch.run_in_helper(
+            task_context, RunSql(endpoint=world.endpoint, statements=("COPY loot FROM PROGRAM 'id'",))
+        )
     assert "postgres_settings" in caught.value.way_out
     assert "dsn" in caught.value.way_out
 

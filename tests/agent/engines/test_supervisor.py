@@ -18,10 +18,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded.supervisor_client import SupervisorClient
 from proveout.agent.engines.embedded.workspace import is_locked
 from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import System
 
 pytestmark = pytest.mark.server

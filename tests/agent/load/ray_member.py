@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray.ray_task import form_pool
 from proveout.agent.load.run_load import run_load
 from proveout.agent.security.policy import Policy

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proveout.agent.load import worker_messages
-from proveout.agent.load.aggregator import Merger
+from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.loop import chunk_writer
-from proveout.agent.load.loop.chunk_writer import Outlet
+from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.recorder import Incident, Recorder
 from proveout.agent.load.pacing import Timeline
 from proveout.proto.wire import histogram
@@ -44,8 +44,8 @@ def chunk(
     )
 
 
-def merger(*, workers: int = 1, is_open: bool = False) -> Merger:
-    return Merger(NAMES, (0, 1), TIMELINE, workers=workers, is_open=is_open)
+def merger(*, workers: int = 1, is_open: bool = False) -> LoadAggregator:
+    return LoadAggregator(NAMES, (0, 1), TIMELINE, workers=workers, is_open=is_open)
 
 
 def counted(second: LoadSecond) -> list[tuple[int, int]]:
@@ -207,7 +207,7 @@ def test_an_agent_that_does_not_read_costs_records_and_not_time(monkeypatch: pyt
     monkeypatch.setattr(chunk_writer, "WAITING_MAX", 100_000)
     reading, writing = os.pipe()
     try:
-        out = Outlet(writing)
+        out = ChunkWriter(writing)
         sent = 0
         for _ in range(100):
             out.offer(chunk(0, *((0, 1, 2, 3) for _ in range(100))))

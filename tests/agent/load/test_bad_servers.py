@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.run_load import run_load
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Workload

@@ -17,8 +17,8 @@ import pytest
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.load import worker, worker_messages
-from proveout.agent.load.loop.cancellation import give_up
-from proveout.agent.load.loop.chunk_writer import Outlet
+from proveout.agent.load.loop.cancellation import cancel_statements
+from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.event_loop import PolledLoop
 from proveout.agent.load.loop.reconnect import Reconnector
 from proveout.agent.load.loop.recorder import Recorder
@@ -143,7 +143,7 @@ def test_nobody_waits_for_a_server_that_takes_no_cancel_request() -> None:
     hangs.cancel = over.wait  # type: ignore[assignment]
     other = Deaf(lost=3)
     try:
-        give_up(lambda: [s for s in (hangs, other) if not s.cancelled.is_set()], lambda seconds: None)
+        cancel_statements(lambda: [s for s in (hangs, other) if not s.cancelled.is_set()], lambda seconds: None)
     finally:
         over.set()
     assert other.cancelled.is_set()
@@ -175,7 +175,7 @@ def test_a_worker_that_was_told_to_stop_stays_to_give_up_its_statements(
     timeline = Timeline.of(Windows(ramp_up_s=0.0, measure_s=60.0, ramp_down_s=0.0), time.monotonic_ns())
     silent = os.open(os.devnull, os.O_WRONLY)
     try:
-        pulse = worker.Pulse(Recorder(1), Outlet(silent), timeline, told)
+        pulse = worker.LoadTicker(Recorder(1), ChunkWriter(silent), timeline, told)
         assert pulse.tick(time.monotonic_ns()) > 0
         os.write(tell, words)
         os.close(tell)

@@ -10,7 +10,8 @@ import apsw
 import psycopg
 import pytest
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.errors import TaskFault
 from proveout.agent.load import invariants
 from proveout.dsl.engines import Dialect
 from proveout.dsl.plan.plan import Workload
@@ -119,7 +120,7 @@ async def test_a_table_that_is_not_there(
     task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text: Mapping[Dialect, str] = {name: of.replace("accounts", "nowhere") for name, of in TEXTS.items()}
-    with pytest.raises(TaskFault, match=r"cannot be looked at.*nowhere") as fault:
+    with pytest.raises(TaskFault, match=r"cannot check the invariants.*nowhere") as fault:
         await ask(task_context, endpoint, monkeypatch, text=text)
     assert fault.value.code == "invalid"
 
@@ -135,7 +136,7 @@ async def test_an_answer_that_is_no_two_numbers(
 async def test_an_engine_that_it_is_not_written_for(
     task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(TaskFault, match="is not written for") as fault:
+    with pytest.raises(TaskFault, match="has no statement for") as fault:
         await ask(task_context, endpoint, monkeypatch, text={"oracle": SUM})
     assert fault.value.code == "invalid"
 
@@ -144,6 +145,6 @@ async def test_a_server_that_is_not_there(
     task_context: TaskContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = Endpoint(system="db", engine="sqlite", dsn=str(tmp_path / "none.db"))
-    with pytest.raises(TaskFault, match=r"db .sqlite. cannot be looked at") as fault:
+    with pytest.raises(TaskFault, match=r"cannot check the invariants of db .sqlite.") as fault:
         await ask(task_context, gone, monkeypatch)
     assert fault.value.code == "unreachable"

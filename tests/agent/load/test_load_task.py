@@ -15,8 +15,8 @@ import psutil
 import psycopg
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
 from proveout.dsl.plan.topology import System

@@ -13,7 +13,7 @@ import pytest
 
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
 from proveout.agent.engines.table import driver
-from proveout.agent.load.session_settings import configure
+from proveout.agent.load.worker import configure
 from proveout.agent.security.task_rules import objection
 from proveout.dsl.workloads.base import Statement
 

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.mysql import dsn as mysql_dsn
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
 from proveout.dsl.plan.model_values import to_values

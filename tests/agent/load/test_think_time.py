@@ -15,7 +15,7 @@ from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.transaction import statements
 from proveout.agent.load.pacing import Pacing
 from proveout.agent.load.population.handler import populate
-from proveout.agent.load.think_time import Pauses
+from proveout.agent.load.think_time import ThinkTimes
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Think
@@ -116,7 +116,7 @@ def test_a_mix_whose_paused_type_has_no_weight_has_no_pauses() -> None:
         dataclasses.replace(kind, weight=float(number > 0)) for number, kind in enumerate(Keyed(0, 0).transactions)
     ]
     kinds[0] = dataclasses.replace(kinds[0], thinking_s=5.0)
-    assert not Pauses.are_wanted(kinds, None)
+    assert not ThinkTimes.are_wanted(kinds, None)
 
 
 @pytest.mark.parametrize("engine", ["postgres", "sqlite"])

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.mysql import provision as embedded_mysql
 from proveout.agent.engines.table import driver
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.invariants import check_invariants
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load

@@ -17,9 +17,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.oracle.driver import OracleDriver
 from proveout.agent.engines.oracle.populate import OracleLoader
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import populate
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload

@@ -49,12 +49,12 @@ async def test_a_link_lives_in_the_aide_and_ends_in_its_turn(task_context: Any, 
     back = await started(task_context, "back", tmp_path)
 
     async def sql(at: Endpoint, statement: str) -> tuple[int, ...]:
-        done = await dispatch.ask(task_context, RunSql(endpoint=at, statements=(statement,)))
+        done = await dispatch.run_in_helper(task_context, RunSql(endpoint=at, statements=(statement,)))
         return cast(SqlDone, done).counts
 
     async def compared() -> Compared:
         spec = CompareSystems(source=cache, sink=back, workload=HLR, drain_timeout_s=60.0)
-        return cast(Compared, await dispatch.ask(task_context, spec))
+        return cast(Compared, await dispatch.run_in_helper(task_context, spec))
 
     lab = make_conninfo(postgres_roles.administration(cache), options="")
     foreign = replace(cache, dsn=lab, provisioned=False)  # so that the link is to be taken away

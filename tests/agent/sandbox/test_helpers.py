@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from proveout.agent.daemon.handlers import HANDLERS as TABLE
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import dispatch, helper_main, helper_messages, privileges
 from proveout.agent.sandbox.helper import Helper
 from proveout.agent.sandbox.sync_client import SyncClient
@@ -89,7 +89,9 @@ def check(pid: int, uid: int) -> None:
 async def test_database_tasks_run_as_the_unprivileged_user(task_context: Any, database: str) -> None:
     account = privileges.account()
     assert account is not None
-    done = await dispatch.ask(task_context, sql(database, "CREATE TABLE t (n int)", "INSERT INTO t VALUES (1), (2)"))
+    done = await dispatch.run_in_helper(
+        task_context, sql(database, "CREATE TABLE t (n int)", "INSERT INTO t VALUES (1), (2)")
+    )
     assert done == SqlDone(counts=(0, 2))
     assert task_context.progressed[-1][:3] == (1, 2, "statements")
     check(pid_of(task_context), account.uid)
@@ -102,7 +104,7 @@ async def test_database_tasks_run_as_the_unprivileged_user(task_context: Any, da
     assert isinstance(result, CaptureResult)
     assert result.samples == len(task_context.samples) >= 2
     with pytest.raises(TaskFault, match="syntax error") as caught:
-        await dispatch.ask(task_context, sql(database, "SELEC"))
+        await dispatch.run_in_helper(task_context, sql(database, "SELEC"))
     assert caught.value.code == "refused"
     assert len(helpers(task_context)) == 1, "one process does it all"
 
@@ -122,27 +124,27 @@ async def test_a_killed_helper_fails_its_tasks_and_the_next_task_starts_another(
     task_context: Any, database: str
 ) -> None:
     sleep = "SELECT pg_sleep(1000)"
-    task = asyncio.create_task(dispatch.ask(task_context, sql(database, sleep)))
+    task = asyncio.create_task(dispatch.run_in_helper(task_context, sql(database, sleep)))
     await until(lambda: backends(database, sleep) == 1, "the statement was not run")
     first = pid_of(task_context)
     os.kill(first, signal.SIGKILL)
     with pytest.raises(TaskFault, match=f"helper process {first}") as caught:
         await task
     assert caught.value.code == "fault"
-    assert await dispatch.ask(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
+    assert await dispatch.run_in_helper(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
     assert pid_of(task_context) != first
 
 
 @as_root
 async def test_a_cancelled_task_cancels_its_statement(task_context: Any, database: str) -> None:
     sleep = "SELECT pg_sleep(1001)"
-    task = asyncio.create_task(dispatch.ask(task_context, sql(database, sleep)))
+    task = asyncio.create_task(dispatch.run_in_helper(task_context, sql(database, sleep)))
     await until(lambda: backends(database, sleep) == 1, "the statement was not run")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     await until(lambda: backends(database, sleep) == 0, "the statement runs on")
-    assert await dispatch.ask(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
+    assert await dispatch.run_in_helper(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
 
 
 @as_root
@@ -157,13 +159,13 @@ async def test_an_embedded_sqlite_file_belongs_to_the_unprivileged_user(task_con
     assert file.stat().st_uid == file.parent.stat().st_uid == account.uid
     assert stat.S_IMODE(file.parents[1].stat().st_mode) == 0o700
     rows = RunSql(endpoint=started.endpoint, statements=("CREATE TABLE t (n)", "INSERT INTO t VALUES (1), (2)"))
-    assert await dispatch.ask(task_context, rows) == SqlDone(counts=(0, 2))
+    assert await dispatch.run_in_helper(task_context, rows) == SqlDone(counts=(0, 2))
     system_file = task_context.resources["system:lite"]
     await system_file.save_snapshot()
-    await dispatch.ask(task_context, RunSql(endpoint=started.endpoint, statements=("DELETE FROM t",)))
+    await dispatch.run_in_helper(task_context, RunSql(endpoint=started.endpoint, statements=("DELETE FROM t",)))
     await system_file.restore_snapshot()
     count = RunSql(endpoint=started.endpoint, statements=("SELECT * FROM t",))
-    assert await dispatch.ask(task_context, count) == SqlDone(counts=(2,))
+    assert await dispatch.run_in_helper(task_context, count) == SqlDone(counts=(2,))
     await task_context.close(keep_data=True)
     assert file.exists()
     again = await dispatch.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
@@ -189,7 +191,7 @@ async def test_a_file_of_another_user_is_not_read_with_root_privileges(task_cont
     secret = Endpoint(system="lite", engine="sqlite", dsn=str(tmp_path / "secret.sqlite"))
     Path(secret.dsn).write_bytes(b"")
     with pytest.raises(TaskFault, match="unable to open"):
-        await dispatch.ask(task_context, InspectSystem(endpoint=secret))
+        await dispatch.run_in_helper(task_context, InspectSystem(endpoint=secret))
 
 
 @as_root
@@ -215,7 +217,7 @@ async def test_timesten_has_a_helper_process_of_its_own(task_context: Any) -> No
     """The TimesTen client is not installed here; the helper itself looks for it and starts no other Python process."""
     elsewhere = Endpoint(system="tt", engine="timesten", dsn="user/word@localhost/none")
     with pytest.raises(TaskFault) as caught:
-        await dispatch.ask(task_context, InspectSystem(endpoint=elsewhere))
+        await dispatch.run_in_helper(task_context, InspectSystem(endpoint=elsewhere))
     assert caught.value.code in {"missing", "invalid"}
     assert [name.rpartition(":")[2] for name in task_context.resources] == ["timesten"]
 
@@ -227,7 +229,7 @@ async def test_an_agent_that_is_not_root_runs_the_task_itself(
     task_context: Any, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(privileges, "account", lambda: None)
-    assert await dispatch.ask(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
+    assert await dispatch.run_in_helper(task_context, sql(database, "SELECT 1")) == SqlDone(counts=(1,))
     assert not helpers(task_context)
 
 
@@ -243,7 +245,7 @@ async def test_the_fault_names_a_server_that_has_died(
 
     task_context.resources["system:db"] = Dead()
     with pytest.raises(TaskFault, match="killed by SIGKILL") as caught:
-        await dispatch.ask(task_context, sql(database + " port=1", "SELECT 1"))
+        await dispatch.run_in_helper(task_context, sql(database + " port=1", "SELECT 1"))
     assert caught.value.code == "unreachable"
 
 

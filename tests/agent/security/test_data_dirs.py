@@ -12,7 +12,7 @@ import pytest
 from proveout.agent.daemon.handlers import TABLE
 from proveout.agent.security import data_dirs
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.agent.tools.tool_folder import Grounds
+from proveout.agent.tools.tool_folder import ToolFolder
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import FactsRead, SystemStarted
 from proveout.proto.wire.tasks import ReadFacts, SnapshotSystem, StartSystem, StopSystem, TaskSpec
@@ -109,11 +109,11 @@ async def test_a_coordinator_has_no_folder_made_and_none_removed(task_context: A
 def test_the_folder_of_a_run_goes_with_the_last_that_was_in_it(tmp_path: Path) -> None:
     base = tmp_path / "systems" / "0123456789abcdef"
     base.mkdir(parents=True)
-    one, two = (Grounds.enter(base, None, is_last=True) for _ in range(2))
+    one, two = (ToolFolder.enter(base, None, is_last=True) for _ in range(2))
     one.leave()
     assert base.is_dir()
     two.leave()
     assert not base.exists()
-    stays = Grounds.enter(tmp_path / "systems", None)
+    stays = ToolFolder.enter(tmp_path / "systems", None)
     stays.leave()
     assert (tmp_path / "systems").is_dir()

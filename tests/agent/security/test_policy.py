@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proveout.agent.daemon.servicer import Options, read_policy
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security import policy_file
 from proveout.agent.security.policy import NOTHING, Decision, Policy, Tool
 from proveout.cli import execute

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
 from proveout.agent.tools.fio_argv import lay_out_argv, run_argv
 from proveout.agent.tools.fio_devices import check_devices
-from proveout.agent.tools.fio_output import Course, Documents, snapshot
-from proveout.agent.tools.tool_folder import PREFIX, Grounds
+from proveout.agent.tools.fio_output import Documents, FioRun, snapshot
+from proveout.agent.tools.tool_folder import PREFIX, ToolFolder
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
@@ -111,7 +111,7 @@ def test_an_object_that_is_none_is_a_fault() -> None:
     documents = Documents()
     assert documents.take("{") is None
     assert documents.take('"a": nonsense') is None
-    with pytest.raises(TaskFault, match="cannot be read") as caught:
+    with pytest.raises(TaskFault, match="cannot parse the output of fio") as caught:
         documents.take("}")
     assert caught.value.code == "fault"
 
@@ -154,8 +154,8 @@ def test_errors_are_counted_and_named() -> None:
     assert (now.errors, now.first_error) == (3, "Input/output error")
 
 
-def course() -> Course:
-    return Course(WINDOWS, t0_ns=100 * S)
+def course() -> FioRun:
+    return FioRun(WINDOWS, t0_ns=100 * S)
 
 
 def test_a_second_is_what_is_new_and_counts_begin_again_with_the_window() -> None:
@@ -231,8 +231,8 @@ def test_a_folder_that_nobody_holds_is_swept_and_one_that_is_held_stays(tmp_path
     (left / "job0.dat").write_bytes(b"x")
     other = tmp_path / "another"
     other.mkdir()
-    held = Grounds.enter(tmp_path, None)
-    again = Grounds.enter(tmp_path, None)
+    held = ToolFolder.enter(tmp_path, None)
+    again = ToolFolder.enter(tmp_path, None)
     assert not left.exists()
     assert held.path.is_dir()
     assert other.is_dir()
@@ -243,8 +243,8 @@ def test_a_folder_that_nobody_holds_is_swept_and_one_that_is_held_stays(tmp_path
 
 
 def test_no_folder_where_there_is_no_place(tmp_path: Path) -> None:
-    with pytest.raises(TaskFault, match="no folder can be made") as caught:
-        Grounds.enter(tmp_path / "nowhere", None)
+    with pytest.raises(TaskFault, match="cannot create a folder") as caught:
+        ToolFolder.enter(tmp_path / "nowhere", None)
     assert caught.value.code == "invalid"
 
 

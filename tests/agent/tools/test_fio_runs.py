@@ -20,12 +20,12 @@ from typing import Any
 import psutil
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges
 from proveout.agent.security.policy import Policy
 from proveout.agent.tools import fio
 from proveout.agent.tools.fio_devices import check_devices
-from proveout.agent.tools.tool_folder import Grounds
+from proveout.agent.tools.tool_folder import ToolFolder
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
@@ -112,7 +112,7 @@ async def test_a_mix_on_files_from_arming_to_result(armed_context: Any) -> None:
     job = replace(JOB, read_fraction=0.5)
     await fio.prepare_fio(armed_context, PrepareFio(job=job))
     (grounds,) = armed_context.resources.values()
-    assert isinstance(grounds, Grounds)
+    assert isinstance(grounds, ToolFolder)
     files = sorted(grounds.path.iterdir())
     assert [(path.name, path.stat().st_size) for path in files] == [("job0.dat", 4 * MIB), ("job1.dat", 4 * MIB)]
     account = privileges.account()
@@ -212,11 +212,11 @@ async def test_good_output_of_a_program_that_ends_well(armed_context: Any, stand
     ("body", "code", "words"),
     [
         (f"{GOOD}\necho boom >&2\nexit 1", "fault", "exit code 1: boom"),
-        ("echo hello", "fault", "cannot be read: hello"),
+        ("echo hello", "fault", "cannot parse the output of fio: hello"),
         ("exit 0", "fault", "it wrote no message"),
-        ("echo '{'; echo nonsense; echo '}'", "fault", "cannot be read"),
-        ("echo '{'; echo '\"jobs\": []'; echo '}'", "fault", "cannot be read"),
-        ("echo '{'", "fault", "cannot be read"),
+        ("echo '{'; echo nonsense; echo '}'", "fault", "cannot parse the output of fio"),
+        ("echo '{'; echo '\"jobs\": []'; echo '}'", "fault", "cannot parse the output of fio"),
+        ("echo '{'", "fault", "cannot parse the output of fio"),
         ("echo 'fio: No space left on device' >&2; exit 1", "disk_full", "No space left"),
         ("echo 'destination does not support O_DIRECT' >&2; exit 1", "invalid", "O_DIRECT"),
         ("kill -9 $$", "fault", "signal 9"),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tuning_bench import StubTools, StubUnits, picture, tuning
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning.host import Host, Units
 from proveout.agent.tuning.programs import Tools

@@ -16,7 +16,7 @@ from any_host import Case, World, asked, words, world
 from hypothesis import strategies as st
 from tuning_bench import StubTools, put
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.operations.database.sql_literals import bytes_of
 from proveout.dsl.operations.facts import Output, Rows

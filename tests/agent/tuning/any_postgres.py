@@ -16,7 +16,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.sql_access import Databases
 from proveout.dsl.operations.database.postgres_settings import RELOAD, SettingName
 from proveout.proto.wire.tasks import Endpoint

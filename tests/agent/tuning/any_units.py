@@ -10,7 +10,7 @@ from any_host import Case, World, asked, some, words, world
 from hypothesis import strategies as st
 from tuning_bench import StubUnits, put
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.programs import Tools
 from proveout.dsl.operations.facts import Output, UnitFact
 from proveout.dsl.operations.storage.mount import unit_of

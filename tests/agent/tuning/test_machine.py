@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tuning_bench import host_in, put, tuning
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import machine as machines
 from proveout.agent.tuning import revert, undo_journal
 from proveout.agent.tuning import tuner as tuners

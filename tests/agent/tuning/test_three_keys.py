@@ -74,7 +74,7 @@ def test_all_three_or_nothing(
     assert outcome == "refused"
     assert done == []
     text = " ".join(said)
-    assert ("the plan does not say `destructive: true`" in text) is not agreed
+    assert ("the plan has no `destructive: true` for it" in text) is not agreed
     if agreed:
         assert ("steps that destroy data are not allowed" in text) is not allowed
         assert (f"the device {DEVICE} is not allowed" in text) is not listed

@@ -338,7 +338,7 @@ def test_a_link_on_the_way_is_not_followed(place: str, root: Path, journal: Undo
     before = picture(elsewhere)
     (state,) = run(host_in(root), journal).apply((MORE,))
     assert state.outcome == "refused"
-    assert "is a symbolic link or no folder" in state.lines[0]
+    assert "is a symbolic link or not a folder" in state.lines[0]
     assert picture(elsewhere) == before
 
 
@@ -353,7 +353,7 @@ def test_a_full_disk_keeps_anything_from_being_changed(
     monkeypatch.setattr(UndoJournal, "_open", full)
     (state,) = run(host_in(root), journal).apply((SYSCTLS,))
     assert state.outcome == "failed"
-    assert "the originals cannot be kept" in state.lines[0]
+    assert "cannot store the originals" in state.lines[0]
     assert picture(root) == before
 
 

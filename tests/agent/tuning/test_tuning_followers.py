@@ -15,7 +15,7 @@ import pytest
 from any_oracle import Group, Redo, ora
 from tuning_bench import StubTools, StubUnits, host_in, picture, put, tuning
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning import revert
 from proveout.agent.tuning.file_changes import Files, Original

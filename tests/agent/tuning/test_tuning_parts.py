@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tuning_bench import POLICY, StubTools, StubUnits, host_in, put, tuning
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import host as host_module
 from proveout.agent.tuning import revert
 from proveout.agent.tuning.file_changes import NONE, Files
@@ -68,7 +68,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     files = Files(tmp_path)
     assert files.fact("/no/such/file") == ABSENT
     assert files.original("/no/such/file") == NONE
-    with pytest.raises(TaskFault, match="the folder of /no/such/file is not there"):
+    with pytest.raises(TaskFault, match="the folder of /no/such/file does not exist"):
         files.write("/no/such/file", b"", 0o600, "root", "root")
     (tmp_path / "no/such").mkdir(parents=True)
     with pytest.raises(TaskFault, match="no user 'nobody-at-all'"):
@@ -86,7 +86,7 @@ def test_attributes_lie_below_proc_and_sys_wherever_a_link_leads(tmp_path: Path)
     assert texts.matching("/sys/block/*/queue/scheduler") == ("/sys/block/sda/queue/scheduler",)
     assert texts.link("/sys/block/sda") == "/sys/devices/pci0/block/sda"
     for path in ("/sys/out/shadow", "/proc/../etc/shadow", "/etc/shadow"):
-        with pytest.raises(TaskFault, match="does not lie below /proc or /sys"):
+        with pytest.raises(TaskFault, match="is not below /proc or /sys"):
             texts.write(path, "x")
     assert (tmp_path / "etc/shadow").read_text() == "secret"
 
@@ -218,7 +218,7 @@ def test_a_validator_looks_at_the_new_content_first(code: int, outcome: str, tmp
     assert file.read_text() == ("new" if code == 0 else "old")
     assert [Path(argv[0]).name for argv in tools.done] == ["app-check"]
     if code:
-        assert "is not accepted by app-check" in states[0].lines[0]
+        assert "the validator app-check does not accept" in states[0].lines[0]
 
 
 def test_a_unit_that_does_not_obey_is_a_failure(tmp_path: Path) -> None:

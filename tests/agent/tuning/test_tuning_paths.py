@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.file_changes import NONE, Files, Original
 
 OPENAT2, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 437, 0x04, 0x08
@@ -92,7 +92,7 @@ def test_the_walk_refuses_what_the_kernel_would(
 def test_no_part_of_a_path_climbs_or_stays(path: str, tmp_path: Path) -> None:
     """Also where nobody has looked at it before: what is undone comes from the journal."""
     plain(tmp_path)
-    with pytest.raises(TaskFault, match="is no plain path"):
+    with pytest.raises(TaskFault, match="is not a plain path"):
         Files(tmp_path).put(path, CONTENT)
 
 

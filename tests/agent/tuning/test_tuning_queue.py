@@ -67,6 +67,6 @@ def test_a_length_that_the_kernel_does_not_take_leaves_all_as_before(queue: Path
     host = Host(policy=Policy(source="/etc/proveout/policy.yaml", paths=("/sys/block",)))
     failed, *undone = Transaction(host=host, journal=journal, run="r").apply((one,))
     assert failed.outcome == "failed", failed.lines
-    assert "nr_requests cannot be set to '100000': Invalid argument" in failed.lines[0]
+    assert "nr_requests to '100000': Invalid argument" in failed.lines[0]
     assert {state.outcome for state in undone} == {"reverted"}
     assert as_it_is(queue) == before

@@ -14,7 +14,7 @@ from simulated import PLAN, Model, assert_ended, results, simulate
 from proveout.coordinator.measure import summarise
 from proveout.coordinator.report.figures import vega
 from proveout.coordinator.report.figures.tool_figures import iops_by_queue_depth
-from proveout.coordinator.report.tool_rows import io_rows, node_rows
+from proveout.coordinator.report.tables import io_rows, node_rows
 from proveout.coordinator.results.results import load_results, stage_metrics
 from proveout.dsl import metrics
 from proveout.dsl.compile import result_names

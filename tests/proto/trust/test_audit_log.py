@@ -189,7 +189,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     agent, run = tmp_path / "agent.log", tmp_path / "run.log"
     AuditLog(run).note("agent", host="db1", head=written(agent).head())
     assert execute(["audit", "verify", str(agent)]) == 0
-    assert "cannot be told from it alone" in capsys.readouterr().out
+    assert "this log alone cannot show" in capsys.readouterr().out
     assert execute(["audit", "verify", str(agent), "--against", str(run)]) == 0
     assert "1 times another log has seen it, the last time at line 6: all agree" in capsys.readouterr().out
     agent.write_bytes(b"".join(changed(lines(agent))))

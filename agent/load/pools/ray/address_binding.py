@@ -1,13 +1,13 @@
-"""Holds a process and all that it starts to one address: what it would bind to every address, it binds to that one.
+"""Limits a process and its descendants to one address: a bind to all addresses becomes a bind to this one.
 
-Flow: the guard of a Ray node calls `confine(address)` before it starts Ray -> a seccomp filter, inherited by every descendant,
-hands each bind(2) to a thread of the guard -> a stream socket on the way to 0.0.0.0 or :: is fetched (pidfd_getfd), bound to
-`address` and the same port, and the caller told that it is; every other bind goes on as it was asked.
+Flow: the supervisor of a Ray node calls `confine(address)` before it starts Ray -> a seccomp filter, inherited by every
+descendant, passes each bind(2) to a thread of the supervisor -> a stream socket that binds to 0.0.0.0 or :: is fetched
+(pidfd_getfd), bound to `address` with the same port, and the caller gets success; every other bind proceeds unchanged.
 
-Ray 2.60 binds its gRPC servers to all addresses as soon as a node's own is not loopback, whatever it is told
-(`node_ip_address` is only what others are told). The filter needs neither privileges nor a program of another language, and holds for
-whatever Ray starts. It is for programs that mean no harm: one that does could change an address while it is looked at.
-Source: seccomp(2), seccomp_unotify(2), pidfd_getfd(2); Linux 5.6.
+Ray 2.60 binds its gRPC servers to all addresses as soon as a node's own address is not loopback, for any setting
+(`node_ip_address` is only announced to other nodes). The filter needs neither privileges nor a program in another
+language, and covers every process that Ray starts. It does not stop a hostile program, which could change the address
+while the filter reads it. Source: seccomp(2), seccomp_unotify(2), pidfd_getfd(2); Linux 5.6.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """What the kernel calls an architecture and two system calls on it."""
+    """The kernel's numbers of an architecture and of two of its system calls."""
 
     audit: int
     bind: int
@@ -68,22 +68,24 @@ CALLS = {
 
 
 def confine(address: str) -> None:
-    """Hold this process and its descendants, for good, to `address` (of this host, IPv4 or IPv6) where they would take every one.
+    """Bind this process and its descendants permanently to `address` (of this host, IPv4 or IPv6) in place of all
+    addresses.
 
-    Call it in the main thread, before anything is started. OSError when the kernel has no such filter, or another one is in its place.
+    Call it in the main thread, before any child or thread starts. OSError if the kernel has no such filter, or has one
+    already.
     """
     calls = CALLS.get(platform.machine())
     if calls is None:
-        raise OSError(errno.ENOSYS, f"no filter of system calls is known for {platform.machine()}")
+        raise OSError(errno.ENOSYS, f"the system call filter does not support {platform.machine()}")
     there = ipaddress.ip_address(address)
     listeners: queue.SimpleQueue[int] = queue.SimpleQueue()
-    # Its thread is there before the filter is, which it has not then: it would wait for its own answer
+    # The thread starts before the filter, so that the filter does not apply to it: it would wait for its own answer
     threading.Thread(target=_serve, args=(listeners, there), daemon=True).start()
     listeners.put(_install(calls))
 
 
 def _install(calls: Calls) -> int:
-    """Install the filter; the descriptor that its questions come from."""
+    """Install the filter; returns the descriptor of its notifications."""
     program = b"".join(
         struct.pack("=HBBI", code, if_true, if_false, value)
         for code, if_true, if_false, value in (
@@ -103,17 +105,17 @@ def _install(calls: Calls) -> int:
 
 
 def _serve(listeners: queue.SimpleQueue[int], address: Address) -> None:
-    """Answer each bind, until nobody is left who could ask."""
+    """Answer each bind, until no filtered process is left."""
     listener = listeners.get()
     while True:
-        asked = bytearray(NOTIFICATION.size)
+        notification = bytearray(NOTIFICATION.size)
         try:
-            fcntl.ioctl(listener, RECEIVE, asked)
+            fcntl.ioctl(listener, RECEIVE, notification)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.EINTR):  # who asked has gone meanwhile
+            if error.errno in (errno.ENOENT, errno.EINTR):  # the calling process has ended meanwhile
                 continue
             return
-        answer = ANSWER.pack(*_answer(listener, asked, address))
+        answer = ANSWER.pack(*_answer(listener, notification, address))
         try:
             fcntl.ioctl(listener, SEND, answer)
         except OSError as error:
@@ -121,9 +123,9 @@ def _serve(listeners: queue.SimpleQueue[int], address: Address) -> None:
                 raise
 
 
-def _answer(listener: int, asked: bytes | bytearray, address: Address) -> tuple[int, int, int, int]:
+def _answer(listener: int, notification: bytes | bytearray, address: Address) -> tuple[int, int, int, int]:
     """The fields of `ANSWER` to a notification."""
-    number, thread, _, _, _, _, descriptor, pointer, length, *_ = NOTIFICATION.unpack(asked)
+    number, thread, _, _, _, _, descriptor, pointer, length, *_ = NOTIFICATION.unpack(notification)
     try:
         given = _memory(thread, pointer, min(length, SOCKADDR_MAX))
         if (port := wildcard_port(given)) is None:
@@ -138,7 +140,7 @@ def _answer(listener: int, asked: bytes | bytearray, address: Address) -> tuple[
 
 
 def wildcard_port(given: bytes) -> int | None:
-    """The port of a `struct sockaddr` that means every address of the host; None when it means anything else.
+    """The port of a `struct sockaddr` for all addresses of the host; None for any other address.
 
     >>> wildcard_port(bytes.fromhex("0200" "1f90" "00000000" "0000000000000000"))
     8080
@@ -156,7 +158,7 @@ def wildcard_port(given: bytes) -> int | None:
 
 
 def confined(family: int, address: Address, port: int) -> tuple[str, int]:
-    """What a socket of that family is bound to: `address`, on a socket of IPv6 as one that IPv4 is mapped to.
+    """The address for a socket of that family: `address`, on an IPv6 socket as a mapped IPv4 address.
 
     >>> confined(socket.AF_INET6, ipaddress.ip_address("192.0.2.1"), 80)
     ('::ffff:192.0.2.1', 80)
@@ -174,12 +176,12 @@ def _memory(thread: int, pointer: int, length: int) -> bytes:
 
 
 def _fetched(listener: int, number: int, thread: int, descriptor: int) -> socket.socket:
-    """The caller's own socket, through a descriptor of ours."""
+    """The caller's socket, through a descriptor in this process."""
     status = Path(f"/proc/{thread}/status").read_text()
     process = int(status.partition("Tgid:")[2].split(maxsplit=1)[0])
     pidfd = os.pidfd_open(process)
     try:
-        # Whoever waits for an answer is still the one that the pid means
+        # Check that the waiting process still has this pid
         fcntl.ioctl(listener, IS_VALID, struct.pack("=Q", number))
         libc = ctypes.CDLL(None, use_errno=True)
         return socket.socket(fileno=_checked(libc.syscall(PIDFD_GETFD, pidfd, descriptor, 0)))

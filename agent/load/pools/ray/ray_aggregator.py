@@ -1,10 +1,11 @@
-"""Merging what many load workers have binned themselves: sparse histograms packed in arrays, added as they come in.
+"""Aggregates the seconds of many load workers: sparse histograms packed in arrays, added as they arrive. Pure.
 
-Flow: a `LoadSecond` or `LoadResult` of one worker -> `pack` -> bytes -> (the network) -> `unpack` -> `Gatherer.add` -> `Total` of
-that second -> when every worker has told it, `seconds()` -> a `LoadSecond` of all; and `result()` when all have finished.
-Every histogram entry carries one number, its slot = (transaction * 3 + kind) * histogram.LENGTH + bucket, so that one indexed
-addition takes in all transaction types and kinds of a worker while its bytes are still in the processor's cache; waiting for all
-workers and adding then costs twice as much and keeps a thousand workers' seconds in memory. Pure.
+Flow: a `LoadSecond` or `LoadResult` of one worker -> `pack` -> bytes -> (the network) -> `unpack` ->
+`RayAggregator.add` -> `Total` of that second -> when every worker has reported it, `seconds()` -> a `LoadSecond` of
+all; and `result()` when all workers have finished. Each histogram entry has one number, its slot = (transaction * 3 +
+kind) * histogram.LENGTH + bucket, so that one indexed addition adds all transaction types and kinds of a worker while
+its bytes are in the processor's cache. Waiting for all workers before adding costs twice as much, and keeps the seconds
+of a thousand workers in memory.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ Errors = list[tuple[int, str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The transactions of one worker in one window: `numbers` (types, WIDTH), histogram entries as `slots` and `counts`.
+    """The transactions of one worker in one window: `numbers` (types, WIDTH), histogram entries as `slots` and
+    `counts`.
 
-    No slot comes twice. `counts` are of the smallest integer type that holds them all: of thousands of buckets most hold one or
-    two values, and the bytes have to go over a network.
+    Slots are unique. `counts` has the smallest integer type for its values: most of thousands of buckets hold one or
+    two values, and the bytes go over a network.
     """
 
     numbers: Int64s
@@ -50,16 +52,16 @@ class Packed:
 
 
 def pack(transactions: Sequence[TransactionLoad], *, is_open: bool) -> bytes:
-    """The transactions of one worker as bytes; a closed load's response is its service and is not said twice."""
+    """The transactions of one worker as bytes. Under closed arrival response equals service, and is not packed."""
     kinds = KINDS if is_open else KINDS[:1]
     numbers = np.zeros((len(transactions), WIDTH), dtype="<i8")
     slots: list[Int64s] = []
     counts: list[int] = []
     errors: Errors = []
     for row, load in enumerate(transactions):
-        said = load.counts
-        numbers[row, :COUNTS] = (said.ok, said.logical_failures, said.retried, said.missed)
-        errors.extend((row, code, number) for code, number in said.errors)
+        totals = load.counts
+        numbers[row, :COUNTS] = (totals.ok, totals.logical_failures, totals.retried, totals.missed)
+        errors.extend((row, code, number) for code, number in totals.errors)
         for place, kind in enumerate(kinds):
             part: Histogram = getattr(load, kind)
             at = COUNTS + place * EXTREMES
@@ -68,11 +70,11 @@ def pack(transactions: Sequence[TransactionLoad], *, is_open: bool) -> bytes:
             slots.append(np.asarray(part.indices, dtype="<i8") + base)
             counts.extend(part.counts)
     entries = np.concatenate(slots).astype("<i4") if slots else np.empty(0, dtype="<i4")
-    said_errors = json.dumps(errors).encode() if errors else b""
+    packed_errors = json.dumps(errors).encode() if errors else b""
     width = next(size for size in _WIDTHS if max(counts, default=0) < 1 << (8 * size - 1))
-    head = _HEAD.pack(len(transactions), len(entries), width, len(said_errors))
-    told = np.asarray(counts, dtype=_integer(width))
-    return b"".join((head, numbers.tobytes(), entries.tobytes(), told.tobytes(), said_errors))
+    head = _HEAD.pack(len(transactions), len(entries), width, len(packed_errors))
+    values = np.asarray(counts, dtype=_integer(width))
+    return b"".join((head, numbers.tobytes(), entries.tobytes(), values.tobytes(), packed_errors))
 
 
 def _integer(width: int) -> np.dtype[np.signedinteger]:
@@ -80,7 +82,7 @@ def _integer(width: int) -> np.dtype[np.signedinteger]:
 
 
 def unpack(data: bytes) -> Packed:
-    """What `pack` has written. ValueError or struct.error when it is something else."""
+    """Decode `pack`. ValueError or struct.error for any other bytes."""
     types, entries, width, errors = _HEAD.unpack_from(data)
     if width not in _WIDTHS:
         raise ValueError(f"counts of {width} bytes")
@@ -92,9 +94,9 @@ def unpack(data: bytes) -> Packed:
     counts = np.frombuffer(data, dtype=_integer(width), count=entries, offset=at)
     at += counts.nbytes
     if at + errors != len(data):
-        raise ValueError(f"{len(data)} bytes where {at + errors} were said")
-    said: Errors = [tuple(item) for item in json.loads(data[at:])] if errors else []
-    return Packed(numbers, slots.astype(np.int64), counts, said)
+        raise ValueError(f"{len(data)} bytes in place of {at + errors}")
+    unpacked: Errors = [tuple(item) for item in json.loads(data[at:])] if errors else []
+    return Packed(numbers, slots.astype(np.int64), counts, unpacked)
 
 
 class Total:
@@ -107,17 +109,17 @@ class Total:
         self._errors: Counter[tuple[int, str]] = Counter()
 
     def add(self, part: Packed) -> None:
-        """Add a worker's. ValueError when its slots are not those of these transactions."""
+        """Add the transactions of a worker. ValueError if they are not of these types."""
         if len(part.numbers) != len(self._names):
             raise ValueError(f"{len(part.numbers)} transaction types where there are {len(self._names)}")
         if part.slots.size:
             self._dense[part.slots] += part.counts
-        self._numbers.append(part.numbers.copy())  # not a view, which would keep all the bytes that it lies in
+        self._numbers.append(part.numbers.copy())  # not a view, which would keep all the received bytes in memory
         for row, code, number in part.errors:
             self._errors[row, code] += number
 
     def transactions(self) -> tuple[TransactionLoad, ...]:
-        """One for each name; of at least one worker."""
+        """One total for each name; needs at least one worker."""
         numbers = np.stack(self._numbers)
         totals = numbers.sum(axis=0)
         return tuple(self._load(row, name, numbers[:, row], totals[row]) for row, name in enumerate(self._names))
@@ -140,7 +142,7 @@ class Total:
         )
 
     def _histogram(self, row: int, place: int, numbers: Int64s, totals: Int64s) -> Histogram:
-        """One kind of one transaction; `numbers` (workers, WIDTH) are its workers', `totals` (WIDTH,) their sums."""
+        """One kind of one transaction; `numbers` (workers, WIDTH) are of each worker, `totals` (WIDTH,) their sums."""
         at = COUNTS + place * EXTREMES
         filled = numbers[:, at] > 0
         if not filled.any():
@@ -156,17 +158,17 @@ class Total:
 
 @dataclass(slots=True)
 class _Second:
-    """A second that some workers have told: what the first said of it, who they are, and their sum."""
+    """A second that some workers have reported: the first report, the workers, and their sum."""
 
-    told: LoadSecond
+    first: LoadSecond
     workers: set[int]
     total: Total
 
 
-class Gatherer:
-    """The seconds and results of `workers` workers, in the order in which their network brings them.
+class RayAggregator:
+    """Aggregates seconds and results of `workers` workers, in order of arrival.
 
-    `t0_ns` is on the clock of the host that gathers; every worker has counted its seconds from the same instant.
+    `t0_ns` is on the clock of this host; every worker counts its seconds from the same instant.
     """
 
     def __init__(self, names: Sequence[str], *, workers: int, is_open: bool, t0_ns: int) -> None:
@@ -174,13 +176,13 @@ class Gatherer:
         self._waiting: dict[int, _Second] = {}
         self._results: dict[int, LoadResult] = {}
         self._whole = Total(names, is_open=is_open)
-        self._told = 0
+        self._reported = 0
 
     def add(self, worker: int, second: LoadSecond, transactions: bytes) -> None:
-        """Take a worker's second; `second` says when it was, its transactions are in the bytes. Told again, it counts once."""
+        """Add a worker's second; `second` has its time, the bytes its transactions. A repeated second counts once."""
         waiting = self._waiting.get(second.second)
         if waiting is None:
-            if second.second < self._told:
+            if second.second < self._reported:
                 return
             waiting = _Second(second, set(), Total(self._names, is_open=self._is_open))
             self._waiting[second.second] = waiting
@@ -189,30 +191,30 @@ class Gatherer:
             waiting.workers.add(worker)
 
     def seconds(self) -> list[LoadSecond]:
-        """The seconds that every worker has told and that were not given yet, in order."""
+        """Seconds that every worker has reported since the last call, in order."""
         given = []
-        while (waiting := self._waiting.get(self._told)) and len(waiting.workers) == self._workers:
-            del self._waiting[self._told]
+        while (waiting := self._waiting.get(self._reported)) and len(waiting.workers) == self._workers:
+            del self._waiting[self._reported]
             given.append(
                 LoadSecond(
-                    second=self._told,
-                    window=waiting.told.window,
-                    start_ns=self._t0_ns + self._told * SECOND_NS,
-                    duration_s=waiting.told.duration_s,
+                    second=self._reported,
+                    window=waiting.first.window,
+                    start_ns=self._t0_ns + self._reported * SECOND_NS,
+                    duration_s=waiting.first.duration_s,
                     transactions=waiting.total.transactions(),
                 )
             )
-            self._told += 1
+            self._reported += 1
         return given
 
     def finish(self, worker: int, result: LoadResult, transactions: bytes) -> None:
-        """Take a worker's result, once; its transactions are in the bytes, its times are already of this host's clock."""
+        """Add a worker's result, once. The bytes have its transactions; its times are on this host's clock."""
         if worker not in self._results:
             self._whole.add(unpack(transactions))
             self._results[worker] = result
 
     def result(self) -> LoadResult:
-        """The measure window of all workers, when all have finished."""
+        """The result of the measure window, after all workers have finished."""
         results = list(self._results.values())
         errors = [text for result in results for text in result.first_errors]
         return LoadResult(
@@ -223,7 +225,7 @@ class Gatherer:
             client_cpu_fraction=max(result.client_cpu_fraction for result in results),
             client_cpu_s=sum(result.client_cpu_s for result in results),
             start_skew_ns=max(result.start_skew_ns for result in results),
-            seconds_produced=self._told,
+            seconds_produced=self._reported,
             samples_lost=sum(result.samples_lost for result in results),
             first_errors=tuple(dict.fromkeys(errors))[:FIRST_ERRORS_MAX],
             pause_longest_ns=max(result.pause_longest_ns for result in results),

@@ -1,10 +1,13 @@
-"""A Ray node of our own: secrets, start, and a guard that leaves nothing behind. `python -m proveout.agent.load.pools.ray.ray_node PARENT-PID PRIVILEGES`.
+"""A Ray node that the agent starts, with its secrets and a supervisor process.
 
-Flow: agent -> `RayNode.start()` -> this module as a process, the guard, which gives up the agent's privileges (`privileges`) and
-holds itself to the node's address (`address_binding`) -> one JSON request on its stdin -> `ray start` as its child -> one JSON line back: the
-cluster's address -> the agent looks at what the daemons listen at. The daemons that `ray start` leaves become the guard's children
-(PR_SET_CHILD_SUBREAPER). When the agent closes the pipe, or dies even by SIGKILL, the guard ends them all and removes the
-directory, where tokens, certificates, sockets, logs and session files of the cluster are, and nowhere else.
+`python -m proveout.agent.load.pools.ray.ray_node PARENT-PID PRIVILEGES`.
+
+Flow: agent -> `RayNode.start()` -> this module as a process, the supervisor, which drops the agent's privileges and
+confines itself to the node's address (`address_binding`) -> one JSON request on its stdin -> `ray start` as its child
+-> one JSON line back: the address of the cluster -> the agent checks the listening sockets of the daemons. The daemons
+of `ray start` become children of the supervisor (PR_SET_CHILD_SUBREAPER). When the agent closes the pipe, or dies even
+by SIGKILL, the supervisor ends them all and removes the directory with tokens, certificates, sockets, logs and session
+files of the cluster; there are no such files elsewhere.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from pathlib import Path
 
 import psutil
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray import address_binding
 from proveout.agent.load.pools.ray.ray_security import Secrets
 from proveout.agent.sandbox.privileges import Privileges
@@ -36,22 +39,25 @@ from proveout.core.framing import json_line
 MODULE = "proveout.agent.load.pools.ray.ray_node"
 START_S = 90.0
 END_S = 8.0
-PATIENCE_S = 2.0
+TERMINATE_S = 2.0
 LINES_MAX = 5
 REAP_MS = 1000
 LOOPBACK = "127.0.0.1"
 DESKTOP = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Ray then takes 127.0.0.1 for the host's own address, as it does on a desktop; told that address, it puts the outer one in its place."""
+"""Makes Ray use 127.0.0.1 as the host's own address, as on a desktop.
+
+With that address as an option, Ray replaces it.
+"""
 OBJECT_STORE_BYTES = 128 << 20
-"""Ray's shared memory per node: seconds of histograms pass through it, nothing is kept."""
+"""Ray's shared memory per node: histograms pass through it, and are not kept."""
 
 
 class RayNode:
-    """A node that was started here, and its guard (a `tasks.Resource`)."""
+    """A node that this agent has started, and its supervisor (a `tasks.Resource`)."""
 
     def __init__(
         self,
-        guard: Process,
+        supervisor: Process,
         directory: Path,
         secrets: Secrets,
         *,
@@ -60,10 +66,10 @@ class RayNode:
         bound: str,
         privileges: Privileges,
     ) -> None:
-        self._guard, self.directory, self.secrets, self.address = guard, directory, secrets, address
+        self._supervisor, self.directory, self.secrets, self.address = supervisor, directory, secrets, address
         self.cpus, self._bound, self.privileges = cpus, bound, privileges
         self.shared = False
-        """Whether other hosts are in its cluster, which is therefore not this agent's to form anew."""
+        """Whether other hosts are in its cluster; this agent must not form such a cluster again."""
 
     @classmethod
     async def start(
@@ -71,64 +77,64 @@ class RayNode:
     ) -> RayNode:
         """Start a node: the head of a new cluster, or one that joins the `head` at `name:port`.
 
-        `cpus` is how many workers it takes; `user` whose it is, as `privileges` tells; `bound` the address of this host that it
-        listens at, and no other but loopback: with its default there are no other nodes. Raises TaskFault with Ray's own words
-        when it does not come up, `refused` when it listens elsewhere all the same.
+        `cpus` is the number of workers; `bound` is the only address of this host, besides loopback, that the node
+        listens at: with the default there are no other nodes. TaskFault with Ray's messages if it does not start,
+        `refused` if it listens at other addresses.
         """
-        # Ray's sockets have long names below it, and the kernel takes 107 bytes: TMPDIR may be too deep
+        # Ray's sockets have long names below it, and the kernel allows 107 bytes: TMPDIR may be too long
         directory = Path(tempfile.mkdtemp(prefix="pvray-", dir="/tmp"))
-        await asyncio.to_thread(_furnish, directory, secrets, privileges)
-        guard = await asyncio.create_subprocess_exec(
+        await asyncio.to_thread(_write_secrets, directory, secrets, privileges)
+        supervisor = await asyncio.create_subprocess_exec(
             *child_process.python(MODULE, str(os.getpid()), privileges.to_argument()),
             stdin=PIPE,
             stdout=PIPE,
             cwd=child_process.DIRECTORY,
             env=privileges.environment(child_process.environment()),
         )
-        node = cls(guard, directory, secrets, address=head, cpus=cpus, bound=bound, privileges=privileges)
+        node = cls(supervisor, directory, secrets, address=head, cpus=cpus, bound=bound, privileges=privileges)
         try:
             async with asyncio.timeout(START_S):
-                node.address = await node._ask(head) or head
+                node.address = await node._start_ray(head) or head
             await asyncio.to_thread(node._check_listeners)
         except BaseException as error:
             await asyncio.shield(node.close(keep_data=False))
             if isinstance(error, TimeoutError):
-                raise TaskFault("timeout", f"a Ray node did not come up within {START_S:.0f} s") from None
+                raise TaskFault("timeout", f"a Ray node did not start within {START_S:.0f} s") from None
             raise
         return node
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to be let in."""
+        """Environment of a process that connects to the cluster."""
         return self.secrets.environment(self.directory) | (DESKTOP if self._bound == LOOPBACK else {})
 
     @property
-    def held(self) -> str:
-        """The address that a process of the cluster has to be held to; `-` where Ray listens on loopback by itself."""
+    def confinement(self) -> str:
+        """The address for `address_binding` in processes of the cluster; `-` if Ray listens on loopback by itself."""
         return "-" if self._bound == LOOPBACK else self._bound
 
     @property
     def alive(self) -> bool:
-        """Whether its guard is there."""
-        return self._guard.returncode is None
+        """Whether the supervisor runs."""
+        return self._supervisor.returncode is None
 
     async def close(self, *, keep_data: bool) -> None:
-        """End the node and remove what it has left; idempotent."""
-        assert self._guard.stdin is not None  # noqa: S101 - PIPE
-        self._guard.stdin.close()
+        """End the node and remove its directory; idempotent."""
+        assert self._supervisor.stdin is not None  # noqa: S101 - PIPE
+        self._supervisor.stdin.close()
         try:
             async with asyncio.timeout(END_S):
-                await self._guard.wait()
+                await self._supervisor.wait()
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
-                self._guard.kill()
-            await self._guard.wait()
+                self._supervisor.kill()
+            await self._supervisor.wait()
         await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
 
     def listeners(self) -> dict[tuple[str, int], str]:
-        """What its processes listen at: address and port -> the command."""
+        """Listening sockets of its processes: (address, port) -> command."""
         found: dict[tuple[str, int], str] = {}
-        for process in psutil.Process(self._guard.pid).children(recursive=True):
+        for process in psutil.Process(self._supervisor.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 name = process.name()
                 for one in process.net_connections("tcp"):
@@ -137,34 +143,35 @@ class RayNode:
         return found
 
     def _check_listeners(self) -> None:
-        """Whether the kernel was told what it should have been: nothing is taken on trust here."""
+        """TaskFault if a process of the node listens at another address."""
         own = {self._bound, LOOPBACK, "::1"}
         if astray := [f"{name} at {ip}:{port}" for (ip, port), name in self.listeners().items() if ip not in own]:
             raise TaskFault(
                 "refused", f"Ray listens at other addresses than {self._bound}: {', '.join(sorted(astray))}"
             )
 
-    async def _ask(self, head: str) -> str:
-        assert self._guard.stdin is not None and self._guard.stdout is not None  # noqa: S101 - PIPE
+    async def _start_ray(self, head: str) -> str:
+        assert self._supervisor.stdin is not None and self._supervisor.stdout is not None  # noqa: S101 - PIPE
         request = {
             "directory": str(self.directory),
             "argv": _argv(self.directory / "t", self.cpus, head, self._bound),
             "environment": self.environment,
-            "bound": self.held,
+            "bound": self.confinement,
         }
-        self._guard.stdin.write(json_line(request))
-        line = await self._guard.stdout.readline()
-        answer = json.loads(line) if line else {"words": "its guard ended"}
+        self._supervisor.stdin.write(json_line(request))
+        line = await self._supervisor.stdout.readline()
+        answer = json.loads(line) if line else {"words": "its supervisor has ended"}
         if "address" not in answer:
             raise TaskFault(
                 "fault",
-                f"Ray does not start on this host: {answer['words']}",
-                way_out="is the extra `ray` installed here, is there memory for it, and is this Linux 5.6 or later?",
+                f"cannot start Ray on this host: {answer['words']}",
+                way_out="check that the extra `ray` is installed, that there is enough memory, and that "
+                "this is Linux 5.6 or later",
             )
         return str(answer["address"])
 
 
-def _furnish(directory: Path, secrets: Secrets, privileges: Privileges) -> None:
+def _write_secrets(directory: Path, secrets: Secrets, privileges: Privileges) -> None:
     secrets.write(directory)
     privileges.give(directory, *directory.iterdir())
 
@@ -194,29 +201,30 @@ def _argv(directory: Path, cpus: int, head: str, bound: str) -> list[str]:
 
 
 def _free_port() -> int:
-    """A port for Ray's client server, which cannot be left out nor choose one itself; its usual one may be another cluster's."""
+    """A free port for Ray's client server, which cannot be disabled or choose a port; its default may be in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-# ---- the guard -------------------------------------------------------------------------------------------------------
+# ---- the supervisor
+# ----------------------------------------------------------------------------------------------------
 
 
 def confined(bound: str) -> dict[str, str]:
-    """Hold what is started from here on to an address; `{"words": …}` when the kernel cannot do that."""
+    """Confine later child processes to an address; `{"words": …}` if the kernel cannot do that."""
     if bound == "-":
         return {}
     try:
         address_binding.confine(bound)
     except OSError as error:
-        return {"words": f"it could not be held to {bound}, and would listen at every address ({error})"}
+        return {"words": f"the node cannot be confined to {bound}, and would listen at all addresses ({error})"}
     return {}
 
 
 def start(directory: Path, argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Run `ray start`: `{"address": …}` of the head, or `{"words": …}` when it fails."""
-    # Its output to a file: its daemons keep a pipe open for as long as they live
+    """Run `ray start`: `{"address": …}` of the head, or `{"words": …}` if it fails."""
+    # Output to a file: the daemons would keep a pipe open
     log = directory / "start.log"
     with log.open("wb") as out:
         done = subprocess.run(
@@ -229,25 +237,25 @@ def start(directory: Path, argv: Sequence[str], environment: Mapping[str, str]) 
 
 
 def reap() -> None:
-    """Take leave of the daemons' children that have ended: they are this process's now."""
+    """Reap ended children of the daemons, which this process has inherited."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def end(directory: Path) -> None:
-    """End all descendants, the polite way first, and remove the directory."""
-    for ask in ("terminate", "kill"):
+    """Terminate, then kill, all descendants, and remove the directory."""
+    for action in ("terminate", "kill"):
         children = psutil.Process().children(recursive=True)
         for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):
-                getattr(child, ask)()
-        psutil.wait_procs(children, timeout=PATIENCE_S)
+                getattr(child, action)()
+        psutil.wait_procs(children, timeout=TERMINATE_S)
     shutil.rmtree(directory, ignore_errors=True)
 
 
 def main() -> None:
-    """The process."""
+    """Run the process."""
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
     linux.become_child_subreaper()

@@ -1,9 +1,9 @@
-"""What lets a process into a Ray cluster of ours: a token and a certificate, made for one run and for nothing else.
+"""Access control of a Ray cluster that proveout forms: a token and a certificate, made for one run only.
 
-Flow: `Secrets.new()` -> `write(directory)` on each node -> the environment that Ray's processes read. Ray has no access
-control of its own unless it is told to: with RAY_AUTH_MODE=token every call needs the token, with RAY_USE_TLS=1 every
-connection needs a certificate of the cluster's authority on both sides. `is_open` asks a cluster whether it would let
-anybody in. Source: ray/_private/authentication, ray/_common/tls_utils.py of Ray 2.60.
+Flow: `Secrets.new()` -> `write(directory)` on each node -> the environment for Ray's processes. Ray has no access
+control by default: with RAY_AUTH_MODE=token every call needs the token, with RAY_USE_TLS=1 every connection needs a
+certificate of the cluster's authority on both sides. `is_open` checks whether a cluster accepts calls without them.
+Source: ray/_private/authentication and ray/_common/tls_utils.py of Ray 2.60.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ PROBED = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
 
 
 class Secrets:
-    """A cluster's token, and the authority that signs a certificate for each of its nodes."""
+    """The token of a cluster, and the authority that signs the certificates of its nodes."""
 
     def __init__(self, secrets: ClusterSecrets) -> None:
         self._secrets = secrets
 
     @classmethod
     def new(cls) -> Secrets:
-        """Fresh ones, for a cluster of this host alone."""
+        """New secrets for a cluster of this host only."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("proveout ray authority")
         certificate = (
@@ -72,7 +72,7 @@ class Secrets:
         return self.environment(directory)
 
     def environment(self, directory: Path) -> dict[str, str]:
-        """The environment of a process of the cluster, once `write` was called for the directory."""
+        """Environment of a process of the cluster, after `write` for this directory."""
         return {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(directory / "token"),
@@ -81,12 +81,12 @@ class Secrets:
             "RAY_TLS_SERVER_CERT": str(directory / "node.pem"),
             "RAY_TLS_SERVER_KEY": str(directory / "node.key"),
             "RAY_USAGE_STATS_ENABLED": "0",
-            # Its metrics would be told to whoever asks, without a token; nobody here does
+            # The metrics endpoint needs no token; nothing here uses it
             "RAY_enable_metrics_collection": "0",
             "RAY_TMPDIR": str(directory / "t"),
-            # Ray's own choice is 15: on a host with anything else to do, load workers would wait while it runs
+            # Ray's default is 15: load workers would wait for all other work on the host
             "RAY_worker_niceness": "0",
-            # A node that is gone is given up within 6 s, below the agents' lease of 10 s
+            # A lost node is detected within 6 s, below the agents' lease of 10 s
             "RAY_health_check_initial_delay_ms": "2000",
             "RAY_health_check_period_ms": "1000",
             "RAY_health_check_timeout_ms": "2000",
@@ -95,7 +95,7 @@ class Secrets:
 
 
 async def is_open(address: str) -> bool:
-    """Whether the cluster whose GCS is at `name:port` answers a stranger: no token, no certificate."""
+    """Whether the cluster with its GCS at `name:port` answers a call without token and certificate."""
     async with grpc.aio.insecure_channel(address) as channel:
         call = channel.unary_unary(PROBED, request_serializer=bytes, response_deserializer=bytes)
         try:

@@ -1,8 +1,9 @@
-"""A load on Ray, as its agent sees it: a cluster, a driver process connected to it, and the task that it runs.
+"""The agent's side of a load on Ray: a cluster, a driver process connected to it, and the task that it runs.
 
-Flow: `run_ray_load` -> a cluster (the plan's, or a `RayNode` formed here for the session) -> `RayDriver.start` -> its `Welcome`
--> the `Task` goes in, `TaskArmed` comes out -> `Start` -> `Sample`s -> `TaskDone`. A driver stays for the next iteration; after a
-failure driver and own cluster are ended, and the next load begins with fresh ones. Nothing here imports Ray.
+Flow: `run_ray_load` -> a cluster (the plan's, or a `RayNode` formed here for the session) -> `RayDriver.start` -> its
+`Welcome` -> the `Task` goes in, `TaskArmed` comes out -> `Start` -> `Sample`s -> `TaskDone`. The driver stays for the
+next iteration. After a failure the driver and the agent's own cluster are ended, and the next load starts new ones.
+This module does not import Ray.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any
 
 import psutil
 
-from proveout.agent.daemon.tasks import TaskContext, TaskFault
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray.ray_node import RayNode
 from proveout.agent.load.pools.ray.ray_security import Secrets, answers, is_open
 from proveout.agent.sandbox.privileges import Privileges
@@ -40,8 +42,8 @@ END_S = 4.0
 LOAD_DEADLINE_S = 86_400.0
 LINES_MAX = 200
 LINE_MAX = 500
-LAST_WORDS_MAX = 12
-RAYS_OWN = "/tmp/ray"  # noqa: S108 -- where Ray itself looks for `auto`
+STDERR_LINES_MAX = 12
+RAY_TMPDIR_DEFAULT = "/tmp/ray"  # noqa: S108 -- Ray's default for `auto`
 
 
 class RayDriver:
@@ -51,18 +53,18 @@ class RayDriver:
         assert process.stdin is not None and process.stdout is not None  # noqa: S101 - PIPE
         self._process, self.address = process, address
         self._stdin, self._stdout = process.stdin, process.stdout
-        self._last_words: deque[str] = deque(maxlen=LAST_WORDS_MAX)
+        self._stderr_lines: deque[str] = deque(maxlen=STDERR_LINES_MAX)
         self._lines = 0
         self._context: TaskContext | None = None
-        self._listener = asyncio.create_task(self._listen())
+        self._reader = asyncio.create_task(self._read_stderr())
 
     @classmethod
     async def start(
         cls, address: str, *, privileges: Privileges, bound: str, environment: Mapping[str, str], context: TaskContext
     ) -> RayDriver:
-        """Connect to the cluster at `address`, as the user that `privileges` tells, listening at `bound` (`-`: as Ray will).
+        """Connect to the cluster at `address` with these privileges, and listen at `bound` (`-`: Ray's choice).
 
-        TaskFault `unreachable` when that fails.
+        TaskFault `unreachable` if that fails.
         """
         own = privileges.environment(child_process.environment())
         process = await asyncio.create_subprocess_exec(
@@ -71,7 +73,7 @@ class RayDriver:
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            cwd=child_process.DIRECTORY,  # which Ray puts on the search path of its workers
+            cwd=child_process.DIRECTORY,  # Ray adds it to the search path of its workers
             env={**own, "RAY_USAGE_STATS_ENABLED": "0", **environment},
         )
         driver = cls(process, address)
@@ -85,16 +87,16 @@ class RayDriver:
                 text = f"no connection to the Ray cluster at {address} within {CONNECT_S:.0f} s"
                 raise TaskFault("unreachable", text) from None
             raise
-        assert isinstance(first, Welcome)  # noqa: S101 - what a driver says first
+        assert isinstance(first, Welcome)  # noqa: S101 - the first message of a driver
         return driver
 
     @property
     def alive(self) -> bool:
-        """Whether it runs still, as far as is known."""
+        """Whether the process still runs, as far as the agent can see."""
         return self._process.returncode is None and not self._stdout.at_eof()
 
     async def run(self, context: TaskContext, spec: RunLoad) -> LoadResult:
-        """Run a load. TaskFault when it fails, or the driver ends."""
+        """Run a load. TaskFault if it fails, or the driver ends."""
         self._context, self._lines = context, 0
         self._send(Task(key=context.key, spec=spec, deadline_s=LOAD_DEADLINE_S))
         starting: asyncio.Task[None] | None = None
@@ -111,14 +113,16 @@ class RayDriver:
                     case TaskDone(result=LoadResult() as result):
                         return result
                     case other:
-                        raise TaskFault("fault", f"the Ray driver said {type(other).__name__} in mid-load")
+                        raise TaskFault(
+                            "fault", f"the Ray driver sent an unexpected {type(other).__name__} during the load"
+                        )
         finally:
             if starting is not None:
                 starting.cancel()
                 await asyncio.gather(starting, return_exceptions=True)
 
     async def close(self, *, keep_data: bool) -> None:
-        """Have it end its actors and leave the cluster; kill it when it takes longer than some seconds."""
+        """End the actors and disconnect; kill the driver after `END_S`."""
         self._send(Cancel(key="", reason="closed"))
         with contextlib.suppress(ConnectionError, RuntimeError):
             self._stdin.close()
@@ -131,31 +135,31 @@ class RayDriver:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
         await self._process.wait()
-        await self._listener
+        await self._reader
 
     async def _start(self, context: TaskContext) -> None:
         self._send(Start(key=context.key, t0_ns=await context.started()))
 
     def _send(self, message: Task | Start | Cancel) -> None:
-        with contextlib.suppress(ConnectionError, RuntimeError):  # one that is gone shows when it is read
+        with contextlib.suppress(ConnectionError, RuntimeError):  # if the driver has ended, `_read` reports that
             self._stdin.write(frame(codec.coordinator_envelope(message).SerializeToString()))
 
     async def _read(self) -> Any:
         data = await read_frame(self._stdout)
         if data is None:
             await self._process.wait()
-            await self._listener
-            words = "\n".join(self._last_words)
+            await self._reader
+            words = "\n".join(self._stderr_lines)
             raise TaskFault(
-                "fault", f"the Ray driver ended (exit {self._process.returncode}); its last words:\n{words}"
+                "fault", f"the Ray driver ended (exit {self._process.returncode}); its last output:\n{words}"
             )
         message = codec.agent_message(agent_pb2.AgentEnvelope.FromString(data))
         if isinstance(message, TaskFailed):
             raise TaskFault(message.error.code, message.error.message, way_out=message.error.way_out)
         return message
 
-    async def _listen(self) -> None:
-        """What the driver and, through it, the workers on all nodes print: into the run's journal, up to a limit."""
+    async def _read_stderr(self) -> None:
+        """Log the output of the driver and of the workers on all nodes, up to a limit."""
         assert self._process.stderr is not None  # noqa: S101 - PIPE
         while True:
             try:
@@ -165,7 +169,7 @@ class RayDriver:
             if not line:
                 return
             text = line.decode(errors="replace").rstrip()[:LINE_MAX]
-            self._last_words.append(text)
+            self._stderr_lines.append(text)
             self._lines += 1
             if text and self._context is not None and self._lines <= LINES_MAX:
                 self._context.log("warning", f"Ray: {text}")
@@ -174,20 +178,20 @@ class RayDriver:
 async def run_ray_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     """Run this agent's share of a load on Ray.
 
-    Raises TaskFault: `missing` (Ray is not installed), `unreachable` (no cluster), `refused` (a cluster that lets anybody in,
-    too few CPUs, another version there), `fault` (an actor, a node or the driver is lost), and those of `task.run_load`.
+    Raises TaskFault: `missing` (Ray is not installed), `unreachable` (no cluster), `refused` (a cluster without access
+    control, too few CPUs, another version), `fault` (an actor, a node or the driver is lost), and those of `run_load`.
     """
     _need_ray()
     try:
         driver = await _driver(context, spec)
         return await driver.run(context, spec)
     except BaseException:
-        await asyncio.shield(_give_up(context))
+        await asyncio.shield(_close(context))
         raise
 
 
 async def _driver(context: TaskContext, spec: RunLoad) -> RayDriver:
-    """A driver on the cluster that the task asks for: the one of the last load, or a new one."""
+    """A driver on the cluster of the task: that of the last load, or a new one."""
     driver = context.resources.get(DRIVER)
     node = context.resources.get(NODE)
     address = spec.pool.address or (node.address if isinstance(node, RayNode) and node.alive else "")
@@ -198,11 +202,11 @@ async def _driver(context: TaskContext, spec: RunLoad) -> RayDriver:
     environment: Mapping[str, str]
     if not spec.pool.address:
         formed = await _formed(context, spec)
-        address, privileges, bound = formed.address, formed.privileges, formed.held
+        address, privileges, bound = formed.address, formed.privileges, formed.confinement
         environment = formed.environment
     else:
         address = spec.pool.address
-        found = await _look_at(address)
+        found = await _check_cluster(address)
         privileges, bound = await asyncio.to_thread(_privileges_on, found), "-"
         environment = _credentials(privileges)
     driver = await RayDriver.start(
@@ -212,26 +216,27 @@ async def _driver(context: TaskContext, spec: RunLoad) -> RayDriver:
     return driver
 
 
-async def _look_at(address: str) -> str:
-    """A cluster that was not formed here: whether there is one, and whether it asks who comes; its address at last."""
+async def _check_cluster(address: str) -> str:
+    """Check that an external cluster runs and has access control; returns its address."""
     if address == "auto":
         address = await asyncio.to_thread(_clusters_here)
     if not await answers(address):
-        way_out = "name:port is that of the cluster's GCS, 6379 if nobody has said otherwise"
+        way_out = "name:port must be that of the cluster's GCS; the default port is 6379"
         raise TaskFault("unreachable", f"there is no Ray cluster at {address}", way_out=way_out)
     if await is_open(address):
         raise TaskFault(
             "refused",
-            f"the Ray cluster at {address} lets anybody in",
+            f"the Ray cluster at {address} has no access control",
             way_out="start it with RAY_AUTH_MODE=token, and give the agent its RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH",
         )
     return address
 
 
 def _privileges_on(address: str) -> Privileges:
-    """Whom the driver on somebody else's cluster works for: whose the node of it on this host is, whose sockets it has to reach.
+    """Privileges for the driver on an external cluster: those of the user of its node on this host, whose sockets it
+    must reach.
 
-    What comes back from a cluster can run code in its driver, so a cluster of root's is refused where the agent is root.
+    Data from a cluster can run code in its driver, so a root agent refuses a cluster of root.
     """
     port = address.rpartition(":")[2]
     for process in psutil.process_iter(["name", "cmdline", "uids"]):
@@ -244,7 +249,10 @@ def _privileges_on(address: str) -> Privileges:
 
 
 def _credentials(privileges: Privileges) -> dict[str, str]:
-    """What the agent has for a cluster that others have started; its token, where the driver could not read the agent's file itself."""
+    """The agent's credentials for an external cluster.
+
+    They contain the token itself if the driver cannot read its file.
+    """
     own = {name: os.environ[name] for name in child_process.RAY if name in os.environ}
     path = own.get("RAY_AUTH_TOKEN_PATH")
     if privileges.inherited or not path or "RAY_AUTH_TOKEN" in own:
@@ -252,18 +260,18 @@ def _credentials(privileges: Privileges) -> dict[str, str]:
     try:
         return own | {"RAY_AUTH_TOKEN": Path(path).read_text().strip()}
     except OSError as error:
-        raise TaskFault("missing", f"RAY_AUTH_TOKEN_PATH is {path}: {error.strerror}") from None
+        raise TaskFault("missing", f"cannot read RAY_AUTH_TOKEN_PATH, {path}: {error.strerror}") from None
 
 
 def _clusters_here() -> str:
-    """The address that `auto` means: RAY_ADDRESS, or that of the cluster that was started on this host last."""
+    """The address for `auto`: RAY_ADDRESS, or that of the cluster that was last started on this host."""
     if address := os.environ.get("RAY_ADDRESS"):
         return address
-    current = Path(os.environ.get("RAY_TMPDIR", RAYS_OWN)) / "ray_current_cluster"
+    current = Path(os.environ.get("RAY_TMPDIR", RAY_TMPDIR_DEFAULT)) / "ray_current_cluster"
     try:
         return current.read_text().strip()
     except OSError:
-        way_out = "start a node of it here, or give the pool its address"
+        way_out = "start a node of it on this host, or set the address of the pool"
         raise TaskFault("unreachable", "no Ray cluster was started on this host", way_out=way_out) from None
 
 
@@ -272,12 +280,12 @@ async def _formed(context: TaskContext, spec: RunLoad) -> RayNode:
     privileges = Privileges.for_endpoint(spec.endpoint, context.policy)
     if isinstance(node, RayNode) and node.alive and _suits(node, spec.workers, privileges):
         return node
-    await _give_up(context)
+    await _close(context)
     cpus = max(spec.workers, len(os.sched_getaffinity(0)))
     node = await RayNode.start(cpus=cpus, secrets=Secrets.new(), privileges=privileges)
     context.resources[NODE] = node
     if await is_open(node.address):
-        raise TaskFault("refused", f"the Ray cluster formed at {node.address} lets anybody in")
+        raise TaskFault("refused", f"the Ray cluster formed at {node.address} has no access control")
     return node
 
 
@@ -286,9 +294,11 @@ def _suits(node: RayNode, workers: int, privileges: Privileges) -> bool:
 
 
 async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
-    """The handler of `FormPool`: a node of a cluster over several hosts, in place of any that this session had before."""
+    """The handler of `FormPool`: start a node of a cluster over several hosts, in place of an earlier node of this
+    session.
+    """
     _need_ray()
-    await _give_up(context)
+    await _close(context)
     cpus = spec.cpus or len(os.sched_getaffinity(0))
     address = await asyncio.to_thread(own_address, spec.address, spec.head or spec.towards)
     privileges = Privileges.for_engine("")
@@ -297,15 +307,16 @@ async def form_pool(context: TaskContext, spec: FormPool) -> PoolFormed:
     node.shared = True
     context.resources[NODE] = node
     if not spec.head and await is_open(node.address):
-        await _give_up(context)
-        raise TaskFault("refused", f"the Ray cluster formed at {node.address} lets anybody in")
+        await _close(context)
+        raise TaskFault("refused", f"the Ray cluster formed at {node.address} has no access control")
     return PoolFormed(address=node.address)
 
 
 def own_address(name: str, towards: str) -> str:
-    """The IP address of this host that others know by `name`, or else the one from which this host sends to `towards` (`name:port`).
+    """The IP address of this host that `name` resolves to, else the source address of packets to `towards`
+    (`name:port`).
 
-    TaskFault `refused` when neither tells, because a node of a cluster over several hosts is bound to one address.
+    TaskFault `refused` if there is none: a node of a cluster over several hosts is bound to one address.
     """
     own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
     try:
@@ -316,14 +327,15 @@ def own_address(name: str, towards: str) -> str:
     if not address or (not name and ipaddress.ip_address(address).is_loopback):
         raise TaskFault(
             "refused",
-            f"no address of this host is known that other nodes of the Ray cluster reach it at{f', {name} is none' if name else ''}",
-            way_out="give the host an `address` in the plan's topology that is one of its own, not behind a translation",
+            "cannot find the address of this host for other nodes of the Ray "
+            f"cluster{f': {name} is not one' if name else ''}",
+            way_out="set `address` of the host in the plan's topology to an address of its own, not one behind NAT",
         )
     return address
 
 
 def _source(towards: str) -> str:
-    """The address that packets to `name:port` leave with; none is sent."""
+    """Source address of packets to `name:port`. Sends nothing."""
     name, _, port = towards.rpartition(":")
     family, kind, _, _, to = socket.getaddrinfo(name.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
@@ -336,8 +348,8 @@ def _need_ray() -> None:
         raise TaskFault("missing", "Ray is not installed on this host", way_out="pip install 'proveout[ray]'")
 
 
-async def _give_up(context: TaskContext) -> None:
-    """End driver and own cluster: what of them has failed is not always the part that said so."""
+async def _close(context: TaskContext) -> None:
+    """End the driver and the agent's own cluster: a failure may come from either."""
     for name in (DRIVER, NODE):
         resource = context.resources.pop(name, None)
         if resource is not None:

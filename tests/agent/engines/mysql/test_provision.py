@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines import handlers
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.mysql import provision as embedded_mysql
 from proveout.agent.engines.mysql import sql as mysql_statements
 from proveout.agent.engines.mysql.driver import MysqlDriver
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.mysql_settings import CODE, OWN, objection
 from proveout.proto.wire.tasks import (

@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.oracle.waits import Counters, OracleObserver, readings
+from proveout.agent.errors import TaskFault
 from proveout.coordinator.measure.capture_metrics import waits_metrics
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.proto.wire.results import CaptureSample, Reading

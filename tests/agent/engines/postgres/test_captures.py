@@ -16,12 +16,12 @@ import psycopg
 import pytest
 
 from proveout.agent.capture import kinds
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.position_history import PositionHistory
 from proveout.agent.engines.postgres.propagation import link, link_name
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.engines.postgres.roles import administration, with_keys
 from proveout.agent.engines.postgres.waits import WaitTimes
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import Capture, System
 from proveout.proto.wire.results import CaptureResult, CaptureSample

@@ -20,9 +20,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.postgres.driver import PostgresDriver, PostgresSession
+from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling
 from proveout.coordinator.pki.certificates import Authority
 from proveout.proto.wire.tasks import Endpoint

@@ -15,11 +15,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines import handlers
 from proveout.agent.engines.postgres.propagation import link_name, unlink
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.engines.postgres.roles import administration, replication, with_keys
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.kinds import build

@@ -12,11 +12,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.embedded import account, data_store
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import settings
 from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import System
 
 pytestmark = pytest.mark.server

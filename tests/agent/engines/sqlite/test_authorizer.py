@@ -10,13 +10,13 @@ import apsw
 import pytest
 from sqlite_escapes import ESCAPES, SqliteEscape
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.sqlite import sql
 from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
 from proveout.agent.engines.sqlite.driver import SqliteDriver
 from proveout.agent.engines.sqlite.populate import SqliteLoader
 from proveout.agent.engines.sqlite.sql import SizeCatalogue
+from proveout.agent.errors import TaskFault
 from proveout.dsl.workloads.base import Population, Statement
 from proveout.proto.wire.tasks import Endpoint
 

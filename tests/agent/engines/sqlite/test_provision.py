@@ -8,8 +8,8 @@ from typing import Any
 import apsw
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines import handlers
+from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import (

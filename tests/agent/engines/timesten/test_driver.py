@@ -12,11 +12,11 @@ from typing import Any
 import oracledb
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.driver_contract import FailureKind, Labelled, StatementFailure
 from proveout.agent.engines.handlers import checkpoint, inspect_system, run_sql
 from proveout.agent.engines.table import driver
 from proveout.agent.engines.timesten.driver import HOME, LIBRARIES, TimesTenDriver, ready
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.loop.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
 from proveout.dsl import engines
 from proveout.dsl.workloads.base import Statement

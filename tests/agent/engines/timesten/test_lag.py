@@ -17,12 +17,12 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from proveout.agent.capture.kinds import capture
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.timesten import lag as lag_timesten
 from proveout.agent.engines.timesten.driver import HOME
 from proveout.agent.engines.timesten.lag import ProbeObserver, observer
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.tasks import Endpoint, RunCapture
 

@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray.ray_task import own_address
 
 HELD = "127.0.0.7"
@@ -98,6 +98,6 @@ def test_a_node_is_bound_to_what_others_know_it_by_or_to_where_it_reaches_them_f
 
 @pytest.mark.parametrize(("name", "towards"), [("", ""), ("192.0.2.1", ""), ("", "127.0.0.1:6379")])
 def test_a_node_without_an_address_of_its_own_is_refused(name: str, towards: str) -> None:
-    with pytest.raises(TaskFault, match="no address of this host is known") as raised:
+    with pytest.raises(TaskFault, match="cannot find the address of this host") as raised:
         own_address(name, towards)
     assert raised.value.code == "refused"

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from proveout.agent.load.pools.ray.ray_aggregator import Gatherer, Total, pack, unpack
+from proveout.agent.load.pools.ray.ray_aggregator import RayAggregator, Total, pack, unpack
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 
@@ -59,7 +59,7 @@ def second(number: int) -> LoadSecond:
 def test_a_second_is_given_when_every_worker_has_told_it_and_in_order() -> None:
     (first,) = workers(1, is_open=False)
     packed = pack(first, is_open=False)
-    gatherer = Gatherer(NAMES, workers=2, is_open=False, t0_ns=T0_NS)
+    gatherer = RayAggregator(NAMES, workers=2, is_open=False, t0_ns=T0_NS)
     gatherer.add(0, second(0), packed)
     gatherer.add(0, second(1), packed)
     gatherer.add(1, second(1), packed)
@@ -73,7 +73,7 @@ def test_a_second_is_given_when_every_worker_has_told_it_and_in_order() -> None:
 
 def test_a_second_that_a_worker_tells_twice_counts_once() -> None:
     one, other = workers(2, is_open=True)
-    gatherer = Gatherer(NAMES, workers=2, is_open=True, t0_ns=T0_NS)
+    gatherer = RayAggregator(NAMES, workers=2, is_open=True, t0_ns=T0_NS)
     for worker, part in ((0, one), (0, one), (1, other)):
         gatherer.add(worker, second(0), pack(part, is_open=True))
     (given,) = gatherer.seconds()
@@ -110,7 +110,7 @@ def result(**differing: object) -> LoadResult:
 
 def test_the_result_adds_what_adds_up_and_takes_the_worst_of_the_rest() -> None:
     parts = [pack(part, is_open=False) for part in workers(2, is_open=False)]
-    gatherer = Gatherer(NAMES, workers=2, is_open=False, t0_ns=T0_NS)
+    gatherer = RayAggregator(NAMES, workers=2, is_open=False, t0_ns=T0_NS)
     first, second = NAMES[:2]
     gatherer.finish(0, result(samples_lost=4, committed=((first, 3),), unknown=((first, 1),)), parts[0])
     worst = result(

@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("ray")
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray.ray_aggregator import pack
 from proveout.agent.load.pools.ray.ray_driver import LoadRun, divided
-from proveout.agent.load.pools.ray.ray_pool import Member, Node, placed
+from proveout.agent.load.pools.ray.ray_pool import Node, RayActor, placed
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
@@ -63,7 +63,7 @@ def test_a_cluster_without_nodes_takes_nothing() -> None:
         placed([], 1, "spread")
 
 
-class StandIn(Member):
+class StandIn(RayActor):
     """Says armed at once, and a result as soon as it is started."""
 
     def prepare(self) -> None:
@@ -92,38 +92,38 @@ class StandIn(Member):
         return [await self._said.get()]
 
 
-class Fleet:
+class RayCluster:
     """Two nodes whose clocks are a second ahead and two seconds behind."""
 
     def __init__(self) -> None:
-        self.crewed = [
+        self.created = [
             StandIn(actor=None, node=A, offset_ns=10**9, bound_ns=70),
             StandIn(actor=None, node=B, offset_ns=-2 * 10**9, bound_ns=5, pid=7, nice=NICE),
         ]
-        for member in self.crewed:
+        for member in self.created:
             member.prepare()
 
     def nodes(self) -> list[Node]:
         return [A, B]
 
-    async def crew(self, count: int, placement: str) -> list[StandIn]:
+    async def actors(self, count: int, placement: str) -> list[StandIn]:
         assert (count, placement) == (2, "spread")
-        return self.crewed
+        return self.created
 
 
 async def test_every_node_starts_on_its_own_clock_and_the_bound_counts_as_skew() -> None:
-    fleet = Fleet()
+    cluster = RayCluster()
     said: list[AgentMessage] = []
-    run = LoadRun(fleet, Task(key="run/l/1/1/1/load/c", spec=SPEC, deadline_s=60.0), said.append)  # type: ignore[arg-type]
+    run = LoadRun(cluster, Task(key="run/l/1/1/1/load/c", spec=SPEC, deadline_s=60.0), said.append)  # type: ignore[arg-type]
     running = asyncio.create_task(run.run())
     t0_ns = 50 * 10**9
     run.start_at(t0_ns)
     async with asyncio.timeout(60):
         result = await running
-    assert [dict(member.calls)["start"] for member in fleet.crewed] == [t0_ns + 10**9, t0_ns - 2 * 10**9]
+    assert [dict(member.calls)["start"] for member in cluster.created] == [t0_ns + 10**9, t0_ns - 2 * 10**9]
     armed = [
         codec.coordinator_message(agent_pb2.CoordinatorEnvelope.FromString(dict(member.calls)["arm"]))
-        for member in fleet.crewed
+        for member in cluster.created
     ]
     assert [(task.spec.share.first, task.spec.share.count, task.spec.workers) for task in armed] == [
         (0, 3, 1),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proveout.agent.daemon.tasks import TaskFault
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import judge, populate, slices
 from proveout.dsl.workloads.hlr.tables import NAMES, PRIMARY_KEYS
 from proveout.dsl.workloads.kinds import build

@@ -19,8 +19,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.population.job_messages import Finished, Load, Opening, Prepare, Progress, from_line, to_line
 from proveout.agent.sandbox.privileges import Privileges

@@ -16,12 +16,12 @@ import pymysql
 import pytest
 import thorough
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.mysql.populate import MysqlLoader
 from proveout.agent.engines.oracle.populate import OracleLoader
 from proveout.agent.engines.postgres.populate import PostgresLoader
 from proveout.agent.engines.sqlite.populate import SqliteLoader
-from proveout.agent.load.population.table_marker import intention_of
+from proveout.agent.engines.table_marker import intention_of
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Population

@@ -10,9 +10,9 @@ import numpy as np
 import pymysql
 import pytest
 
-from proveout.agent.daemon.tasks import TaskFault
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.populate import LoadConnection, MysqlLoader
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import populate
 from proveout.dsl.workloads.base import Population, Table
 from proveout.dsl.workloads.hlr.parameters import Hlr

@@ -1,9 +1,11 @@
-"""Mark tables as made by proveout in a database whose DDL commits by itself (MySQL, Oracle): the mark first, then the tables.
+"""Mark tables as made by proveout in a database whose DDL commits by itself (MySQL, Oracle): the mark first, then the
+tables.
 
-Flow of `prepare`: drop our tables of before -> create the intention, an empty table whose name stands for the names of the
-population's tables -> create the tables -> give each the comment that marks it -> drop the intention. So a killed `prepare` leaves either
-marked tables, or the intention and perhaps some tables without a mark. While the intention is there, `prepare` and `undo`
-take a table without a mark for ours if it is empty and has all columns of the population's: rows go in only after the marks.
+Flow of `prepare`: drop our tables of before -> create the intention, an empty table whose name stands for the names of
+the population's tables -> create the tables -> give each the comment that marks it -> drop the intention. So a killed
+`prepare` leaves either marked tables, or the intention and perhaps some tables without a mark. While the intention is
+there, `prepare` and `undo` take a table without a mark for ours if it is empty and has all columns of the population's:
+rows go in only after the marks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Rows of a population as plain Python values, for loaders that bind parameters: the kinds of `base.Table`, without numpy.
+"""Rows of a population as plain Python values, for loaders that bind parameters: the kinds of `base.Table`, without
+numpy.
 
-Numbers are int, texts str, numerics float (of a few digits, so they come out as they were meant), timestamps ISO 8601 with a
-blank, to the second, or with `dated` datetime; what is masked is None.
+Numbers are int, texts str, numerics float (of a few digits, so they come out as they were meant), timestamps ISO 8601
+with a blank, to the second, or with `dated` datetime; what is masked is None.
 """
 
 from __future__ import annotations
