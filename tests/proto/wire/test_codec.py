@@ -183,7 +183,7 @@ def test_a_missing_part() -> None:
 def test_an_enum_value_out_of_range(number: int) -> None:
     envelope = task_envelope()
     envelope.task.run_capture.capture.kind = number  # type: ignore[assignment]
-    with pytest.raises(WireFault, match=f"{number} is no CaptureKind"):
+    with pytest.raises(WireFault, match=f"{number} is not a CaptureKind"):
         codec.coordinator_message(envelope)
 
 
