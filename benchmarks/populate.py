@@ -34,8 +34,8 @@ import psycopg
 
 from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.engines.row_values import plain_rows
 from proveout.agent.load.population.handler import populate, slices
-from proveout.agent.load.population.row_values import plain_rows
 from proveout.agent.security.policy import Policy
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload

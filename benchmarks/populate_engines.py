@@ -40,9 +40,9 @@ from proveout.agent.engines.mysql.populate import MysqlLoader
 from proveout.agent.engines.mysql.provision import Server
 from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.oracle.populate import CHUNK_UNITS, OracleLoader
+from proveout.agent.engines.row_values import plain_rows
 from proveout.agent.engines.sqlite.populate import SqliteLoader
 from proveout.agent.load.population.handler import populate
-from proveout.agent.load.population.row_values import plain_rows
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population

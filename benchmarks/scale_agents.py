@@ -55,7 +55,7 @@ from proveout.proto.events import (
 )
 from proveout.proto.wire.messages import CoordinatorMessage
 from proveout.proto.wire.tasks import RunCapture, RunLoad, Task
-from proveout.tui.run.model import RunView, reduce
+from proveout.tui.run_view import RunView, reduce
 
 HOSTS = Path(__file__).with_name("scale_agents_hosts.py")
 PROCESSES = 2

@@ -42,7 +42,7 @@ from proveout.agent.daemon.task_journal import AgentJournal, Known
 from proveout.agent.daemon.tasks import Handler, TaskContext
 from proveout.agent.security.authz import AuthzInterceptor, server_credentials
 from proveout.agent.security.signatures import TaskVerifier, TrustStore
-from proveout.coordinator.run import rare_garbage_collection
+from proveout.core.garbage_collection import rare_garbage_collection
 from proveout.proto.trust.audit_log import FILE, AuditLog, Head
 from proveout.proto.trust.identities import DENIED, Denied
 from proveout.proto.wire.agent_pb2_grpc import add_AgentServicer_to_server

@@ -1,4 +1,5 @@
-"""Distribution of a load's terminals over the client hosts. Pure; used to send loads and to find hosts whose load is missing."""
+"""Distribution of a load's terminals over the client hosts. Pure; used to send loads and to find hosts whose load is
+missing."""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
 """The run loop, which does all I/O: it executes the scheduler's commands and reports events to it.
 
-Data flow: sessions with agents, timers, signals -> inputs -> `state_machine.advance` -> commands -> sessions, journal, samples. Every event is
-journalled before listeners receive it; live events are not journalled. No step blocks for long: agents are dialled and disconnected in
-tasks of their own, and iterations are summarised in a thread, so that the beats that keep the agents' leases alive are never late.
+Data flow: sessions with agents, timers, signals -> inputs -> `state_machine.advance` -> commands -> sessions, journal,
+samples. Every event is journalled before listeners receive it; live events are not journalled. No step blocks for long:
+agents are dialled and disconnected in tasks of their own, and iterations are summarised in a thread, so that the beats
+that keep the agents' leases alive are never late.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -53,6 +52,7 @@ from proveout.coordinator.storage.run_audit import Record
 from proveout.coordinator.storage.run_directory import RunDirectory, storage_failed
 from proveout.coordinator.verdict.evaluator import PlanEvaluator
 from proveout.core.errors import ProveoutError, one_line
+from proveout.core.garbage_collection import rare_garbage_collection, release_memory
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import (
     AgentsTick,
@@ -84,9 +84,10 @@ _DIALS_AT_ONCE = 64
 class RunOptions:
     """The parameters of one coordinator process that runs or resumes a plan.
 
-    `external` may hold passwords; only tasks contain it. `estimates_s`: the seconds of each stage by id. `crashed`: the last coordinator was
-    killed, and its agents may still be leaving. `policy`: the permitted changes of local agents. From `gather_hosts` hosts on the samples
-    of a host are sent together once a second, for each host at a different moment.
+    `external` may hold passwords; only tasks contain it. `estimates_s`: the seconds of each stage by id. `crashed`: the
+    last coordinator was killed, and its agents may still be leaving. `policy`: the permitted changes of local agents.
+    From `gather_hosts` hosts on the samples of a host are sent together once a second, for each host at a different
+    moment.
     """
 
     plan: Plan
@@ -120,22 +121,6 @@ async def run(
             return await loop.run(interrupts or asyncio.Queue())
         finally:
             await loop.close()
-
-
-@contextmanager
-def rare_garbage_collection() -> Iterator[None]:
-    """Collect garbage seldom: with the default threshold, a coordinator of a thousand agents spends a sixth of its time in the collector.
-
-    May be nested: the first exit restores the thresholds that it found.
-    """
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 class _Loop:
@@ -265,7 +250,7 @@ class _Loop:
                 return Tick(at_s=max(wake_s, time.monotonic()))  # the loop's clock may be coarser
         return await self._inbox.get()
 
-    # ---- messages of agents -------------------------------------------------------------------------------------------
+    # ---- messages of agents ------------------------------------------------------------------------------------------
 
     def _inputs(self, event: SessionEvent | Input) -> Sequence[Input]:
         now_s = time.monotonic()
@@ -425,7 +410,8 @@ class _Loop:
         self._inbox.put_nowait(AgentReady(at_s=time.monotonic(), up=up))
 
     async def _connect(self, host: str, hello: Hello) -> AgentSession:
-        """A session with a host's agent. An agent that this run had a session with may be restarting, and gets more time."""
+        """A session with a host's agent. An agent that this run had a session with may be restarting, and gets more
+        time."""
 
         async def attempt() -> AgentSession:
             async with self._dialling:
@@ -489,7 +475,7 @@ class _Loop:
             self._inbox.put_nowait(CoordinatorFailed(at_s=time.monotonic(), reason=reason))
             return
         del gathering
-        await asyncio.to_thread(samples.release_memory)
+        await asyncio.to_thread(release_memory)
         self._inbox.put_nowait(Summarised(at_s=time.monotonic(), finished=finished))
 
     # ---- the end ---------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import typer
 
 from proveout.cli import VERBS
 from proveout.coordinator.exporter.metric_families import FAMILIES, Family
-from proveout.coordinator.report.compare import json_schema
+from proveout.coordinator.report.compare import comparison_json
 from proveout.coordinator.report.result_schema import schema_json
 from proveout.dsl import metrics
 from proveout.dsl.engines import ENGINES, Engine
@@ -57,7 +57,7 @@ def main() -> int:
     pages = {"plan.md": plan_page(), "metrics.md": metrics_page(), "cli.md": cli_page()}
     pages["openmetrics.md"] = openmetrics_page()
     pages["result.schema.json"] = schema_json()
-    pages["compare.schema.json"] = json_schema.schema_json()
+    pages["compare.schema.json"] = comparison_json.schema_json()
     pages["../../README.md"] = with_engines((ROOT / "README.md").read_text())
     if "--check" in sys.argv[1:]:
         stale = [name for name, text in pages.items() if not _holds(REFERENCE / name, text)]

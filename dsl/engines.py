@@ -1,8 +1,9 @@
-"""The engines of this release and what each can do, as data: the one table that checks, explanations and documents read.
+"""The engines of this release and what each can do, as data: the one table that checks, explanations and documents
+read.
 
-Data flow: a plan's `engine` -> `find(name)`, or `of(name)` for an engine that another package may have a driver for -> `Engine`. The
-compiler, an agent's rules, `doctor`, `explain` and the table in README.md read it; a test compares it with the adapters in
-`agent.engines`. Imports nothing heavy.
+Data flow: a plan's `engine` -> `find(name)`, or `of(name)` for an engine that another package may have a driver for ->
+`Engine`. The compiler, an agent's rules, `doctor`, `explain` and the table in README.md read it; a test compares it
+with the adapters in `agent.engines`. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ class Engine:
     | field | meaning |
     |---|---|
     | `dialect` | the SQL dialect of its statements; None where this release has no driver |
-    | `embedded` | what `provision: embedded` starts: a server, or a file that the load's own processes open; None for nothing |
+    | `embedded` | whether `provision: embedded` starts a server, or makes a file for the load's own processes |
     | `server`, `commands` | the server that `provision: embedded` starts, and the names of its processes |
     | `dsn` | whether a plan may give a dsn |
-    | `dsn_form`, `dsn_rules` | what a dsn looks like: libpq's `name=value` or URI, a URI, `user/password@connect-string`, a file's path |
+    | `dsn_form`, `dsn_rules` | the form of a dsn, such as libpq's conninfo or `user/password@connect-string` |
     | `schemes` | the schemes of a dsn that is a URI |
     | `in_files` | whether its databases are files of the user that opens them |
     | `own_process` | whether its client library needs a process that loads no other engine's client |
-    | `populate`, `waits`, `sizes`, `tune`, `session` | whether populate stages, the captures, database tuning, `session:` work |
+    | `populate`, `waits`, `sizes`, `tune`, `session` | whether these stages, captures, tuning, `session:` work |
     | `populate_workers_max` | how many workers can load a population at once; None for any number |
     | `instances` | whether a system may have several instances |
     | `propagates_to` | the engines that its changes can go on to; the capture `lag` measures how far those are behind |

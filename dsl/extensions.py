@@ -1,9 +1,10 @@
 """Workload kinds and drivers: the object that describes a kind, and the entry points of other packages.
 
-A package announces workloads and drivers in its metadata, in the groups WORKLOADS and DRIVERS, under the name that plans use.
-Listing the names takes some milliseconds and runs no code of the package; `load` imports it, and an error there is an
-expected failure that names the package. Entry points are looked up only for a kind or an engine that is not built in, and
-cannot replace a built-in one. The built-in kinds are described by the same object (`proveout.dsl.workloads.kinds`).
+A package announces workloads and drivers in its metadata, in the groups WORKLOADS and DRIVERS, under the name that
+plans use. Listing the names takes some milliseconds and runs no code of the package; `load` imports it, and an error
+there is an expected failure that names the package. Entry points are looked up only for a kind or an engine that is not
+built in, and cannot replace a built-in one. The built-in kinds are described by the same object
+(`proveout.dsl.workloads.kinds`).
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class WorkloadExtension:
     Required:
     - `parameters`: a strict pydantic model that forbids extra keys; every function below takes an instance of it.
     - `transactions`: the names of the transactions.
-    - `build`: `module:function`, which makes a `workloads.base.WorkloadKind` of the parameters. The module is imported where
-      the load runs, so that it is the only one that needs numpy.
+    - `build`: `module:function`, which makes a `workloads.base.WorkloadKind` of the parameters. The module is imported
+      where the load runs, so that it is the only one that needs numpy.
 
     Optional:
     - `writes`: whether a load changes data.
@@ -49,11 +50,11 @@ class WorkloadExtension:
     - `load_only`: parameters that change the load and not the rows.
     - `in_order`: whether the transactions are a set of queries that run in order, instead of a mix.
     - `engine_problem`, `load_problem`: why an engine cannot be populated with it, or cannot run it; None when it can.
-    - `part`: the parameters for one of `count` instances of a cluster (model, index, count), with a share of the keys of its
-      own; `division_problem`: why the keys cannot be divided among that many instances. None: they never can.
+    - `part`: the parameters for one of `count` instances of a cluster (model, index, count), with a share of the keys
+      of its own; `division_problem`: why the keys cannot be divided among that many instances. None: they never can.
     - `check`: further checks of the plan text at its positions (model, its node, path in the plan, problems).
-    - `invariants_after`: when invariants are checked besides the population: after every iteration, or at the end of every
-      stage that ran a load. `invariants_of_population`: they hold only for rows that `populate` loaded.
+    - `invariants_after`: when invariants are checked besides the population: after every iteration, or at the end of
+      every stage that ran a load. `invariants_of_population`: they hold only for rows that `populate` loaded.
     """
 
     parameters: type[BaseModel]

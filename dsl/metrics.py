@@ -60,7 +60,8 @@ LOAD: Tree = {
         "cpu_fraction": "CPU of the busiest worker process, of one core",
         "cpu_s": "CPU of all worker processes in the measure window, s",
         "cpu_us": "client CPU per transaction, µs",
-        "ceiling_per_s": "what the clients do at most with this driver, 1/s; there when `proveout ceiling` has measured all of them",
+        "ceiling_per_s": "the most that the clients can do with this driver, 1/s; there when `proveout ceiling` has "
+        "measured all of them",
         "ceiling_fraction": "throughput over that",
         "start_skew_ms": "latest start of the load after T0, ms",
     },
@@ -68,7 +69,7 @@ LOAD: Tree = {
 
 _IO: Tree = {
     "iops": "I/Os that ended in the measure window, per second of its real length",
-    "mb_per_s": "what they moved, 10^6 bytes per second",
+    "mb_per_s": "data moved, 10^6 bytes per second",
     "response": LATENCY,
 }
 
@@ -77,7 +78,7 @@ NODE: Tree = {**_IO, "errors": "I/Os that failed, count"}
 TOOL: Tree = {
     "iops": "I/Os that ended in the measure window, per second of its real length, all hosts",
     "tps": "the same as iops: ladders of tools and of loads can be read alike",
-    "mb_per_s": "what they moved, 10^6 bytes per second, all hosts",
+    "mb_per_s": "data moved, 10^6 bytes per second, all hosts",
     "iodepth": "I/Os that each job keeps under way",
     "measure_s": "real length of the measure window, s",
     "response": LATENCY,
@@ -117,7 +118,8 @@ OS_HOST: Tree = {
 
 ORDERS: Tree = {
     "nopm": "new orders committed per minute, counted by the client (TPROC-C)",
-    "tpm": "commits and rollbacks per minute, by the database's own counters (TPROC-C with a waits capture of the target)",
+    "tpm": "commits and rollbacks per minute, by the database's own counters (TPROC-C with a waits capture of the "
+    "target)",
 }
 
 SET: Tree = {

@@ -46,7 +46,8 @@ class AgentUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLost:
-    """A host's agent is lost: the stream broke or its lease ended. `abandoned`: this coordinator process continues without the host."""
+    """A host's agent is lost: the stream broke or its lease ended. `abandoned`: this coordinator process continues
+    without the host."""
 
     host: str
     reason: str
@@ -67,7 +68,8 @@ class SystemUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactsTaken:
-    """A part of the environment's fingerprint: the facts of a host (or, with `system`, of a system on it) when a coordinator process began or the run ended."""
+    """A part of the environment's fingerprint: the facts of a host (or, with `system`, of a system on it) when a
+    coordinator process began or the run ended."""
 
     when: Literal["start", "end"]
     host: str
@@ -108,7 +110,8 @@ class PopulateFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationId:
-    """The identity of an iteration: stage, rung (threads), repeat from 1, attempt from 1. A search's probes count in `repeat`."""
+    """The identity of an iteration: stage, rung (threads), repeat from 1, attempt from 1. A search's probes count in
+    `repeat`."""
 
     stage: str
     rung: int
@@ -147,7 +150,8 @@ class LoadTick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionLine:
-    """One transaction type in the window so far, all agents merged; response times in microseconds, 0 when none has ended."""
+    """One transaction type in the window so far, all agents merged; response times in microseconds, 0 when none has
+    ended."""
 
     name: str
     tps: float
@@ -171,7 +175,8 @@ class TransactionsTick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitsTick:
-    """*live* The top foreground waits of the measure window so far: `seconds` between the first and the newest look in it."""
+    """*live* The top foreground waits of the measure window so far: `seconds` between the first and the newest look in
+    it."""
 
     id: IterationId
     host: str
@@ -182,7 +187,8 @@ class WaitsTick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLine:
-    """The state of an agent: clock offset (agent minus coordinator) and its bound, ns; `silent_s` since its last answer to a beat.
+    """The state of an agent: clock offset (agent minus coordinator) and its bound, ns; `silent_s` since its last answer
+    to a beat.
 
     `connected` is False while the session dials again.
     """
@@ -242,7 +248,8 @@ class TransactionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitLine:
-    """A row of the top-10 foreground waits: seconds waited in the window and its share of DB time; `CPU` is one of them."""
+    """A row of the top-10 foreground waits: seconds waited in the window and its share of DB time; `CPU` is one of
+    them."""
 
     event: str
     wait_class: str
@@ -253,7 +260,8 @@ class WaitLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeLine:
-    """The size of a part of a table: `part` is table, toast, lob or index, `name` the index's or the table's; bytes at both ends."""
+    """The size of a part of a table: `part` is table, toast, lob or index, `name` the index's or the table's; bytes at
+    both ends."""
 
     system: str
     table: str
@@ -267,8 +275,9 @@ class SizeLine:
 class IterationFinished:
     """An iteration with its numbers, the basis of every verdict. `valid` is False when a finding that voids failed.
 
-    `series` holds whole seconds of the measure window by metric name (`tps`, `response.avg_us`), all agents merged: what a bootstrap
-    resamples and a figure draws. `committed` and `unknown` are those of all `LoadResult`s, by transaction.
+    `series` holds whole seconds of the measure window by metric name (`tps`, `response.avg_us`), all agents merged,
+    for bootstraps and figures. `committed` and `unknown` are those of all `LoadResult`s, by
+    transaction.
     """
 
     id: IterationId
@@ -288,7 +297,8 @@ class IterationFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationVoided:
-    """A void iteration (an agent was lost, the load failed); it may be run again. Without `rerun` it takes back an `IterationFinished` of the same id."""
+    """A void iteration (an agent was lost, the load failed); it may be run again. Without `rerun` it takes back an
+    `IterationFinished` of the same id."""
 
     id: IterationId
     reason: str
@@ -358,7 +368,8 @@ TuningAct: TypeAlias = Literal["apply", "look", "revert"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningSeen:
-    """The outcome of a host's tuning operations: applied (the plan's own, or those of `stage`), verified after a stage, or reverted."""
+    """The outcome of a host's tuning operations: applied (the plan's own, or those of `stage`), verified after a stage,
+    or reverted."""
 
     host: str
     act: TuningAct
@@ -396,8 +407,8 @@ class VerdictReached:
 class VerdictForeseen:
     """The provisional outcome of a verdict on the results so far. No decision depends on it.
 
-    Emitted when a stage has ended, for verdicts that are decidable by then, and again when the outcome changes; `VerdictReached` follows at the end,
-    judged anew on everything.
+    Emitted when a stage has ended, for verdicts that are decidable by then, and again when the outcome changes;
+    `VerdictReached` follows at the end, judged again on all results.
     """
 
     id: str
@@ -418,7 +429,8 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
-    """The run has ended. `status`: finished, failed (infrastructure), interrupted. `exit_code` as the CLI contract says."""
+    """The run has ended. `status`: finished, failed (infrastructure), interrupted. `exit_code` as the CLI contract
+    says."""
 
     status: Literal["finished", "failed", "interrupted"]
     exit_code: int

@@ -1,7 +1,7 @@
 """Generate the stubs from `agent.proto`: `python -m proveout.proto.generate` writes them, `--check` compares them.
 
-Flow: agent.proto -> protoc (grpcio-tools, mypy-protobuf) into a new directory -> compared with, or copied to, this package. Both need the
-`dev` extra. The mapping `proveout/proto=<here>` makes protoc write imports of `proveout.proto`.
+Flow: agent.proto -> protoc (grpcio-tools, mypy-protobuf) into a new directory -> compared with, or copied to, this
+package. Both need the `dev` extra. The mapping `proveout/proto=<here>` makes protoc write imports of `proveout.proto`.
 """
 
 from __future__ import annotations

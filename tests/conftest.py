@@ -31,8 +31,7 @@ from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.sandbox import privileges
 from proveout.agent.security.policy import Policy
 from proveout.coordinator.report import json_schemas, result_json, result_schema
-from proveout.coordinator.report.compare import document as compared
-from proveout.coordinator.report.compare import json_schema
+from proveout.coordinator.report.compare import comparison_json
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import CaptureSample, LoadSecond
 from proveout.proto.wire.tasks import Endpoint
@@ -94,8 +93,8 @@ def database(postgres_server: str) -> Iterator[str]:
 def _documents_follow_their_schemas() -> Iterator[None]:
     """Every result and every comparison that a test has made in this process has all fields of its published schema, and no other."""
     with pytest.MonkeyPatch.context() as patch:
-        for writer, schema in ((result_json, result_schema), (compared, json_schema)):
-            patch.setattr(writer, "document", _validated(writer.document, schema.document()))
+        for writer, schema in ((result_json, result_schema.schema()), (comparison_json, comparison_json.schema())):
+            patch.setattr(writer, "document", _validated(writer.document, schema))
         yield
 
 

@@ -1,4 +1,5 @@
-"""The captures of databases, `waits`, `lag` and `sizes`: which observer an engine's adapter gives, and how often it looks."""
+"""The captures of databases, `waits`, `lag` and `sizes`: which observer an engine's adapter gives, and how often it
+looks."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from proveout.proto.wire.tasks import RunCapture
 
 
 async def waits(context: TaskContext, spec: RunCapture) -> CaptureResult:
-    """Sample wait events until finished. TaskFault when the system cannot be reached at the start; a later loss is only counted."""
+    """Sample wait events until finished. TaskFault when the system cannot be reached at the start; a later loss is only
+    counted."""
     endpoint = spec.endpoints[0]
     engine = adapter(endpoint.engine)
     if not isinstance(engine, CapturesWaits):
@@ -36,7 +38,8 @@ async def sizes(context: TaskContext, spec: RunCapture) -> CaptureResult:
 
 
 async def lag(context: TaskContext, spec: RunCapture) -> CaptureResult:
-    """Measure how far a sink is behind its source until finished: `endpoints` are both, in that order. TaskFault as `waits`."""
+    """Measure how far a sink is behind its source until finished: `endpoints` are both, in that order. TaskFault as
+    `waits`."""
     source, sink = spec.endpoints if len(spec.endpoints) == 2 else (spec.endpoints[0],) * 2
     engine = adapter(source.engine)
     able = source is not sink and sink.engine in engines.of(source.engine).propagates_to

@@ -1,6 +1,7 @@
 """Capture `os`: what the host's kernel counts, read straight from /proc once each `every_s` (and once more at the end).
 
-Readings of each sample (label "" unless stated; `_total` = cumulative since boot or since the process began, never reset):
+Readings of each sample (label "" unless stated; `_total` = cumulative since boot or since the process began, never
+reset):
 
 | metric | unit, label | from |
 |---|---|---|
@@ -8,21 +9,26 @@ Readings of each sample (label "" unless stated; `_total` = cumulative since boo
 | `cpu.user_s_total` | s, all cores, with nice | /proc/stat |
 | `cpu.system_s_total` | s, all cores, with irq and softirq | /proc/stat |
 | `cpu.iowait_s_total`, `cpu.idle_s_total`, `cpu.steal_s_total` | s, all cores | /proc/stat |
-| `memory.total_bytes`, `memory.available_bytes`, `memory.used_bytes` | bytes; used = total - available | /proc/meminfo |
-| `disk.read_bytes_total`, `disk.write_bytes_total` | bytes; label = device, whole disks only (no partitions, loop, ram, dm, md) | /proc/diskstats |
+| `memory.total_bytes`, `memory.available_bytes` | bytes | /proc/meminfo |
+| `memory.used_bytes` | bytes; total - available | /proc/meminfo |
+| `disk.read_bytes_total`, `disk.write_bytes_total` | bytes; label = device (see below) | /proc/diskstats |
 | `disk.reads_total`, `disk.writes_total` | operations; label = device | /proc/diskstats |
 | `disk.busy_s_total` | s with at least one request under way; label = device | /proc/diskstats |
 | `network.received_bytes_total`, `network.sent_bytes_total` | bytes; label = interface, all but lo | /proc/net/dev |
-| `network.received_packets_total`, `network.sent_packets_total` | packets; label = interface, all but lo | /proc/net/dev |
-| `pressure.cpu_us_total`, `pressure.io_us_total`, `pressure.memory_us_total` | µs in which some task waited ("some") | /proc/pressure |
-| `ours.cpu_s_total` | s, user and system, of proveout's own process tree on this host: agents, load workers, embedded servers | /proc/PID |
+| `network.received_packets_total`, `network.sent_packets_total` | packets; label = interface | /proc/net/dev |
+| `pressure.cpu_us_total`, `pressure.io_us_total` | µs in which some task waited ("some") | /proc/pressure |
+| `pressure.memory_us_total` | µs, likewise | /proc/pressure |
+| `ours.cpu_s_total` | s, user and system, of proveout's own process tree on this host | /proc/PID |
 | `ours.servers_cpu_s_total` | s, the embedded database servers of this agent | /proc/PID |
 | `ours.load_cpu_s_total` | s, the load and populate workers of this agent | /proc/PID |
 | `ours.rss_bytes` | bytes: private memory of each process of that tree, and the largest shared part once | /proc/PID |
 
-user + system + iowait + idle + steal is all CPU time there is. The pressure metrics are absent where the kernel has no PSI.
-The first sample is taken when the capture starts, before the load is armed, and the last when it is finished, after the
-load: any window of the load is bracketed. Source: proc(5), Documentation/accounting/psi.rst.
+Disks are whole disks: no partitions, loop, ram, dm or md devices. Interfaces are all but lo. proveout's own process
+tree is agents, load workers and embedded servers.
+
+user + system + iowait + idle + steal is all CPU time there is. The pressure metrics are absent where the kernel has no
+PSI. The first sample is taken when the capture starts, before the load is armed, and the last when it is finished,
+after the load: any window of the load is bracketed. Source: proc(5), Documentation/accounting/psi.rst.
 """
 
 from __future__ import annotations

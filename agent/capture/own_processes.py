@@ -1,13 +1,13 @@
 """The use of a host by proveout itself: CPU and memory of its own process tree, and CPU of the groups in it.
 
-The tree's root is the agent, or the coordinator when that started the agent as its child: then all local agents, their load
-workers and their embedded servers are one tree, on what is one machine. A process that has ended is not forgotten: its CPU
-time is its parent's `cutime`. So the sum over the living of own and children's time only grows, but when a whole branch leaves
-(a server that ended, for the servers' part): growth is added up from sample to sample, and a fall counts as none. Only the
-tree is walked, not all of /proc. Source: proc(5).
+The tree's root is the agent, or the coordinator when that started the agent as its child: then all local agents, their
+load workers and their embedded servers are one tree, on what is one machine. A process that has ended is not forgotten:
+its CPU time is its parent's `cutime`. So the sum over the living of own and children's time only grows, but when a
+whole branch leaves (a server that ended, for the servers' part): growth is added up from sample to sample, and a fall
+counts as none. Only the tree is walked, not all of /proc. Source: proc(5).
 
-The groups, database servers and load workers, are those below this agent only: on one machine with several local agents each
-reports its own host's server or load, and their sums stay within the tree's.
+The groups, database servers and load workers, are those below this agent only: on one machine with several local agents
+each reports its own host's server or load, and their sums stay within the tree's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The host's counters from /proc, with the files kept open: one pread and a little parsing per file and sample.
 
-Flow: `Counters.read()` -> `Reading`s of cpu, memory, disk, network and pressure; the metrics are those of `capture.os`. The
-parsers are pure functions of the files' text. Source: proc(5), Documentation/admin-guide/iostats.rst.
+Flow: `Counters.read()` -> `Reading`s of cpu, memory, disk, network and pressure; the metrics are those of `capture.os`.
+The parsers are pure functions of the files' text. Source: proc(5), Documentation/admin-guide/iostats.rst.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """Capture `prometheus`: numbers of an exporter (node_exporter, postgres_exporter …), read over HTTP each `every_s`.
 
-Flow: GET the url of `endpoints[0]` -> the text's lines of the metrics that are wanted -> those series whose labels have the wanted
-values -> one reading per scrape, `tasks.exported_name` (label ""), in the exporter's own unit; several series are taken together
-by `take`. Selection is by name and equal labels only; rates and windows are the coordinator's. One connection is kept open.
+Flow: GET the url of `endpoints[0]` -> the text's lines of the metrics that are wanted -> those series whose labels have
+the wanted values -> one reading per scrape, `tasks.exported_name` (label ""), in the exporter's own unit; several
+series are taken together by `take`. Selection is by name and equal labels only; rates and windows are the
+coordinator's. One connection is kept open.
 
-Errors: at the start, an exporter that does not answer, or that has no series for a scrape which is not `optional`, is a TaskFault. Later
-such a sample is counted as lost, and the next one tries again. Redirects are not followed, and nothing but numbers goes on to the
-coordinator. A hostile exporter is bounded: an answer must be complete within `PATIENCE_S` however slowly it comes, and have at most
-`ANSWER_BYTES_MAX`; a wanted line has at most `LINE_CHARACTERS_MAX`, all of them together `WANTED_CHARACTERS_MAX`. https checks
-certificates against the host's own authorities; `user:password@` of the url is sent as basic authentication and is not shown.
+Errors: at the start, an exporter that cannot be read, or that has no series for a scrape which is not `optional`, is a
+TaskFault. Later such a sample is counted as lost, and the next one tries again. Redirects are not followed, and nothing
+but numbers goes on to the coordinator. A hostile exporter is bounded: an answer must be complete within `PATIENCE_S`
+however slowly it comes, and have at most `ANSWER_BYTES_MAX`; a wanted line has at most `LINE_CHARACTERS_MAX`, all of
+them together `WANTED_CHARACTERS_MAX`. https checks certificates against the host's own authorities; `user:password@` of
+the url is sent as basic authentication and is not shown.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats; parsed with prometheus_client.
 """
@@ -75,7 +77,8 @@ class Exporter:
             self._headers["Authorization"] = f"Basic {base64.b64encode(word.encode()).decode()}"
 
     def text(self) -> str:
-        """Its text now; Unanswered when it is not complete within the patience, counted from here and not from one byte to the next."""
+        """Its text now; Unanswered when it is not complete within the patience, counted from here and not from one byte
+        to the next."""
         self._late.clear()
         timer = threading.Timer(self._patience_s, self._give_up)
         timer.daemon = True
@@ -182,7 +185,7 @@ class ExporterObserver:
             self._exporter.close()
             raise TaskFault(
                 "unreachable",
-                f"capture {name!r}: the exporter at {self._exporter.shown} does not answer: {fault}",
+                f"capture {name!r}: the exporter at {self._exporter.shown} cannot be read: {fault}",
                 way_out="check that it runs and that this host may read it",
             ) from None
         missing = [scrape for scrape in scrapes if scrape.alias not in found and not scrape.optional]
@@ -196,7 +199,7 @@ class ExporterObserver:
             )
 
     def look(self, tick: Tick) -> Sequence[Reading] | None:
-        """One reading per scrape; None when it does not answer, or a number is missing."""
+        """One reading per scrape; None when it cannot be read, or a number is missing."""
         try:
             found = select(self._exporter.text(), self._scrapes)
         except (Unanswered, ValueError):

@@ -1,12 +1,13 @@
 """When a capture looks, and the thread it looks in.
 
-Flow: `observe(context, spec, make)` -> a thread of its own: `make()` opens the observer -> at each instant start + k × poll on
-the monotonic clock `observer.look(tick)` -> samples back to the agent's loop -> `CaptureResult` when `context.finished()`.
+Flow: `observe(context, spec, make)` -> a thread of its own: `make()` opens the observer -> at each instant start + k ×
+poll on the monotonic clock `observer.look(tick)` -> samples back to the agent's loop -> `CaptureResult` when
+`context.finished()`.
 
-Instants are absolute: a look does not move the next one, whatever it cost. A look that comes late is stamped with its real time;
-reports that passed meanwhile are skipped and counted as lost. `Tick.report` is set at the multiples of the capture's
-`every_s`, at the start and at the end, so that samples bracket whatever happened between. A thread, and not the loop, so
-that a busy loop cannot shift the looks, and so that their CPU can be told apart (`CaptureResult.cpu_s`).
+Instants are absolute: a look does not move the next one, whatever it cost. A look that comes late is stamped with its
+real time; reports that passed meanwhile are skipped and counted as lost. `Tick.report` is set at the multiples of the
+capture's `every_s`, at the start and at the end, so that samples bracket whatever happened between. A thread, and not
+the loop, so that a busy loop cannot shift the looks, and so that their CPU can be told apart (`CaptureResult.cpu_s`).
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
-"""Capture `sizes`: the space on disk of the tables of a system and of their indexes, when the capture begins and when it ends.
+"""Capture `sizes`: the space on disk of the tables of a system and of their indexes, when the capture begins and when
+it ends.
 
-Flow: the first look, the last one, and those of a plan's `every` between -> the engine's catalogue -> one reading for each part
-of each table -> the coordinator holds the first against the last. Bytes as the engine counts them for itself:
+Flow: the first look, the last one, and those of a plan's `every` between -> the engine's catalogue -> one reading for
+each part of each table -> the coordinator holds the first against the last. Bytes as the engine counts them for itself:
 
 | engine | parts | from |
 |---|---|---|
-| PostgreSQL | table (heap, its maps), toast (with its index), each index | pg_class, `pg_table_size`, `pg_total_relation_size` |
-| MySQL, MariaDB | table (with its primary key), its other indexes together | information_schema.TABLES, which InnoDB estimates by the page |
+| PostgreSQL | table (heap, its maps), toast (with its index), each index | `pg_table_size`, `pg_total_relation_size` |
+| MySQL, MariaDB | table (with its primary key), its other indexes together | information_schema.TABLES: estimates |
 | SQLite | table, each index | dbstat: pages of the file; what is still in the WAL is seen, free pages are not counted |
-| Oracle | table, lob, each index, partitions together | USER_SEGMENTS: allocated extents. Not run on a real server in the tests |
+| Oracle | table, lob, each index, partitions together | USER_SEGMENTS: allocated extents; not tested on a server |
 
-Readings: `size.bytes`, label `table<TAB>part<TAB>name`, part one of `table toast lob index`. Tables of PostgreSQL's own schemas are left
-out, and `public.` before a name. More than `TABLES_MAX` tables are too many to tell apart: the smallest are one, `(others)`.
+Readings: `size.bytes`, label `table<TAB>part<TAB>name`, part one of `table toast lob index`. Tables of PostgreSQL's own
+schemas are left out, and `public.` before a name. More than `TABLES_MAX` tables are too many to tell apart: the
+smallest are one, `(others)`.
 """
 
 from __future__ import annotations

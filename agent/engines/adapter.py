@@ -1,8 +1,10 @@
-"""The contract between proveout and an engine: small optional protocols, of which an engine's adapter implements those it can.
+"""The contract between proveout and an engine: small optional protocols, of which an engine's adapter implements those
+it can.
 
-Data flow: a task names an engine -> `table.adapter(name)` -> `isinstance(adapter, Checkpoints)` -> the call, or a TaskFault. Each
-engine is a package beside this module, and its `adapter.py` is the only module of it that this one's users import. An adapter imports
-the engine's client library only inside a method that needs it, so an agent starts fast and loads only the clients it uses.
+Data flow: a task names an engine -> `table.adapter(name)` -> `isinstance(adapter, Checkpoints)` -> the call, or a
+TaskFault. Each engine is a package beside this module, and its `adapter.py` is the only module of it that this one's
+users import. An adapter imports the engine's client library only inside a method that needs it, so an agent starts fast
+and loads only the clients it uses.
 
 | protocol | what an engine with it can do |
 |---|---|
@@ -133,7 +135,8 @@ class Catalogue(Protocol):
     """One connection that reads the sizes of tables and indexes."""
 
     def parts(self) -> Iterable[Sequence[Any]] | None:
-        """Return rows of (table, part, name of the part, bytes), part one of `table toast lob index`; None when they cannot be read."""
+        """Return rows of (table, part, name of the part, bytes), part one of `table toast lob index`; None when they
+        cannot be read."""
         ...
 
     def abort(self) -> None:
@@ -163,7 +166,8 @@ class EngineAdapter(Protocol):
 
     @property
     def reports_effects(self) -> bool:
-        """Whether `unreachable` from `run_sql` means that no statement has taken effect; the fault is `lost` otherwise."""
+        """Whether `unreachable` from `run_sql` means that no statement has taken effect; the fault is `lost`
+        otherwise."""
         ...
 
     def driver(self) -> Driver:
@@ -184,7 +188,8 @@ class Provisions(Protocol):
     """An engine that proveout can start."""
 
     def provision(self, system: System, data_root: Path, on_death: Callable[[str], None]) -> ProvisionedSystem:
-        """Return the system, not started yet. `on_death(text)` is called from another thread when its server ends by itself."""
+        """Return the system, not started yet. `on_death(text)` is called from another thread when its server ends by
+        itself."""
         ...
 
 
@@ -220,7 +225,8 @@ class OpensCursors(Protocol):
     """An engine whose databases can be tuned."""
 
     def cursor(self, endpoint: Endpoint) -> AbstractContextManager[Any]:
-        """Return a DB-API cursor on a connection of its own, in autocommit; database errors inside the block become TaskFaults. Blocks."""
+        """Return a DB-API cursor on a connection of its own, in autocommit; database errors inside the block become
+        TaskFaults. Blocks."""
         ...
 
 
@@ -261,7 +267,8 @@ class Propagates(Protocol):
     """An engine that proveout sets propagation up for, between two systems of it."""
 
     def with_keys(self, spec: LinkSystems) -> LinkSystems:
-        """Add the passwords of roles that a plan does not get. Blocks; runs in the agent, whose user can read them. TaskFault."""
+        """Add the passwords of roles that a plan does not get. Blocks; runs in the agent, whose user can read them.
+        TaskFault."""
         ...
 
     async def link(self, context: TaskContext, spec: LinkSystems) -> None:

@@ -1,8 +1,8 @@
 """A capture's own connection to a database: after a loss it is opened again, at most once a second.
 
-Flow: `CaptureConnection(connect)` connects, or raises the TaskFault of `connect`, so that a capture fails at its start -> an engine's
-subclass runs queries on `connection()` and calls `drop()` when one fails -> `connection()` reconnects, or returns None. A capture never
-ends an iteration because a connection broke.
+Flow: `CaptureConnection(connect)` connects, or raises the TaskFault of `connect`, so that a capture fails at its start
+-> an engine's subclass runs queries on `connection()` and calls `drop()` when one fails -> `connection()` reconnects,
+or returns None. A capture never ends an iteration because a connection broke.
 """
 
 from __future__ import annotations

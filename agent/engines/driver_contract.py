@@ -28,7 +28,8 @@ class FailureKind(enum.Enum):
 
 
 class StatementFailure(ProveoutError):
-    """A statement (or a connection) that failed. `code` is the SQLSTATE or the engine's own name; `kind` what it means."""
+    """A statement (or a connection) that failed. `code` is the SQLSTATE or the engine's own name; `kind` what it
+    means."""
 
     def __init__(self, code: str, text: str, kind: FailureKind) -> None:
         self.code, self.kind = code, kind
@@ -70,7 +71,8 @@ class PolledSession(Protocol):
         ...
 
     def exchange(self, prepared: Any, arguments: Sequence[Any]) -> bool:
-        """`send`, then `receive` at once: on the same machine the answer is often there already. Raises StatementFailure."""
+        """`send`, then `receive` at once: on the same machine the answer is often there already. Raises
+        StatementFailure."""
         ...
 
     def cancel(self) -> None:

@@ -1,6 +1,8 @@
-"""The adapter of an engine of another package, which gives nothing but a driver: everything else goes through a session of it.
+"""The adapter of an engine of another package, which gives nothing but a driver: everything else goes through a session
+of it.
 
-The driver may have `version(dsn)`, which is called when a run begins, `loader(dsn, population)` (see `adapter.Loader`), and `in_files`.
+The driver may have `version(dsn)`, which is called when a run begins, `loader(dsn, population)` (see `adapter.Loader`),
+and `in_files`.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class DriverAdapter(EngineAdapter, Populates):
         return found
 
     async def settings(self, endpoint: Endpoint) -> Settings:
-        """Return the version, "unknown" when the driver does not tell it; a connection is made in any case. TaskFault."""
+        """Return the version, "unknown" when the driver does not tell it; a connection is made in any case.
+        TaskFault."""
         return await asyncio.to_thread(self._settings, endpoint)
 
     async def run_sql(self, context: TaskContext, endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """The handlers of tasks about systems: start, stop, inspect, save and restore, SQL, checkpoint, link, compare.
 
-Flow: each handler takes `(context, spec)` (see `agent.daemon.tasks`) and calls the adapter of the system's engine. A provisioned
-system is the resource `system:<name>` of the session; closing it ends the server.
+Flow: each handler takes `(context, spec)` (see `agent.daemon.tasks`) and calls the adapter of the system's engine. A
+provisioned system is the resource `system:<name>` of the session; closing it ends the server.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def provision(context: TaskContext, system: System, data_root: Path) -> Provisio
 
 
 def _check_user(context: TaskContext, system: System) -> None:
-    """Check who runs a server that nothing keeps from the agent's own files: TaskFault `refused`, or a warning if the policy allows it."""
+    """Check who runs a server that nothing keeps from the agent's own files: TaskFault `refused`, or a warning if the
+    policy allows it."""
     if choose_account() is not None or landlock_version() > 0:
         return
     context.policy.allows_server_as_agent_user().require()

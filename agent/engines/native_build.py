@@ -1,6 +1,7 @@
 """Hatch's hook that compiles the hot path, with Cython, when the package is built or installed for editing.
 
-Without a C compiler or Python's headers the package is built all the same: a module in Python does what each compiled one does.
+Without a C compiler or Python's headers the package is built all the same: a module in Python does what each compiled
+one does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""When a source of replication stood at which position: the lag of a sink is the age of the position that it has applied."""
+"""When a source of replication stood at which position: the lag of a sink is the age of the position that it has
+applied."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The table of engines: the adapter of each, imported when a task first needs it.
 
-An engine that is not in the table is one of another package: its entry point names a driver, and `DriverAdapter` does the rest.
+An engine that is not in the table is one of another package: its entry point names a driver, and `DriverAdapter` does
+the rest.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def adapter(engine: str) -> EngineAdapter:
 
 
 def driver(engine: str) -> Driver:
-    """Return the driver of an engine. Raises ProveoutError when there is none, or when its client is not installed on this host."""
+    """Return the driver of an engine. Raises ProveoutError when there is none, or when its client is not installed on
+    this host."""
     found = adapter(engine)
     try:
         return found.driver()

@@ -2,10 +2,11 @@
 
 Flow: `session` makes an `Exchange` of each Beat and its BeatReply -> `ClockFilter.add` -> `estimate(now_ns)`.
 
-An exchange leaves the coordinator at t1 and returns at t4 (its clock), arrives at t2 and leaves again at t3 (the agent's). Both ways take
-at least no time, so the true offset (agent minus coordinator) lies within [t3 - t4, t2 - t1]: its middle is ((t2 - t1) + (t3 - t4)) / 2 and
-its error is at most half of the round trip (t4 - t1) - (t3 - t2). Source: D. L. Mills, RFC 5905, section 8. Because the two oscillators
-drift apart, the bound of an exchange grows by `DRIFT_PPM` of its age; the tightest bound wins.
+An exchange leaves the coordinator at t1 and returns at t4 (its clock), arrives at t2 and leaves again at t3 (the
+agent's). Both ways take at least no time, so the true offset (agent minus coordinator) lies within [t3 - t4, t2 - t1]:
+its middle is ((t2 - t1) + (t3 - t4)) / 2 and its error is at most half of the round trip (t4 - t1) - (t3 - t2). Source:
+D. L. Mills, RFC 5905, section 8. Because the two oscillators drift apart, the bound of an exchange grows by `DRIFT_PPM`
+of its age; the tightest bound wins.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Exchange:
         return ((self.received_ns - self.sent_ns) + (self.replied_ns - self.returned_ns)) // 2
 
     def bound_ns(self, now_ns: int) -> int:
-        """The bound of the error of `offset_ns` at `now_ns` (coordinator's clock), plus one for the rounded half nanosecond."""
+        """The bound of the error of `offset_ns` at `now_ns` (coordinator's clock), plus one for the rounded half
+        nanosecond."""
         age_ns = max(0, now_ns - self.returned_ns)
         return self.round_trip_ns // 2 + 1 + age_ns * DRIFT_PPM // 1_000_000
 
@@ -55,7 +57,8 @@ class Exchange:
 class ClockFilter:
     """The newest `KEPT` exchanges with one agent, and the best estimate from them.
 
-    All bounds grow alike, so the tightest one stays the tightest until a better exchange arrives or it is dropped as the oldest.
+    All bounds grow alike, so the tightest one stays the tightest until a better exchange arrives or it is dropped as
+    the oldest.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,11 @@
 """Connect to an agent: a probe by TCP and TLS for an exact diagnosis, then the gRPC channel, then the opening Hello.
 
 Flow: `open_stream(host, address, credentials, hello, …)` -> `(Stream, Welcome)`, or one of two errors with a way out:
-`AgentUnreachable` (no listener, no route, no trusted certificate) and `AgentRefused` (the agent does not serve this run).
+`AgentUnreachable` (no listener, no route, no trusted certificate) and `AgentRefused` (the agent does not serve this
+run).
 
-gRPC checks only a server's chain and address. The probe checks the certificate itself: it must be an agent's, and not revoked. The
-channel then trusts only that certificate, so that it connects to the probed agent.
+gRPC checks only a server's chain and address. The probe checks the certificate itself: it must be an agent's, and not
+revoked. The channel then trusts only that certificate, so that it connects to the probed agent.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ from proveout.proto.wire.messages import AgentMessage, CoordinatorMessage, Hello
 from proveout.proto.wire.tasks import Task
 from proveout.proto.wire.transport import OPTIONS
 
-CERTIFICATES = "Coordinator and agent must hold certificates of the same authority that are in force, and the agent's must name its address."
-CLOCKS = (
-    "Compare the clocks of the two hosts, here it is {now:%Y-%m-%d %H:%M} UTC; an agent that was off for longer than its certificate is valid "
-    "is invited again: proveout pki invite."
+CERTIFICATES = (
+    "Coordinator and agent must hold valid certificates of the same authority, and the agent's must name its address."
 )
-MISMATCH = "Write the name that it was enrolled with into the topology, or have it enrolled anew with --address {name}."
+CLOCKS = (
+    "Compare the clocks of the two hosts, here it is {now:%Y-%m-%d %H:%M} UTC; an agent that was off for longer "
+    "than its certificate is valid is invited again: proveout pki invite."
+)
+MISMATCH = "Write the name that it was enrolled with into the topology, or enrol it again with --address {name}."
 OTHER_AUTHORITY = (
     "It is of another authority than the coordinator's: have that host enrolled with this one (proveout pki invite)."
 )
@@ -47,7 +50,7 @@ NOT_YET, EXPIRED, OTHER_NAMES, ISSUERS = 9, 10, (62, 64), (7, 18, 19, 20, 21)
 """OpenSSL's codes for errors of a certificate (x509_vfy.h): its validity, its host name or IP address, its issuer."""
 
 WAYS_OUT = (
-    ("speaks protocol", "Install the same release of proveout here and on that host, and start its agent anew."),
+    ("speaks protocol", "Install the same release of proveout here and on that host, and restart its agent."),
     ("this is the agent of host", "The topology has the address of another host: correct it, or the agent's --name."),
     ("busy with run", "Wait for the end of that run; when its coordinator is gone, for the ten seconds of its lease."),
     ("is over: epoch", "Another coordinator has resumed this run: leave it to that one."),
@@ -89,7 +92,8 @@ class Stream:
         self._to = to
 
     async def write(self, message: CoordinatorMessage, digest: str = "") -> None:
-        """Send a message; waits for flow control. StreamEnded without a stream. `digest`: of a task, when it is computed already."""
+        """Send a message; waits for flow control. StreamEnded without a stream. `digest`: of a task, when it is
+        computed already."""
         signed = self._signer.sign(message, self._to, digest) if isinstance(message, Task) else message
         try:
             await self._call.write(codec.coordinator_envelope(signed))
@@ -132,7 +136,8 @@ async def open_stream(
 
 
 async def _probe(where: str, address: str, credentials: Credentials) -> bytes:
-    """Open and close a connection, because errors of the kernel and of OpenSSL are more exact than those of a channel. Returns the certificate."""
+    """Open and close a connection, because errors of the kernel and of OpenSSL are more exact than those of a channel.
+    Returns the certificate."""
     name, _, port = address.rpartition(":")
     context = _probe_context(credentials.ca, credentials.certificate, credentials.key)
     try:
@@ -184,7 +189,8 @@ def _about_certificate(error: ssl.SSLCertVerificationError, name: str) -> str:
 
 @functools.lru_cache(8)
 def _probe_context(ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
-    """The TLS context, cached for all agents that are dialled with these credentials: reading the files takes longer than a handshake."""
+    """The TLS context, cached for all agents that are dialled with these credentials: reading the files takes longer
+    than a handshake."""
     context = client_context(ca, certificate, key)
     context.set_alpn_protocols(["h2"])
     return context

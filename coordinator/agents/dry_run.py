@@ -1,7 +1,8 @@
 """Compute the changes that a plan's tuning operations would make on its hosts, without making them: `explain --facts`.
 
-Data flow: plan -> one session for each host with operations -> `ApplyTuning` with `check` -> the diffs. A host that cannot be reached has the
-reason as its answer, and the others continue. Sessions belong to no run; an agent that serves a run refuses.
+Data flow: plan -> one session for each host with operations -> `ApplyTuning` with `check` -> the diffs. A host that
+cannot be reached has the reason as its answer, and the others continue. Sessions belong to no run; an agent that serves
+a run refuses.
 """
 
 from __future__ import annotations

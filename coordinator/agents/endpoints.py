@@ -1,10 +1,12 @@
-"""Endpoints of systems and exporters that run already: their dsns and urls with the secrets filled in, as late as possible.
+"""Endpoints of systems and exporters that run already: their dsns and urls with the secrets filled in, as late as
+possible.
 
-Data flow: `System.dsn` with `${secrets.NAME}` -> `_check_destinations`, whether the secrets may go to its hosts -> environment variable or
-file -> `Endpoint`, which only tasks contain. A secret's value is in no file of ours, in no event and in no message: errors contain the
-reference, not the value.
+Data flow: `System.dsn` with `${secrets.NAME}` -> `_check_destinations`, whether the secrets may go to its hosts ->
+environment variable or file -> `Endpoint`, which only tasks contain. A secret's value is in no file of ours, in no
+event and in no message: errors contain the reference, not the value.
 
-The compiler has checked the destinations of secrets. They are checked again before a secret is read, as a plan may come from a journal.
+The compiler has checked the destinations of secrets. They are checked again before a secret is read, as a plan may come
+from a journal.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class SecretRefused(ProveoutError):
 
 
 def external_endpoints(plan: Plan, environment: Mapping[str, str]) -> dict[str, Endpoint]:
-    """Endpoints of the systems that run already, and of the exporters (`schedule.tasks.exporter_name`). SecretMissing, SecretRefused."""
+    """Endpoints of the systems that run already, and of the exporters (`schedule.tasks.exporter_name`). SecretMissing,
+    SecretRefused."""
     _check_destinations(plan)
     values: dict[str, str] = {}
     secrets = {secret.name: secret for secret in plan.secrets}
@@ -77,9 +80,9 @@ def _check_destinations(plan: Plan) -> None:
             _check_uses(plan, where, partial(destinations.of_url, capture.url), exporter=True)
 
 
-def _check_uses(plan: Plan, where: str, told: Callable[[], destinations.Uses], *, exporter: bool = False) -> None:
+def _check_uses(plan: Plan, where: str, find_uses: Callable[[], destinations.Uses], *, exporter: bool = False) -> None:
     try:
-        uses = told()
+        uses = find_uses()
     except destinations.Unclear as fault:
         way_out = "Write the host, and the secret as the user or the password."
         raise SecretRefused(
@@ -101,8 +104,8 @@ def _read(secrets: Mapping[str, Secret], values: dict[str, str], text: str, envi
 def filled(system: System, values: Mapping[str, str]) -> str:
     """The system's dsn with each reference replaced, quoted as a libpq conninfo or URI wants it.
 
-    Oracle's `user/password@target` is divided at the first `/` and the last `@`, so a password is inserted there without quotes, as
-    in the dsn of an engine whose driver is in another package.
+    Oracle's `user/password@target` is divided at the first `/` and the last `@`, so a password is inserted there
+    without quotes, as in the dsn of an engine whose driver is in another package.
     """
     dsn = system.dsn or ""
     is_uri = dsn.startswith(_URI)
@@ -124,7 +127,8 @@ def secret_variables(plan: Plan) -> frozenset[str]:
 
 
 def read_secret(secret: Secret, environment: Mapping[str, str]) -> str:
-    """The value of a secret. SecretMissing when it is unset, absent, or readable by others; SecretRefused when it is a key."""
+    """The value of a secret. SecretMissing when it is unset, absent, or readable by others; SecretRefused when it is a
+    key."""
     where = f"{secret.where} secret {secret.name}"
     if secret.kind == "file":
         return _read_file(Path(secret.where.file).parent / Path(secret.reference).expanduser(), where)

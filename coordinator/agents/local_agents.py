@@ -1,12 +1,13 @@
 """Agents of hosts with `address: local`: child processes of the coordinator on loopback, with a PKI of their own.
 
-Flow: `start(hosts, log_dir)` makes one private directory (`private_directory`), and starts one process per host on an ephemeral port of
-127.0.0.1, isolated (`child_process`). Each child reads its certificate and key from its standard input, keeps its state in
-`agent-<host>-<number>/` of the private directory, and prints its address to its standard output. Keys are in no file.
+Flow: `start(hosts, log_dir)` makes one private directory (`private_directory`), and starts one process per host on an
+ephemeral port of 127.0.0.1, isolated (`child_process`). Each child reads its certificate and key from its standard
+input, keeps its state in `agent-<host>-<number>/` of the private directory, and prints its address to its standard
+output. Keys are in no file.
 
-An agent removes its state, and the last agent the private directory, when its session ends, by a Goodbye or with its lease. `close()` does
-the same for agents that did not. The agents inherit the directory's lock: when all of them and the coordinator are killed, the next
-`proveout` command removes the directory.
+An agent removes its state, and the last agent the private directory, when its session ends, by a Goodbye or with its
+lease. `close()` does the same for agents that did not. The agents inherit the directory's lock: when all of them and
+the coordinator are killed, the next `proveout` command removes the directory.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ class LocalAgentError(ProveoutError):
 class LocalFabric:
     """The local agents of one run. `command` starts an agent; the arguments that it needs are added.
 
-    `policy` is the file that says what they may change on this machine; without one they change nothing. `hidden` are variables that
-    hold secrets: agents do not get them, even when `PROVEOUT_PASS_ENV` names them. `passed` are variables that they get beside the
-    usual ones (`child_process.NAMES`).
+    `policy` is the file that says what they may change on this machine; without one they change nothing. `hidden` are
+    variables that hold secrets: agents do not get them, even when `PROVEOUT_PASS_ENV` names them. `passed` are
+    variables that they get beside the usual ones (`child_process.NAMES`).
     """
 
     def __init__(
@@ -129,7 +130,8 @@ class LocalFabric:
 
 
 def _hand_over(child: asyncio.subprocess.Process, credentials: Credentials) -> None:
-    """Write an agent's identity to its standard input, which closes then: a pipe, so that the key is never in a file."""
+    """Write an agent's identity to its standard input, which closes then: a pipe, so that the key is never in a
+    file."""
     assert child.stdin is not None  # noqa: S101 -- it was made with a pipe
     identity = {"ca": credentials.ca, "certificate": credentials.certificate, "key": credentials.key}
     with contextlib.suppress(ConnectionError):  # it has ended already, which `_ready` reports
@@ -144,7 +146,8 @@ def _not_passed_on(passed: Sequence[str]) -> bytes:
 
 
 def passed_variables(plan: Plan) -> tuple[str, ...]:
-    """The variables that the local agents of a plan need beside the usual ones: its engines', and Ray's to join a cluster."""
+    """The variables that the local agents of a plan need beside the usual ones: its engines', and Ray's to join a
+    cluster."""
     engines = {system.engine for system in plan.systems}
     ray = child_process.RAY if joins_cluster(plan) else ()
     return (*ray, *(name for engine in sorted(engines) for name in child_process.of_engine(engine)))

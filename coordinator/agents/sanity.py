@@ -1,8 +1,9 @@
 """Reject impossible values in an agent's messages, so that a broken or compromised agent cannot break the coordinator.
 
-Flow: `session` reads a message that the codec has decoded -> `objection(message)` -> None, or the impossible value, for which the agent
-is lost. The codec checks types, enums and sizes; this module checks numbers that no agent can have: NaN, histogram buckets that do not
-exist, seconds of another century. Implausible values (a clock, a count) are judged later, as evidence.
+Flow: `session` reads a message that the codec has decoded -> `objection(message)` -> None, or the impossible value, for
+which the agent is lost. The codec checks types, enums and sizes; this module checks numbers that no agent can have:
+NaN, histogram buckets that do not exist, seconds of another century. Implausible values (a clock, a count) are judged
+later, as evidence.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def objection(message: AgentMessage) -> str | None:  # noqa: PLR0911  # one arm 
                 return f"a sample has the number {sequence}"
             return _second(sample) if isinstance(sample, LoadSecond) else _captured(sample)
         case Samples(samples=samples):
-            return next((said for said in map(objection, samples) if said is not None), None)
+            return next((found for found in map(objection, samples) if found is not None), None)
         case TaskProgress(key=key, done=done, total=total):
             if not (math.isfinite(done) and math.isfinite(total)):
                 return "a task's progress is not a number"
@@ -92,7 +93,8 @@ def _stalls(stalls: Sequence[Stall]) -> str | None:
 
 
 def _sound(loads: Loads) -> bool:
-    """Whether all values of all types and histograms are possible, checked at once: the usual case, for the messages of a thousand agents a second."""
+    """Whether all values of all types and histograms are possible, checked at once: the usual case, for the messages of
+    a thousand agents a second."""
     wire = loads.wire
     numbers = (*wire.ok, *wire.logical_failures, *wire.retried, *wire.missed, *wire.sum_ns, *wire.min_ns)
     return (

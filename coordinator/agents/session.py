@@ -1,10 +1,11 @@
 """A session with one agent: send messages, receive messages as events, keep the lease, measure the clock.
 
-Flow: `connect()` dials and measures the clock -> `AgentSession`; `send()` queues -> writer -> agent; agent -> reader -> `SessionEvent`s in the
-caller's queue. A beat every `beat_s` keeps the agent's lease alive and measures its clock. When the stream breaks, the session dials again
-with the same epoch while the lease lasts, and then repeats the messages of tasks without an outcome; the agent repeats its answers
-and runs no task twice, so that each outcome arrives exactly once. When dialling fails, or no answer to a beat arrives for `lease_s`, the
-caller gets one `Lost` and no further event.
+Flow: `connect()` dials and measures the clock -> `AgentSession`; `send()` queues -> writer -> agent; agent -> reader ->
+`SessionEvent`s in the caller's queue. A beat every `beat_s` keeps the agent's lease alive and measures its clock. When
+the stream breaks, the session dials again with the same epoch while the lease lasts, and then repeats the messages of
+tasks without an outcome; the agent repeats its answers and runs no task twice, so that each outcome arrives exactly
+once. When dialling fails, or no answer to a beat arrives for `lease_s`, the caller gets one `Lost` and no further
+event.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ async def connect(
 ) -> AgentSession:
     """Open a session with the agent of `host` at `address`; its clock is measured when this returns.
 
-    Waits at most for the lease of an agent that is still busy with a run whose stream broke. AgentUnreachable or AgentRefused
-    (ProveoutError), with the host, the address and the way out.
+    Waits at most for the lease of an agent that is still busy with a run whose stream broke. AgentUnreachable or
+    AgentRefused (ProveoutError), with the host, the address and the way out.
     """
     opened = await open_stream(host, address, credentials, hello, hello.lease_s + DIAL_S)
     session = AgentSession(address, credentials, hello, events, opened)
@@ -94,7 +95,7 @@ async def connect_patiently(
     `tell` is called once, with the reason. AgentUnreachable as of `connect`, also when the time is over.
     """
     began_s = time.monotonic()
-    told = False
+    notified = False
     while True:
         try:
             return await attempt()
@@ -105,8 +106,8 @@ async def connect_patiently(
             if waited_s >= patience_s:
                 what = f"{fault.what} (waited for {waited_s:.0f} s)"
                 raise AgentUnreachable(what, where=fault.where, way_out=fault.way_out, gone=True) from fault
-            if not told:
-                told = True
+            if not notified:
+                notified = True
                 tell(f"{fault.what}: waiting for up to {patience_s:.0f} s for the agent to start again")
             await asyncio.sleep(DIAL_AGAIN_S)
 
@@ -164,7 +165,8 @@ class AgentSession:
 
     @property
     def silence_longest_s(self) -> float:
-        """The longest time without an answer since `listen_anew()`: the agent, the network or this process was paused."""
+        """The longest time without an answer since `listen_anew()`: the agent, the network or this process was
+        paused."""
         return max(self._silence_s, self._silent_s())
 
     def listen_anew(self) -> None:
@@ -188,7 +190,8 @@ class AgentSession:
         self._queue(message)
 
     async def close(self, keep_data: bool = False, timeout_s: float = CLOSE_S) -> None:
-        """Send a Goodbye, wait at most `timeout_s` for the agent to clean up, and close the connection. Idempotent; no `Lost`."""
+        """Send a Goodbye, wait at most `timeout_s` for the agent to clean up, and close the connection. Idempotent; no
+        `Lost`."""
         if not self._closing:
             self._closing = True
             self._queue(Goodbye(keep_data=keep_data))
@@ -201,7 +204,7 @@ class AgentSession:
                 await asyncio.gather(life, return_exceptions=True)
                 await self._stream.close()
 
-    # ---- the tasks of a session --------------------------------------------------------------------------------------------------
+    # ---- the tasks of a session --------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
         """Start the beats and the reader, and wait for the first measurement of the clock. Part of `connect`."""
@@ -302,7 +305,8 @@ class AgentSession:
     async def _beat(self) -> tuple[str, bool]:
         """Beat; quickly at first, for the clock. Returns when the agent was silent for a lease.
 
-        Beats that are too rare to measure the clock `BURST` times in `BURST_EVERY_S` are helped by a burst as often as that.
+        Beats that are too rare to measure the clock `BURST` times in `BURST_EVERY_S` are helped by a burst as often as
+        that.
         """
         rare = self._hello.beat_s * BURST > BURST_EVERY_S
         burst_s = -math.inf
@@ -353,14 +357,14 @@ class AgentSession:
             self._stream = stream
             self._answered()
             if welcome.session != self.welcome.session:
-                return "its lease ended, or it was started anew: it has stopped all tasks"
+                return "its lease ended, or it was restarted: it has stopped all tasks"
             self._say_again()
             return ""
         return reason
 
     def _say_again(self) -> None:
         rest = [message for message in self._outgoing if isinstance(message, Goodbye)]
-        self._outgoing = deque(message for said in self._open.values() for message in said)
+        self._outgoing = deque(message for messages in self._open.values() for message in messages)
         self._outgoing.extend(rest)
         self._wake.set()
 

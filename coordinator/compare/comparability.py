@@ -1,12 +1,13 @@
-"""What two runs differ in before any figure is looked at: the plan, the program, the environment. Pure.
+"""Differences between two runs in plan, program and environment, which decide whether their numbers can be compared.
+Pure.
 
-Data flow: two `RunResults` -> `differences` -> `compare` keeps them -> `refused` tells those that nobody has allowed, which is why
-the figures of two runs may not be put side by side.
+Data flow: two `RunResults` -> `differences` -> `comparison.compare`, which raises NotComparable for those that are not
+allowed (`refused`).
 
-Each difference has a name to allow it by: a fact of the environment (`kernel`, or `db1:kernel` for that host or system alone),
-`proveout` for the program's version, `plan.PATH` for a value of the plan. Patterns with `*` work. Parts of a plan that change no
-figure (title, verdicts, figures, parameters, which the values have been made of) are not looked at, nor is what names a machine
-or a boot and not its kind.
+`--allow` takes the name of a difference: a fact of the environment (`kernel`, or `db1:kernel` for that host or system
+alone), `proveout` for the program's version, `plan.PATH` for a value of the plan. Patterns with `*` work. Parts of a
+plan that change no number (title, verdicts, figures, parameters) are left out, and so are facts that identify one
+machine or one boot.
 """
 
 from __future__ import annotations
@@ -24,20 +25,23 @@ from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.canonical import to_data
 
 MEASURED = ("hosts", "systems", "workloads", "captures", "stages", "conditions", "on_loss")
-"""The parts of a plan that figures depend on."""
+"""The parts of a plan that numbers depend on."""
 
 SHOWN_MAX = 12
 
 
 class NotComparable(ProveoutError):
-    """The runs differ in something that nobody has allowed."""
+    """The runs differ in something that is not allowed."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Something that is not the same; "" where it is not there. `where` is a host, a system, or "" for the whole run."""
+    """A value that differs; `before` or `after` is "" where it is missing.
+
+    `where` is a host, a system, or "" for the whole run.
+    """
 
     name: str
     where: str
@@ -51,7 +55,7 @@ class Difference:
 
 
 def differences(reference: RunResults, other: RunResults, allow: Sequence[str] = ()) -> tuple[Difference, ...]:
-    """Everything the runs differ in that may move a figure: the environment first, then the plan. JournalFault."""
+    """All differences that may change a number: the environment first, then the plan. JournalFault."""
     found = (*_environment(reference, other), *_program(reference, other), *_plan(reference, other))
     return tuple(
         Difference(name=one.name, where=one.where, before=one.before, after=one.after, allowed=_allowed(one, allow))
@@ -60,7 +64,7 @@ def differences(reference: RunResults, other: RunResults, allow: Sequence[str] =
 
 
 def refused(found: Iterable[Difference]) -> tuple[Difference, ...]:
-    """Those that nobody has allowed."""
+    """The differences that are not allowed."""
     return tuple(one for one in found if not one.allowed)
 
 
@@ -69,15 +73,13 @@ def refuse(reference: str, other: str, found: Sequence[Difference]) -> NotCompar
     more = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
     names = ",".join(dict.fromkeys(one.name for one in found[:SHOWN_MAX]))
     return NotComparable(
-        f"{other} cannot be compared with {reference}, they differ in: "
-        + "; ".join(map(str, found[:SHOWN_MAX]))
-        + more,
-        way_out=f"If that is what you want to compare, say so: --allow '{names}', or --despite for anything.",
+        f"{other} cannot be compared with {reference}: they differ in " + "; ".join(map(str, found[:SHOWN_MAX])) + more,
+        way_out=f"To compare them anyway: --allow '{names}', or --despite for all differences.",
     )
 
 
 def unused(allow: Sequence[str], found: Sequence[Difference]) -> tuple[str, ...]:
-    """The names that allow nothing, because nothing of that name differs."""
+    """The patterns without a difference of that name."""
     return tuple(pattern for pattern in allow if not any(_matches(one, pattern) for one in found))
 
 
@@ -93,7 +95,7 @@ def _matches(one: Difference, pattern: str) -> bool:
 
 
 def _environment(reference: RunResults, other: RunResults) -> Iterator[Difference]:
-    """Facts by host and by system; one that was looked at in one run only differs as a whole, as `environment`."""
+    """Facts by host and by system; one that was recorded in one run only differs as a whole, as `environment`."""
     before = {(one.host, one.system): one for one in fingerprints(reference)}
     after = {(one.host, one.system): one for one in fingerprints(other)}
     for key in dict.fromkeys((*before, *after)):
@@ -118,7 +120,7 @@ def _program(reference: RunResults, other: RunResults) -> Iterator[Difference]:
 
 def _plan(reference: RunResults, other: RunResults) -> Iterator[Difference]:
     if reference.run is None or other.run is None:
-        raise NotComparable("a run that has not begun has nothing to compare", way_out="Take a run that has a result.")
+        raise NotComparable("a run that has not begun cannot be compared", way_out="Name a run that has a result.")
     if reference.run.digest == other.run.digest:
         return
     before, after = (

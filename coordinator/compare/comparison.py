@@ -1,13 +1,13 @@
-"""Two runs of the same study side by side: what changed, by how much, and how sure that is. Pure.
+"""Compare two runs of the same study: the relative change of each number, with its confidence interval. Pure.
 
-Data flow: two `RunResults` -> what they differ in (`comparability`) -> pairs of stages and of rungs -> for each number `base`,
-`other` and `change`, the relative difference other/base - 1 with its confidence interval (`statistics.ratio`: Welch on logarithms) ->
-`report.compared` and `regression`. The trees have the names of a run's own results, three numbers standing where one stood:
-`ladder.at(4).tps.change.upper`.
+Data flow: two `RunResults` -> their differences (`comparability`) -> pairs of stages and of rungs -> for each number
+`base`, `other` and `change`, the relative difference other/base - 1 with its confidence interval (`statistics.ratio`:
+Welch on logarithms) -> `report.compare` and `fail_if`. The trees have the names of a run's own results, with these
+three numbers in the place of each number: `ladder.at(4).tps.change.upper`.
 
-All intervals of a comparison have one level: as many rungs as there are, so many chances for a change that is none, so each
-interval is widened (Bonferroni over the rungs) until those of one metric hold together with 95 %. They tell what the
-repeats within a run tell; what differs from one run to the next beside that, they cannot know.
+All intervals of a comparison have one level: each rung is one more chance for a false change, so each interval is
+widened (Bonferroni over the rungs) until those of one metric hold together with 95 %. They cover the spread of the
+repeats within a run; they do not cover further differences from one run to the next.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BASE, OTHER, CHANGE = "base", "other", "change"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One number on both sides. `path` are its names in the rung's tree; `change` is {} where there is none.
+    """One number of both runs. `path` has its names in the rung's tree; `change` is {} where it cannot be computed.
 
     `base` and `other` are means over the repeats.
     """
@@ -44,17 +44,17 @@ class Row:
 
     @property
     def metric(self) -> str:
-        """The last name, which tells the unit."""
+        """The last name, whose ending is the unit."""
         return self.path[-1]
 
     @property
     def direction(self) -> Direction:
-        """What the interval of the change says: more throughput and shorter response are better."""
+        """The direction that the interval of the change shows: more throughput and shorter response are better."""
         lower, upper = self.change.get("lower"), self.change.get("upper")
         if lower is None or upper is None:
             return "unknown"
         if lower <= 0.0 <= upper:
-            return "none"  # which is not to say that nothing has changed
+            return "none"  # not shown; a smaller change is possible
         shorter = self.metric.endswith("_us") or self.metric in ("solve_s", "geomean_s")
         if self.metric not in ("tps", "nopm", "tpm", "rate", "iops", "mb_per_s") and not shorter:
             return "changed"
@@ -63,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RungPair:
-    """A rung that both runs have measured: its rows, and the whole tree of `{base, other, change}`."""
+    """A rung that both runs measured: its rows, and the whole tree of `{base, other, change}`."""
 
     threads: int
     rows: tuple[Row, ...]
@@ -73,7 +73,10 @@ class RungPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePair:
-    """A stage in both runs. `missing` are rungs that only one run has a valid iteration of, with the run's id that lacks it."""
+    """A stage in both runs.
+
+    `missing` are rungs that have a valid iteration in one run only, with the id of the other run.
+    """
 
     id: str
     kind: str
@@ -84,7 +87,7 @@ class StagePair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRuns:
-    """Run `other` against run `reference`. `confidence` is the level of every interval; `notes` qualify the figures."""
+    """Run `other` against run `reference`. `confidence` is the level of every interval; `notes` qualify the numbers."""
 
     reference: str
     other: str
@@ -95,14 +98,17 @@ class ComparedRuns:
 
     @property
     def tree(self) -> Metrics:
-        """What an expression over the comparison reads: the stages that both runs have, by id."""
+        """The scope of an expression over the comparison: the stages that both runs have, by id."""
         return {stage.id: stage.tree for stage in self.stages}
 
 
 def compare(
     reference: RunResults, other: RunResults, *, allow: Sequence[str] = (), despite: bool = False
 ) -> ComparedRuns:
-    """The runs side by side. NotComparable when they differ in something not in `allow`, unless `despite`; JournalFault."""
+    """Compare the runs.
+
+    NotComparable when they differ in something that `allow` does not name, unless `despite`; JournalFault.
+    """
     found = differences(reference, other, ("*",) if despite else allow)
     ids = _name(reference), _name(other)
     if against := refused(found):
@@ -125,7 +131,7 @@ def _name(results: RunResults) -> str:
 
 
 def _trees(results: RunResults) -> Metrics:
-    """What each stage measured; a ladder that was broken off has its rungs all the same."""
+    """The metrics of each stage; a ladder that was broken off has its rungs too."""
     open_ladders = {
         name: ladder_metrics(stage.iterations, stage.confidence)
         for name, stage in results.stages.items()
@@ -144,7 +150,7 @@ def _shared_rungs(reference: RunResults, other: RunResults) -> Iterator[tuple[Ru
 def _notes(reference: RunResults, other: RunResults) -> Iterator[str]:
     for results in (reference, other):
         if results.ended is None or results.ended.status != "finished":
-            yield f"{_name(results)} has not finished: {results.ended.reason if results.ended else 'no end is recorded'}"
+            yield f"{_name(results)} did not finish: {results.ended.reason if results.ended else 'no end is recorded'}"
 
 
 def _absent(reference: RunResults, other: RunResults, ids: tuple[str, str]) -> Iterator[str]:
@@ -157,14 +163,14 @@ def _absent(reference: RunResults, other: RunResults, ids: tuple[str, str]) -> I
 def _few(stages: Sequence[StagePair]) -> Iterator[str]:
     least = min((min(rung.repeats) for stage in stages for rung in stage.rungs), default=REPEATS_MIN)
     if least < REPEATS_MIN:
-        yield f"with {least} repeat{'s' if least > 1 else ''} of a rung next to nothing can be shown; five are a good start"
+        yield f"{least} repeat{'s' if least > 1 else ''} of a rung cannot show a small change; use at least 5"
 
 
 # ---- trees -------------------------------------------------------------------------------------------------------
 
 
 def paired(base: Mapping[str, Any], other: Mapping[str, Any], confidence: float = statistics.CONFIDENCE) -> Metrics:
-    """Two trees of the same names as one, `{base, other, change}` in the place of each number that both have."""
+    """Merge two trees of the same names: `{base, other, change}` in the place of each number that both have."""
     result: Metrics = {}
     for name, left in base.items():
         right = other.get(name)
@@ -180,7 +186,7 @@ def paired(base: Mapping[str, Any], other: Mapping[str, Any], confidence: float 
 
 
 def _changed(name: str, left: Any, right: Any, confidence: float) -> Metrics:
-    """`{change: estimate}`, or {} where there is nothing to divide by."""
+    """`{change: estimate}`, or {} where the base is 0 or unknown."""
     if metrics.is_bound(name) or isinstance(left, bool):
         return {}
     if not isinstance(left, Mapping):
@@ -231,7 +237,7 @@ def _rows(tree: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def leaf(tree: Mapping[str, Any], path: Sequence[str]) -> Mapping[str, Any] | None:
-    """The `{base, other, change}` at a path; None when it is not there."""
+    """The `{base, other, change}` at a path; None when it is missing."""
     node: Any = tree
     for name in path:
         node = node.get(name) if isinstance(node, Mapping) else None

@@ -1,13 +1,13 @@
-"""`--fail-if`: a condition over two runs' comparison, checked before anything is printed, then judged. Pure.
+"""`--fail-if`: check and judge a condition over the comparison of two runs. Pure.
 
-Data flow: text + the reference's plan -> `check` (names, types; ExpressionFault) -> `judge` over a `ComparedRuns` -> `Judgement` with
-the evidence -> the exit code.
+Data flow: text + the reference's plan -> `check` (names, types; ExpressionFault) -> `judge` over a `ComparedRuns` ->
+`Judgement` with the evidence -> the exit code.
 
-Every number of a result has become three: `base`, `other`, `change` (relative; `-5%` is a number). A condition that reads a
-rung's names (`tps.change.upper < -5%`) is judged at each rung of each ladder that has them and holds when it holds at one; one
-that names stages (`ladder.at(4).tps.change.upper < -5%`) is judged once. Bounds are taken as written: what an interval does not
-show has not happened. Undecidable is what reads numbers, bounds or rungs that are not there, and an estimate by itself
-(`tps.change < -5%`) whose interval lies across the limit.
+Each number of a result is three numbers in a comparison: `base`, `other`, `change` (relative; `-5%` is a number). A
+condition on a rung's names (`tps.change.upper < -5%`) is judged at each rung of each ladder that has them, and holds
+when it holds at one; a condition on stages (`ladder.at(4).tps.change.upper < -5%`) is judged once. A condition on a
+bound is judged by that bound alone. A condition is undecidable when numbers, bounds or rungs are missing, and when the
+interval of an estimate (`tps.change < -5%`) contains the limit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.compare.comparison import BASE, CHANGE, OTHER, ComparedRuns, StagePair
-from proveout.coordinator.verdict import checks as judging
+from proveout.coordinator.verdict import checks
 from proveout.core.numbers import rung_name
 from proveout.dsl.compile.result_names import run_scope
 from proveout.dsl.expr.checking import Checked, check_expression
@@ -29,7 +29,7 @@ from proveout.proto.events import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A checked condition. `ladders` are those at whose rungs it is judged; () when it is judged once, over the stages."""
+    """A checked condition. It is judged at each rung of `ladders`; () when it is judged once, over the stages."""
 
     text: str
     ladders: tuple[str, ...]
@@ -37,7 +37,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """How a condition came out: PASS means that it holds, which is what should fail the job."""
+    """The outcome of a condition: PASS means that it holds, which fails the job."""
 
     text: str
     outcome: Outcome
@@ -59,7 +59,7 @@ def exit_code(judged: Iterable[Judgement]) -> int:
 
 
 def check(text: str, plan: Plan) -> Condition:
-    """The condition, when every name in it can have a number in a comparison of this plan's runs. ExpressionFault."""
+    """Check that every name of the condition can have a number in a comparison of this plan's runs. ExpressionFault."""
     stages = _tripled(run_scope(plan, plan.stages))
     assert isinstance(stages, Group)  # noqa: S101 - a scope is a group
     rungs = {name: shape.rung for name, shape in stages.members.items() if isinstance(shape, Group) and shape.rung}
@@ -74,12 +74,14 @@ def check(text: str, plan: Plan) -> Condition:
 
 
 def _with(rung: Group, stages: Group) -> Group:
-    """A rung's names, and the stages' beside them."""
+    """A scope with a rung's names and the stages."""
     return Group(what="the comparison", members={**stages.members, **rung.members}, absent=rung.absent)
 
 
 def _fault(text: str, tried: Iterable[Checked]) -> ExpressionFault:
-    """The fault that is found latest in the text: what was read furthest was most likely meant."""
+    """The fault that is found latest in the text: the scope that fits the longest part of the text was most likely
+    meant.
+    """
     fault = max((one for checked in tried for one in checked.faults), key=lambda one: one.offset)
     return ExpressionFault(f"--fail-if `{text}`: {fault.message}", text=text, offset=fault.offset, way_out=fault.hint)
 
@@ -106,7 +108,7 @@ def _tripled(shape: Shape) -> Shape:
 
 
 def judge(condition: Condition, compared: ComparedRuns) -> Judgement:
-    """The condition over one comparison."""
+    """Judge the condition over one comparison."""
     found = list(_judged(condition, compared))
     for outcome in ("PASS", "INCONCLUSIVE", "FAIL"):
         said = tuple(words for one, words in found if one == outcome)
@@ -137,5 +139,5 @@ def _at_rungs(text: str, tree: Mapping[str, Any], stage: StagePair, other: str) 
 
 
 def _one(text: str, tree: Mapping[str, Any], where: str) -> tuple[Outcome, str]:
-    judged = judging.judge(text, tree, lenient=False)
+    judged = checks.judge(text, tree, lenient=False)
     return judged.outcome, f"{where}: {judged.evidence}"

@@ -1,8 +1,9 @@
-"""The names of all metrics that a running coordinator exports: pure data, from which the text, the reference and its tests are made.
+"""The names of all metrics that a running coordinator exports: pure data, from which the text, the reference and its
+tests are made.
 
-Names and units follow https://prometheus.io/docs/specs/om/open_metrics_spec: base units (seconds, bytes, ratio), the unit last in the
-name, counters' samples end in `_total`. A *stateset* has one series per state, 1 for the one that it is in; an *info* is 1 with the
-facts as labels.
+Names and units follow https://prometheus.io/docs/specs/om/open_metrics_spec: base units (seconds, bytes, ratio), the
+unit last in the name, counters' samples end in `_total`. A *stateset* has one series per state, 1 for the one that it
+is in; an *info* is 1 with the facts as labels.
 """
 
 from __future__ import annotations
@@ -195,7 +196,8 @@ READINGS: Mapping[str, tuple[Family, float]] = {
     "lag.seconds": (_reading("proveout_lag_seconds", "Replication lag.", "seconds", "capture"), 1.0),
     "lag.bytes": (_reading("proveout_lag_bytes", "Log that is not applied yet.", "bytes", "capture"), 1.0),
 }
-"""Readings of captures (as `live.HostMeter` names them) -> family and factor. Whatever else is captured is not exported."""
+"""Readings of captures (as `live.ticks` names them) -> family and factor. Whatever else is captured is not
+exported."""
 
 FAMILIES: tuple[Family, ...] = (
     RUN,

@@ -1,9 +1,10 @@
 """Publish the live events of a run to its user's processes: a Unix socket beside the journal.
 
-Data flow: `run` calls the `Feed` with every event -> live ones go to each connected watcher as a line of JSON (`[sequence, unix_s, event]`);
-journalled events are read from the journal (`follow`), and pass here as a mark, `[sequence, unix_s, null]`, after which no earlier live
-event can arrive. A new watcher first receives the newest event of each kind and the load of the current iteration. A watcher that sends
-`stop` puts a request on `interrupts`. Watchers cannot delay the run: no send is awaited, and a slow watcher misses live events.
+Data flow: `run` calls the `Feed` with every event -> live ones go to each connected watcher as a line of JSON
+(`[sequence, unix_s, event]`); journalled events are read from the journal (`follow`), and pass here as a mark,
+`[sequence, unix_s, null]`, after which no earlier live event can arrive. A new watcher first receives the newest event
+of each kind and the load of the current iteration. A watcher that sends `stop` puts a request on `interrupts`. Watchers
+cannot delay the run: no send is awaited, and a slow watcher misses live events.
 """
 
 from __future__ import annotations
@@ -99,11 +100,11 @@ class Feed:
             _mark(writer, self._last)
         self._watchers.add(writer)
         try:
-            while said := await reader.readline():
-                if said == STOP:
+            while line := await reader.readline():
+                if line == STOP:
                     self._interrupts.put_nowait(None)
         except (OSError, ValueError):
-            pass  # it went away, or said more than a line may hold
+            pass  # it disconnected, or sent a line that is too long
         finally:
             self._watchers.discard(writer)
             writer.close()

@@ -1,8 +1,9 @@
 """Follow a run: journalled events from the journal, live ones from the run's feed, in order.
 
-Data flow: journal (read-only, polled) and feed (`event_feed`, when a coordinator serves it) -> `Tail.batches`. A live event carries the number
-of the journalled event before it; the journal is read up to there first. A journalled event is returned when the feed has reached it,
-because earlier live events may still be in transit. Ends when the run has ended, or when no coordinator drives it.
+Data flow: journal (read-only, polled) and feed (`event_feed`, when a coordinator serves it) -> `Tail.batches`. A live
+event carries the number of the journalled event before it; the journal is read up to there first. A journalled event is
+returned when the feed has reached it, because earlier live events may still be in transit. Ends when the run has ended,
+or when no coordinator drives it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Tail:
         self._directory, self._poll_s = directory, poll_s
         self._last = 0
         self._kept: list[Stamped] = []
-        self._heard: int | None = None
+        self._reached: int | None = None
         self._live: asyncio.Queue[Stamped] = asyncio.Queue(QUEUE_MAX)
 
     async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
@@ -54,11 +55,11 @@ class Tail:
 
     async def _batch(self, driven: bool) -> list[Stamped]:
         live = [self._live.get_nowait() for _ in range(self._live.qsize())]
-        heard = self._heard if driven else None
+        reached = self._reached if driven else None
         self._kept += await asyncio.to_thread(read, self._directory, self._last)
         if self._kept:
             self._last = self._kept[-1].sequence
-        given = [kept for kept in self._kept if heard is None or kept.sequence <= heard]
+        given = [kept for kept in self._kept if reached is None or kept.sequence <= reached]
         del self._kept[: len(given)]
         # Sorting keeps the order within each: a live event carries the number of the kept one before it.
         return sorted([*given, *live], key=lambda stamped: stamped.sequence)
@@ -72,7 +73,7 @@ class Tail:
                     await self._hear(reader)
                 finally:
                     writer.close()
-                    self._heard = None
+                    self._reached = None
             await asyncio.sleep(self._poll_s)
 
     async def _hear(self, reader: asyncio.StreamReader) -> None:
@@ -82,14 +83,15 @@ class Tail:
                 if self._live.full():
                     self._live.get_nowait()
                 self._live.put_nowait(Stamped(sequence=sequence, unix_s=unix_s, event=decode(body)))
-            self._heard = max(sequence, self._heard or 0)
+            self._reached = max(sequence, self._reached or 0)
 
     def now_unix_s(self) -> float:
         """Now."""
         return time.time()
 
     async def stop(self) -> bool:
-        """Request the run's coordinator to end it; False when no coordinator drives it, or none serves a feed within STOP_S."""
+        """Request the run's coordinator to end it; False when no coordinator drives it, or none serves a feed within
+        STOP_S."""
         deadline_s = time.monotonic() + STOP_S
         while is_driven(self._directory) and time.monotonic() < deadline_s:
             with suppress(OSError, TimeoutError):  # a run that has just begun serves its feed in a moment
@@ -100,7 +102,8 @@ class Tail:
         return False
 
     async def _say_stop(self) -> None:
-        """Over a connection of its own, to its end: the kernel drops what was said on one that is closed with something left to read."""
+        """Over a connection of its own, to its end: the kernel drops unread data of one that is closed with something
+        left to read."""
         reader, writer = await event_feed.connect(self._directory)
         try:
             writer.write(event_feed.STOP)

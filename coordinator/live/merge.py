@@ -1,11 +1,14 @@
-"""Merge one second of many agents: counts and response times by transaction type, from columns, without an object for each agent.
+"""Merge one second of many agents: counts and response times by transaction type, from columns, without an object for
+each agent.
 
-Data flow: the `Loads` of one second of every agent -> groups with the same transaction types (one group, because all agents of a stage run
-the same workload) -> each group summed by numpy -> groups merged by `measure.load_merge`. Equal to `merge_loads` of all, but faster.
+Data flow: the `Loads` of one second of every agent -> groups with the same transaction types (one group, because all
+agents of a stage run the same workload) -> each group summed by numpy -> groups merged by `measure.load_merge`. Equal
+to `merge_loads` of all, but faster.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
@@ -29,13 +32,15 @@ def merge_seconds(seconds: Iterable[Loads]) -> tuple[TransactionLoad, ...]:
 def _added(group: Sequence[Loads]) -> list[TransactionLoad]:
     """Those of one group: the same types in all of them, in the same order."""
     names = group[0].names
-    errors: list[list[tuple[str, int]]] = [[] for _ in names]
+    errors: list[Counter[str]] = [Counter() for _ in names]
     for error in chain.from_iterable(loads.wire.errors for loads in group if loads.wire.errors):
-        errors[error.transaction].append((error.name, error.count))
+        errors[error.transaction][error.name] += error.count
     ok = _sums(loads.wire.ok for loads in group)
     logical = _sums(loads.wire.logical_failures for loads in group)
     counts = [
-        TransactionCounts(name=name, ok=ok[one], logical_failures=logical[one], errors=tuple(errors[one]))
+        TransactionCounts(
+            name=name, ok=ok[one], logical_failures=logical[one], errors=tuple(sorted(errors[one].items()))
+        )
         for one, name in enumerate(names)
     ]
     responses = _responses(group, len(names))

@@ -1,8 +1,8 @@
 """Replay the live events of the iterations of a finished run, from its stored samples.
 
-Data flow: the run's events + `samples/*.parquet` -> `Moved`, called with each `IterationStarted` of a replay -> seconds of load and samples of
-captures -> the meters of `ticks` -> stamped events between the iteration's start and its end. Data that was not stored (void iterations,
-the state of agents) is not replayed.
+Data flow: the run's events + `samples/*.parquet` -> `Moved`, called with each `IterationStarted` of a replay -> seconds
+of load and samples of captures -> the meters of `ticks` -> stamped events between the iteration's start and its end.
+Data that was not stored (void iterations, the state of agents) is not replayed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _At = tuple[int, Event]
 
 
 class Moved:
-    """Gives the live events of the iterations of the run in `samples`' directory; `events` are all that it journalled."""
+    """Gives the live events of the iterations of the run in `samples`' directory; `events` are all that it
+    journalled."""
 
     def __init__(self, events: Iterable[Stamped], samples: Path) -> None:
         self._samples = samples
@@ -40,7 +41,8 @@ class Moved:
         }
 
     def __call__(self, begun: Stamped) -> Sequence[Stamped]:
-        """Live events of the iteration that begins with `begun`, earliest first. Reads files; a damaged one becomes a notice."""
+        """Live events of the iteration that begins with `begun`, earliest first. Reads files; a damaged one becomes a
+        notice."""
         started = begun.event
         if not isinstance(started, IterationStarted) or started.id not in self._finished:
             return ()

@@ -1,9 +1,9 @@
 """Live events of a run for display, made from samples. They are not journalled and not judged.
 
-Data flow: an iteration's `Sample`s -> `Meters` (one per iteration) -> live events. Seconds of load become `LoadTick`s and, summed over their
-window, `TransactionsTick`s; captures become `HostTick`s (gauges unchanged, cumulative counters as rates since the sample before: `x_total`
--> `x_per_s`, CPU as a fraction of all cores), those of waits also `WaitsTick`s. A replay sends the stored samples through the same
-meters.
+Data flow: an iteration's `Sample`s -> `Meters` (one per iteration) -> live events. Seconds of load become `LoadTick`s
+and, summed over their window, `TransactionsTick`s; captures become `HostTick`s (gauges unchanged, cumulative counters
+as rates since the sample before: `x_total` -> `x_per_s`, CPU as a fraction of all cores), those of waits also
+`WaitsTick`s. A replay sends the stored samples through the same meters.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _WAITED, _ACCOUNTED = "wait.seconds_total", "wait.db_time_s_total"
 
 
 class Meters:
-    """Everything that is shown of one iteration while it runs. Holds the load's histograms of one window, and two samples a capture."""
+    """Everything that is shown of one iteration while it runs. Holds the load's histograms of one window, and two
+    samples a capture."""
 
     def __init__(self, gathering: Gathering) -> None:
         self._gathering = gathering
@@ -105,7 +106,7 @@ class _Counted:
 
 
 class LoadMeter:
-    """Adds up the seconds of a window, per transaction type, and begins anew with the next window."""
+    """Sums the seconds of a window, per transaction type, and starts again with the next window."""
 
     def __init__(self, identity: IterationId) -> None:
         self._id = identity
@@ -139,7 +140,8 @@ def _added(parts: Sequence[LoadSecond]) -> LoadSecond:
 
 
 class WaitsMeter:
-    """The top waits of the measure window so far, of one capture. `begins_ns` is on its host's clock. Remembers one sample."""
+    """The top waits of the measure window so far, of one capture. `begins_ns` is on its host's clock. Remembers one
+    sample."""
 
     def __init__(self, identity: IterationId, host: str, begins_ns: int, measure_s: float) -> None:
         self._id, self._host = identity, host
@@ -148,7 +150,8 @@ class WaitsMeter:
         self._places = _Places()
 
     def tick(self, sample: CaptureSample) -> WaitsTick | None:
-        """The waits between the first sample of the window and `sample`; None outside of the window and for other captures."""
+        """The waits between the first sample of the window and `sample`; None outside of the window and for other
+        captures."""
         if not self._begins_ns <= sample.at_ns <= self._ends_ns:
             return None
         now = self._waited(sample)

@@ -1,8 +1,8 @@
 """Metrics of captures in the measure window, named as in `dsl.metrics`: OS, waits, lag, sizes, exporters. Pure.
 
-Data flow: a `Recording` of one capture on one host and the window on that host's clock -> a tree of plain numbers, and for
-waits the top-10 table. A number that cannot be known is left out; it never becomes 0. The raw readings are those that
-the docstrings of `agent/capture/os.py`, `waits.py`, `lag.py` and `prometheus.py` give.
+Data flow: a `Recording` of one capture on one host and the window on that host's clock -> a tree of plain numbers, and
+for waits the top-10 table. A number that cannot be known is left out; it never becomes 0. The raw readings are those
+that the docstrings of `agent/capture/os.py`, `waits.py`, `lag.py` and `prometheus.py` give.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def _pressure(recording: Recording, window: Window, resource: str) -> float | No
 def waits_metrics(recording: Recording, window: Window) -> tuple[Metrics, tuple[WaitLine, ...]]:
     """DB time with its share on CPU, and the top-10 foreground table.
 
-    DB time is what the server itself accounts for (`wait.db_time_s_total`), else the sum of all events' seconds. Each line's
-    share is of DB time; lines are never rescaled, and may come to more than 100 % of what a server accounts for.
+    DB time is what the server itself accounts for (`wait.db_time_s_total`), else the sum of all events' seconds. Each
+    line's share is of DB time; lines are never rescaled, and may come to more than 100 % of what a server accounts for.
     """
     seconds = {
         label: spent
@@ -139,9 +139,11 @@ def exported_metrics(recording: Recording, window: Window, scrapes: Iterable[Scr
 
 
 def sizes_metrics(recording: Recording, system: str) -> tuple[Metrics, tuple[SizeLine, ...]]:
-    """The sizes of the tables, in total and by their names in lower case (see `metrics.SIZE`); and each part's line, largest first.
+    """The sizes of the tables, in total and by their names in lower case (see `metrics.SIZE`); and each part's line,
+    largest first.
 
-    The ends are those of the capture, just outside of the load: sizes have no measure window. Nothing with fewer than two samples.
+    The ends are those of the capture, just outside of the load: sizes have no measure window. Nothing with fewer than
+    two samples.
     """
     if recording.samples < 2:
         return {}, ()

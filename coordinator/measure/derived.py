@@ -1,14 +1,16 @@
 """Metrics of single workload kinds and of tools, derived from an iteration's transactions. Pure; called by `summarise`.
 
-- **TPROC-C** (HammerDB's figures): **NOPM** is the number of New Orders that ended in the measure window and were committed, per minute.
-  **TPM** is the number of all commits and rollbacks of the database per minute, from its own counters (PostgreSQL's pg_stat_database,
-  in a capture of kind `waits`); it includes statements outside a transaction, also those of captures. HammerDB's third figure, ART, is
-  `response.avg_us` of every workload.
-- **Query sets in order** (`kind: sql`, `in_order`): **solve_s** is the sum of each query's mean response time in the measure window, the mean
-  time of one pass of one terminal. **geomean_s** is the geometric mean of the same times, which gives every query the same weight (TPC-H,
-  clause 5.4.1). The times come from the window and not from whole passes: every terminal repeats the queries in order, so all queries
-  run equally often except for the passes that the window's edges cut. Without a time for each query the set has no times.
-- **Tools**: reads and writes of each host's program are transactions. Histograms of the hosts are merged before percentiles are taken.
+- **TPROC-C** (HammerDB's figures): **NOPM** is the number of New Orders that ended in the measure window and were
+  committed, per minute. **TPM** is the number of all commits and rollbacks of the database per minute, from its own
+  counters (PostgreSQL's pg_stat_database, in a capture of kind `waits`); it includes statements outside a transaction,
+  also those of captures. HammerDB's third figure, ART, is `response.avg_us` of every workload.
+- **Query sets in order** (`kind: sql`, `in_order`): **solve_s** is the sum of each query's mean response time in the
+  measure window, the mean time of one pass of one terminal. **geomean_s** is the geometric mean of the same times,
+  which gives every query the same weight (TPC-H, clause 5.4.1). The times come from the window and not from whole
+  passes: every terminal repeats the queries in order, so all queries run equally often except for the passes that the
+  window's edges cut. Without a time for each query the set has no times.
+- **Tools**: reads and writes of each host's program are transactions. Histograms of the hosts are merged before
+  percentiles are taken.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def order_metrics(
 
 
 def set_metrics(workload: Workload, summaries: Iterable[TransactionSummary]) -> Metrics:
-    """`solve_s` and `geomean_s` (see `metrics.SET`); {} for a workload without an ordered set, or with a query without a time."""
+    """`solve_s` and `geomean_s` (see `metrics.SET`); {} for a workload without an ordered set, or with a query without
+    a time."""
     if not is_in_order(workload):
         return {}
     means = {item.name: item.response.get("avg_us", 0.0) / 1e6 for item in summaries}

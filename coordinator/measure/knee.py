@@ -1,18 +1,18 @@
 """The knee of a ladder: the rung from which throughput grows less than threads. Pure; independent of events.
 
-Data flow: `results` passes the rungs' throughputs -> `find` -> `Knee` (the rung and its interval) or `NoKnee` (the reason) -> `ladder.knee` in
-expressions, a line in every report.
+Data flow: `results` passes the rungs' throughputs -> `find` -> `Knee` (the rung and its interval) or `NoKnee` (the
+reason) -> `ladder.knee` in expressions, a line in every report.
 
-Kneedle (Satopää, Albrecht, Irwin, Raghavan: Finding a "Kneedle" in a Haystack, ICDCS Workshops 2011) on the measured rungs: threads x and
-mean throughput y are scaled to 0 … 1; the knee is the rung where the curve is farthest above the straight line from its first to its last
-point, max(y - x). It counts only when the distance falls below max - S · mean(Δx), S = 1, at a later rung, and is larger than
-S · mean(Δx): an almost straight curve has no knee, nor one that only dips on its way up. Points are not smoothed: each is a mean
-over repeats already.
+Kneedle (Satopää, Albrecht, Irwin, Raghavan: Finding a "Kneedle" in a Haystack, ICDCS Workshops 2011) on the measured
+rungs: threads x and mean throughput y are scaled to 0 … 1; the knee is the rung where the curve is farthest above the
+straight line from its first to its last point, max(y - x). It counts only when the distance falls below max - S ·
+mean(Δx), S = 1, at a later rung, and is larger than S · mean(Δx): an almost straight curve has no knee, nor one that
+only dips on its way up. Points are not smoothed: each is a mean over repeats already.
 
-The certainty of the knee follows from that of the means: each mean is drawn 2000 times (with a fixed seed) from Student's t, or the normal
-distribution, that matches its confidence interval. There is no knee when fewer than 95 % of the draws have one, or fewer than 95 % have a
-higher throughput there than at the first rung; nor when it may lie at any of three or more inner rungs. The interval of its threads
-is that of the draws' knees, so its ends are rungs as well.
+The certainty of the knee follows from that of the means: each mean is drawn 2000 times (with a fixed seed) from
+Student's t, or the normal distribution, that matches its confidence interval. There is no knee when fewer than 95 % of
+the draws have one, or fewer than 95 % have a higher throughput there than at the first rung; nor when it may lie at any
+of three or more inner rungs. The interval of its threads is that of the draws' knees, so its ends are rungs as well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _SEED = 20110620
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knee:
-    """The rung, in threads, with the interval that it lies in (None when a rung has no interval itself), and how far above the chord."""
+    """The rung, in threads, with the interval that it lies in (None when a rung has no interval itself), and how far
+    above the chord."""
 
     threads: int
     lower: int | None
@@ -77,7 +78,8 @@ def find(rungs: Sequence[tuple[int, Estimate]]) -> Knee | NoKnee:
     (at,), (distance,) = _bends(threads, means)
     if at == NONE:
         return NoKnee(
-            f"throughput bends too little up to {rungs[-1][0]} threads ({distance:.2f} of its range above a straight line)"
+            f"throughput is almost a straight line up to {rungs[-1][0]} threads"
+            f" ({distance:.2f} of its range above it at most)"
         )
     found = Knee(
         threads=rungs[at][0],
@@ -92,7 +94,8 @@ def find(rungs: Sequence[tuple[int, Estimate]]) -> Knee | NoKnee:
 
 
 def _bends(threads: Floats, curves: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Of each row of throughputs: the position of its knee (or NONE), and the largest distance above the chord, 0 … 1."""
+    """Of each row of throughputs: the position of its knee (or NONE), and the largest distance above the chord, 0 …
+    1."""
     low = curves.min(axis=1, keepdims=True)
     height = curves.max(axis=1, keepdims=True) - low
     x = (threads - threads[0]) / (threads[-1] - threads[0])
@@ -107,7 +110,7 @@ def _bends(threads: Floats, curves: Floats) -> tuple[npt.NDArray[np.int64], Floa
 
 
 def _draw(estimates: Sequence[Estimate]) -> Floats | None:
-    """Means drawn anew, a row for each draw; None when one of them has no interval to draw from."""
+    """Resampled means, a row for each draw; None when one of them has no interval to draw from."""
     generator = np.random.default_rng(_SEED)
     columns: list[Floats] = []
     for tps in estimates:

@@ -1,4 +1,5 @@
-"""Merge the loads of several agents: counts and histograms are added, percentiles are taken only from the sums. Pure."""
+"""Merge the loads of several agents: counts and histograms are added, percentiles are taken only from the sums.
+Pure."""
 
 from __future__ import annotations
 

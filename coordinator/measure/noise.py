@@ -1,18 +1,20 @@
-"""Disturbances on the machines of an iteration: other load, stolen CPU, memory pressure, paused processes. Pure; part of `validity`.
+"""Disturbances on the machines of an iteration: other load, stolen CPU, memory pressure, paused processes. Pure; part
+of `validity`.
 
-Data flow: the `hosts` trees of the os captures -> one finding per machine and check. All are warnings: another attempt would meet the same
-neighbours. Hosts share a machine when their agents are local, when their kernels have the same boot id (network namespaces, containers),
-or, without a boot id, when they have the same address.
+Data flow: the `hosts` trees of the os captures -> one finding per machine and check. All are warnings: another attempt
+would meet the same neighbours. Hosts share a machine when their agents are local, when their kernels have the same boot
+id (network namespaces, containers), or, without a boot id, when they have the same address.
 
 - `other-load`: CPU used by other processes, only on machines without a server that proveout does not provision.
 - `steal`: CPU that the hypervisor gave to other guests, on every machine.
-- `pressure` (PSI, Documentation/accounting/psi.rst of Linux): memory stalls on every machine, because a database or a load that waits for
-  memory measures the pager; CPU stalls on machines that only generate load, where they delay the schedule. A server's own stalls for CPU
-  and I/O are its response to the load and are not judged.
-- `pause`: the time for which a load process or an agent did not run (a stopped process, a virtual machine that is migrated, no free CPU).
-  A pause of at least `TOLD_S` is a warning. From the stage's limit `pause` on (10 s by default, the length of a lease) a pause of a load
-  process voids the iteration, also that of a search's probe. The silence of an agent is a warning, as a silence of a whole lease loses
-  the agent, and pauses of load processes are measured by these processes. Pauses of the system under test: `outages`.
+- `pressure` (PSI, Documentation/accounting/psi.rst of Linux): memory stalls on every machine, because a database or a
+  load that waits for memory measures the pager; CPU stalls on machines that only generate load, where they delay the
+  schedule. A server's own stalls for CPU and I/O are its response to the load and are not judged.
+- `pause`: the time for which a load process or an agent did not run (a stopped process, a virtual machine that is
+  migrated, no free CPU). A pause of at least `TOLD_S` is a warning. From the stage's limit `pause` on (10 s by default,
+  the length of a lease) a pause of a load process voids the iteration, also that of a search's probe. The silence of an
+  agent is a warning, as a silence of a whole lease loses the agent, and pauses of load processes are measured by these
+  processes. Pauses of the system under test: `outages`.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ def judge_machines(seen: Observed) -> Iterator[ValidityFinding]:
 
 
 def shares_machine(plan: Plan, stage: Measuring, boots: Mapping[str, str]) -> bool:
-    """Whether a client of the stage runs on the machine of its target. `boots`: the boot id of each host, where it is known."""
+    """Whether a client of the stage runs on the machine of its target. `boots`: the boot id of each host, where it is
+    known."""
     target = plan.host(plan.target_host(stage))
     return any(_same(plan.host(client), target, boots) for client in stage.clients)
 

@@ -1,18 +1,19 @@
 """Detect outages of the system under test in an iteration: times without answers, or almost without, under load. Pure.
 
-Data flow: `Observed` -> the times in which the system was down (`_down`) -> one finding: `outage:<system>` for long times, `pause:<system>`
-for short ones. Two kinds of evidence, each compared with the *usual* behaviour of the system:
+Data flow: `Observed` -> the times in which the system was down (`_down`) -> one finding: `outage:<system>` for long
+times, `pause:<system>` for short ones. Two kinds of evidence, each compared with the *usual* behaviour of the system:
 
-- **Stalls** (`proto.wire.stalls`): exact times without the end of a transaction. A transaction that waited through one counts by the
-  improbability of its wait. With n other transactions of its type, q = max(1 %, 1 / (n + 1)) of them took longer than v. The probability
-  of a wait w is taken as 1 where w <= v, and as q (v / w)² beyond: a heavier tail than that of a log-normal distribution. The negative
-  logarithms of the probabilities of all waits are added; from `SURPRISE_MIN` on the stall is attributed to the system. A query of 30 s
-  among others of 30 s, or the only one of its type, is therefore not a stall, and a wait of 10 s after a million of 2 ms is one.
-- **Trickles**: whole seconds with less than `TRICKLE_FRACTION` of the usual throughput (and of the rate that is due), in which
-  transactions took at least `TRICKLE_SLOWDOWN` times as long as usual.
+- **Stalls** (`proto.wire.stalls`): exact times without the end of a transaction. A transaction that waited through one
+  counts by the improbability of its wait. With n other transactions of its type, q = max(1 %, 1 / (n + 1)) of them took
+  longer than v. The probability of a wait w is taken as 1 where w <= v, and as q (v / w)² beyond: a heavier tail than
+  that of a log-normal distribution. The negative logarithms of the probabilities of all waits are added; from
+  `SURPRISE_MIN` on the stall is attributed to the system. A query of 30 s among others of 30 s, or the only one of its
+  type, is therefore not a stall, and a wait of 10 s after a million of 2 ms is one.
+- **Trickles**: whole seconds with less than `TRICKLE_FRACTION` of the usual throughput (and of the rate that is due),
+  in which transactions took at least `TRICKLE_SLOWDOWN` times as long as usual.
 
-The usual behaviour is never taken from the dead time alone: it comes from all seconds of the load, including the ramps, and from the valid
-earlier iterations of the same rung.
+The usual behaviour is never taken from the dead time alone: it comes from all seconds of the load, including the ramps,
+and from the valid earlier iterations of the same rung.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def _joined(spans: Sequence[Span]) -> list[Span]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Second:
-    """One whole second of all loads: when it began, whether in the measure window, and ended transactions and service time by type."""
+    """One whole second of all loads: when it began, whether in the measure window, and ended transactions and service
+    time by type."""
 
     start_s: float
     measured: bool
@@ -165,15 +167,16 @@ class _Usual:
         """Of a wait of this length of a transaction; 1 where nothing is known of its type."""
         chances = [self._own(name, waited_ns, waiting)]
         for item in self.earlier:
-            for told in (summary for summary in item.transactions if summary.name == name):
-                count = told.ok + told.logical_failures
-                most_us = told.service.get("p99_us" if count * TAIL >= 1.0 else "max_us", 0.0)
+            for recorded in (summary for summary in item.transactions if summary.name == name):
+                count = recorded.ok + recorded.logical_failures
+                most_us = recorded.service.get("p99_us" if count * TAIL >= 1.0 else "max_us", 0.0)
                 chances.append(_tail(waited_ns, count, most_us * 1e3))
         known = [chance for chance in chances if chance is not None]
         return max(known, default=1.0)
 
     def _own(self, name: str, waited_ns: float, waiting: int) -> float | None:
-        """The chance by this load's other transactions of the type: without those that waited, which are its longest."""
+        """The chance by this load's other transactions of the type: without those that waited, which are its
+        longest."""
         held = self.services.get(name, Histogram())
         lows = histogram.lowest_ns(np.asarray(held.indices, dtype=np.int64))
         slow = sum(count for low, count in zip(lows, held.counts, strict=True) if low >= 0.99 * waited_ns)
@@ -185,13 +188,14 @@ class _Usual:
         return _tail(waited_ns, others, float(histogram.percentile_ns(held, 100.0 * rank) or 0))
 
     def service_ns(self, name: str, slow: set[float]) -> float | None:
-        """Mean service time of a type outside of slow seconds (by their start), or in earlier iterations; None when it is not known."""
+        """Mean service time of a type outside of slow seconds (by their start), or in earlier iterations; None when it
+        is not known."""
         fine = [second for second in self.seconds if second.start_s not in slow]
         ended = sum(second.ended.get(name, 0) for second in fine)
         if ended:
             return sum(second.service_ns.get(name, 0) for second in fine) / ended
-        told = [s.service["avg_us"] for i in self.earlier for s in i.transactions if s.name == name and s.service]
-        return float(np.median(told)) * 1e3 if told else None
+        recorded = [s.service["avg_us"] for i in self.earlier for s in i.transactions if s.name == name and s.service]
+        return float(np.median(recorded)) * 1e3 if recorded else None
 
 
 def _share(others: int) -> float:
@@ -199,7 +203,8 @@ def _share(others: int) -> float:
 
 
 def _tail(waited_ns: float, others: int, most_ns: float) -> float | None:
-    """The chance of a wait among `others` transactions, of which `_share` took longer than `most_ns`; None when there are none."""
+    """The chance of a wait among `others` transactions, of which `_share` took longer than `most_ns`; None when there
+    are none."""
     if others < 1:
         return None
     return 1.0 if waited_ns <= most_ns else _share(others) * (most_ns / waited_ns) ** 2
@@ -210,15 +215,15 @@ def _ramp_up_s(parts: Sequence[Sequence[LoadSecond]]) -> float:
 
 
 def _whole_seconds(seen: Observed) -> list[_Second]:
-    """The whole seconds that all loads have told, in order."""
-    told: dict[int, list[tuple[float, LoadSecond]]] = defaultdict(list)
+    """The whole seconds that all loads have reported, in order."""
+    recorded: dict[int, list[tuple[float, LoadSecond]]] = defaultdict(list)
     for host, load in seen.loads.items():
         for second in seen.seconds.get(host, ()):
             if second.duration_s >= 0.999:
-                told[second.second].append(((second.start_ns - load.measure_start_ns) / 1e9, second))
+                recorded[second.second].append(((second.start_ns - load.measure_start_ns) / 1e9, second))
     window_s = min(length_s(load) for load in seen.loads.values())
     seconds = []
-    for _, parts in sorted(told.items()):
+    for _, parts in sorted(recorded.items()):
         if len(parts) < len(seen.loads):
             continue
         start_s = parts[0][0]
@@ -291,7 +296,8 @@ def _offered(seen: Observed, start_s: float) -> float:
 
 
 def _silent_seconds(seen: Observed) -> list[Span]:
-    """Of a tool only the seconds are known: the longest run without any I/O, where its other seconds or earlier iterations expect some."""
+    """Of a tool only the seconds are known: the longest run without any I/O, where its other seconds or earlier
+    iterations expect some."""
     began, seconds = longest_silence(seen.tps_per_second)
     window_s = min(length_s(load) for load in seen.loads.values())
     ended = sum(load.ended_in_window for load in seen.loads.values())

@@ -1,8 +1,9 @@
-"""Compact storage for the samples of the current iteration: a thousand hosts send fifty numbers each a second, for hours.
+"""Compact storage for the samples of the current iteration: a thousand hosts send fifty numbers each a second, for
+hours.
 
-Data flow: `CaptureSample`s and `LoadSecond`s, in columns -> `Captured`, `Seconds`: arrays of numbers, and bytes -> the same samples again on
-iteration. As objects they would take eight times the memory, and Python's garbage collector would traverse all of them repeatedly
-and delay the agents' beats.
+Data flow: `CaptureSample`s and `LoadSecond`s, in columns -> `Captured`, `Seconds`: arrays of numbers, and bytes -> the
+same samples again on iteration. As objects they would take eight times the memory, and Python's garbage collector would
+traverse all of them repeatedly and delay the agents' beats.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
 """The samples of iterations: collected during one, summarised at its end, stored as parquet.
 
-Data flow: the run loop passes each `Sample` of a load or a capture -> `Gathering` (one iteration, bounded by its length) -> `summarise` and two
-parquet files. Ramps are stored with a mark; times are on the host's monotonic clock and, beside it, on the coordinator's (by the offset
-at the start). Gaps in sequence numbers are counted, per task.
+Data flow: the run loop passes each `Sample` of a load or a capture -> `Gathering` (one iteration, bounded by its
+length) -> `summarise` and two parquet files. Ramps are stored with a mark; times are on the host's monotonic clock and,
+beside it, on the coordinator's (by the offset at the start). Gaps in sequence numbers are counted, per task.
 """
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -81,7 +77,8 @@ class Gathering:
                 yield parts
 
     def _told(self, key: str, second: LoadSecond) -> None:
-        """Note how far a load has come: with a thousand of them, asking all at each second of each would cost a core."""
+        """Note how far a load has come: with a thousand of them, asking all at each second of each would cost a
+        core."""
         last = self.last.get(key, -1)
         for number in range(max(last + 1, second.second - JUMP_MAX), second.second + 1):
             self.reached[number] = self.reached.get(number, 0) + 1
@@ -95,10 +92,10 @@ class Gathering:
         lost: dict[tuple[str, str], int] = {}
         for key, host in self.hosts.items():
             result = results.get(key)
-            said = result.lost if isinstance(result, CaptureResult) else getattr(result, "samples_lost", 0)
+            reported = result.lost if isinstance(result, CaptureResult) else getattr(result, "samples_lost", 0)
             last = getattr(result, "samples", getattr(result, "seconds_produced", 0))
             unseen = max(0, last - self.sequences.get(key, 0))
-            if count := said + unseen + self.gaps.get(key, 0):
+            if count := reported + unseen + self.gaps.get(key, 0):
                 lost[self.names.get(key, "load"), host] = count
         return lost
 
@@ -161,7 +158,8 @@ def write(gathering: Gathering, directory: Path) -> None:
 
 
 def _write_table(rows: Iterator[dict[str, Any]], path: Path) -> None:
-    """Write rows a part at a time: as Python's dictionaries all at once, fifteen million readings would take ten gigabytes."""
+    """Write rows a part at a time: as Python's dictionaries all at once, fifteen million readings would take ten
+    gigabytes."""
     import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a finished iteration needs to pay
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -188,7 +186,8 @@ def _arrow_type(kind: type) -> Any:
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = None) -> Any:
-    """The rows of a file of samples as a `pyarrow.Table`; None when there is no file. SamplesUnreadable when it is damaged.
+    """The rows of a file of samples as a `pyarrow.Table`; None when there is no file. SamplesUnreadable when it is
+    damaged.
 
     Pages have checksums since format 2 of the journal; of older files only the form is checked.
     """
@@ -299,16 +298,3 @@ def _capture_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
                     "label": reading.label,
                     "value": float(reading.value),
                 }
-
-
-def release_memory() -> None:
-    """Return unused memory to the operating system: cycles of objects, Arrow's pool, the C library's arenas. Takes milliseconds.
-
-    Without it, a long run keeps the memory of its largest iteration in each thread.
-    """
-    gc.collect()
-    arrow = sys.modules.get("pyarrow")
-    if arrow is not None:
-        arrow.default_memory_pool().release_unused()
-    with suppress(OSError, AttributeError):  # the C library lacks malloc_trim
-        ctypes.CDLL(None).malloc_trim(0)

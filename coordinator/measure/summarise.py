@@ -1,8 +1,8 @@
 """Summarise an iteration's raw results: metrics, transactions, waits and findings in `IterationFinished`. Pure.
 
-Data flow: `LoadResult`s and `LoadSecond`s of the client agents are merged (histograms first, then percentiles); every capture is cut to the
-measure window on its own host's clock; the numbers get the names of `dsl.metrics`; `validity` judges them. Agents' times are converted
-to one clock by offset = agent - coordinator.
+Data flow: `LoadResult`s and `LoadSecond`s of the client agents are merged (histograms first, then percentiles); every
+capture is cut to the measure window on its own host's clock; the numbers get the names of `dsl.metrics`; `validity`
+judges them. Agents' times are converted to one clock by offset = agent - coordinator.
 
 An unknown number is left out of the tree: an expression that needs it is inconclusive.
 """
@@ -53,12 +53,12 @@ def summarise(
     silences: Mapping[str, float] | None = None,
     earlier: Sequence[IterationFinished] = (),
 ) -> IterationFinished:
-    """The numbers of one iteration, judged.
+    """The numbers of one iteration, judged. ValueError without any load.
 
-    `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns.
-    `t0_ns`: the start on the coordinator's clock. `lost`: samples of captures known to be lost, by (capture name, host); lost seconds of load are counted here.
-    `boots`: the boot id of each host's kernel, where it is known. `silences`: the longest time in seconds for which each host's agent did
-    not answer. `earlier`: the valid iterations of the same rung before this one. ValueError without any load.
+    `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset,
+    uncertainty), ns. `t0_ns`: the start on the coordinator's clock. `lost`: lost samples by (capture name, host); lost
+    seconds of load are counted here. `boots`: boot ids by host. `silences`: each agent's longest time without an
+    answer, seconds. `earlier`: the valid iterations of the same rung before this one.
     """
     if not loads:
         raise ValueError(f"iteration {id} has no load result")
@@ -162,7 +162,8 @@ def _summed(parts: Iterable[Iterable[tuple[str, int]]]) -> dict[str, int]:
 
 
 def measure_window(loads: Mapping[str, LoadResult], clocks: Mapping[str, tuple[int, int]]) -> Window:
-    """The measure window on the coordinator's clock: where all clients measured; the first client's when they never did."""
+    """The measure window on the coordinator's clock: where all clients measured; the first client's when they never
+    did."""
     windows = [
         Window(start_ns=load.measure_start_ns, end_ns=load.measure_end_ns).shifted(-clocks.get(host, (0, 0))[0])
         for host, load in loads.items()
@@ -174,8 +175,8 @@ def measure_window(loads: Mapping[str, LoadResult], clocks: Mapping[str, tuple[i
 def ended_by_type(loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]) -> dict[str, int]:
     """Transactions that ended in the measure window, by type, all agents.
 
-    From the agent's seconds when they add up to its `ended_in_window`. Else (a cut second lies across the window's edge) from the
-    window's own counts, which under closed arrival are by end time too.
+    From the agent's seconds when they add up to its `ended_in_window`. Else (a cut second lies across the window's
+    edge) from the window's own counts, which under closed arrival are by end time too.
     """
     ended: dict[str, int] = {item.counts.name: 0 for load in loads.values() for item in load.transactions}
     for host, load in loads.items():

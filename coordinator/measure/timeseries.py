@@ -1,9 +1,10 @@
 """Samples of a capture as time series, cut to a window of their host's clock. Pure.
 
-Data flow: `CaptureSample`s of one capture on one host -> `Recording` (a time axis and one row per metric and label) -> `rate`, `mean`,
-`inside` over a `Window`. Only the window counts: a cumulative counter is interpolated at the window's ends from the samples that bracket
-them, a gauge is read from the samples inside. Where samples do not reach an end, the covered part is used and `coverage` is its share;
-a counter that decreased (after the restart of a server) has no result.
+Data flow: `CaptureSample`s of one capture on one host -> `Recording` (a time axis and one row per metric and label) ->
+`rate`, `mean`, `inside` over a `Window`. Only the window counts: a cumulative counter is interpolated at the window's
+ends from the samples that bracket them, a gauge is read from the samples inside. Where samples do not reach an end, the
+covered part is used and `coverage` is its share; a counter that decreased (after the restart of a server) has no
+result.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ COVERAGE_MIN = 0.5
 """With less than this share of the window covered there is no number at all."""
 
 RESET_FRACTION = 0.01
-"""A counter that falls by more than this share of its value was reset. Linux' iowait may fall by a tick: that is not."""
+"""A counter that falls by more than this share of its value was reset. Linux' iowait may fall by a tick: that is
+not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +45,8 @@ class Window:
 class Recording:
     """One capture on one host: times in s from the first sample, and a row of values per (metric, label).
 
-    A sample may leave a metric out. A counter (`…_total`) that is not there yet is 0 until it appears, and keeps its value when it is
-    left out later; a gauge simply has no value there (NaN).
+    A sample may leave a metric out. A counter (`…_total`) that is not there yet is 0 until it appears, and keeps its
+    value when it is left out later; a gauge simply has no value there (NaN).
     """
 
     def __init__(self, samples: Sequence[CaptureSample]) -> None:
@@ -123,7 +125,8 @@ class Recording:
         return sum(rates) if rates else None
 
     def inside(self, metric: str, window: Window, label: str = "") -> tuple[list[float], list[float]]:
-        """Times (s from the window's start) and values of a gauge at the samples inside the window; none when they do not cover it."""
+        """Times (s from the window's start) and values of a gauge at the samples inside the window; none when they do
+        not cover it."""
         row = self._rows.get((metric, label))
         if row is None or self.coverage(window) < COVERAGE_MIN:
             return [], []
@@ -132,7 +135,8 @@ class Recording:
         return (self._times[chosen] - start).tolist(), row[chosen].tolist()
 
     def mean(self, metric: str, window: Window, label: str = "") -> float | None:
-        """Mean of a gauge inside the window; interpolated at its middle when no sample fell inside but some surround it."""
+        """Mean of a gauge inside the window; interpolated at its middle when no sample fell inside but some surround
+        it."""
         values = self.inside(metric, window, label)[1]
         if values:
             return float(np.mean(values))

@@ -1,14 +1,16 @@
 """Judge the validity of an iteration: findings with evidence, some of which void it; the others are warnings. Pure.
 
-Data flow: `summarise` passes the observations (`Observed`) -> one finding per check -> `IterationFinished.findings`; an iteration is invalid
-when a voiding finding does not hold. The reasons are in the ADR on validity:
+Data flow: `summarise` passes the observations (`Observed`) -> one finding per check -> `IterationFinished.findings`; an
+iteration is invalid when a voiding finding does not hold. The reasons are in the ADR on validity:
 
-- A ladder's iteration measures the system under the planned load. It is void when the load was different (rate not held, errors, wrong mix,
-  skewed start), when the system did not settle (steady state, variation), when the client was the bottleneck, or when numbers were lost.
-- A search's probe tests whether the system sustains a rate. Errors and a missed rate are its answer: they are warnings here, and
-  `is_refusal` makes them a refusal. Only broken measurement voids a probe.
-- A busy client voids an iteration only when it could be the bottleneck *instead of* the system: on a machine of its own under closed
-  arrival, or when an open schedule was missed. On the server's machine both share the cores, and are busy together: a warning.
+- A ladder's iteration measures the system under the planned load. It is void when the load was different (rate not
+  held, errors, wrong mix, skewed start), when the system did not settle (steady state, variation), when the client was
+  the bottleneck, or when numbers were lost.
+- A search's probe tests whether the system sustains a rate. Errors and a missed rate are its answer: they are warnings
+  here, and `is_refusal` makes them a refusal. Only broken measurement voids a probe.
+- A busy client voids an iteration only when it could be the bottleneck *instead of* the system: on a machine of its own
+  under closed arrival, or when an open schedule was missed. On the server's machine both share the cores, and are busy
+  together: a warning.
 """
 
 from __future__ import annotations
@@ -86,9 +88,9 @@ def _finding(check: str, ok: bool, evidence: str, *, voids: bool = True) -> Vali
 def _steady(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
     """Slope and variation of the per-second throughput.
 
-    A slope counts only when it is both significant (0 outside Sen's interval) and larger than the limit: in a few seconds
-    chance alone makes large slopes, in many seconds a trifle is significant. From the variation the noise of counting is taken off: m
-    transactions a second vary by 1/√m by themselves.
+    A slope counts only when it is both significant (0 outside Sen's interval) and larger than the limit: in a few
+    seconds chance alone makes large slopes, in many seconds a trifle is significant. From the variation the noise of
+    counting is taken off: m transactions a second vary by 1/√m by themselves.
     """
     voids = not seen.is_probe
     if isinstance(seen.stage, Ladder) and isinstance(ramp := seen.stage.arrival, Ramp):
@@ -112,7 +114,8 @@ def _steady(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
     yield _finding("steady-state", not (moved.significant and abs(moved.change) > limit), text, voids=voids)
     counted = sum(seen.tps_per_second) / moved.n
     cv = math.sqrt(max(moved.cv**2 - 1.0 / counted, 0.0))
-    text = f"{unit} per second varies by {percent(cv)} (CV beyond counting noise, {moved.n} s, limit {percent(seen.limits.tps_cv_max)})"
+    limit = seen.limits.tps_cv_max
+    text = f"{unit} per second varies by {percent(cv)} (CV beyond counting noise, {moved.n} s, limit {percent(limit)})"
     yield _finding("variation", cv <= seen.limits.tps_cv_max, text, voids=voids)
 
 
@@ -167,7 +170,8 @@ def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
     most, reached = seen.read("client", "ceiling_per_s"), seen.read("client", "ceiling_fraction")
     if most is None or reached is None:
         return
-    text = f"this client can do {number(most)}/s with this driver; the run reached {percent(reached)} (limit {percent(CEILING_MAX)})"
+    ceiling = f"this client can do {number(most)}/s with this driver"
+    text = f"{ceiling}; the run reached {percent(reached)} (limit {percent(CEILING_MAX)})"
     ok = reached < CEILING_MAX
     if not ok:
         text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
@@ -215,7 +219,8 @@ def _is_poisson(stage: Ladder) -> bool:
 
 
 def _schedule(seen: Observed) -> ValidityFinding | None:
-    """Lateness of starts. A warning: response time counts from the intended start, so lateness is in the numbers, not lost."""
+    """Lateness of starts. A warning: response time counts from the intended start, so lateness is in the numbers, not
+    lost."""
     late_us = seen.read("schedule", "p99_us")
     if late_us is None:
         return None
@@ -225,13 +230,17 @@ def _schedule(seen: Observed) -> ValidityFinding | None:
 
 
 def _start(seen: Observed) -> Iterator[ValidityFinding]:
-    """Lateness of the load's start after T0, with the bound of the clock estimate, and of the clients against each other."""
+    """Lateness of the load's start after T0, with the bound of the clock estimate, and of the clients against each
+    other."""
     late_ms = max(load.start_skew_ns for load in seen.loads.values()) / 1e6
     uncertain_ms = max((seen.clocks.get(host, (0, 0))[1] for host in seen.loads), default=0) / 1e6
     starts = [load.measure_start_ns - seen.clocks.get(host, (0, 0))[0] for host, load in seen.loads.items()]
     apart_ms = (max(starts) - min(starts)) / 1e6
     worst, limit = max(late_ms, apart_ms) + uncertain_ms, seen.limits.start_skew_ms_max
-    text = f"load began {late_ms:.3g} ms after T0, clients {apart_ms:.3g} ms apart, clock ± {uncertain_ms:.3g} ms (limit {limit:g} ms)"
+    text = (
+        f"load began {late_ms:.3g} ms after T0, clients {apart_ms:.3g} ms apart, clock ± {uncertain_ms:.3g} ms"
+        f" (limit {limit:g} ms)"
+    )
     yield _finding("start-skew", worst <= limit, text)
     early = min(starts) < seen.t0_ns - uncertain_ms * 1e6
     text = f"offsets of the clients' clocks are known to ± {uncertain_ms:.3g} ms (limit {limit:g} ms)"
@@ -258,7 +267,8 @@ def _first_errors(seen: Observed) -> str:
 
 
 def _samples(seen: Observed) -> Iterator[ValidityFinding]:
-    """Transactions whose record was lost void; seconds lost on the way warn: the window's totals come whole in the result."""
+    """Transactions whose record was lost void; seconds lost on the way warn: the window's totals come whole in the
+    result."""
     lost = sum(load.samples_lost for load in seen.loads.values())
     yield _finding(
         "samples", lost == 0, f"{lost} samples lost at the clients" if lost else "no sample lost at the clients"
@@ -269,7 +279,8 @@ def _samples(seen: Observed) -> Iterator[ValidityFinding]:
 
 
 def _captures(seen: Observed) -> Iterator[ValidityFinding]:
-    """Do the captures cover the measure window? A warning: a number that is missing makes its verdicts inconclusive by itself."""
+    """Do the captures cover the measure window? A warning: a number that is missing makes its verdicts inconclusive by
+    itself."""
     for (name, host), recording in seen.recordings.items():
         window = seen.window.shifted(seen.clocks.get(host, (0, 0))[0])
         covered, gap_s = recording.coverage(window), recording.longest_gap_s(window)
@@ -280,7 +291,8 @@ def _captures(seen: Observed) -> Iterator[ValidityFinding]:
 
 
 def _conformance(seen: Observed) -> Iterator[ValidityFinding]:
-    """Was the load the workload? Loads of other workloads before it may have aged the data, so their expectations count too."""
+    """Was the load the workload? Loads of other workloads before it may have aged the data, so their expectations count
+    too."""
     counted = [
         Seen(
             name=item.name,

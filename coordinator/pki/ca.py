@@ -6,8 +6,9 @@
         audit.log        members invited, enrolled, renewed, refused, revoked
         denied           serial numbers that are revoked and have not expired; may be copied to members by hand
 
-Flow: `Ledger.create(dir)` or `Ledger.open(dir)` -> `invite` returns a token, once -> `redeem(token, keys)` certificates; `issue` without a
-token, `renew` for a member, `revoke`. Each is one SQLite transaction, so that a token that two hosts present at once enrols one of them.
+Flow: `Ledger.create(dir)` or `Ledger.open(dir)` -> `invite` returns a token, once -> `redeem(token, keys)`
+certificates; `issue` without a token, `renew` for a member, `revoke`. Each is one SQLite transaction, so that a token
+that two hosts present at once enrols one of them.
 """
 
 from __future__ import annotations
@@ -220,7 +221,7 @@ class Ledger:
     def revoke(self, who: str) -> tuple[Issued, ...]:
         """Revoke all certificates of a name, or one by its serial number in hexadecimal; returns those revoked.
 
-        The file `denied` is written anew. PkiError when nothing is known by that name.
+        Rewrites the file `denied`. PkiError when no member has that name.
         """
         wanted = [
             issued
@@ -283,7 +284,8 @@ def check(member: Member) -> None:
 
 
 def write_member(ledger: Ledger, member: Member, directory: Path) -> tuple[str, ...]:
-    """Keys and certificates of a member, made here, in `directory` (0700): for hosts that cannot reach the authority."""
+    """Keys and certificates of a member, made here, in `directory` (0700): for hosts that cannot reach the
+    authority."""
     private: dict[str, ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey] = {
         "tls": ec.generate_private_key(ec.SECP256R1()),
         "sign": ed25519.Ed25519PrivateKey.generate(),

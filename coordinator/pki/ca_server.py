@@ -1,8 +1,10 @@
-"""The server of the certificate authority: enrols hosts with a token, renews certificates, lists revoked ones. `proveout pki serve`.
+"""The server of the certificate authority: enrols hosts with a token, renews certificates, lists revoked ones.
+`proveout pki serve`.
 
-Flow: a TLS connection -> the authority's certificate (so that a host that has only its hash can verify it) -> one request, a line of JSON ->
-`POLICY` checks the role -> `ca` -> one answer. The requests are closed: one that `POLICY` does not list is refused to all clients. The
-client's certificate is optional in TLS, because a host that enrols has none; a certificate must be of this authority, valid and not revoked.
+Flow: a TLS connection -> the authority's certificate (so that a host that has only its hash can verify it) -> one
+request, a line of JSON -> `POLICY` checks the role -> `ca` -> one answer. The requests are closed: one that `POLICY`
+does not list is refused to all clients. The client's certificate is optional in TLS, because a host that enrols has
+none; a certificate must be of this authority, valid and not revoked.
 
 gRPC in Python cannot make a client's certificate optional, so this is not a service of `agent.proto`.
 """
@@ -44,7 +46,8 @@ CONNECTIONS_MAX = 128
 HANDSHAKE_S = 10.0
 CERTIFICATE_S = 12 * 3600.0
 STRANGERS_NOTED_MAX = 60
-"""Refusals of who has shown no certificate, or a revoked one, that the audit log takes in a minute: it is on a disk that must not be filled from outside."""
+"""Refusals of who has shown no certificate, or a revoked one, that the audit log takes in a minute: it is on a disk
+that must not be filled from outside."""
 
 _log = logging.getLogger(__name__)
 
@@ -130,8 +133,8 @@ class AuthorityServer:
         request = _request(await reader.readline())
         shown = _shown(writer.get_extra_info("ssl_object"))
         answer = await asyncio.to_thread(self._answer, request, shown)
-        said = answer.get("error", answer.get("role", "done"))
-        _log.info("%s %s: %s", peer[0], _named(request), said)
+        outcome = answer.get("error", answer.get("role", "done"))
+        _log.info("%s %s: %s", peer[0], _named(request), outcome)
         _write(writer, answer)
         await writer.drain()
 
@@ -148,7 +151,8 @@ class AuthorityServer:
             return {"error": refusal.what, "way_out": refusal.way_out}
 
     def _note_refusal(self, what: str, reason: str, *, of_stranger: bool) -> None:
-        """In the audit log; of strangers and the revoked, who may ask any number of times, so many a minute and how many there were beside."""
+        """In the audit log; of strangers and the revoked, who may ask any number of times, so many a minute and how
+        many there were beside."""
         if not of_stranger:
             self._ledger.audit.note("refused", request=what, reason=reason)
             return
@@ -255,7 +259,8 @@ def _write(writer: asyncio.StreamWriter, line: Mapping[str, Any]) -> None:
 async def serve(
     directory: Path, listen: str, addresses: Sequence[str], ready: Callable[[str], None], stop: asyncio.Event
 ) -> None:
-    """Serve the authority in `directory` until `stop`; `ready` is called with the address. ProveoutError when it cannot start."""
+    """Serve the authority in `directory` until `stop`; `ready` is called with the address. ProveoutError when it cannot
+    start."""
     ledger = Ledger.open(directory)
     server = AuthorityServer(ledger, addresses)
     try:

@@ -1,12 +1,13 @@
 """Certificates of the fabric: a certificate authority, the certificates that it issues, and the files that agents read.
 
-Flow: `Authority.create()` -> `issue_coordinator()` returns the coordinator's `Credentials`, `write_agent(directory, …)` writes the three files
-of an agent. The key of a throw-away authority stays in memory; that of a lab is in a directory with a ledger (`ca`). A certificate has its
-role in a URI of its subject alternative name, `proveout://coordinator` or `proveout://agent/<host>`; agents accept only a coordinator.
-The coordinator verifies the dialled address against the agent's certificate, and the agent checks its host name in `Hello`.
+Flow: `Authority.create()` -> `issue_coordinator()` returns the coordinator's `Credentials`, `write_agent(directory, …)`
+writes the three files of an agent. The key of a throw-away authority stays in memory; that of a lab is in a directory
+with a ledger (`ca`). A certificate has its role in a URI of its subject alternative name, `proveout://coordinator` or
+`proveout://agent/<host>`; agents accept only a coordinator. The coordinator verifies the dialled address against the
+agent's certificate, and the agent checks its host name in `Hello`.
 
-A coordinator has a second certificate, `proveout://signer`, which signs tasks and is not valid for TLS. Keys are EC P-256, the signer's
-Ed25519; files with a key are 0600 in a directory of 0700.
+A coordinator has a second certificate, `proveout://signer`, which signs tasks and is not valid for TLS. Keys are EC
+P-256, the signer's Ed25519; files with a key are 0600 in a directory of 0700.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class PkiError(ProveoutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """The certificates and keys of one side, PEM: the authority, its own certificate, its key; a coordinator's signer as well.
+    """The certificates and keys of one side, PEM: the authority, its own certificate, its key; a coordinator's signer
+    as well.
 
     `directory` is where they were read, None for those that are in memory only.
     """
@@ -150,14 +152,16 @@ class Authority:
         return self._credentials("authority", addresses)
 
     def certify(self, role: str, addresses: Sequence[str], key: PublicKey) -> x509.Certificate:
-        """A certificate for the holder of `key`: the role as a URI, the names and IP addresses, and what it may be used for."""
+        """A certificate for the holder of `key`: the role as a URI, the names and IP addresses, and what it may be used
+        for."""
         kind = role.partition("/")[0]
         names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(f"{URI}{role}")]
         names += [_general_name(address) for address in addresses]
         return self._sign(f"proveout {kind}", names, USES[kind], key)
 
     def write_agent(self, directory: Path, host: str, addresses: Sequence[str]) -> None:
-        """Make `directory` (0700) with `ca.pem`, `agent.pem` and `agent.key` (0600) as `proveout agent --pki` reads them."""
+        """Make `directory` (0700) with `ca.pem`, `agent.pem` and `agent.key` (0600) as `proveout agent --pki` reads
+        them."""
         credentials = self.issue_agent(host, addresses)
         _write(
             directory, {"agent.pem": credentials.certificate, "agent.key": credentials.key, "ca.pem": credentials.ca}
@@ -271,7 +275,8 @@ def _read(path: Path) -> bytes:
         raise PkiError(
             f"cannot read {path.name}: {error.strerror}",
             where=str(path),
-            way_out="--pki (or $PROVEOUT_PKI) must name a directory with ca.pem, coordinator.pem, coordinator.key, signer.pem and "
+            way_out="--pki (or $PROVEOUT_PKI) must name a directory with ca.pem, coordinator.pem, "
+            "coordinator.key, signer.pem and "
             "signer.key, as `proveout pki` makes it.",
         ) from error
 

@@ -1,9 +1,10 @@
 """Renewal of the coordinator's certificates during a run, or a warning before they expire.
 
-Flow: `keep(directory, run_s, tell)` runs in the background. When the directory names an authority, the coordinator fetches the revoked serial
-numbers every `ASK_EVERY_S`, and new certificates when two thirds of the validity of the old ones are over; both are files, which every new
-connection reads (`Credentials.current`). Keys stay the same, so earlier signatures stay valid. Certificates that were issued by hand
-cannot be renewed: a warning appears at the start of a run that they may not outlast, and when they are due.
+Flow: `keep(directory, run_s, tell)` runs in the background. When the directory names an authority, the coordinator
+fetches the revoked serial numbers every `ASK_EVERY_S`, and new certificates when two thirds of the validity of the old
+ones are over; both are files, which every new connection reads (`Credentials.current`). Keys stay the same, so earlier
+signatures stay valid. Certificates that were issued by hand cannot be renewed: a warning appears at the start of a run
+that they may not outlast, and when they are due.
 """
 
 from __future__ import annotations
@@ -44,10 +45,9 @@ async def keep(directory: Path, run_s: float, tell: Tell) -> None:
 
 
 async def _warn(directory: Path, run_s: float, tell: Tell) -> None:
-    """Certificates without an authority to ask: say it at the beginning when they may not last, and when they are due."""
-    by_hand = (
-        "have them issued anew, by `proveout pki issue`, or enrol this coordinator, which then renews them by itself"
-    )
+    """Certificates without an authority to ask: say it at the beginning when they may not last, and when they are
+    due."""
+    by_hand = "issue new ones with `proveout pki issue`, or enrol this coordinator, which then renews them by itself"
     shown = _shown(directory)
     if shown is None:
         return

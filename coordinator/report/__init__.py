@@ -1,5 +1,5 @@
-"""Reports of a run, all written from `results.RunResults`, so that they can be made again from a run's journal.
+"""Reports of a run, made from `results.RunResults`, so that they can be made again from a run's journal.
 
-`result` is JSON for programs, `junit` is XML for CI, `summary` is Markdown for a pull request, `terminal` is for the person who waits.
-What they have in common, the rows of their tables, is in `tables` and `comparison`.
+`run_document` and `compare.comparison_document` build a `document`; `terminal`, `markdown` and `html` render it.
+`result_json`, `junit`, `csv_export` and `annotations` write formats for programs.
 """

@@ -1,10 +1,12 @@
-"""What did not pass, at its line of the plan: GitHub's workflow commands, GitLab's code quality report and metrics report.
+"""Annotations for CI: failed verdicts at their line of the plan, for GitHub (workflow commands) and GitLab (code
+quality, metrics).
 
-Data flow: `RunResults` -> `remarks` (what, how grave, which file and line) -> lines for a job's log, or JSON; `to_metrics` ->
-OpenMetrics text, of which GitLab shows in a merge request what has changed. Verdicts know their line from the plan; those built in
-stand at the plan's first stage.
+Data flow: `RunResults` -> `remarks` (text, severity, file and line) -> lines for a job's log, or JSON; `to_metrics` ->
+OpenMetrics text, whose changes GitLab shows in a merge request. A verdict is annotated at its line of the plan, a
+built-in verdict at the first stage.
 
-Formats: GitHub's "Workflow commands" (escapes as its toolkit has them), GitLab's "Code Quality report format" and "Metrics reports".
+Formats: GitHub's "Workflow commands" (escapes as its toolkit has them), GitLab's "Code Quality report format" and
+"Metrics reports".
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ SEVERITIES: Mapping[tuple[str, Level], str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """Something that did not pass. `file` is as the plan was named, "" when it is not known; `line` counts from 1."""
+    """A verdict or a run that did not pass.
+
+    `file` is the path of the plan as it was given, "" when unknown; `line` counts from 1.
+    """
 
     id: str
     level: Level
@@ -46,7 +51,7 @@ class Remark:
 
 
 def remarks(results: RunResults) -> tuple[Remark, ...]:
-    """Each verdict that did not pass, then the run when it did not come to its end."""
+    """Each verdict that did not pass, then the run when it did not finish."""
     return (*_verdicts(results), *_run(results))
 
 
@@ -84,7 +89,7 @@ def _first_stage(results: RunResults) -> tuple[str, int]:
 
 
 def _relative(file: str, root: Path) -> str:
-    """The file as seen from the checkout, with forward slashes; as it is when it lies elsewhere."""
+    """The path relative to the checkout, with forward slashes; unchanged for a file outside."""
     path = Path(os.path.normpath(Path.cwd() / file))
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else file
 
@@ -93,12 +98,12 @@ def _relative(file: str, root: Path) -> str:
 
 
 def to_github(found: Iterable[Remark], root: Path) -> str:
-    """Workflow commands, a line each, for the log of a job whose checkout is `root`; "" when there is nothing to say."""
+    """Workflow commands, a line each, for the log of a job whose checkout is `root`; "" for none."""
     return "".join(f"{_command(remark, root)}\n" for remark in found)
 
 
 def of_conditions(judged: Iterable[Judgement]) -> tuple[Remark, ...]:
-    """The conditions of a comparison that fail a job, or that cannot be decided."""
+    """The conditions of a comparison that hold or cannot be decided."""
     words = {"PASS": "holds", "INCONCLUSIVE": "is undecidable"}
     return tuple(
         Remark(
@@ -131,7 +136,10 @@ def _property(text: str) -> str:
 
 
 def to_codequality(results: RunResults, root: Path) -> str:
-    """The code quality report as JSON text, ends with a newline. A fingerprint is that of the verdict, whatever its line and evidence."""
+    """The code quality report as JSON text, ends with a newline.
+
+    The fingerprint identifies the verdict, independent of its line and evidence.
+    """
     plan = results.run.name if results.run else ""
     entries = [
         {
@@ -147,7 +155,10 @@ def to_codequality(results: RunResults, root: Path) -> str:
 
 
 def to_metrics(results: RunResults) -> str:
-    """Throughput and response times of each rung, rates found, verdicts, as OpenMetrics text; µs as the names say."""
+    """Throughput and response times of each rung, rates found, verdicts, as OpenMetrics text.
+
+    Units are in the names.
+    """
     families: dict[str, list[str]] = {}
     for labels, name, number in _samples(results):
         shown = ",".join(f'{key}="{_label(value)}"' for key, value in labels.items())

@@ -1,10 +1,12 @@
-"""Every iteration as rows of numbers, for a spreadsheet or a data frame: one row per stage, rung, repeat, attempt and transaction.
+"""Every iteration as rows of numbers, for a spreadsheet or a data frame: one row per stage, rung, repeat, attempt and
+transaction.
 
-Data flow: `RunResults` -> `rows` -> CSV or parquet. `ALL` is the row of all transactions together. Latencies are response times in
-microseconds; a number that is not known is empty, never 0. Iterations that do not count are there too, with `valid` false.
+Data flow: `RunResults` -> `rows` -> CSV or parquet. `ALL` is the row of all transactions together. Latencies are
+response times in microseconds; an unknown number is empty, never 0. Iterations that do not count are there too, with
+`valid` false.
 
-In CSV a text from outside (a name of a table, a label) is one line without control characters, and begins with an apostrophe where a
-spreadsheet would take it for a formula; parquet has it as it is.
+In CSV a text from outside (a name of a table, a label) is one line without control characters, and begins with an
+apostrophe where a spreadsheet would take it for a formula; parquet has it as it is.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ SIZE_COLUMNS = ("run", "stage", "threads", "repeat", "attempt", "valid", *_SIZES
 
 
 def columns(results: RunResults) -> tuple[str, ...]:
-    """`COLUMNS`, and behind them, where there are any, `solve_s` and `geomean_s` of sets, and `matrix` with `matrix.<axis>` for each axis."""
+    """`COLUMNS`, and behind them, where there are any, `solve_s` and `geomean_s` of sets, and `matrix` with
+    `matrix.<axis>` for each axis.
+    """
     return (*COLUMNS, *set_columns(results), *label_columns(results))
 
 
@@ -123,7 +127,7 @@ def _csv(heads: Sequence[str], found: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A text that a spreadsheet shows and does not act on; numbers, also as text, stay as they are."""
+    """Text that a spreadsheet does not take for a formula; numbers, also as text, stay as they are."""
     if not isinstance(value, str):
         return value
     shown = safe(value)
@@ -131,7 +135,10 @@ def _cell(value: Any) -> Any:
 
 
 def size_rows(results: RunResults) -> Iterator[dict[str, Any]]:
-    """A row for each part of each table that a `sizes` capture has seen, by iteration; keys are `SIZE_COLUMNS` and the labels' columns."""
+    """A row for each part of each table of a `sizes` capture, by iteration.
+
+    Keys are `SIZE_COLUMNS` and the labels' columns.
+    """
     blank = dict.fromkeys(label_columns(results), "")
     for stage in results.stages.values():
         for item in stage.iterations:
@@ -173,7 +180,7 @@ def to_parquet(results: RunResults) -> bytes:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file that is there whole or not at all. OSError."""
+    """Write a file atomically. OSError."""
     beside = path.with_name(f".{path.name}.new")
     try:
         beside.write_bytes(data)

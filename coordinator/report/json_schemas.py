@@ -1,26 +1,27 @@
-"""JSON Schemas from types: what the schemas of results and of comparisons are put together from.
+"""Parts of JSON Schemas, and schemas of dataclasses by pydantic, for the schemas of results and of comparisons.
 
-Data flow: a type hint -> `Definitions.of` -> the schema of its value as `plain.to_plain` gives it; dataclasses are collected as `$defs`.
+Data flow: a dataclass -> `Definitions.of` -> the schema of its value as `json_data.to_plain` gives it; dataclasses are
+collected as `$defs`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import types
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 Schema: TypeAlias = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": ["number", "null"]}
-"""A number that is not known, or not finite, is null."""
+"""A number that is unknown or not finite is null."""
 COUNT: Schema = {"type": "integer", "minimum": 0}
-_SCALARS: Mapping[Any, Schema] = {str: TEXT, bool: {"type": "boolean"}, int: {"type": "integer"}, float: NUMBER}
 
 
 def closed(schema: Any) -> Any:
-    """The schema with every record closed to fields that it does not know: holds writers to it."""
+    """The schema with every record closed to further fields, so that a test finds a field that is not in the schema."""
     if isinstance(schema, list):
         return [closed(item) for item in schema]
     if not isinstance(schema, dict):
@@ -45,11 +46,36 @@ def by_name(item: Schema) -> Schema:
 
 
 def maybe(schema: Schema) -> Schema:
-    """That, or null."""
+    """The schema, or null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
 # ---- types -------------------------------------------------------------------------------------------------------
+
+
+class _Generator(GenerateJsonSchema):
+    """pydantic's schemas for values as `json_data.to_plain` gives them: every field is there, and a number that is not
+    finite is null.
+    """
+
+    def float_schema(self, schema: Any) -> Schema:
+        return dict(NUMBER)
+
+    def default_schema(self, schema: Any) -> Schema:
+        return self.generate_inner(schema["schema"])
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        return True
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def dataclass_schema(self, schema: Any) -> Schema:
+        made = super().dataclass_schema(schema)
+        first = (schema["cls"].__doc__ or "").strip().split("\n\n")[0]
+        return {"description": " ".join(first.split())} | {
+            name: value for name, value in made.items() if name not in ("title", "description")
+        }
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,38 +84,9 @@ class Definitions:
 
     found: dict[str, Schema]
 
-    def of(self, hint: Any) -> Schema:
-        """The schema of a value as `plain.to_plain` gives it. TypeError for a type that it does not know."""
-        if hint is Any:
-            return {}
-        if hint in _SCALARS:
-            return _SCALARS[hint]
-        if hint is types.NoneType:
-            return {"type": "null"}
-        if dataclasses.is_dataclass(hint):
-            return self._reference(hint)  # type: ignore[arg-type]
-        return self._made_of(get_origin(hint), get_args(hint), hint)
-
-    def _made_of(self, origin: Any, inside: tuple[Any, ...], hint: Any) -> Schema:
-        if origin is Literal:
-            return {"enum": list(inside)}
-        if origin in (Union, types.UnionType):
-            return {"anyOf": [self.of(one) for one in inside]}
-        if origin in (tuple, list) and (origin is list or inside[1:] == (Ellipsis,)):
-            return list_of(self.of(inside[0]))
-        if origin is tuple:
-            exact = {"minItems": len(inside), "maxItems": len(inside)}
-            return {"type": "array", "prefixItems": [self.of(one) for one in inside]} | exact
-        if isinstance(origin, type) and issubclass(origin, Mapping):
-            return by_name(self.of(inside[1]))
-        raise TypeError(f"{hint} has no JSON Schema")
-
-    def _reference(self, kind: type) -> Schema:
-        name = kind.__name__
-        if name not in self.found:
-            self.found[name] = {}
-            hints = get_type_hints(kind)
-            made = record(**{field.name: self.of(hints[field.name]) for field in dataclasses.fields(kind)})
-            first = (kind.__doc__ or "").strip().split("\n\n")[0]
-            self.found[name] = {"description": " ".join(first.split())} | made
-        return {"$ref": f"#/$defs/{name}"}
+    def of(self, kind: type) -> Schema:
+        """A reference to the schema of a dataclass."""
+        made = TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_Generator)
+        self.found.update(made.pop("$defs", {}))
+        self.found[kind.__name__] = made
+        return {"$ref": f"#/$defs/{kind.__name__}"}

@@ -1,13 +1,14 @@
-"""The run as JUnit XML for CI: one suite, a case for each repeat of each rung, for each search, for each verdict, and for the run.
+"""The run as JUnit XML for CI: one suite, a case for each repeat of each rung, for each search, for each verdict, and
+for the run.
 
 Data flow: `RunResults` -> XML text. The file is red exactly when the exit code is not 0:
 
-- a verdict: FAIL is `<failure>`; INCONCLUSIVE is `<error>` (it could not be judged: exit code 3, not a failed expectation);
+- a verdict: FAIL is `<failure>`; INCONCLUSIVE is `<error>` (it could not be judged, exit code 3);
   neither when its severity is `warn`: then it is `<skipped>` with its evidence;
-- an iteration without a valid attempt is `<skipped>`: whether that matters is for the verdicts that stand on it, which are `<error>` then;
+- an iteration without a valid attempt is `<skipped>`; verdicts that need it are `<error>` then;
 - the case `run` is `<error>` when the run failed or was interrupted.
 
-Elements, attributes and their order are those of the Jenkins and Surefire schemas.
+Elements, attributes and their order follow the Jenkins and Surefire schemas.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ def _element(suite: ET.Element, name: str, case: Case) -> None:
 
 
 def _clean(text: str) -> str:
-    """Text without the characters that XML cannot hold, or that steer a terminal: a database's words may have any."""
+    """Text without the characters that XML cannot contain or that act on a terminal: text from a database may have
+    any.
+    """
     return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -133,7 +136,8 @@ def _search(stage: StageResult) -> Case:
     search = stage.search
     assert search is not None  # noqa: S101 - the caller has looked
     lines = [
-        f"{probe.probe} {probe.phase} {number(probe.rate)}/s {'accepted' if probe.accepted else 'refused'}: {probe.evidence}"
+        f"{probe.probe} {probe.phase} {number(probe.rate)}/s {'accepted' if probe.accepted else 'refused'}: "
+        f"{probe.evidence}"
         for probe in stage.probes
     ]
     found = "no rate" if search.rate is None else f"{number(search.rate)}/s"
@@ -159,7 +163,7 @@ def _verdict(verdict: VerdictReached) -> Case:
         name=verdict.id,
         mark=mark if counts or mark is None else "skipped",
         type=verdict.outcome,
-        message=verdict.evidence if counts else f"{verdict.outcome}, a warning only: {verdict.evidence}",
+        message=verdict.evidence if counts else f"{verdict.outcome}, warning only: {verdict.evidence}",
         output="\n".join(line for line in (*lines, place) if line),
     )
 

@@ -1,9 +1,9 @@
-"""Two ladders over the same workload on different systems, side by side at the rungs they share. Pure.
+"""Compare two ladders of the same workload on different systems at the rungs that both have. Pure.
 
-Data flow: `RunResults` -> pairs (each ladder against an earlier one of its workload on another target, best one under the same
-arrival: a queue at a fixed rate and a closed loop are not like for like) -> rows with the factor between the two and its 95 %
-confidence interval (`statistics.ratio`). A factor above 1 always means that the later ladder is better: more throughput, or shorter
-response.
+Data flow: `RunResults` -> pairs (each ladder against an earlier one of its workload on another target, best one under
+the same arrival: a queue at a fixed rate and a closed loop are not like for like) -> rows with the factor between the
+two and its 95 % confidence interval (`statistics.ratio`). A factor above 1 always means that the later ladder is
+better: more throughput, or shorter response.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from proveout.core.numbers import level
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:
-    """One number on both sides; `metric` names its unit; `factor` holds `mean` and, where there are, `lower` and `upper`."""
+    """One number of both ladders; the ending of `metric` is its unit.
+
+    `factor` has `mean` and, where known, `lower` and `upper`.
+    """
 
     label: str
     metric: str
@@ -40,12 +43,14 @@ class Comparison:
 
     @property
     def level(self) -> str:
-        """The confidence of the factors' intervals: 95 %, or what bought repeats pay for."""
+        """The confidence level of the factors' intervals: 95 %, or higher where repeats are added until verdicts are
+        decided.
+        """
         return level(self.rows[0].factor if self.rows else {})
 
 
 def comparisons(results: RunResults) -> list[Comparison]:
-    """Every comparison that the run offers, at the largest rung that both ladders have."""
+    """All comparisons of ladders of the run, at the largest rung that both have."""
     found = []
     for base, other in _pairs(results):
         shared = {rung.threads: rung for rung in base.rungs if rung.tree}
@@ -56,7 +61,7 @@ def comparisons(results: RunResults) -> list[Comparison]:
 
 
 def _pairs(results: RunResults) -> Iterator[tuple[StageResult, StageResult]]:
-    """Each ladder with the first earlier one on another target: of the same arrival, or else of any."""
+    """Pair each ladder with the first earlier one on another target: of the same arrival, or else of any."""
     earlier: list[StageResult] = []
     for stage in ladders(results):
         plan = results.plan_stage(stage.id)
@@ -74,7 +79,7 @@ def _pairs(results: RunResults) -> Iterator[tuple[StageResult, StageResult]]:
 
 
 def _neighbours(results: RunResults, one: str, other: str) -> bool:
-    """Whether two ladders can be compared as cells: of one matrix only those that differ in one label, of others all."""
+    """Whether two ladders can be compared: cells of one matrix only when they differ in one label, others always."""
     left, right = cell_of(results, one), cell_of(results, other)
     if left is None or right is None or left.of != right.of:
         return True
@@ -82,7 +87,7 @@ def _neighbours(results: RunResults, one: str, other: str) -> bool:
 
 
 def _arrival(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Closed with its think times, or open with its rate: a number, or the text of the expression that gave it."""
+    """Closed with its think times, or open with its rate: a number, or the text of its expression."""
     arrival = dict(plan.get("arrival") or {})
     if isinstance(rate := arrival.get("rate"), Mapping):
         arrival["rate"] = rate.get("text")

@@ -1,8 +1,9 @@
-"""Time to solve and sizes, by mode: the rows that terminal, Markdown and figures share. Pure; no layout.
+"""Rows of times to solve and of sizes, by mode, for the document of a run and its figures. Pure; no layout.
 
-Data flow: `RunResults` -> the ladders that belong together (the cells of a matrix; those without a matrix) -> rows of plain numbers, each
-also relative to the same number of the first mode. The **mode** is the first axis of a matrix; the other axes, and the threads
-where there are several rungs, say what is held against what. Without a matrix the ladder is the mode, and for sizes the system is.
+Data flow: `RunResults` -> the ladders that belong together (the cells of a matrix; those without a matrix) -> rows of
+plain numbers, each also relative to the same number of the first mode. The **mode** is the first axis of a matrix; the
+other axes, and the threads where there are several rungs, are the case. Without a matrix the ladder is the mode, and
+for sizes the system is.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from proveout.coordinator.report.tables import cell_of, ladders
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core import statistics
-from proveout.dsl.plan.matrix_labels import said, written
+from proveout.dsl.plan.matrix_labels import label_text, written
 from proveout.proto.events import SizeLine
 
 SETS = ("solve_s", "geomean_s")
@@ -22,7 +23,10 @@ SETS = ("solve_s", "geomean_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolveRow:
-    """One rung of a set of queries: `solve` and `geomean` are estimates, s; `relative` is solve over the first mode's, {} where there is none."""
+    """One rung of a set of queries: `solve` and `geomean` are estimates, s.
+
+    `relative` is solve over the first mode's, {} where there is none.
+    """
 
     of: str
     mode: str
@@ -34,7 +38,10 @@ class SolveRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeRow:
-    """A table, or all of them (`table` ""), in one mode, bytes; `factor` is the first mode's total over this one's, None for no size."""
+    """A table, or all of them (`table` ""), in one mode, bytes.
+
+    `factor` is the first mode's total over this one's, None for no size.
+    """
 
     of: str
     mode: str
@@ -59,16 +66,19 @@ def families(results: RunResults) -> dict[str, list[StageResult]]:
 
 
 def mode_of(results: RunResults, stage: StageResult) -> tuple[str, str]:
-    """(mode, what else tells the stage from others): the first label of a cell and the rest, or the ladder's id and nothing."""
+    """(mode, case): the first label of a cell and the others, or the ladder's id and ""."""
     cell = cell_of(results, stage.id)
-    return (stage.id, "") if cell is None else (written(cell.labels[0][1]), said(cell.labels[1:]))
+    return (stage.id, "") if cell is None else (written(cell.labels[0][1]), label_text(cell.labels[1:]))
 
 
 # ---- time to solve -----------------------------------------------------------------------------------------------
 
 
 def solve_rows(results: RunResults) -> dict[str, list[SolveRow]]:
-    """Every rung that ran a set of queries, by matrix, modes of one case beside each other; only of ladders that have such."""
+    """Every rung that ran a set of queries, by matrix, modes of one case beside each other.
+
+    Only of ladders that have such.
+    """
     found: dict[str, list[SolveRow]] = {}
     for of, stages in families(results).items():
         measured = [(stage, rung) for stage in stages for rung in stage.rungs if "solve_s" in rung.tree]
@@ -118,7 +128,10 @@ def _relative(row: SolveRow, base: SolveRow | None) -> Mapping[str, Any]:
 
 
 def size_rows(results: RunResults) -> dict[str, list[SizeRow]]:
-    """The tables in every mode by matrix, largest in the first mode first, all of them together last; only where sizes were captured."""
+    """The tables in every mode by matrix, largest in the first mode first, all of them together last.
+
+    Only where sizes were captured.
+    """
     found: dict[str, list[SizeRow]] = {}
     for of, stages in families(results).items():
         modes = _sizes_by_mode(results, stages)
@@ -128,7 +141,7 @@ def size_rows(results: RunResults) -> dict[str, list[SizeRow]]:
 
 
 def _sizes_by_mode(results: RunResults, stages: Iterable[StageResult]) -> dict[str, Sequence[SizeLine]]:
-    """The last look at each mode. Of ladders without a matrix a mode is the system that was looked at."""
+    """The last sizes of each mode. Without a matrix a mode is the system of the capture."""
     found: dict[str, Sequence[SizeLine]] = {}
     for stage in stages:
         seen = [item for rung in stage.rungs for item in rung.iterations if item.sizes]

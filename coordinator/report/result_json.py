@@ -1,9 +1,11 @@
 """The whole run as one JSON document for programs: format `proveout.result/1`.
 
-Data flow: `RunResults` -> plain data -> JSON. Fields are only ever added within version 1; a number that is not known is left out or
-null, never NaN. Top level: `format, run, verdicts, stages, propagations, agents, systems, tuning, environment, lost, notices`. `run.plan` is the
-compiled plan. `environment` has the facts, their digest and the drift of each host and system. A ladder's `knee` has the rung, or null with the reason. A stage has `metrics` (what expressions saw), its `rungs` (trees of estimates, with the iterations they stand on and those
-excluded) and all `iterations` with findings, transactions, waits and per-second series.
+Data flow: `RunResults` -> plain data -> JSON. Fields are only ever added within version 1; an unknown number is left
+out or null, never NaN. Top level: `format, run, verdicts, stages, propagations, agents, systems, tuning, environment,
+lost, notices`. `run.plan` is the compiled plan. `environment` has the facts, their digest and the drift of each host
+and system. A ladder's `knee` has the rung, or null with the reason. A stage has `metrics` (the scope of expressions),
+its `rungs` (trees of estimates, with the iterations that they are made of and those excluded) and all `iterations` with
+findings, transactions, waits and per-second series.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from proveout.coordinator.measure.knee import NoKnee
 from proveout.coordinator.report.tables import cell_of
 from proveout.coordinator.results.fingerprint import Fingerprint, fingerprints
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.coordinator.results.tuning import tuned
 from proveout.core.json_data import to_plain
+from proveout.proto.tuning_state import tuned
 
 FORMAT = "proveout.result/1"
 
@@ -34,7 +36,7 @@ def document(results: RunResults) -> dict[str, Any]:
         "propagations": to_plain(results.propagations),
         "agents": to_plain(results.agents),
         "systems": to_plain(results.systems),
-        "tuning": [to_plain(found) for found in tuned(results)],
+        "tuning": [to_plain(found) for found in tuned(results.tunings)],
         "environment": [_environment(found) for found in fingerprints(results)],
         "lost": to_plain(results.lost),
         "notices": to_plain(results.notices),
@@ -48,7 +50,7 @@ def to_json(results: RunResults) -> str:
 
 
 def timestamp(unix_s: float) -> str | None:
-    """ISO 8601 in UTC to the second; None for 0, which means that it is not known."""
+    """ISO 8601 in UTC to the second; None for 0, an unknown time."""
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if unix_s else None
 
 
@@ -90,7 +92,7 @@ def _stage(results: RunResults, stage: StageResult) -> dict[str, Any]:
 
 
 def _knee(stage: StageResult) -> dict[str, Any] | None:
-    """Where throughput stops growing; `threads` null with the reason when that cannot be said, null for other kinds of stages."""
+    """The knee; `threads` is null with the reason when there is none; null for other kinds of stages."""
     if not stage.climbs:
         return None
     knee = stage.knee

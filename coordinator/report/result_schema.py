@@ -1,9 +1,9 @@
 """The JSON Schema of `proveout.result/1`, made from the types that the document is made of.
 
-Data flow: the events' dataclasses, by their type hints -> `$defs`; `document` -> the whole, in the shape that `report.result` writes ->
-`proveout schema --result` and docs/reference/result.schema.json.
+Data flow: the events' dataclasses, by their type hints -> `$defs`; `schema` -> the whole, in the shape of
+`result_json.document` -> `proveout schema --result` and docs/reference/result.schema.json.
 
-Readers may rely on every field that is `required`. Within version 1 fields are only added, so nothing forbids further ones.
+Every `required` field is in every document. Within version 1 fields are only added, so nothing forbids further ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from proveout.coordinator.report.json_schemas import (
 )
 from proveout.coordinator.report.result_json import FORMAT
 from proveout.coordinator.results.fingerprint import Difference
-from proveout.coordinator.results.tuning import TunedHost
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -38,6 +37,7 @@ from proveout.proto.events import (
     SystemUp,
     VerdictReached,
 )
+from proveout.proto.tuning_state import TunedHost
 
 TREE: Schema = {
     "type": "object",
@@ -45,7 +45,7 @@ TREE: Schema = {
 }
 
 
-def document() -> Schema:
+def schema() -> Schema:
     """The schema, JSON Schema 2020-12."""
     definitions: dict[str, Schema] = {}
     made = Definitions(definitions)
@@ -72,10 +72,10 @@ def document() -> Schema:
 
 def schema_json() -> str:
     """The schema as JSON text, ends with a newline."""
-    return json.dumps(document(), ensure_ascii=False, indent=2) + "\n"
+    return json.dumps(schema(), ensure_ascii=False, indent=2) + "\n"
 
 
-# ---- the parts that `result` puts together -----------------------------------------------------------------------
+# ---- parts of the document ---------------------------------------------------------------------------------------
 
 
 def _run() -> Schema:

@@ -1,7 +1,8 @@
-"""The samples of a run's finished iterations as one Arrow table: what notebooks read.
+"""The samples of a run's finished iterations as one Arrow table, for notebooks.
 
-Data flow: `samples/STAGE-RUNG-REPEAT-ATTEMPT.KIND.parquet` -> each with its iteration's names and its time since the run began ->
-one table. Times: an iteration's T0 is in its event (Unix time) and the samples have the coordinator's clock, as in `timeline`.
+Data flow: `samples/STAGE-RUNG-REPEAT-ATTEMPT.KIND.parquet` -> each with its iteration's names and its time since the
+run began -> one table. Times: an iteration's T0 is in its event (Unix time) and the samples have the coordinator's
+clock, as in `timeline`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ _CAPTURES = ("host", "capture", "metric", "label", "value")
 def samples_table(
     kind: Literal["load", "captures"], iterations: Iterable[IterationFinished], folder: Path, began_unix_s: float
 ) -> pa.Table:
-    """All samples of these iterations, in their order. SamplesUnreadable for a damaged file; iterations without files are left out."""
+    """All samples of these iterations, in their order.
+
+    SamplesUnreadable for a damaged file; iterations without files are left out.
+    """
     import pyarrow as pa  # noqa: PLC0415
 
     parts = [part for item in iterations if (part := _part(kind, item, folder, began_unix_s)) is not None]
@@ -57,7 +61,7 @@ def _part(kind: str, item: IterationFinished, folder: Path, began_unix_s: float)
 
 
 def _load(table: pa.Table) -> pa.Table:
-    """The columns that people use, with the rate and the mean that follow from them."""
+    """The columns for users, with the rate and the mean that are computed from them."""
     import pyarrow as pa  # noqa: PLC0415
 
     rows = table.select(["ok", "logical_failures", "duration_s", "response_counts", "response_sum_ns"]).to_pylist()

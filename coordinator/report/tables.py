@@ -1,27 +1,34 @@
-"""The numbers of a report's tables, as frozen rows: what terminal and Markdown both show. Pure; no layout.
+"""Numbers of ladders and of tool stages as frozen rows, and remarks on their validity. Pure; no layout.
 
-Data flow: `RunResults` -> rows of plain numbers (None where there is none) -> a writer gives them width and colour.
+Data flow: `RunResults` -> rows of plain numbers (None where there is none) -> `run_document` and the figures format
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from proveout.coordinator.measure.knee import RUNGS_MIN, NoKnee
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.coordinator.results.results import peak as results_peak
-from proveout.core.numbers import number, percent, threads
+from proveout.core.numbers import counted, microseconds, number, percent, threads
 from proveout.dsl.plan.matrix_labels import Cell, of_stage
 from proveout.proto.events import IterationFinished, WaitLine
 
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
+IO_HEADS = ("I/O depth", "IOPS", "CI ±", "read MB/s", "write MB/s", "avg", "p50", "p99", "max", "errors", "repeats")
+NODE_HEADS = ("host", "IOPS", "CI ±", "MB/s", "avg", "p50", "p99", "max", "errors")
+IO_LATENCIES = ("avg_us", "p50_us", "p99_us", "max_us")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRow:
-    """A rung, or a transaction type of one: means over the repeats. `half_tps` is half the confidence interval's width."""
+    """A rung, or a transaction type of one: means over the repeats.
+
+    `half_tps` is half the confidence interval's width.
+    """
 
     label: str
     tps: float | None
@@ -34,7 +41,9 @@ class LoadRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRow:
-    """A rung of TPROC-C: new orders a minute, the database's transactions a minute, mean response time of all transactions."""
+    """A rung of TPROC-C: new orders a minute, the database's transactions a minute, mean response time of all
+    transactions.
+    """
 
     label: str
     nopm: float | None
@@ -44,7 +53,10 @@ class OrderRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRow:
-    """CPU of one machine in the measure window, as fractions; in cores what proveout's servers, load and all of it used."""
+    """CPU of one machine in the measure window, as fractions.
+
+    In cores what proveout's servers, load and all of it used.
+    """
 
     label: str
     busy: float | None
@@ -67,7 +79,7 @@ class WaitRow:
 
 
 def read(tree: Mapping[str, Any], *path: str) -> float | None:
-    """A number of a tree, an estimate by its mean; None when it is not there."""
+    """A number of a tree, of an estimate its mean; None when it is missing."""
     node: Any = tree
     for name in path:
         node = node.get(name) if isinstance(node, Mapping) else None
@@ -92,12 +104,12 @@ def peak(stage: StageResult) -> RungResult | None:
 
 
 def cell_of(results: RunResults, stage_id: str) -> Cell | None:
-    """Which cell of a matrix a stage is; None when it is none."""
+    """The cell of a matrix that the stage is; None when the stage is not a cell."""
     return of_stage(results.plan_stage(stage_id))
 
 
 def titled(results: RunResults, stage_id: str) -> str:
-    """What a stage is called where people read: its id, or of a cell the matrix with the labels."""
+    """The stage's name for people: its id, or of a cell the matrix with the labels."""
     cell = cell_of(results, stage_id)
     return stage_id if cell is None else f"{cell.of} ({cell})"
 
@@ -113,7 +125,7 @@ def load_rows(stage: StageResult) -> list[LoadRow]:
 
 
 def order_rows(stage: StageResult) -> list[OrderRow]:
-    """HammerDB's numbers of a TPROC-C ladder, one row a rung; none of another workload."""
+    """HammerDB's numbers of a TPROC-C ladder, one row a rung; empty for another workload."""
     found = [(str(rung.threads), rung.tree) for rung in stage.rungs if "nopm" in rung.tree]
     return [
         OrderRow(label=label, nopm=read(tree, "nopm"), tpm=read(tree, "tpm"), art_us=read(tree, "response", "avg_us"))
@@ -122,16 +134,16 @@ def order_rows(stage: StageResult) -> list[OrderRow]:
 
 
 def knee_line(stage: StageResult) -> str:
-    """Where a ladder of three or more rungs stops paying, in a sentence; "" for a shorter one."""
+    """The knee of a ladder of three or more rungs as a sentence; "" for a shorter one."""
     knee = stage.knee
     if len(stage.rungs) < RUNGS_MIN:
         return ""
     if isinstance(knee, NoKnee):
-        return f"no knee: {knee.reason}"
+        return f"No knee: {knee.reason}."
     between = ""
     if knee.lower is not None and knee.upper is not None:
-        between = f" ({percent(knee.confidence)} sure: {knee.lower} to {knee.upper})"
-    return f"knee at {threads(knee.threads)}{between}: beyond it, more threads add little"
+        between = f" ({percent(knee.confidence)} CI {knee.lower} … {knee.upper})"
+    return f"Knee at {threads(knee.threads)}{between}: beyond it, more threads add little."
 
 
 def transaction_rows(rung: RungResult) -> list[LoadRow]:
@@ -157,13 +169,9 @@ def _load_row(label: str, tree: Mapping[str, Any], whole: float | None, *, repea
 
 
 def host_rows(results: RunResults, rung: RungResult) -> list[HostRow]:
-    """CPU by machine: hosts whose agents run on one machine see the same CPU, so they share a row."""
-    machines: dict[str, list[str]] = {}
-    for host in rung.tree.get("hosts", {}):
-        agent = results.agents.get(host)
-        machines.setdefault(agent.machine_id if agent and agent.machine_id else host, []).append(host)
+    """CPU by machine, one row for all hosts of a machine."""
     rows = []
-    for hosts in machines.values():
+    for hosts in machines(results, rung.tree.get("hosts", {})):
         tree = rung.tree["hosts"][hosts[0]]
         rows.append(
             HostRow(
@@ -178,6 +186,15 @@ def host_rows(results: RunResults, rung: RungResult) -> list[HostRow]:
             )
         )
     return rows
+
+
+def machines(results: RunResults, hosts: Iterable[str]) -> list[list[str]]:
+    """The hosts grouped by machine: hosts whose agents run on one machine report the same CPU."""
+    found: dict[str, list[str]] = {}
+    for host in hosts:
+        agent = results.agents.get(host)
+        found.setdefault(agent.machine_id if agent and agent.machine_id else host, []).append(host)
+    return list(found.values())
 
 
 def _sum(rung: RungResult, hosts: Sequence[str], name: str) -> float | None:
@@ -207,7 +224,10 @@ def _lines(iterations: Sequence[IterationFinished]) -> Iterator[WaitLine]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedRow:
-    """A number of an exporter in the measure window: a gauge's mean, or a counter's growth per second; an estimate over the repeats."""
+    """A number of an exporter in the measure window: a gauge's mean, or a counter's growth per second.
+
+    An estimate over the repeats.
+    """
 
     label: str
     metric: Literal["avg", "per_s"]
@@ -215,7 +235,7 @@ class ExportedRow:
 
 
 def exported_rows(rung: RungResult) -> list[ExportedRow]:
-    """What was kept of exporters, capture by capture."""
+    """The numbers of exporters, capture by capture."""
     rows: list[ExportedRow] = []
     for capture, numbers in rung.tree.get("prometheus", {}).items():
         for alias, tree in numbers.items():
@@ -226,7 +246,9 @@ def exported_rows(rung: RungResult) -> list[ExportedRow]:
 
 
 def validity_notes(results: RunResults) -> list[str]:
-    """What validity found: iterations that do not count, and warnings with how often and the first evidence."""
+    """Findings of the validity checks: iterations that do not count, and warnings with how often and the first
+    evidence.
+    """
     notes: list[str] = []
     for stage in results.stages.values():
         for rung in stage.rungs:
@@ -251,14 +273,100 @@ def _flagged(stage: StageResult) -> list[str]:
                 flagged.setdefault(finding.check, []).append(f"{item.id}: {finding.evidence}")
     count = len(stage.iterations)
     return [
-        f"{stage.id}: {check} noted in {len(texts)} of {count} iterations, first in {texts[0]}"
+        f"{stage.id}: {check} flagged in {len(texts)} of {count} iterations, first in {texts[0]}"
         for check, texts in flagged.items()
     ]
 
 
 def client_ceiling(rung: RungResult) -> str | None:
-    """How near a rung came to what the clients do at most; None where that was not measured."""
+    """How near a rung came to the client's own limit; None where that was not measured."""
     most, reached = read(rung.tree, "client", "ceiling_per_s"), read(rung.tree, "client", "ceiling_fraction")
     if most is None or reached is None:
         return None
-    return f"this client can do {number(most)}/s with this driver; the run reached {percent(reached)}"
+    return f"The client can make {number(most)}/s with this driver; the run reached {percent(reached)} of it."
+
+
+# ---- tool stages --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IoRow:
+    """A rung: means over the repeats, None where there is nothing.
+
+    `half_iops` is half the confidence interval's width.
+    """
+
+    depth: int
+    iops: float | None
+    half_iops: float | None
+    lower: float | None
+    upper: float | None
+    read_mb_per_s: float | None
+    write_mb_per_s: float | None
+    mb_per_s: float | None
+    response_us: Mapping[str, float | None]
+    errors: float | None
+    repeats: int
+    excluded: int
+
+    def cells(self) -> tuple[str, ...]:
+        """As text, under `IO_HEADS`."""
+        return (
+            str(self.depth),
+            number(self.iops),
+            number(self.half_iops),
+            number(self.read_mb_per_s),
+            number(self.write_mb_per_s),
+            *(microseconds(self.response_us[name]) for name in IO_LATENCIES),
+            number(self.errors),
+            counted(self.repeats, self.excluded),
+        )
+
+
+def tools(results: RunResults) -> list[StageResult]:
+    """The tool stages that have a valid iteration, in the order they ran."""
+    return [stage for stage in results.stages.values() if stage.kind == "tool" and peak(stage) is not None]
+
+
+def tool_title(results: RunResults, stage: StageResult) -> str:
+    """`rand4k: fio random-read-4k on store1, store2`."""
+    plan = results.plan_stage(stage.id)
+    hosts = ", ".join(str(host) for host in plan.get("clients", ()))
+    return f"{stage.id}: {plan.get('program', 'fio')} {plan.get('pattern', '')} on {hosts}"
+
+
+def io_rows(stage: StageResult) -> list[IoRow]:
+    """One row a rung."""
+    found = []
+    for rung in stage.rungs:
+        bounds = rung.tree.get("iops", {})
+        lower, upper = bounds.get("lower"), bounds.get("upper")
+        found.append(
+            IoRow(
+                depth=rung.threads,
+                iops=read(rung.tree, "iops"),
+                half_iops=None if lower is None or upper is None else (upper - lower) / 2.0,
+                lower=lower,
+                upper=upper,
+                read_mb_per_s=read(rung.tree, "read", "mb_per_s"),
+                write_mb_per_s=read(rung.tree, "write", "mb_per_s"),
+                mb_per_s=read(rung.tree, "mb_per_s"),
+                response_us={name: read(rung.tree, "response", name) for name in IO_LATENCIES},
+                errors=read(rung.tree, "errors", "count"),
+                repeats=len(rung.iterations),
+                excluded=len(rung.excluded),
+            )
+        )
+    return found
+
+
+def node_rows(stage: StageResult) -> Iterator[tuple[str, ...]]:
+    """The hosts of the best rung as text, under `NODE_HEADS`; empty for one host, which is the total."""
+    top = peak(stage)
+    nodes: Mapping[str, Mapping[str, Any]] = top.tree.get("nodes", {}) if top else {}
+    for host, tree in nodes.items() if len(nodes) > 1 else ():
+        bounds = tree.get("iops", {})
+        half = (bounds["upper"] - bounds["lower"]) / 2.0 if "lower" in bounds else None
+        latencies = (microseconds(read(tree, "response", name)) for name in IO_LATENCIES)
+        numbers = (read(tree, "iops"), half, read(tree, "mb_per_s"))
+        yield host, *map(number, numbers), *latencies, number(read(tree, "errors"))

@@ -1,10 +1,10 @@
-"""The environment that numbers were measured in: facts of each host and system, a digest of each, what changed meanwhile. Pure.
+"""Fingerprint of the environment: the facts of each host and system, their digest, and changes during the run. Pure.
 
-Data flow: `FactsTaken` events (`surveying`) -> `fingerprints(results)` -> reports, `proveout runs --environment`, and whoever compares
-runs: `differences(one, other)`.
+Data flow: `FactsTaken` events (`schedule.fingerprint_stages`) -> `fingerprints(results)` -> reports, `proveout runs
+--environment`, and `compare.comparability` by `differences(one, other)`.
 
-The digest leaves out what names a machine or a boot and not its kind (`INDIVIDUAL`), so that two machines that are set alike
-have the same one.
+The digest leaves out facts that identify one machine or one boot (`INDIVIDUAL`), so that two machines with the same
+settings have the same digest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A fact that is not the same; "" where it is not there."""
+    """A fact that differs; `before` or `after` is "" where it is missing."""
 
     fact: str
     before: str
@@ -36,9 +36,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """A host, or with `system` a system on it. `facts` are those of the last sitting's start; `digest` is `sha256:<hex>` of them.
+    """A host, or with `system` a system on it. `facts` are those at the last start or resume; `digest` is
+    `sha256:<hex>` of them.
 
-    `drift` is what changed between the run's first look and its last. `whole`: both looks are there.
+    `drift` has the facts that changed between the first and the last time they were taken. `whole`: both are there.
     """
 
     host: str
@@ -55,23 +56,23 @@ class Fingerprint:
 
 
 def fingerprints(results: RunResults) -> tuple[Fingerprint, ...]:
-    """One for each host and system that was looked at, hosts first."""
-    looks: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
+    """The fingerprint of each host and system whose facts were taken, hosts first."""
+    taken: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
     for item in results.taken:
-        looks.setdefault((item.host, item.system), []).append((item.when, item.facts))
-    return tuple(_fingerprint(key, found) for key, found in sorted(looks.items(), key=lambda item: item[0][::-1]))
+        taken.setdefault((item.host, item.system), []).append((item.when, item.facts))
+    return tuple(_fingerprint(key, found) for key, found in sorted(taken.items(), key=lambda item: item[0][::-1]))
 
 
-def _fingerprint(key: tuple[str, str], looks: list[tuple[str, Mapping[str, Any]]]) -> Fingerprint:
-    first, last = looks[0][1], looks[-1][1]
-    facts = next((facts for when, facts in reversed(looks) if when == "start"), last)
+def _fingerprint(key: tuple[str, str], taken: list[tuple[str, Mapping[str, Any]]]) -> Fingerprint:
+    first, last = taken[0][1], taken[-1][1]
+    facts = next((facts for when, facts in reversed(taken) if when == "start"), last)
     return Fingerprint(
         host=key[0],
         system=key[1],
         facts=facts,
         digest=digest(facts),
         drift=differences(first, last),
-        whole=looks[0][0] == "start" and looks[-1][0] == "end",
+        whole=taken[0][0] == "start" and taken[-1][0] == "end",
     )
 
 

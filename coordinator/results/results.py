@@ -1,11 +1,12 @@
-"""Journalled events -> results: what each stage measured, as trees for expressions and as frozen data for reports. Pure.
+"""Build the results of a run from its journalled events: trees for expressions and frozen data for reports. Pure.
 
-Data flow: the journal's events -> `load_results` -> `RunResults`, from which every report is written, so that a report can be made
-again from a run's directory; and `stage_metrics` -> `StageFinished.metrics` -> `environment` -> `dsl.expr.evaluation`.
+Data flow: the journal's events -> `load_results` -> `RunResults`, from which every report is made, so that a report can
+be made again from a run's directory; and `stage_metrics` -> `StageFinished.metrics` -> `environment` ->
+`dsl.expr.evaluation`.
 
-A rung's tree has the names of an iteration's tree. Each number is an estimate over the repeats (`statistics.estimate`), except
-confidence bounds, which are the worst of the repeats. Only valid iterations count: the one valid attempt of each repeat.
-A repeat without one is `excluded`, and whoever reads the rung says so.
+A rung's tree has the names of an iteration's tree. Each number is an estimate over the repeats (`statistics.estimate`),
+except confidence bounds, which are the worst of the repeats. Only valid iterations count: the one valid attempt of each
+repeat. A repeat without one is in `excluded`, and reports say so.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ FUNCTIONS: Mapping[str, evaluation.Function] = {"ratio": statistics.ratio}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RungResult:
-    """A rung: its tree of estimates ({} when no iteration was valid), the iterations it stands on and those it does not.
+    """A rung: its tree of estimates ({} when no iteration was valid), the iterations that they are made of, and those
+    left out.
 
     `excluded` holds the last attempt of each repeat that has no valid one.
     """
@@ -99,13 +101,13 @@ class StageResult:
 
     @property
     def knee(self) -> Knee | NoKnee:
-        """Where the ladder's throughput stops growing with its threads, or why that cannot be said."""
+        """Where the ladder's throughput stops growing with its threads, or the reason why there is no knee."""
         return _knee(self.rungs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
-    """A run as its journal tells it; Unix times in seconds, 0 when the events were not stamped."""
+    """A run as recorded in its journal; Unix times in seconds, 0 when the events were not stamped."""
 
     run: RunStarted | None = None
     agents: Mapping[str, AgentUp] = field(default_factory=dict)
@@ -123,7 +125,7 @@ class RunResults:
     ended_unix_s: float = 0.0
 
     def plan_stage(self, stage: str) -> Mapping[str, Any]:
-        """The stage as the plan has it, as plain data; {} when the plan is not there."""
+        """The stage in the recorded plan, as plain data; {} when the plan is missing."""
         stages = self.run.plan.get("stages", ()) if self.run and isinstance(self.run.plan, Mapping) else ()
         return next((data for data in stages if data.get("id") == stage), {})
 
@@ -205,11 +207,8 @@ def _fold_stage(results: RunResults, event: Event) -> RunResults:
 
 
 def _confidence(stage: Mapping[str, Any]) -> float:
-    """The level that the intervals of a stage, as the recorded plan has it, are made for."""
-    least = stage.get("repeat_min")
-    return (
-        statistics.CONFIDENCE if least is None else statistics.confidence_after(int(stage["repeat"]) - int(least) + 1)
-    )
+    """The confidence level of the intervals of a stage of the recorded plan."""
+    return statistics.repeats_confidence(stage.get("repeat", 1), stage.get("repeat_min"))
 
 
 _WithStage: TypeAlias = StageFinished | PopulateFinished | ProbeFinished | SearchFinished | LadderCut
@@ -245,7 +244,10 @@ def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: flo
 
 
 def rung_tree(iterations: Sequence[IterationFinished], confidence: float = statistics.CONFIDENCE) -> Metrics:
-    """The iterations' trees as one tree of estimates and worst bounds; a metric that some lack has the `n` of those that have it."""
+    """The iterations' trees as one tree of estimates and worst bounds.
+
+    A metric that some lack has the `n` of those that have it.
+    """
     return _estimates([item.metrics for item in iterations], [item.series for item in iterations], "", confidence)
 
 
@@ -267,7 +269,7 @@ def _estimates(
     return result
 
 
-# ---- what expressions see ----------------------------------------------------------------------------------------
+# ---- metrics of expressions --------------------------------------------------------------------------------------
 
 
 def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: float, rows: int = 0) -> Metrics:
@@ -340,7 +342,7 @@ def populate_metrics(populated: Iterable[PopulateFinished]) -> Metrics:
 
 
 def propagation_metrics(compared: PropagationCompared) -> Metrics:
-    """What `propagation.<source>` offers; the drain time only when it did drain."""
+    """The metrics of `propagation.<source>`; the drain time only when it did drain."""
     different = sum(not table.same for table in compared.tables)
     return {"different_tables": different} | ({"drain_s": compared.drain_s} if compared.drained else {})
 

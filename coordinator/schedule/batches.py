@@ -1,7 +1,7 @@
 """Batches of tasks in waves: send each wave, process the answers, and record the results. Pure; called with a `Turn`.
 
-A failed task ends the run with exit code 4, with two exceptions: a system that cannot be stopped is left to its agent, and a failed
-comparison or check of invariants is a finding, unless a full disk caused it.
+A failed task ends the run with exit code 4, with two exceptions: a system that cannot be stopped is left to its agent,
+and a failed comparison or check of invariants is a finding, unless a full disk caused it.
 """
 
 from __future__ import annotations
@@ -218,8 +218,8 @@ def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted) -
         provisioned=system.provision is not None,
         settings=dict(result.settings),
     )
-    told = [e for e in turn.state.progress.history if isinstance(e, SystemUp) and e.system == system.name]
-    if system.name not in turn.state.started or told[-1:] != [up]:
+    earlier = [e for e in turn.state.progress.history if isinstance(e, SystemUp) and e.system == system.name]
+    if system.name not in turn.state.started or earlier[-1:] != [up]:
         turn.emit(up)
 
 
@@ -274,9 +274,9 @@ def _tuned(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TuningDon
         turn.emit(TuningSeen(host=host, act=act, stage=step.stage, states=result.states, seconds=result.seconds))
     bad = [state for state in result.states if state.outcome in _BAD]
     for state in (*bad, *(state for state in result.states if state.outcome == "drifted")):
-        said = _BAD.get(state.outcome, "was changed by another process since")
+        problem = _BAD.get(state.outcome, "was changed by another process since")
         level: Literal["warning", "error"] = "warning" if state.outcome == "drifted" else "error"
-        turn.notice(level, f"tuning {state.name!r} {said}: {'; '.join(state.lines)}", host)
+        turn.notice(level, f"tuning {state.name!r} {problem}: {'; '.join(state.lines)}", host)
     if isinstance(spec, ApplyTuning):
         done = Tuned(host=host, stage=step.stage, systems=any(tuning.system for tuning in spec.tunings))
         turn.set(

@@ -1,8 +1,8 @@
 """Choose the next step of a run: agents, systems, data, propagation, stages in order, verdicts, the end. Pure.
 
-The state machine calls `settle` when no step is under way; each call of `decide` begins a step that has to be waited for, emits an event,
-or ends the run. Decisions depend on the recorded progress, not on a position in a script: after a crash or the loss of an agent the
-missing parts are made again, and finished parts are not.
+The state machine calls `settle` when no step is under way; each call of `decide` begins a step that has to be waited
+for, emits an event, or ends the run. Decisions depend on the recorded progress, not on a position in a script: after a
+crash or the loss of an agent the missing parts are made again, and finished parts are not.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def _carried(plan: Plan, progress: RunProgress) -> list[System]:
 
 
 def _prepare_hosts_and_systems(turn: Turn) -> bool:
-    """Begin the first missing part of: agents, tuning of hosts, systems, tuning of systems. False when all are there."""
+    """Begin the first missing part of: agents, tuning of hosts, systems, tuning of systems. False when all are
+    there."""
     return _agents(turn) or tune(turn, systems=False) or _systems(turn) or tune(turn, systems=True)
 
 

@@ -1,9 +1,10 @@
-"""Stop the run with exit code 4 when a disk is full, without using up retries for the iterations that failed because of it. Pure.
+"""Stop the run with exit code 4 when a disk is full, without using up retries for the iterations that failed because of
+it. Pure.
 
-Flow: a task fails with the code `disk_full` -> its iteration is void -> for a client's task, start tasks go to the agents of the databases
-first, because they can inspect their file systems (`State.full` keeps the client's message meanwhile) -> `stop`. An iteration that ended
-with errors before the full disk was found is voided afterwards: an `IterationVoided` cancels an `IterationFinished` of the same id. A
-resume runs it again.
+Flow: a task fails with the code `disk_full` -> its iteration is void -> for a client's task, start tasks go to the
+agents of the databases first, because they can inspect their file systems (`State.full` keeps the client's message
+meanwhile) -> `stop`. An iteration that ended with errors before the full disk was found is voided afterwards: an
+`IterationVoided` cancels an `IterationFinished` of the same id. A resume runs it again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def stop(turn: Turn, reason: str) -> None:
 
 
 def explain(turn: Turn, why: str) -> None:
-    """Have the agents of provisioned systems report their free space before the run stops: each receives its start task again."""
+    """Have the agents of provisioned systems report their free space before the run stops: each receives its start task
+    again."""
     provisioned = {system.name for system in turn.state.plan.systems if system.provision}
     left = {name: endpoint for name, endpoint in turn.state.endpoints.items() if name not in provisioned}
     turn.set(full=why, endpoints=left)

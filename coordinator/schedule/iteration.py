@@ -1,7 +1,8 @@
-"""One iteration as a state machine: arm loads and captures, start them together, collect samples, finish, summarise; or void it.
+"""One iteration as a state machine: arm loads and captures, start them together, collect samples, finish, summarise; or
+void it.
 
-Pure; called by the scheduler with a `Turn`. Captures run before the load starts and a little beyond the measure window, so that samples
-bracket both of its ends. An incomplete iteration is void and runs again while attempts are left.
+Pure; called by the scheduler with a `Turn`. Captures run before the load starts and a little beyond the measure window,
+so that samples bracket both of its ends. An incomplete iteration is void and runs again while attempts are left.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def _settle_captures(turn: Turn) -> None:
 
 
 def finish_phase(turn: Turn) -> None:
-    """Begin the next phase when all answers of this one have arrived, or its time for captures' first samples is over."""
+    """Begin the next phase when all answers of this one have arrived, or its time for captures' first samples is
+    over."""
     step = turn.state.step
     if not isinstance(step, Iterating):
         return
@@ -155,7 +157,8 @@ def _start(turn: Turn, step: Iterating) -> None:
 
 
 def _margin_s(stage: Measuring) -> float:
-    """The time for which captures outlast the measure window; an outside program may start as late as its limit allows."""
+    """The time for which captures outlast the measure window; an outside program may start as late as its limit
+    allows."""
     late_s = stage.limits.start_skew_ms_max / 1e3 if isinstance(stage, Tool) else 0.0
     return _CAPTURE_MARGIN_S + late_s
 
@@ -234,7 +237,8 @@ def recheck_if_spoilt(turn: Turn, step: Iterating, finished: IterationFinished) 
 
 
 def recheck(turn: Turn, step: Iterating) -> None:
-    """Send start tasks to the provisioned systems of the iteration again; an agent answers at once when its system runs."""
+    """Send start tasks to the provisioned systems of the iteration again; an agent answers at once when its system
+    runs."""
     plan = turn.state.plan
     stage = stage_of(turn, step)
     if isinstance(stage, Tool):

@@ -1,8 +1,9 @@
 """The next iteration of a ladder, a search or a tool stage. Pure.
 
-Called by `decide`. The choice depends on finished iterations only, so that a resumed run continues where it stopped. A deferred rate is
-resolved here, when its stage begins and the stages that it needs have ended. In a tool stage an outside program runs on all hosts
-of the stage at the same time; each is a load of its own, and the results are merged like those of loads.
+Called by `decide`. The choice depends on finished iterations only, so that a resumed run continues where it stopped. A
+deferred rate is resolved here, when its stage begins and the stages that it needs have ended. In a tool stage an
+outside program runs on all hosts of the stage at the same time; each is a load of its own, and the results are merged
+like those of loads.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def _resolved(turn: Turn, stage: Ladder | Search) -> tuple[float | None, ...] | 
 
 
 def ladder_part(turn: Turn, stage: Ladder) -> bool:
-    """Begin the next iteration of a ladder or of its interleaved ladders; each repeat runs all rungs below the cut. False when all are done."""
+    """Begin the next iteration of a ladder or of its interleaved ladders; each repeat runs all rungs below the cut.
+    False when all are done."""
     together = iteration_order.group(turn.state.plan, stage)
     members = tuple(member for member in together if member.id not in turn.state.progress.stages_finished)
     rates: dict[str, float | None] = {}
@@ -104,10 +106,10 @@ def _notice_repeats(turn: Turn, ladders: tuple[Ladder, ...]) -> None:
     left = turn.evaluator.undecided(ladders, turn.state.progress, ran)
     names, level = ", ".join(sorted(ids)), percent(confidence_after(ladders[0].looks))
     most = ladders[0].repeat
-    said = f"{names}: {ran} of at most {most} repeats, " + (
+    text = f"{names}: {ran} of at most {most} repeats, " + (
         f"which did not decide {', '.join(left)}" if left else "more would decide no verdict"
     )
-    turn.notice("warning" if left else "info", f"{said} (intervals at {level}, for {ladders[0].looks} looks)")
+    turn.notice("warning" if left else "info", f"{text} (intervals at {level}, for {ladders[0].looks} looks)")
 
 
 def begin(turn: Turn, stage: Measuring, slot: tuple[int, int], rate: float | None, phase: str) -> bool:

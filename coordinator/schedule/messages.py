@@ -14,7 +14,7 @@ from proveout.proto.wire.messages import AgentMessage, Cancel, Finish
 from proveout.proto.wire.results import TaskResult
 from proveout.proto.wire.tasks import Task
 
-# ---- answers of the result evaluator ----------------------------------------------------------------------------------
+# ---- answers of the result evaluator -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,8 @@ class AgentGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReceived:
-    """An agent sent a message. The loop keeps samples to itself, except the first of a task, which shows that the task runs."""
+    """An agent sent a message. The loop keeps samples to itself, except the first of a task, which shows that the task
+    runs."""
 
     at_s: float
     host: str
@@ -148,7 +149,8 @@ class StartLoads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summarise:
-    """Summarise an iteration; the answer is `Summarised`. `loads` and `captures`: results by task key; the loop has the samples.
+    """Summarise an iteration; the answer is `Summarised`. `loads` and `captures`: results by task key; the loop has the
+    samples.
 
     `earlier`: the valid iterations of the same rung before it.
     """

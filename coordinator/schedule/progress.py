@@ -1,7 +1,8 @@
 """The progress of a run, folded from its journalled events: the only state that outlasts a coordinator process.
 
-Data flow: journal -> `run_progress(events)` on a resume, or the scheduler emits an event -> `apply(progress, event)` during the run. Both
-give the same value, so that the scheduler decides from progress alone and a resume needs no code of its own. Live events are ignored.
+Data flow: journal -> `run_progress(events)` on a resume, or the scheduler emits an event -> `apply(progress, event)`
+during the run. Both give the same value, so that the scheduler decides from progress alone and a resume needs no code
+of its own. Live events are ignored.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ from proveout.proto.events import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProgress:
-    """The fold of a run's events. `history` holds all events but the live ones, in order; the other fields are views of it.
+    """The fold of a run's events. `history` holds all events but the live ones, in order; the other fields are views of
+    it.
 
-    `taken`: the facts that this coordinator process has collected, by (when, host, system). `without`: the hosts that it continues without; a
-    resume dials them again. `open_iteration` has started and is neither finished nor void. `probes`: the number of probes reported per
-    search. `invariants`: those that were checked, as (stage, iteration or "", system).
+    `taken`: the facts that this coordinator process has collected, by (when, host, system). `without`: the hosts that
+    it continues without; a resume dials them again. `open_iteration` has started and is neither finished nor void.
+    `probes`: the number of probes reported per search. `invariants`: those that were checked, as (stage, iteration or
+    "", system).
     """
 
     history: tuple[Event, ...] = ()

@@ -1,7 +1,7 @@
 """Provisional verdicts during the run, after each stage. Pure.
 
-Data flow: progress -> `ResultEvaluator.provisional_verdicts` -> a `VerdictForeseen` for each verdict that has changed. They are for display;
-the verdicts of the run do not depend on them (`teardown.judge`).
+Data flow: progress -> `ResultEvaluator.provisional_verdicts` -> a `VerdictForeseen` for each verdict that has changed.
+They are for display; the verdicts of the run do not depend on them (`teardown.judge`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def emit_provisional_verdicts(turn: Turn) -> None:
     progress = turn.state.progress
     if all(stage.id in progress.stages_finished for stage in turn.state.plan.stages):
         return
-    said = {event.id: event for event in progress.history if isinstance(event, VerdictForeseen)}
+    emitted = {event.id: event for event in progress.history if isinstance(event, VerdictForeseen)}
     for verdict in turn.evaluator.provisional_verdicts(progress):
-        if said.get(verdict.id) != verdict:
+        if emitted.get(verdict.id) != verdict:
             turn.emit(verdict)

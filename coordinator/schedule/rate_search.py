@@ -3,15 +3,17 @@
 Data flow: `begin` -> state; `next_probe(state)` returns the next rate, or the answer; the caller runs that probe as an
 iteration and `record`s whether it was accepted -> next state. The criterion of acceptance belongs to the caller.
 
-- *bracket*: from the lowest rate up by doubling until one is refused or the highest is accepted. A refusal of the very lowest rate
-  would end the search, so that rate has two tries.
-- *bisect*: the geometric middle between the highest accepted and the lowest refused, until those two are within the tolerance of
-  each other. Rates differ by factors, so halving the ratio halves the work.
-- *confirm*: the answer must hold for a full-length iteration: a long window shows a slowly growing lag, which a short probe may miss. When
-  it does not hold, the rate is lowered by the tolerance and confirmed again; from the fourth failure on the step doubles, up to a half,
-  because small steps would take hours when the machine has become slower since the short probes.
+- *bracket*: from the lowest rate up by doubling until one is refused or the highest is accepted. A refusal of the very
+  lowest rate would end the search, so that rate has two tries.
+- *bisect*: the geometric middle between the highest accepted and the lowest refused, until those two are within the
+  tolerance of each other. Rates differ by factors, so halving the ratio halves the work.
+- *confirm*: the answer must hold for a full-length iteration: a long window shows a slowly growing lag, which a short
+  probe may miss. When it does not hold, the rate is lowered by the tolerance and confirmed again; from the fourth
+  failure on the step doubles, up to a half, because small steps would take hours when the machine has become slower
+  since the short probes.
 
-A probe that could not be judged (`accepted` None) counts as refused, and the reason contains the number of such probes. One probe of the budget is always kept for the confirmation.
+A probe that could not be judged (`accepted` None) counts as refused, and the reason contains the number of such probes.
+One probe of the budget is always kept for the confirmation.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ STEP_MAX_FRACTION = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """The next thing to run: probe `number` from 1, at `rate` (1/s); `confirm` is full-length, the other phases are short."""
+    """The next thing to run: probe `number` from 1, at `rate` (1/s); `confirm` is full-length, the other phases are
+    short."""
 
     number: int
     phase: Phase

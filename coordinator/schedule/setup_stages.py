@@ -1,15 +1,19 @@
-"""Steps that prepare or inspect systems: populate, propagation, copies, resets, statements, pauses, Ray clusters, invariants, facts. Pure.
+"""Steps that prepare or inspect systems: populate, propagation, copies, resets, statements, pauses, Ray clusters,
+invariants, facts. Pure.
 
-Called by `decide` and `ladders`. Each function begins the first part that is missing and returns True, or returns False when all parts
-are done. Finished parts are names in `State.parts_done`, which begin with the stage's id; finished checks are events.
+Called by `decide` and `ladders`. Each function begins the first part that is missing and returns True, or returns False
+when all parts are done. Finished parts are names in `State.parts_done`, which begin with the stage's id; finished
+checks are events.
 
-- **Invariants** are checked after a population, an iteration or a stage, depending on the workload, by one `CheckInvariants` task for each
-  system, and no other task runs meanwhile. A load's changes also reach the systems that its target propagates to, so these are checked
-  too; changes may still be in transit then, and an invariant (`base.Invariant`) must hold nevertheless.
-- **Ray clusters** of several client hosts: the agent of the first host forms the cluster, the others join, before the first load that
-  needs it. A cluster that has lost a host, an agent or an iteration is formed again. The load goes to the first host, whose agent drives it.
-- **Facts** for the environment's fingerprint: `ReadFacts` on every host and `InspectSystem` for every system, before the first stage of
-  each coordinator process and at the end of the run. A failure is a warning.
+- **Invariants** are checked after a population, an iteration or a stage, depending on the workload, by one
+  `CheckInvariants` task for each system, and no other task runs meanwhile. A load's changes also reach the systems that
+  its target propagates to, so these are checked too; changes may still be in transit then, and an invariant
+  (`base.Invariant`) must hold nevertheless.
+- **Ray clusters** of several client hosts: the agent of the first host forms the cluster, the others join, before the
+  first load that needs it. A cluster that has lost a host, an agent or an iteration is formed again. The load goes to
+  the first host, whose agent drives it.
+- **Facts** for the environment's fingerprint: `ReadFacts` on every host and `InspectSystem` for every system, before
+  the first stage of each coordinator process and at the end of the run. A failure is a warning.
 """
 
 from __future__ import annotations
@@ -115,8 +119,8 @@ def _wipe(turn: Turn, stage: Populate) -> bool:
 def reset_part(turn: Turn, stage: Reset) -> bool:
     """Restore copies, then checkpoint; False when both are done. `decide` renews the propagation in between.
 
-    Sources are restored before their sinks: changes that a source made after the copy must not reach a restored sink. A sink cannot
-    reach a restored source before they are linked again.
+    Sources are restored before their sinks: changes that a source made after the copy must not reach a restored sink. A
+    sink cannot reach a restored source before they are linked again.
     """
     state = turn.state
     systems = [s for s in start_order(state.plan) if s.name in stage.systems]

@@ -1,7 +1,8 @@
 """The state of the scheduler, and the `Turn` that leads from one state to the next.
 
-Data flow: the run loop (or the simulator) makes an `Input`; `state_machine.advance(state, input)` returns the next `State` and `Command`s; the
-loop carries them out. No I/O and no clock: each input carries `at_s`, in seconds of the coordinator's monotonic clock.
+Data flow: the run loop (or the simulator) makes an `Input`; `state_machine.advance(state, input)` returns the next
+`State` and `Command`s; the loop carries them out. No I/O and no clock: each input carries `at_s`, in seconds of the
+coordinator's monotonic clock.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, Task, TaskSpec
 class Timing:
     """Bounds on every wait, seconds. Tasks have deadlines of their own (`tasks.task_deadline_s`); these come on top.
 
-    A start is far enough ahead that every agent receives it before. Waits with a second bound for each host or load use the longer one.
+    A start is far enough ahead that every agent receives it before. Waits with a second bound for each host or load use
+    the longer one.
     """
 
     dial_s: float = 60.0
@@ -63,8 +65,8 @@ class Timing:
 class Setup:
     """The parameters of one coordinator process of a run.
 
-    `data_root`: the folder of provisioned systems. `external`: the endpoints of the other systems. `estimates_s`: the expected seconds of each
-    stage by id. `cluster`: the credentials of the Ray cluster that this process forms.
+    `data_root`: the folder of provisioned systems. `external`: the endpoints of the other systems. `estimates_s`: the
+    expected seconds of each stage by id. `cluster`: the credentials of the Ray cluster that this process forms.
     """
 
     run_id: str
@@ -92,7 +94,8 @@ class ResultEvaluator(Protocol):
         ...
 
     def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[str, ...]:
-        """The verdicts that are undecided after the first `repeat` repeats of these ladders and that more repeats would decide."""
+        """The verdicts that are undecided after the first `repeat` repeats of these ladders and that more repeats would
+        decide."""
         ...
 
     def replay(
@@ -102,7 +105,8 @@ class ResultEvaluator(Protocol):
         ...
 
     def metrics(self, stage: Stage, progress: RunProgress, seconds: float, rows: int) -> Metrics:
-        """The metrics that expressions read under the stage's id; `rows` is the number that a sql stage returned or changed."""
+        """The metrics that expressions read under the stage's id; `rows` is the number that a sql stage returned or
+        changed."""
         ...
 
     def verdicts(self, progress: RunProgress) -> tuple[VerdictReached, ...]:
@@ -152,8 +156,8 @@ class Dialling:
 class Batch:
     """Waves of tasks; the tasks of a wave run at once, the next wave begins when all have ended well.
 
-    `name` is the part of the stage that the batch completes; `results` are in order of arrival. `iteration` is the one after which
-    invariants are checked.
+    `name` is the part of the stage that the batch completes; `results` are in order of arrival. `iteration` is the one
+    after which invariants are checked.
     """
 
     purpose: Purpose
@@ -209,7 +213,8 @@ Step: TypeAlias = Dialling | Batch | Iterating | Waiting | Draining
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The reason for the end of the run, while systems stop. `hurried` skips the parts that agents do when their leases end."""
+    """The reason for the end of the run, while systems stop. `hurried` skips the parts that agents do when their leases
+    end."""
 
     status: Literal["finished", "failed", "interrupted"]
     exit_code: int
@@ -227,7 +232,8 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """A list of tunings that is in place on a host: the plan's own ("") or a stage's; `systems`: the part that tunes systems."""
+    """A list of tunings that is in place on a host: the plan's own ("") or a stage's; `systems`: the part that tunes
+    systems."""
 
     host: str
     stage: str = ""
@@ -238,11 +244,12 @@ class Tuned:
 class State:
     """The state of a run. `progress` outlasts the coordinator process, the other fields belong to this process.
 
-    `up`: hosts with a session. `endpoints`: running systems. `linked`: sources with running propagation. `parts_done`: finished parts of the
-    current stage. `started`: systems that the connected agents have started; `pristine`: those of them without data. `redo`: stages whose
-    data is lost. `tasks`: key -> host of the tasks under way. `failures`: failed attempts per (stage, rung, repeat). `tuned`: operations
-    in place; `touched`: those that may have to be reverted; `looked`: the number of stages after which they were verified. `full`: the
-    message of a client with a full disk.
+    `up`: hosts with a session. `endpoints`: running systems. `linked`: sources with running propagation. `parts_done`:
+    finished parts of the current stage. `started`: systems that the connected agents have started; `pristine`: those of
+    them without data. `redo`: stages whose data is lost. `tasks`: key -> host of the tasks under way. `failures`:
+    failed attempts per (stage, rung, repeat). `tuned`: operations in place; `touched`: those that may have to be
+    reverted; `looked`: the number of stages after which they were verified. `full`: the message of a client with a full
+    disk.
     """
 
     plan: Plan

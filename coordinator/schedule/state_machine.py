@@ -1,8 +1,8 @@
 """The run as a pure state machine: `advance(state, input) -> (state, commands)`. No I/O, no clock of its own.
 
-Data flow: inputs (`messages.Input`) carry events with their time; an input ends, fails or continues the step under way; when no step is under
-way, `decide` begins the next one. Every wait has a deadline: `wake_s` returns the next one, at which the loop sends a `Tick`. Every state
-leads to an end of the run, also when agents are lost.
+Data flow: inputs (`messages.Input`) carry events with their time; an input ends, fails or continues the step under way;
+when no step is under way, `decide` begins the next one. Every wait has a deadline: `wake_s` returns the next one, at
+which the loop sends a `Tick`. Every state leads to an end of the run, also when agents are lost.
 """
 
 from __future__ import annotations

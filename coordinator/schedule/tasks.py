@@ -1,8 +1,8 @@
 """Make the tasks of agents from a stage of the plan: task, host, share of the load, deadline. Pure.
 
-Data flow: `decide`, `iteration` and others call this module for the tasks of a step -> each task gets a key -> the agents. A key is
-`run/stage/rung/repeat/attempt/what/host` with the attempt `<epoch>.<number>`: the keys of a resumed coordinator differ from those
-of its predecessor.
+Data flow: `decide`, `iteration` and others call this module for the tasks of a step -> each task gets a key -> the
+agents. A key is `run/stage/rung/repeat/attempt/what/host` with the attempt `<epoch>.<number>`: the keys of a resumed
+coordinator differ from those of its predecessor.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def load_tasks(
     cores: Mapping[str, int],
     without: Collection[str] = (),
 ) -> tuple[tuple[str, RunLoad], ...]:
-    """The load of an iteration: one task for each client host with a share. The remaining hosts share the load of lost ones."""
+    """The load of an iteration: one task for each client host with a share. The remaining hosts share the load of lost
+    ones."""
     workload = plan.workload(stage.workload)
     pool = stage.pool
     given = load_shares(load_hosts(stage, without), iteration.rung, rate, _distribution(stage))
@@ -218,7 +219,8 @@ def tools_on(plan: Plan, host: str) -> tuple[str, ...]:
 def capture_tasks(
     plan: Plan, names: Iterable[str], endpoints: Mapping[str, Endpoint], without: Collection[str] = ()
 ) -> tuple[tuple[str, RunCapture], ...]:
-    """The capture tasks by host: os and prometheus on their hosts, waits on its system's host, lag on the source's, with both endpoints."""
+    """The capture tasks by host: os and prometheus on their hosts, waits on its system's host, lag on the source's,
+    with both endpoints."""
     found = (item for name in names for item in _capture(plan, plan.capture(name), endpoints))
     return tuple((host, spec) for host, spec in found if host not in without)
 

@@ -1,6 +1,8 @@
-"""The end of a run: verdicts, stop of the systems (sources before sinks), close of the sessions, the last event. Pure; called by `decide`.
+"""The end of a run: verdicts, stop of the systems (sources before sinks), close of the sessions, the last event. Pure;
+called by `decide`.
 
-The data of provisioned systems is removed only when the run has finished: an interrupted or failed run keeps it for `resume`.
+The data of provisioned systems is removed only when the run has finished: an interrupted or failed run keeps it for
+`resume`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Apply, verify and revert the tuning of hosts and systems. Pure.
 
-Data flow: `decide` calls `tune` before the first stage and whenever a host has a new agent -> tasks for the operations that are not in place
-(the plan's own list, then that of every `tune` stage that has ended), those of a host before its systems start and those of a system
-after -> `batches` records the answers -> `verify_tuning` after every stage -> `revert_tuning` at the end, systems before they are stopped
-and hosts after. A lost agent reverts its host by itself; `forget_host` lets `tune` send the operations again when an agent is back.
+Data flow: `decide` calls `tune` before the first stage and whenever a host has a new agent -> tasks for the operations
+that are not in place (the plan's own list, then that of every `tune` stage that has ended), those of a host before its
+systems start and those of a system after -> `batches` records the answers -> `verify_tuning` after every stage ->
+`revert_tuning` at the end, systems before they are stopped and hosts after. A lost agent reverts its host by itself;
+`forget_host` lets `tune` send the operations again when an agent is back.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def verify_tuning(turn: Turn) -> bool:
 
 
 def revert_tuning(turn: Turn, *, systems: bool) -> bool:
-    """Revert the changes of the connected agents at the end, with `systems` only those of systems; False when it is done."""
+    """Revert the changes of the connected agents at the end, with `systems` only those of systems; False when it is
+    done."""
     state = turn.state
     due = frozenset(one for one in state.touched if one.systems == systems)
     turn.set(touched=state.touched - due)

@@ -1,10 +1,11 @@
 """A hash chain over a journal's events, which shows changed, removed, added or moved events.
 
-Data flow: a row `(sequence, unix_s, body)` and the hash of the row before -> `link` -> the row's hash, stored beside it. `follow` reads rows
-back and reports the first one that does not follow from those before it. The chain alone cannot show a missing end: `journal.head` holds
-number and hash of the newest event. `write_head` writes it after each commit, so a journal never has fewer events than its head.
-The hashes detect damage and edits of single files. A user that can write the whole directory can compute a new chain; the audit
-logs of agents and coordinator (`proto.trust.audit_log`) protect against that.
+Data flow: a row `(sequence, unix_s, body)` and the hash of the row before -> `link` -> the row's hash, stored beside
+it. `follow` reads rows back and reports the first one that does not follow from those before it. The chain alone cannot
+show a missing end: `journal.head` holds number and hash of the newest event. `write_head` writes it after each commit,
+so a journal never has fewer events than its head. The hashes detect damage and edits of single files. A user that can
+write the whole directory can compute a new chain; the audit logs of agents and coordinator (`proto.trust.audit_log`)
+protect against that.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def hashes(rows: Iterable[tuple[int, float, str]]) -> Iterator[str]:
 
 
 def follow(rows: Iterable[tuple[Any, ...]], before: Head, head: Head, where: str) -> tuple[tuple[int, float, str], ...]:
-    """Rows `(sequence, unix_s, body, hash)` that come after `before`, without their hashes. JournalDamaged names the first bad one."""
+    """Rows `(sequence, unix_s, body, hash)` that come after `before`, without their hashes. JournalDamaged names the
+    first bad one."""
     previous, number = before.hash, before.sequence
     followed = []
     for sequence, unix_s, body, stored in rows:
@@ -112,7 +114,8 @@ def write_head(descriptor: int, head: Head) -> None:
 
 
 def read_head(directory: Path) -> Head:
-    """The newest event that the journal must have; of a journal that was copied without its head, none. JournalDamaged for anything else."""
+    """The newest event that the journal must have; of a journal that was copied without its head, none. JournalDamaged
+    for anything else."""
     path = directory / HEAD_FILE
     try:
         data = path.read_bytes()

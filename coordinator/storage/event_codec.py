@@ -1,7 +1,7 @@
 """Run events as JSON and back, strictly: an event means the same to every later reader of the journal.
 
-Data flow: event -> `encode` -> `{"type": …, …}` text -> `decode` -> the same event (see `json_data`); `recorded_plan` likewise returns the plan
-that `RunStarted` holds. Text that this version would not write is a `JournalFault`.
+Data flow: event -> `encode` -> `{"type": …, …}` text -> `decode` -> the same event (see `json_data`); `recorded_plan`
+likewise returns the plan that `RunStarted` holds. Text that this version would not write is a `JournalFault`.
 """
 
 from __future__ import annotations

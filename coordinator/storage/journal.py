@@ -1,11 +1,12 @@
 """The append-only journal of a run: all events, safe against the loss of the coordinator.
 
-Data flow: `run` appends events (live ones are refused) -> `journal.sqlite` in the run directory -> `read` by a resume, by `runs` and by reports.
-SQLite in WAL mode with synchronous=FULL: an event survives a power failure once `append` has returned. Each event carries a hash over
-itself and the one before, and `journal.head` the hash of the newest (`event_chain`): `read` refuses a changed journal. Journals of
-format 1 have no hashes; they are read unchecked, and a resume adds the hashes. One coordinator drives a run at a time: it holds an
-exclusive lock on `lock` beside the journal, which the kernel releases with the process. Each coordinator process has a higher epoch
-than the last, so that agents refuse a stale one. No secret reaches a journal: events hold no endpoints.
+Data flow: `run` appends events (live ones are refused) -> `journal.sqlite` in the run directory -> `read` by a resume,
+by `runs` and by reports. SQLite in WAL mode with synchronous=FULL: an event survives a power failure once `append` has
+returned. Each event carries a hash over itself and the one before, and `journal.head` the hash of the newest
+(`event_chain`): `read` refuses a changed journal. Journals of format 1 have no hashes; they are read unchecked, and a
+resume adds the hashes. One coordinator drives a run at a time: it holds an exclusive lock on `lock` beside the journal,
+which the kernel releases with the process. Each coordinator process has a higher epoch than the last, so that agents
+refuse a stale one. No secret reaches a journal: events hold no endpoints.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ LOCK = "lock"
 _SCHEMA = """
 BEGIN;
 CREATE TABLE IF NOT EXISTS about (version INTEGER NOT NULL, epoch INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS event (sequence INTEGER PRIMARY KEY, unix_s REAL NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS event
+    (sequence INTEGER PRIMARY KEY, unix_s REAL NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL);
 CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 COMMIT;
@@ -122,7 +124,8 @@ class Journal:
         self._database.execute("PRAGMA synchronous=FULL")
 
     def _add_hashes(self, rows: Sequence[_Row], epoch: int) -> None:
-        """Make a journal of format 1 one of format 2, in one transaction. The head is there before a reader may ask for it."""
+        """Make a journal of format 1 one of format 2, in one transaction. The head is there before a reader may ask for
+        it."""
         os.close(event_chain.open_head(self._directory, replace(_end(rows), epoch=epoch)))
         self._database.execute("BEGIN IMMEDIATE")
         for statement in _ADD_HASHES.strip().splitlines():
@@ -174,7 +177,8 @@ class Journal:
 def read(directory: Path, after: int = 0) -> tuple[Stamped, ...]:
     """All events of a run (with a number above `after`), also of one that is under way.
 
-    JournalFault when there is no journal or it cannot be read; JournalDamaged, which is one, names the first event that was changed.
+    JournalFault when there is no journal or it cannot be read; JournalDamaged, which is one, names the first event that
+    was changed.
     """
     where = str(directory / FILE)
     found = []
@@ -187,7 +191,8 @@ def read(directory: Path, after: int = 0) -> tuple[Stamped, ...]:
 
 
 def unchecked(directory: Path) -> str:
-    """The unchecked part of a journal, for users: all of format 1, the end of one that was copied alone; "" when all is checked."""
+    """The unchecked part of a journal, for users: all of format 1, the end of one that was copied alone; "" when all is
+    checked."""
     with _reading(directory) as database:
         known = _about(database, directory)
     if known is not None and known[0] == UNCHECKED_VERSION:
@@ -198,7 +203,8 @@ def unchecked(directory: Path) -> str:
 
 
 def _read_rows(directory: Path, after: int) -> Sequence[_Row]:
-    """Checked rows. The head is read first, because its event was committed before. A head that is replaced meanwhile is read again."""
+    """Checked rows. The head is read first, because its event was committed before. A head that is replaced meanwhile
+    is read again."""
     with _reading(directory) as database:
         known = _about(database, directory)
         if known is None:  # its coordinator is about to make it
@@ -228,7 +234,8 @@ def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _connect(directory: Path) -> sqlite3.Connection:
-    """A connection that reads. On a full or read-only disk SQLite cannot share a log; a journal that was closed well has none to share."""
+    """A connection that reads. On a full or read-only disk SQLite cannot share a log; a journal that was closed well
+    has none to share."""
     address = f"{(directory / FILE).absolute().as_uri()}?mode=ro"
     database = sqlite3.connect(address, uri=True)
     try:

@@ -1,7 +1,7 @@
 """Find out whether a run can be resumed, and with which plan. Changes nothing.
 
-Data flow: run directory -> journal, command -> the plan that the run recorded, compared with the plan's file -> `Resumable`. A run that
-has finished, whose plan has changed, or whose journal does not verify is refused.
+Data flow: run directory -> journal, command -> the plan that the run recorded, compared with the plan's file ->
+`Resumable`. A run that has finished, whose plan has changed, or whose journal does not verify is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class NotResumable(ProveoutError):
 
 
 class Finished(NotResumable):
-    """The run has finished; its last coordinator may have been killed before it had written the results and tidied up."""
+    """The run has finished; its last coordinator may have been killed before it had written the results and tidied
+    up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

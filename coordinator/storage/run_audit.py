@@ -1,6 +1,8 @@
-"""The audit log of a run, `audit.log` in its directory: the agents that it dialled, and the tasks that it signed for them.
+"""The audit log of a run, `audit.log` in its directory: the agents that it dialled, and the tasks that it signed for
+them.
 
-Flow: the loop -> `Record.agent(…)`, `Record.task(…)` -> `proto.trust.audit_log`. When the log cannot be written, `broke` is called and the run ends.
+Flow: the loop -> `Record.agent(…)`, `Record.task(…)` -> `proto.trust.audit_log`. When the log cannot be written,
+`broke` is called and the run ends.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
 """The run directory: the files of a run, and the search for a run by name.
 
-    <runs>/<plan>-<YYYYmmdd-HHMMSS>-<4 hex>/
-        journal.sqlite   the events; authoritative (`journal`)
-        journal.head     number and hash of the newest event (`event_chain`)
-        command.json     the command, so that a resume can detect a changed plan
-        plan/            copies of the plan's files; plan.json its canonical form
-        samples/         per finished iteration: <stage>-<threads>-<repeat>-<attempt>.{load,captures}.parquet (`samples`)
-        logs/            the logs of local agents
-        systems/         data of provisioned systems; removed when the run has finished
-        result.json      the results, written when the run ends
-        report.html      the report, written with the results
+    <runs>/<plan>-<YYYYmmdd-HHMMSS>-<4 hex>/ journal.sqlite   the events; authoritative (`journal`) journal.head
+        number and hash of the newest event (`event_chain`) command.json     the command, so that a resume can detect a
+        changed plan plan/            copies of the plan's files; plan.json its canonical form samples/         per
+        finished iteration: <stage>-<threads>-<repeat>-<attempt>.{load,captures}.parquet (`samples`) logs/
+        the logs of local agents systems/         data of provisioned systems; removed when the run has finished
+        result.json      the results, written when the run ends report.html      the report, written with the results
 
 Files are complete: each is written beside its name and then renamed.
 """

@@ -1,17 +1,19 @@
-"""An expression over measured numbers -> PASS, FAIL or INCONCLUSIVE, with the numbers it read and their intervals. Pure.
+"""An expression over measured numbers -> PASS, FAIL or INCONCLUSIVE, with the numbers it read and their intervals.
+Pure.
 
-Data flow: text -> `expressions.comparisons` (its logical skeleton) -> each leaf judged by its numbers -> joined by three-valued
-logic -> `Judged`. Rules of a leaf, in this order:
+Data flow: text -> `expressions.comparisons` (its logical skeleton) -> each leaf judged by its numbers -> joined by
+three-valued logic -> `Judged`. Rules of a leaf, in this order:
 
 1. A value that it reads has no data: INCONCLUSIVE. Never PASS.
-2. A side is an estimate itself (`baseline.peak.tps >= 1000.0`): its whole interval must lie on the right side to PASS, on the wrong
-   side to FAIL; otherwise, or without an interval, INCONCLUSIVE.
+2. A side is an estimate itself (`baseline.peak.tps >= 1000.0`): its whole interval must lie on the right side to PASS,
+   on the wrong side to FAIL; otherwise, or without an interval, INCONCLUSIVE.
 3. It holds as written: PASS.
-4. It does not hold as written, but would if every bound in it were the opposite one (`.lower` for `.upper`, `slope_upper` for
-   `slope_lower`): the interval lies across the limit: INCONCLUSIVE. If it would not hold even then, the whole interval is on the
-   wrong side: FAIL.
+4. It does not hold as written, but would if every bound in it were the opposite one (`.lower` for `.upper`,
+   `slope_upper` for `slope_lower`): the interval lies across the limit: INCONCLUSIVE. If it would not hold even then,
+   the whole interval is on the wrong side: FAIL.
 
-A check that reads point estimates (`.mean`, `.median`) is decided without an interval; its evidence contains the interval.
+A check that reads point estimates (`.mean`, `.median`) is decided without an interval; its evidence contains the
+interval.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Judged:
 def judge(text: str, tree: Mapping[str, Any], *, lenient: bool = True) -> Judged:
     """An expression judged over an environment; whatever goes wrong in it makes it INCONCLUSIVE with the reason.
 
-    With `lenient` a leaf whose interval lies across the limit is INCONCLUSIVE; without, bounds are plain numbers and it fails.
+    With `lenient` a leaf whose interval lies across the limit is INCONCLUSIVE; without, bounds are plain numbers and it
+    fails.
     """
     try:
         return _judge(comparisons(text), tree, lenient)
@@ -213,10 +216,10 @@ def _evidence(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, 
         _side(text, value, _metric(text) if not _is_constant(text) else metric)
         for text, value in ((leaf.left, left), (leaf.right, right))
     ]
-    said = _SAID[outcome]
+    words = _OUTCOME_TEXT[outcome]
     if any(isinstance(value, dict) and "lower" not in value for value in (left, right)):
-        said = "undecided, too few repeats for an interval"
-    text = f"{sides[0]} {leaf.operator} {sides[1]}: {said}"
+        words = "undecided, too few repeats for an interval"
+    text = f"{sides[0]} {leaf.operator} {sides[1]}: {words}"
     read = list(_estimates_read(leaf.text, tree))
     if not read:
         return text
@@ -224,7 +227,7 @@ def _evidence(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, 
     return f"{text}; {how} " + ", ".join(dict.fromkeys(words for words, _ in read))
 
 
-_SAID: Mapping[Outcome, str] = {
+_OUTCOME_TEXT: Mapping[Outcome, str] = {
     "PASS": "holds",
     "FAIL": "does not hold",
     "INCONCLUSIVE": "undecided, the interval lies across the limit",

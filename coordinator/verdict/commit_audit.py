@@ -1,13 +1,14 @@
 """Compare the commits that clients counted with those in the database, including the ramps. Pure.
 
-Data flow: a workload's `TransactionType.counted` -> read with the invariants, after the population and after every stage with a load
-(`InvariantsSeen.tallies`) -> between two readings of a system the number has grown by `advance`; the iterations between them report
-how often their clients saw that transaction commit, from the first second of the ramp-up to the last statement after the end
-(`IterationFinished.committed`), and how often the outcome is unknown (`unknown`: the connection was lost, or closed, before the
-answer) -> one verdict `counted:<system>`.
+Data flow: a workload's `TransactionType.counted` -> read with the invariants, after the population and after every
+stage with a load (`InvariantsSeen.tallies`) -> between two readings of a system the number has grown by `advance`; the
+iterations between them report how often their clients saw that transaction commit, from the first second of the ramp-up
+to the last statement after the end (`IterationFinished.committed`), and how often the outcome is unknown (`unknown`:
+the connection was lost, or closed, before the answer) -> one verdict `counted:<system>`.
 
-The sink of a propagation also has the commits of its source, and is not judged. Spans that cannot be judged are left out and listed: those
-with an iteration whose clients were lost, with their count, and those in which the plan restored or changed the system's data.
+The sink of a propagation also has the commits of its source, and is not judged. Spans that cannot be judged are left
+out and listed: those with an iteration whose clients were lost, with their count, and those in which the plan restored
+or changed the system's data.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Span:
     def evidence(self) -> str:
         """The numbers in words."""
         doubt = f" ({self.unknown:,} without an answer)" if self.unknown else ""
-        return f"{self.after}: the database counts {self.advance:,} {self.transaction}, the clients {self.committed:,}{doubt}"
+        database = f"the database counts {self.advance:,} {self.transaction}"
+        return f"{self.after}: {database}, the clients {self.committed:,}{doubt}"
 
 
 @dataclass(slots=True)
@@ -128,8 +130,8 @@ def _verdict(system: str, found: list[Span]) -> VerdictReached:
     )
     if wrong is not None:
         return verdict
-    told = "; ".join(span.evidence for span in judged) or "no span could be judged"
-    return replace(verdict, evidence=told + left_out)
+    evidence = "; ".join(span.evidence for span in judged) or "no span could be judged"
+    return replace(verdict, evidence=evidence + left_out)
 
 
 def _target(plan: Plan, stage: str) -> str:

@@ -1,8 +1,8 @@
 """The iterations behind a check, remarks about them, and advice for an INCONCLUSIVE verdict. Pure.
 
-Data flow: the stages and rungs in the check's text (`baseline.at(4)`, `baseline.peak`, `cap.rate`) -> the iterations behind those numbers, the
-repeats without a valid one, and remarks: a rung that was cut, a search without an answer, warnings of the iterations. `advise` adds a
-sentence to the evidence, with a key of the plan or a thing to inspect.
+Data flow: the stages and rungs in the check's text (`baseline.at(4)`, `baseline.peak`, `cap.rate`) -> the iterations
+behind those numbers, the repeats without a valid one, and remarks: a rung that was cut, a search without an answer,
+warnings of the iterations. `advise` adds a sentence to the evidence, with a key of the plan or a thing to inspect.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from proveout.proto.events import IterationFinished
 class Provenance:
     """Iterations by name; `excluded` names those that are invalid after all reruns, each with its reason.
 
-    `stages`: those that the check reads. `failed_checks`: the checks that voided the excluded iterations. `knees`: the ladders whose knee the
-    check reads and that have none.
+    `stages`: those that the check reads. `failed_checks`: the checks that voided the excluded iterations. `knees`: the
+    ladders whose knee the check reads and that have none.
     """
 
     iterations: tuple[str, ...] = ()
@@ -70,7 +70,8 @@ def provenance(text: str, results: RunResults) -> Provenance:
 
 
 def _references(node: Syntax, results: RunResults) -> Iterator[tuple[str, Rung]]:
-    """(stage, rung) for `at(stage, n)`, (stage, KNEE) for its knee, (stage, None) for any other mention: of a ladder that is its peak."""
+    """(stage, rung) for `at(stage, n)`, (stage, KNEE) for its knee, (stage, None) for any other mention: of a ladder
+    that is its peak."""
     if isinstance(node, Call) and node.function == "at" and len(node.arguments) == 2:
         stage, rung = map(ungroup, node.arguments)
         if isinstance(stage, Name) and isinstance(rung, Number) and stage.name in results.stages:
@@ -90,8 +91,8 @@ def _references(node: Syntax, results: RunResults) -> Iterator[tuple[str, Rung]]
 def _behind(result: StageResult, rung: Rung) -> tuple[list[IterationFinished], list[IterationFinished]]:
     """The iterations behind a rung's numbers, and the repeats that are missing in them.
 
-    Behind the knee stands the whole ladder. Behind the peak stands the rung that it is; of the others, an excluded repeat matters when its throughput could have made
-    another rung the peak.
+    Behind the knee stands the whole ladder. Behind the peak stands the rung that it is; of the others, an excluded
+    repeat matters when its throughput could have made another rung the peak.
     """
     if rung is not None:
         found = [item for item in result.rungs if rung in (item.threads, KNEE)]
@@ -147,8 +148,8 @@ WAYS_OUT = {
     "client-host": "add client hosts",
     "steady-state": "lengthen `ramp_up` until throughput has settled, and `measure`",
     "variation": "lengthen `measure`, or look for what disturbs the server (checkpoints, other load)",
-    "start-skew": "take other load off the client hosts, or allow a later begin that `ramp_up` covers (`limits: {start_skew: …}`)",
-    "clock": "take load off the client hosts and the network to them: offsets are measured by round trips, however clocks are set",
+    "start-skew": "take other load off the client hosts, or allow a later start (`limits: {start_skew: …}`)",
+    "clock": "take load off the client hosts and the network to them: offsets are measured by round trips",
     "samples": "take load off the client hosts, or use fewer `threads` on each",
     "pause": "find out what stood still: the load's processes or their machine (`pause:…` says which)",
     "outage": "look into the server's log and its host for what kept it from answering (a stop, a lock, a full disk)",

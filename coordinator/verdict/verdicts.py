@@ -1,8 +1,8 @@
 """A run's verdicts: PASS, FAIL or INCONCLUSIVE, with evidence and their iterations; and the exit code. Pure.
 
-Data flow: a check of the plan, the run's events -> `checks` (the numbers) and `provenance` (the iterations behind them) -> `VerdictReached`. A
-check with a repeat without a valid iteration is INCONCLUSIVE, whatever its numbers. The conditions of stages over one iteration
-(`accept`, `stop_when`) are decided here too.
+Data flow: a check of the plan, the run's events -> `checks` (the numbers) and `provenance` (the iterations behind them)
+-> `VerdictReached`. A check with a repeat without a valid iteration is INCONCLUSIVE, whatever its numbers. The
+conditions of stages over one iteration (`accept`, `stop_when`) are decided here too.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ UNDECIDED: Outcome = "INCONCLUSIVE"
 
 
 def reach(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
-    """Every verdict of the plan in its order, then one or two per system with invariants, and one per propagation that was compared
-    or should have been."""
+    """Every verdict of the plan in its order, then one or two per system with invariants, and one per propagation that
+    was compared or should have been."""
     events = tuple(events)
     results = load_results(events)
     tree = environment(results)
@@ -56,8 +56,8 @@ def reach(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached
 def undecided(plan: Plan, ladders: Sequence[Ladder], events: Iterable[Stamped | Event], repeat: int) -> tuple[str, ...]:
     """The verdicts that would be decided by more repeats of these ladders, judged on the first `repeat` of them.
 
-    Only those that read one of the ladders and nothing that has not ended. A verdict that is undecided because a number is missing, or a
-    repeat has no valid iteration, is not among them: more repeats would not help it.
+    Only those that read one of the ladders and nothing that has not ended. A verdict that is undecided because a number
+    is missing, or a repeat has no valid iteration, is not among them: more repeats would not help it.
     """
     ids = {ladder.id for ladder in ladders}
     results = load_results(item for item in events if not _later(item, ids, repeat))
@@ -83,13 +83,13 @@ def _open(check: Check, tree: Metrics, results: RunResults) -> bool:
 def provisional_verdicts(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictForeseen, ...]:
     """The provisional verdicts of the plan on the results so far; undecidable ones are left out.
 
-    A verdict is decidable when all stages that it reads have ended, or when those that have ended decide it whatever the others give
-    (`a && b` fails with `a`). `reach` judges it again at the end.
+    A verdict is decidable when all stages that it reads have ended, or when those that have ended decide it whatever
+    the others give (`a && b` fails with `a`). `reach` judges it again at the end.
     """
     results = load_results(events)
     tree = environment(results)
     ended = {name for name, stage in results.stages.items() if stage.finished is not None}
-    told = ((check, _verdict(check, tree, results)) for check in plan.verdicts)
+    reached = ((check, _verdict(check, tree, results)) for check in plan.verdicts)
     return tuple(
         VerdictForeseen(
             id=check.id,
@@ -98,7 +98,7 @@ def provisional_verdicts(plan: Plan, events: Iterable[Stamped | Event]) -> tuple
             outcome=verdict.outcome,
             evidence=verdict.evidence,
         )
-        for check, verdict in told
+        for check, verdict in reached
         if ended & set(check.check.needs) and (verdict.outcome != UNDECIDED or _is_complete(check, ended))
     )
 
@@ -153,12 +153,14 @@ def _remarks(found: Provenance) -> Iterator[str]:
 
 
 def judge_propagation(compared: PropagationCompared) -> VerdictReached:
-    """The built-in verdict `propagation:<source>`: everything committed at the source is at the sink, nothing lost, nothing more."""
+    """The built-in verdict `propagation:<source>`: everything committed at the source is at the sink, nothing lost,
+    nothing more."""
     different = [table for table in compared.tables if not table.same]
     rows = sum(table.source_rows for table in compared.tables)
     if not compared.drained:
         outcome: Outcome = "FAIL"
-        evidence = f"{compared.sink} had not applied all changes of {compared.source} after {quantity(compared.drain_s, 'drain_s')}"
+        drained = quantity(compared.drain_s, "drain_s")
+        evidence = f"{compared.sink} had not applied all changes of {compared.source} after {drained}"
     elif not compared.tables:
         outcome, evidence = "INCONCLUSIVE", "no table was compared"
     elif different:
@@ -170,7 +172,8 @@ def judge_propagation(compared: PropagationCompared) -> VerdictReached:
         )
     else:
         outcome = "PASS"
-        evidence = f"{len(compared.tables)} tables, {rows:,} rows: same counts and checksums, drained in {quantity(compared.drain_s, 'drain_s')}"
+        drained = quantity(compared.drain_s, "drain_s")
+        evidence = f"{len(compared.tables)} tables, {rows:,} rows: same counts and checksums, drained in {drained}"
     return VerdictReached(
         id=f"propagation:{compared.source}",
         title=f"Nothing is lost between {compared.source} and {compared.sink}",
@@ -182,7 +185,8 @@ def judge_propagation(compared: PropagationCompared) -> VerdictReached:
 
 
 def judge_invariants(system: str, seen: Sequence[InvariantsSeen]) -> VerdictReached:
-    """The built-in verdict `invariants:<system>`: whatever the loads did, the data satisfied what the workload must conserve."""
+    """The built-in verdict `invariants:<system>`: whatever the loads did, the data satisfied what the workload must
+    conserve."""
     broken = [(one, check) for one in seen for check in one.checks if not check.holds]
     unasked = [one for one in seen if not one.checks]
     outcome = FAILED if broken else UNDECIDED if unasked else PASSED
@@ -232,7 +236,8 @@ def holds(text: str, tree: Mapping[str, Any]) -> tuple[bool | None, str]:
 def judge_probe(stage: Search, probe: IterationFinished) -> tuple[bool | None, str]:
     """Whether a probe's rate is accepted: valid, the rate held, errors within the limit, and `accept` true.
 
-    None (cannot be judged) when the probe is void or `accept` reads what is not there, unless something else refused it already.
+    None (cannot be judged) when the probe is void or `accept` reads what is not there, unless something else refused it
+    already.
     """
     broken = [finding for finding in probe.findings if not finding.ok and finding.voids]
     if broken:

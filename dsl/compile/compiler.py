@@ -1,9 +1,9 @@
 """A plan file -> a frozen `Plan`, or one `PlanError` with every problem in it.
 
-Data flow: `includes.read` (files -> nodes) -> `parameters` and `substitution` -> section by section, each entry by its
-model: `topology`, `entries`, `stages` -> the expressions, checked against what the stages will measure -> `rules` between
-stages -> `Plan`. Deterministic: the same files and parameters give the same plan and digest. Touches nothing but the
-files it reads.
+Data flow: `includes.read` (files -> nodes) -> `plan_parameters` and `substitution` -> section by section, each entry by
+its model: `topology`, `sections`, `stages` -> the expressions, checked against the results of the stages ->
+`stage_rules` between stages -> `Plan`. Deterministic: the same files and parameters give the same plan and digest.
+Touches nothing but the files it reads.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _check_head(document: Map, problems: Problems) -> None:
 
 
 class _Head(Strict):
-    """What every plan begins with, and what is said of it as a whole."""
+    """The head of every plan: the keys that describe the plan as a whole."""
 
     proveout: models.Version
     name: Name
@@ -182,7 +182,7 @@ class _Expressions:
         return dataclasses.replace(stage, rate_from=low, rate_to=high, accept=accept)
 
     def conditions(self) -> tuple[Condition, ...]:
-        """What each stage waits for, in the order in which they run."""
+        """The conditions of the stages, in the order in which they run."""
         found: list[Condition | None] = []
         for draft in self.drafts:
             when = draft.body.get("when") if draft.stage is not None else None
@@ -197,7 +197,7 @@ class _Expressions:
         return tuple(one for one in found if one is not None)
 
     def before(self, draft: Draft) -> Group:
-        """What the stages before `draft` have to offer."""
+        """The results of the stages before `draft`."""
         position = self.drafts.index(draft)
         earlier = [item.stage for item in self.drafts[:position] if item.stage is not None]
         scope = run_scope(self.plan, earlier)

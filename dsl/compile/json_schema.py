@@ -74,7 +74,7 @@ def _workloads() -> list[type[BaseModel]]:
 
 
 def _tunings() -> list[type[BaseModel]]:
-    """What every tuning has, with each operation."""
+    """The model of each tuning: the keys of every tuning, with one operation."""
     names = {kind: "".join(word.capitalize() for word in kind.split("_")) for kind in OPERATIONS}
     fields: dict[str, Any] = {kind: (model, ...) for kind, model in OPERATIONS.items()}
     return [
@@ -107,6 +107,8 @@ def _tidy(node: Any, *, templates: bool) -> Any:
     result = {
         key: _tidy(value, templates=templates) for key, value in node.items() if key not in ("properties", "title")
     }
+    if isinstance(result.get("description"), str):
+        result["description"] = " ".join(result["description"].split("\n"))  # a docstring's lines
     if "patternProperties" in result:
         result["additionalProperties"] = False
     if "properties" in node:

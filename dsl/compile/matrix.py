@@ -1,10 +1,12 @@
 """`matrix:`, `before:` and `after:` of a ladder -> the stages that they stand for, before anything is compiled.
 
-Data flow: the document as read -> `expand` -> the same document in which each such ladder is a row of stages: for every cell its
-steps before, the ladder with `${matrix.axis}` put in, its steps after; and a `Place` for each stage, which says where in the file it
-was and which cell it is. Everything behind this sees ordinary stages, so that results, resume and reports work cell by cell.
+Data flow: the document as read -> `expand` -> the same document in which each such ladder is a row of stages: for every
+cell its steps before, the ladder with `${matrix.axis}` put in, its steps after; and a `Place` for each stage, with the
+place in the file where it was and which cell it is. Everything behind this sees ordinary stages, so that results,
+resume and reports work cell by cell.
 
-A cell's id is made of its labels (`cells.ids`). The first axis changes slowest. `order: interleaved` has the cells take turns.
+A cell's id is made of its labels (`matrix_labels.ids`). The first axis changes slowest. `order: interleaved` has the
+cells take turns.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ Axes = Mapping[str, Sequence[Scalar]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a stage comes from: its index in the file's list, and its cell if it has one; `broken` stands for a matrix that is wrong."""
+    """Where a stage comes from: its index in the file's list, and its cell if it has one; `broken` stands for a matrix
+    that is wrong."""
 
     index: int
     cell: Cell | None = None
@@ -72,7 +75,7 @@ class _Expansion:
         self.problems.add(where, message, key=f"stages.{index}.ladder.{key}", hint=hint)
 
     def stage(self, item: Node, index: int) -> list[tuple[Node, Place]]:
-        """The stages of one entry; what is not a ladder, or a ladder without any of the three keys, is itself."""
+        """The stages of one entry; any other stage than a ladder with one of the three keys is returned unchanged."""
         body = item.get("ladder") if isinstance(item, Map) and len(item.entries) == 1 else None
         if (
             not isinstance(item, Map)
@@ -168,8 +171,8 @@ class _Expansion:
         """Whether the axes give a number of cells that a plan can have."""
         lengths = {axis: len(values) for axis, values in axes.items()}
         if combine == "zip" and len(set(lengths.values())) > 1:
-            told = ", ".join(f"`{axis}` has {length}" for axis, length in lengths.items())
-            self.problem(matrix.where, index, "matrix", f"zipped axes are of one length, but {told}")
+            found = ", ".join(f"`{axis}` has {length}" for axis, length in lengths.items())
+            self.problem(matrix.where, index, "matrix", f"zipped axes must be of one length, but {found}")
             return False
         count = min(lengths.values()) if combine == "zip" else math.prod(lengths.values())
         if count > self.left:
@@ -331,7 +334,7 @@ def _without(body: Map, key: str) -> Map:
 
 
 def _with(body: Map, key: str, value: str, where: Where) -> Map:
-    """The mapping with `key: value`, in the place of what was there."""
+    """The mapping with `key: value`, which replaces an earlier value."""
     made = (Scalar(value=key, text=key, where=where), Scalar(value=value, text=value, where=where))
     if body.get(key) is None:
         return dataclasses.replace(body, entries=(*body.entries, made))

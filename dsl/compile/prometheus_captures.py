@@ -1,4 +1,5 @@
-"""Captures of kind `prometheus`: an exporter's address and the numbers that are kept of it, with all that can be wrong about them."""
+"""Captures of kind `prometheus`: an exporter's address and the numbers that are kept of it, with all that can be wrong
+about them."""
 
 from __future__ import annotations
 
@@ -58,13 +59,13 @@ def exporter(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: st
 
 
 def _host(scope: Scope, node: Map, entry: CaptureEntry, path: str) -> str | None:
-    """The one host whose agent asks."""
+    """The one host whose agent reads the exporter."""
     hosts = scope.select_hosts(entry.on or ["all"], where_of(node, "on"), f"{path}.on")
     if hosts is None:
         return None
     if len(hosts) > 1:
-        hint = "name the one whose agent asks; each exporter has a capture of its own"
-        scope.problems.add(where_of(node, "on"), f"{len(hosts)} hosts would ask", key=f"{path}.on", hint=hint)
+        hint = "name the one whose agent reads the exporter; each exporter has a capture of its own"
+        scope.problems.add(where_of(node, "on"), f"{len(hosts)} hosts would read it", key=f"{path}.on", hint=hint)
         return None
     return hosts[0]
 
@@ -95,7 +96,7 @@ def _scrapes(scope: Scope, node: Map, entries: list[ScrapeEntry], path: str) -> 
 
 
 def _url(scope: Scope, where: Where, url: str, key: str) -> bool:
-    """Whether it is an address that an agent can ask. Secrets are compared by name only."""
+    """Whether an agent can read this address. Secrets are compared by name only."""
     before = len(scope.problems.found)
     for match in _SECRET.finditer(url):
         if match[1] not in scope.secrets and match[1] not in scope.declared.get("secret", set()):
@@ -119,7 +120,7 @@ def _check_secrets(scope: Scope, where: Where, url: str, key: str) -> None:
     try:
         uses = of_url(url)
     except Unclear as fault:
-        scope.problems.add(where, f"it cannot be told where a secret would go: {fault}", key=key, hint=_FORM)
+        scope.problems.add(where, f"the destination of a secret is not clear: {fault}", key=key, hint=_FORM)
         return
     refuse_destinations(scope, uses, where, key, exporter=True)
 
@@ -130,6 +131,6 @@ def _without_user(url: str) -> str:
 
 
 def _password(url: str) -> str:
-    """What stands between the user's colon and the last @ of the address."""
+    """The text between the user's colon and the last @ of the address."""
     user = url.partition("://")[2].rpartition("@")[0]
     return user.partition(":")[2]

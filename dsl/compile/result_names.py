@@ -1,7 +1,7 @@
 """The names that expressions of a plan can read from the results of its stages, as trees of `expr.name_types`.
 
-Data flow: the metric names (`metrics`), the plan's stages and what they capture -> `Group` trees, for `accept`, `stop_when`,
-verdicts and rates.
+Data flow: the metric names (`metrics`), the plan's stages and what they capture -> `Group` trees, for `accept`,
+`stop_when`, verdicts and rates.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from proveout.dsl.workloads.kinds import is_in_order, tables_in_plan, transactio
 
 
 def iteration(plan: Plan, stage: Ladder | Search) -> Group:
-    """What one iteration of `stage` offers (`accept:`)."""
+    """The names of one iteration of `stage`, for `accept:`."""
     return _measured(plan, stage, NUMBER, f"an iteration of `{stage.id}`")
 
 
 def stop_scope(plan: Plan, stage: Ladder) -> Group:
-    """What `stop_when:` of a ladder may read: the finished iteration as `rung`."""
+    """The names for `stop_when:` of a ladder: the finished iteration as `rung`."""
     here = f"stop_when of `{stage.id}`"
     return Group(what=here, members={"rung": iteration(plan, stage)})
 
 
 def run_scope(plan: Plan, stages: Iterable[Stage]) -> Group:
-    """What a verdict, or a rate, may read: the results of `stages` by id, and the propagations."""
+    """The names for a verdict or a rate: the results of `stages` by id, and the propagations."""
     stages = tuple(stages)
     members: dict[str, Shape] = {stage.id: _stage(plan, stage) for stage in stages}
     members |= {name: _matrix(name, cells, members) for name, cells in _matrices(stages).items()}
@@ -149,7 +149,7 @@ def _exporters(
 
 
 def _sizes(workload: Workload, leaf: Number | Estimate) -> Group:
-    """What the captured system takes, and each table that the workload has in the plan."""
+    """The size of the captured system, and of each table that the plan names."""
     whole = _group(metrics.SIZE, leaf, "sizes")
     tables = {name.lower(): _group(metrics.SIZE, leaf, name) for name in tables_in_plan(workload)}
     why = f"the tables of `{workload.kind}` are not named in the plan"
@@ -168,7 +168,8 @@ def _exported(capture: Capture, leaf: Number | Estimate) -> Group:
 def _hosts(
     plan: Plan, stage: Measuring, captures: list[Capture], leaf: Number | Estimate
 ) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
-    """`hosts.<name>` for each host whose operating system is captured, and `cpu` for the target system's; what is absent."""
+    """`hosts.<name>` for each host whose operating system is captured, and `cpu` for the target system's; and the
+    absent names."""
     captured = {host for capture in captures if capture.kind == "os" for host in capture.hosts}
     target = plan.target_host(stage)
     if not captured:

@@ -1,4 +1,4 @@
-"""`workloads:`, `captures:` and `pools:` -> the plan's, each validated by what its kind asks for."""
+"""`workloads:`, `captures:` and `pools:` -> the plan's, each validated by the model of its kind."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _extension(scope: Scope, kind: Scalar, path: str) -> WorkloadExtension | Non
 
 
 class _AnyKind(BaseModel, extra="allow"):
-    """Any mapping: what is in it depends on its `kind`."""
+    """Any mapping: its `kind` decides the keys."""
 
 
 def add_captures(scope: Scope, section: Node | None) -> None:

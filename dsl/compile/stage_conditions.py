@@ -1,8 +1,8 @@
 """`needs:` and `when:` of stages: the order in which stages run, and which of them run at all.
 
-Data flow: drafts as the plan lists them -> `in_order` -> drafts with every stage behind those that it needs, otherwise as listed ->
-(the compiler checks each `when` against what stages before it offer) -> `plan.Condition`s. A condition that reads no
-result is decided here; the others wait for the run (`coordinator.schedule.conditions`).
+Data flow: drafts as the plan lists them -> `in_order` -> drafts with every stage behind those that it needs, otherwise
+as listed -> (the compiler checks each `when` against what stages before it offer) -> `plan.Condition`s. A condition
+that reads no result is decided here; the others wait for the run (`coordinator.schedule.conditions`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ NEVER = "false"
 
 
 def needs_of(draft: Draft) -> tuple[Scalar, ...]:
-    """The ids in a stage's `needs`, with their positions; what is of the wrong form the models complain of."""
+    """The ids in a stage's `needs`, with their positions; the models report values of the wrong form."""
     node = draft.body.get("needs") if isinstance(draft.body, Map) else None
     items = node.items if isinstance(node, Seq) else () if node is None else (node,)
     return tuple(item for item in items if isinstance(item, Scalar) and isinstance(item.value, str))
 
 
 def in_order(drafts: list[Draft], problems: Problems) -> list[Draft]:
-    """The stages with those first that others need; as listed where that leaves a choice. Problems: unknown ids, cycles."""
+    """The stages with those first that others need; as listed where that leaves a choice. Problems: unknown ids,
+    cycles."""
     ids = [draft.id for draft in drafts if draft.id]
     wanted = {id(draft): {item.text for item in needs_of(draft)} & set(ids) for draft in drafts}
     for draft in drafts:
@@ -50,7 +51,7 @@ def in_order(drafts: list[Draft], problems: Problems) -> list[Draft]:
 
 
 def _tell_cycle(left: Sequence[Draft], problems: Problems) -> None:
-    """Follow what cannot be placed until a stage comes again."""
+    """Follow the stages that cannot be placed until one repeats: the cycle."""
     by_id = {draft.id: draft for draft in left}
     path = [left[0].id]
     while True:
@@ -63,7 +64,8 @@ def _tell_cycle(left: Sequence[Draft], problems: Problems) -> None:
 
 
 def condition(stage: str, needs: tuple[str, ...], when: Expression | None) -> Condition | None:
-    """What a stage waits for; None when it simply runs. `when` is checked, and decided here if it reads no result."""
+    """The condition of a stage; None when it always runs. `when` is checked, and evaluated here if it reads no
+    result."""
     if when is not None and not when.needs:
         with contextlib.suppress(ExpressionFault):  # then it reads a stage that has a problem of its own
             when = None if evaluate(when.text, {}) is True else Expression(text=NEVER, where=when.where)
@@ -71,7 +73,8 @@ def condition(stage: str, needs: tuple[str, ...], when: Expression | None) -> Co
 
 
 def left_out(conditions: Sequence[Condition]) -> frozenset[str]:
-    """The stages that never run with these parameters: by their own condition, or as what they need does not run."""
+    """The stages that never run with these parameters: by their own condition, or because a stage that they need does
+    not run."""
     out: set[str] = set()
     for one in conditions:  # in the order of the stages, so what is needed comes first
         if (one.when is not None and one.when.text == NEVER) or out & set(one.needs):
@@ -82,7 +85,7 @@ def left_out(conditions: Sequence[Condition]) -> frozenset[str]:
 def check_conditions(
     stages: Sequence[Stage], conditions: Sequence[Condition], systems: Mapping[str, System], problems: Problems
 ) -> None:
-    """Refuse a condition where half of something could run: ladders that take turns, systems that propagate."""
+    """Refuse a condition where a part could run alone: ladders that take turns, systems that propagate."""
     partners = {stage.interleaved_with for stage in stages if isinstance(stage, Ladder)}
     ends = {name for s in systems.values() if s.propagates_to for name in (s.name, s.propagates_to)}
     never = left_out(conditions)

@@ -1,7 +1,7 @@
-"""What must hold between stages: data is loaded before it is used, and replicated rows are not written at both ends.
+"""Rules between stages: data is loaded before it is used, and replicated rows are not written at both ends.
 
-Data flow: the compiled stages in order -> one walk with the state of every system -> problems. The walk only knows what
-the plan itself does; what an externally run server holds (`dsn`) is its owner's word.
+Data flow: the compiled stages in order -> one walk with the state of every system -> problems. The walk only follows
+the plan's own actions; the contents of an external server (`dsn`) are taken for granted.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from proveout.dsl.workloads.kinds import (
 )
 
 CONNECTIONS = 300
-"""`max_connections` of an embedded server whose settings do not say otherwise (agents say the same; a test compares)."""
+"""`max_connections` of an embedded server without such a setting (agents have the same number; a test compares)."""
 CONNECTIONS_KEPT = 20
-"""Of these are not for the load: captures, checks, replication, and what the server reserves."""
+"""Connections that are not for the load: captures, checks, replication, and those that the server reserves."""
 
 
 def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
@@ -53,8 +53,8 @@ def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
 
 @dataclass(slots=True)
 class _Walk:
-    """`loaded`: system -> the workload last loaded; `snapshots`: systems that a populate filled; `written`: sinks that a
-    stage wrote to directly since source and sink last held the same rows, with that stage."""
+    """`loaded`: system -> the workload last loaded; `snapshots`: systems that a populate filled; `written`: sinks that
+    a stage wrote to directly since source and sink last held the same rows, with that stage."""
 
     scope: Scope
     loaded: dict[str, str] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class _Walk:
         self.writes_through(stage)
 
     def writes_through(self, stage: Ladder | Search) -> None:
-        """What a load writes at one end of a propagation must not meet what was written at the other."""
+        """Writes at one end of a propagation must not conflict with earlier writes at the other end."""
         system = self.scope.systems[stage.target]
         before = self.written.get(system.propagates_to or "")
         changes = writes(self.scope.workloads[stage.workload])

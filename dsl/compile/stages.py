@@ -1,4 +1,5 @@
-"""`stages:` -> the plan's stages: names resolved, defaults filled in, rates typed; expressions come later (`compiler`)."""
+"""`stages:` -> the plan's stages: names resolved, defaults filled in, rates typed; expressions come later
+(`compiler`)."""
 
 from __future__ import annotations
 
@@ -294,19 +295,19 @@ class _Stages:
         if entry.processes is not None and entry.threads is not None:
             self.problem("the rungs are either `threads` or `processes`", "processes", hint="leave one of them out")
         if entry.processes is not None and entry.workers is not None:
-            self.problem("`processes` says how many load processes there are", "workers", hint="leave `workers` out")
+            self.problem("`processes` is the number of load processes", "workers", hint="leave `workers` out")
         if given != sorted(set(given)):
             self.problem("the rungs of a ladder go up", key, hint=f"{sorted(set(given))}")
         return tuple(given)
 
     def seed(self, entry: stage_models.LadderEntry) -> int | None:
-        """What a shuffled order is drawn by."""
+        """The seed of a shuffled order."""
         if entry.seed is not None and entry.order != "shuffled":
             self.problem("nothing is drawn by this seed", "seed", hint="order: shuffled")
         return (1 if entry.seed is None else entry.seed) if entry.order == "shuffled" else None
 
     def partner(self, entry: stage_models.LadderEntry) -> str | None:
-        """The ladder that an interleaved one takes turns with; `repeat_rules` sees whether it can."""
+        """The ladder that an interleaved one takes turns with; `repeat_rules` checks whether it can."""
         if entry.with_ is not None and entry.order != "interleaved":
             self.problem("`with` is for an interleaved ladder", "with", hint="order: interleaved")
         if entry.with_ is None and entry.order == "interleaved":
@@ -370,7 +371,8 @@ class _Stages:
         return tuple(sorted({**self.scope.sessions.get(target.name, {}), **own}.items()))
 
     def pool(self, entry: stage_models.Measured, clients: tuple[str, ...] | None) -> Pool | None:
-        """The pool of a stage that measures. Ray runs code for whoever is let in, so never beside a database or storage."""
+        """The pool of a stage that measures. Ray runs code of every client that connects, so never beside a database or
+        storage."""
         where = self.where("pool")
         pool = self.scope.resolve("pool", entry.pool, self.scope.pools, where, f"{self.path}.pool")
         if pool is None or pool.kind != "ray" or pool.address:
@@ -383,7 +385,8 @@ class _Stages:
         return pool
 
     def _beside(self, host: Host) -> str:
-        """What on a host keeps Ray away from it: a database of the plan, or the role that it has; "" when nothing does."""
+        """The reason to keep Ray away from a host: a database of the plan, or the role that it has; "" when nothing
+        does."""
         for system in self.scope.systems.values():
             if system.host == host.name:
                 return f"beside the database `{system.name}`"
@@ -421,7 +424,7 @@ class _Stages:
         for value, path in ((entry.from_, "from"), (entry.to, "to")):
             if isinstance(value, str):
                 hint = "a rate that stays may be one: rate: ${cap.rate}"
-                self.problem("the ends of a ramp are no expressions", "rate", path, hint=hint)
+                self.problem("the ends of a ramp cannot be expressions", "rate", path, hint=hint)
             else:
                 ends.append(value)
         return Ramp(rate_from=ends[0], rate_to=ends[1], distribution=distribution) if len(ends) == 2 else None

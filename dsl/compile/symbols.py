@@ -1,7 +1,8 @@
-"""What the compiler knows while it resolves names: the things compiled so far, and what was declared but is broken.
+"""The symbols of a plan while names are resolved: the things compiled so far, and the names that are declared but
+broken.
 
-A name that is declared and broken has its own problem already; whatever refers to it is quietly left out instead of
-being called unknown.
+A name that is declared and broken has its own problem already; a reference to it is left out without a problem instead
+of being reported as unknown.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ _NAMES = {"host": _NAME, "system": _NAME, "workload": _NAME, "capture": _NAME, "
 class Scope:
     """Everything with a name.
 
-    `declared` holds all names of a kind, also those that did not compile; the names of an `unknowable` kind cannot be told
-    (its section is missing or is no mapping), so that nobody calls one unknown. `sessions` are the settings of connections, by system.
+    `declared` holds all names of a kind, also those that did not compile; the names of an `unknowable` kind cannot be
+    read (its section is missing or is not a mapping), so that none is reported as unknown. `sessions` are the settings
+    of connections, by system.
     """
 
     problems: Problems
@@ -74,7 +76,7 @@ class Scope:
                 yield key, node, valid
 
     def resolve(self, kind: str, name: str, table: Mapping[str, Thing], where: Where, key: str) -> Thing | None:
-        """The thing called `name`; a problem when nobody declared it."""
+        """The thing called `name`; a problem when it is not declared."""
         found = table.get(name)
         declared = self.declared.get(kind, set())
         if found is None and name not in declared and kind not in self.unknowable and not self.problems.at(where):

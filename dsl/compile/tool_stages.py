@@ -1,7 +1,8 @@
-"""`tool` stages: a pattern with what overrides it -> the job that fio does on each host, checked as far as a plan can be.
+"""`tool` stages: a pattern with what overrides it -> the job that fio does on each host, checked as far as a plan can
+be.
 
-Source of the patterns: the four Iometer patterns of the storage study (4k random read; 8k random, 70 % read; 1 MiB sequential read;
-1 MiB sequential write).
+Source of the patterns: the four Iometer patterns of the storage study (4k random read; 8k random, 70 % read; 1 MiB
+sequential read; 1 MiB sequential write).
 """
 
 from __future__ import annotations

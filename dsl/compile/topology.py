@@ -94,7 +94,7 @@ def refuse_destinations(scope: Scope, uses: destinations.Uses, where: Where, key
     """A problem for each secret that is sent where it may not go."""
     reasons = list(destinations.objections(uses, scope.secrets.values(), scope.hosts.values(), exporter=exporter))
     for reason, place in reasons:
-        hint = f"if it may, say so where it is declared: to: [{place}]"
+        hint = f"if it may, declare it there: to: [{place}]"
         scope.problems.add(where, reason, key=key, hint=hint)
     if scope.inventory is None or reasons:
         return
@@ -102,7 +102,7 @@ def refuse_destinations(scope: Scope, uses: destinations.Uses, where: Where, key
     for place in uses.places:
         if uses.secrets and not destinations.is_within(place, reach):
             message = f"{place} is not a host of the inventory {scope.inventory}, so no secret goes there"
-            hint = f"if it may, say so in the inventory: secrets: {{{uses.secrets[0]}: {{…, to: [{place}]}}}}"
+            hint = f"if it may, declare it in the inventory: secrets: {{{uses.secrets[0]}: {{…, to: [{place}]}}}}"
             scope.problems.add(where, message, key=key, hint=hint)
 
 
@@ -160,7 +160,7 @@ def _check_secrets(scope: Scope, node: Map, system: System) -> None:
     try:
         uses = destinations.of_system(system, scope.systems.values())
     except destinations.Unclear as fault:
-        scope.problems.add(where, f"it cannot be told where a secret would go: {fault}", key=key, hint=_PLAIN_DSN)
+        scope.problems.add(where, f"the destination of a secret is not clear: {fault}", key=key, hint=_PLAIN_DSN)
         return
     refuse_destinations(scope, uses, where, key, exporter=False)
 
@@ -171,7 +171,8 @@ def setting_text(value: str | float | bool) -> str:
 
 
 def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | None, path: str) -> bool:
-    """Whether the rest of the plan can be checked with it; a missing driver is a problem, but does not stand in the way."""
+    """Whether the rest of the plan can be checked with it; a missing driver is a problem, but does not stand in the
+    way."""
     if entry.engine not in engines.ENGINES and not _is_announced(scope, node, entry, path):
         return False
     if entry.engine in engines.ENGINES and not engines.of(entry.engine).has_driver:

@@ -1,8 +1,8 @@
 """`tuning:` and `tune` stages -> `plan.Tuning`s: each block by its operation's model, hosts resolved, conflicts named.
 
-Data flow: nodes -> `TuningEntry` (what every tuning has) and the operation's own model -> `plan.Tuning`. Then all tunings of the plan are
-held against each other by the targets of their operations: hosts whose address is `local` are one machine. `one_agent_per_machine` gives
-what such hosts share to the agent of one of them.
+Data flow: nodes -> `TuningEntry` (the keys of every tuning) and the operation's own model -> `plan.Tuning`. Then all
+tunings of the plan are held against each other by the targets of their operations: hosts whose address is `local` are
+one machine. `one_agent_per_machine` gives what such hosts share to the agent of one of them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ TUNINGS_MAX = 500
 
 
 class TuningEntry(Strict):
-    """What every tuning has, beside its operation."""
+    """The keys of every tuning beside its operation."""
 
     name: Line = Field(max_length=TUNING_NAME_MAX, description="What results and messages call it.")
     on: Selector | None = Field(
         None, description="The hosts: `all`, `role:…` or names. Left out where the operation is of a `system`."
     )
-    keep: bool = Field(False, description="Leave it in place after the run, and say so in the result.")
+    keep: bool = Field(False, description="Leave it in place after the run; the result notes it.")
     restart: UnitName | None = Field(
         None,
-        description="A systemd unit that takes the change up when it is restarted: after the change, and after its undoing.",
+        description="A systemd unit that takes the change up when it is restarted: after the change, and after its "
+        "undoing.",
     )
     destructive: bool = Field(False, description="Agree to the loss of data, where the operation can destroy it.")
 
@@ -154,7 +155,8 @@ class _Set:
 def check_tunings(scope: Scope, tunings: Sequence[Tuning], stages: Sequence[Tune]) -> None:
     """Note what two tunings of one machine set differently, and names that are not unique.
 
-    A `tune` stage may change what `tuning:` or an earlier stage has set: that is what it is for. Within one list nothing may.
+    A `tune` stage may change what `tuning:` or an earlier stage has set: this is its purpose. Within one list no tuning
+    may.
     """
     for together in (tunings, *(stage.tunings for stage in stages)):
         seen: dict[tuple[str, str], _Set] = {}
@@ -169,8 +171,9 @@ def check_tunings(scope: Scope, tunings: Sequence[Tuning], stages: Sequence[Tune
 
 
 def one_agent_per_machine(plan: Plan) -> Plan:
-    """The plan with each tuning of local hosts on one of them, the first that is tuned: they are one machine, and one agent keeps the order
-    in which it is changed and set back. What tunes a system stays with the agent of that system's host."""
+    """The plan with each tuning of local hosts on one of them, the first that is tuned: they are one machine, and one
+    agent keeps the order in which it is changed and set back. What tunes a system stays with the agent of that system's
+    host."""
     every = (*plan.tunings, *(one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings))
     tuned = {host for tuning in every if not tuning.system for host in tuning.hosts}
     local = [host.name for host in plan.hosts if host.is_local and host.name in tuned]
@@ -189,12 +192,12 @@ def _with_first(hosts: Sequence[str], local: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_conflicts(scope: Scope, tuning: Tuning, seen: dict[tuple[str, str], _Set]) -> None:
-    said: set[str] = set()
+    reported: set[str] = set()
     for host, machine, target, value in _settings(scope, tuning):
         other = seen.setdefault((machine, target), _Set(tuning=tuning, host=host, value=value))
-        if other.value == value or other.tuning.name in said:
+        if other.value == value or other.tuning.name in reported:
             continue
-        said.add(other.tuning.name)
+        reported.add(other.tuning.name)
         place = host if host == other.host else f"{host}, which is the same machine as {other.host}"
         message = f"`{tuning.name}` and `{other.tuning.name}` are in conflict over {target} on {place}"
         scope.problems.add(tuning.where, message, key="tuning", hint=f"the other is at {other.tuning.where}")

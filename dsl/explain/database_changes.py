@@ -1,7 +1,8 @@
-"""What a plan does to its databases besides load, for `proveout explain`: which one is meant, what is dropped, what stays.
+"""The changes that a plan makes to its databases besides load, for `proveout explain`: which database, which tables are
+dropped.
 
-Data flow: `Plan` -> lines for people, which `describe` puts into the timetable. A dsn is shown as the plan writes it: a password in it is a
-reference, for nothing else compiles.
+Data flow: `Plan` -> lines of text, which `timetable` puts into the stages. A dsn is shown as the plan writes it: a
+password in it is always a reference, because the compiler accepts nothing else.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def onward(system: System) -> str | None:
 
 
 def statements(stage: Sql) -> Iterator[str]:
-    """The statements, numbered, and what nobody can tell of them."""
+    """The statements, numbered, and the effects that cannot be predicted."""
     yield f"how long {'it takes' if len(stage.statements) == 1 else 'they take'} is not known before the run"
     yield "what they change is not set back after the run"
     for number, text in enumerate(stage.statements, 1):

@@ -15,7 +15,8 @@ WIDTH = 110
 
 
 def render(table: Timetable) -> str:
-    """The timetable in at most about 110 columns, names of things that are longer apart, without a newline at the end."""
+    """The timetable in at most about 110 columns, names of things that are longer apart, without a newline at the
+    end."""
     return "\n".join(line.rstrip() for line in _lines(table))
 
 
@@ -89,7 +90,7 @@ def _systems(table: Timetable) -> Iterator[str]:
 
 
 def _tunings(table: Timetable) -> Iterator[str]:
-    """What becomes of each host, then every change on every host; the ones of a stage say so."""
+    """The wanted state of each host, then every change on every host; those of a stage are marked."""
     if not table.tunings:
         return
     yield ""

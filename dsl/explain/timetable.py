@@ -1,8 +1,9 @@
-"""Plan -> timetable: what would run, where, with which privileges, and for how long (`proveout explain`). Touches nothing.
+"""Plan -> timetable: what would run, where, with which privileges, and for how long (`proveout explain`). Touches
+nothing.
 
-Data flow: `Plan` -> `timetable` -> `Timetable` (frozen, serialisable with `canonical.to_data`) -> `render` (text for people). The
-estimates are also what a run shows as remaining time; they are rough where the work depends on the machine (populate)
-or on results (search, `stop_when`).
+Data flow: `Plan` -> `timetable` -> `Timetable` (frozen, serialisable with `canonical.to_data`) -> `render` (text for
+people). The estimates are also what a run shows as remaining time; they are rough where the work depends on the machine
+(populate) or on results (search, `stop_when`).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from proveout.dsl.workloads.kinds import expected_rows
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""
 TOOL_OVERHEAD_S = 1.5
-"""Starting a program and collecting what it says."""
+"""Starting a program and collecting its output."""
 LAID_OUT_BYTES_PER_S = 500e6
 SYSTEM_START_S = 2.5
 RESET_S = 1.5
@@ -60,7 +61,7 @@ SEARCH_SPAN = 16.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPart:
-    """What one host does in a stage."""
+    """The actions of one host in a stage."""
 
     host: str
     tasks: tuple[str, ...]
@@ -68,7 +69,8 @@ class HostPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageLine:
-    """A stage: at most `iterations` iterations (0: it has none), about `seconds` seconds; from `seconds_min` when it may end early."""
+    """A stage: at most `iterations` iterations (0: it has none), about `seconds` seconds; from `seconds_min` when it
+    may end early."""
 
     id: str
     kind: str
@@ -104,7 +106,7 @@ class SystemLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timetable:
-    """All that a run of the plan would do. `untimed` are the stages whose time is in no estimate: nobody knows it."""
+    """All that a run of the plan would do. `untimed` are the stages whose time cannot be estimated."""
 
     name: str
     title: str
@@ -147,7 +149,8 @@ def timetable(plan: Plan) -> Timetable:
 
 
 def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR0911 - one per kind
-    """About how long a stage takes, seconds of wall clock; without the `plan` a populate counts as if it loaded nothing."""
+    """About how long a stage takes, seconds of wall clock; without the `plan` a populate counts as if it loaded
+    nothing."""
     match stage:
         case Populate():
             rows = expected_rows(plan.workload(stage.workload)) if plan else 0.0
@@ -284,12 +287,16 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             of = "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
             return f"{of}{stage.workload} on {stage.target}", tuple(detail)
         case Search():
-            span = f"from {_rate(stage.rate_from)} to {_rate(stage.rate_to)}, within {stage.tolerance_fraction * 100.0:.3g} %"
+            span = (
+                f"from {_rate(stage.rate_from)} to {_rate(stage.rate_to)}, within "
+                f"{stage.tolerance_fraction * 100.0:.3g} %"
+            )
             detail = [
                 f"{stage.threads} threads, {stage.distribution} arrival {span}",
                 *_session(stage),
                 f"accept {stage.accept.text}",
-                f"probes of {_seconds(stage.probe.ramp_up_s)} + {_seconds(stage.probe.measure_s)}, at most {stage.probes_max};"
+                f"probes of {_seconds(stage.probe.ramp_up_s)} + {_seconds(stage.probe.measure_s)}, at most "
+                f"{stage.probes_max};"
                 f" confirmed by {_seconds(stage.confirm.ramp_up_s)} + {_seconds(stage.confirm.measure_s)}",
             ]
             return f"highest rate of {stage.workload} on {stage.target}", tuple(detail)
@@ -297,8 +304,8 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             return f"fio on {', '.join(stage.clients)}: {stage.pattern}", tuple(_tool(stage))
         case Sql():
             count = len(stage.statements)
-            said = f"{count} statement{'' if count == 1 else 's'} in {stage.system}"
-            return said, tuple(database_changes.statements(stage))
+            title = f"{count} statement{'' if count == 1 else 's'} in {stage.system}"
+            return title, tuple(database_changes.statements(stage))
         case Reset():
             does = [word for word, on in (("restore", stage.restore), ("checkpoint", stage.checkpoint)) if on]
             return f"{' and '.join(does)} {', '.join(stage.systems)}", ()
@@ -327,7 +334,7 @@ def _tool(stage: Tool) -> Iterator[str]:
     where = job.directory or "a folder of the run"
     yield f"on {', '.join(job.devices)}" if job.devices else f"on files in {where}, removed afterwards"
     if job.destructive:
-        yield "destroys what is on these devices"
+        yield "destroys the data on these devices"
 
 
 def _times(stage: Ladder | Tool) -> str:
@@ -395,7 +402,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:
-    """What each host does in a stage, hosts in the plan's order; hosts with nothing to do are left out."""
+    """The actions of each host in a stage, hosts in the plan's order; idle hosts are left out."""
     tasks: dict[str, list[str]] = {host.name: [] for host in plan.hosts}
     match stage:
         case Populate():

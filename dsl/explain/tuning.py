@@ -1,4 +1,5 @@
-"""The tunings of a plan, host by host, for `proveout explain`: what each host would be like, and what that takes."""
+"""The tunings of a plan, host by host, for `proveout explain`: the wanted state of each host, and the changes and
+privileges that it needs."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ TUNING_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningLine:
-    """A tuning on a host. `words` say what is special about it; `stage` is the one that applies it, "" for the plan's own."""
+    """A tuning on a host. `words`: its special properties; `stage` is the one that applies it, "" for the plan's
+    own."""
 
     host: str
     name: str
@@ -28,7 +30,8 @@ class TuningLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningSum:
-    """How many tunings a host has: looked at only, set back when the run ends, kept after it; of these, how many destroy data."""
+    """How many tunings a host has: looked at only, set back when the run ends, kept after it; of these, how many
+    destroy data."""
 
     host: str
     looked_at: int
@@ -73,7 +76,7 @@ def tuning_lines(plan: Plan) -> tuple[TuningLine, ...]:
 
 
 def privileges_of(plan: Plan, host: str) -> tuple[str, ...]:
-    """What the agent of a host must be able to do for the tunings there, without repeats."""
+    """The privileges that the agent of a host needs for the tunings there, without repeats."""
     found = (operation_of(tuning).privileges for _, tuning in _all(plan) if host in tuning.hosts)
     restarts = ("root: restarts units" for _, tuning in _all(plan) if host in tuning.hosts and tuning.restart)
     return tuple(dict.fromkeys((*found, *restarts)))

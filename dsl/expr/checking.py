@@ -1,8 +1,8 @@
 """Expressions at compile time: every name resolved, every type checked, every problem with its place in the text.
 
-Data flow: text + scope (`vocabulary.Group`) -> syntax tree -> `_Checker` walks all of it, also what a short circuit would
-skip -> faults and the root names used. When it finds nothing, the CEL library evaluates the text over sample data of
-the scope's shape: what compiles here runs there.
+Data flow: text + scope (`name_types.Group`) -> syntax tree -> `_Checker` walks all of it, also what a short circuit
+would skip -> faults and the root names used. When it finds nothing, the CEL library evaluates the text over sample data
+of the scope's shape: what compiles here runs there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PARAMS = "params"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something wrong `offset` characters into an expression; `unknown_root`: nobody knows the name that a path begins with."""
+    """Something wrong `offset` characters into an expression; `unknown_root`: the first name of a path is unknown."""
 
     offset: int
     message: str
@@ -117,7 +117,8 @@ def _by_mean(text: str, scope: Names) -> str:
 def _fill(
     text: str, tree: Syntax, parameters: Mapping[str, float | bool], cells: Sequence[tuple[int, int, str]]
 ) -> str:
-    """The text with the value of every `params.x` in its place, and the stage's id in that of every cell of a matrix."""
+    """The text with the value of every `params.x` in its place, and the stage's id in that of every cell of a
+    matrix."""
     cuts = list(cells)
 
     def visit(node: Syntax) -> None:
@@ -136,7 +137,7 @@ def _fill(
 
 @dataclass(slots=True)
 class _Checker:
-    """Walks a tree bottom up; `shape` gives what a node is, None when a fault below it makes that unknowable."""
+    """Walks a tree bottom up; `shape` gives the type of a node, None when a fault below it hides the type."""
 
     text: str
     scope: Names
@@ -152,7 +153,7 @@ class _Checker:
             if expected == "number":
                 self.number(tree, shape)
         if expected != "when" and not self.faults and not self.roots - {PARAMS}:
-            self.fault(tree, "this reads no result, so it can tell nothing", did_you_mean("", self.scope.members))
+            self.fault(tree, "this reads no result, so it decides nothing", did_you_mean("", self.scope.members))
 
     def fault(self, node: Syntax, message: str, hint: str = "") -> None:
         self.faults.append(Fault(offset=node.start, message=message, hint=hint))
@@ -274,7 +275,8 @@ class _Checker:
     # ---- matrices ----
 
     def is_matrix(self, node: Syntax) -> bool:
-        """Whether labels are being chosen: the expression begins with the name of a matrix and has not come to a cell."""
+        """Whether labels are being chosen: the expression begins with the name of a matrix and has not come to a
+        cell."""
         while isinstance(node := ungroup(node), Call) and node.arguments and node.function not in FUNCTIONS:
             node = node.arguments[0]
         known = self.scope.members.get(node.name) if isinstance(node, Name) else None

@@ -1,7 +1,7 @@
 """The environment of an expression: the part of a run's results that it reads, as CEL should see it.
 
-Data flow: syntax tree -> the paths that it reads -> `needed` copies just those out of the environment (a run's results are
-much larger), with every number a double and what has no data left out -> the CEL library. `first_missing` finds the
+Data flow: syntax tree -> the paths that it reads -> `needed` copies just those out of the environment (a run's results
+are much larger), with every number a double and what has no data left out -> the CEL library. `first_missing` finds the
 path that led nowhere when evaluation has failed.
 """
 
@@ -18,7 +18,8 @@ RUNGS = "rungs"
 
 
 def needed(node: Syntax, environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of the environment that `node` reads, as CEL should see it; a run's results are much larger than that."""
+    """The part of the environment that `node` reads, as CEL should see it; a run's results are much larger than
+    that."""
     paths = sorted(set(_paths(node)), key=len)
     data: dict[str, Any] = {}
     for index, path in enumerate(paths):
@@ -28,7 +29,7 @@ def needed(node: Syntax, environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _copy(path: tuple[str, ...], source: Any, target: dict[str, Any]) -> None:
-    """Copy what is at `path` of `source` to the same place of `target`, as far as there is something."""
+    """Copy the value at `path` of `source` to the same place of `target`, if it exists."""
     *above, last = path
     for step in above:
         if not isinstance(source, Mapping) or step not in source:

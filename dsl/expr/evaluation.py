@@ -2,7 +2,7 @@
 
 Data flow: `evaluate` parses the text (`syntax`), hands it to the CEL library with the environment (all numbers doubles,
 what has no data left out) and gives a plain value back. `comparisons` gives the logical skeleton of a check, whose
-leaves the judge evaluates side by side to tell FAIL from INCONCLUSIVE.
+leaves are evaluated side by side to tell FAIL from INCONCLUSIVE.
 
 Environment: root name -> number, bool or nested mapping of such, in the names of `metrics`. A ladder's tree holds its
 rungs under `rungs`, keyed by threads as text: `{"peak": {…}, "rungs": {"1": {…}, "4": {…}}}`; `ladder.at(4)` reads it.

@@ -1,8 +1,9 @@
 """The types of the names that expressions can read: numbers, estimates, booleans, and groups of names.
 
-Data flow: `compile.result_names` makes `Group` trees of a plan's stages -> `expr.checking` resolves and types an expression in
-them, and `sample` makes data of the same shape for a trial evaluation. `Group.absent` holds names that a stage would have if it
-captured more, with the reason, so that a message can say "no lag capture" instead of "unknown name".
+Data flow: `compile.result_names` makes `Group` trees of a plan's stages -> `expr.checking` resolves and types an
+expression in them, and `sample` makes data of the same shape for a trial evaluation. `Group.absent` holds names that a
+stage would have if it captured more, with the reason, so that a message can say "no lag capture" instead of "unknown
+name".
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Names with what they lead to; `absent` are names that lead nowhere here, with (why, what to do); `rungs` makes it a ladder.
+    """Names and their types; `absent` are names that do not exist here, with (reason, way out); `rungs` makes it a
+    ladder.
 
-    `axes` makes it a matrix: the labels to choose by, and `cells` what all of them together lead to, (stage id, its shape).
+    `axes` makes it a matrix: the labels to choose by, and `cells` the (stage id, its shape) of each combination of
+    labels.
     """
 
     what: str
@@ -56,7 +59,8 @@ ESTIMATE_MEMBERS: Mapping[str, Shape] = dict.fromkeys(metrics.ESTIMATE, NUMBER)
 
 
 def sample(shape: Shape, path: str = "") -> Any:
-    """Data of that shape, made as it is read. All numbers differ a little, so that no difference of two of them is zero."""
+    """Data of that shape, made as it is read. All numbers differ a little, so that no difference of two of them is
+    zero."""
     match shape:
         case Number():
             return 1.0 + zlib.crc32(path.encode()) / 2**34

@@ -1,11 +1,13 @@
 """Expression text -> syntax tree: the part of CEL that plans use, with positions for messages.
 
-Data flow: text -> `tokens` -> `parse` -> nodes, each knowing the characters it came from -> `render` back to CEL, in
-which every number is a double (CEL does not mix int and double; in a plan `2 * x` just works; `5%` is 0.05). The tree serves three
+Data flow: text -> `tokens` -> `parse` -> nodes, each with its position in the text -> `render` back to CEL, in
+which every number is a double (CEL does not mix int and double; in a plan `2 * x` just works; `5%` is 0.05). The tree
+serves three
 users: the compiler resolves names in it, the verdict judge splits it into comparisons, and a fault at run time is
-explained with it. Evaluation itself is the CEL library's (`expressions`).
+explained with it. The CEL library evaluates (`evaluation`).
 
-Left out of CEL on purpose: macros, list and map literals, `in`, the remainder, null and bytes. Nothing in a result needs them.
+Left out of CEL on purpose: macros, list and map literals, `in`, the remainder, null and bytes. Nothing in a result
+needs them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from proveout.core.errors import ProveoutError
 TEXT_MAX = 4096
 DEPTH_MAX = 64
 LINKS_MAX = 150
-"""Operators that have something to their left, dots and brackets of one expression: each is a level of the tree for whoever walks it."""
+"""The most operators, dots and brackets of one expression: each is a level of the syntax tree."""
 
 RESERVED = frozenset(
     {
@@ -63,7 +65,7 @@ COMPARISONS = _LEVELS[2]
 
 
 class ExpressionFault(ProveoutError):
-    """An expression that cannot be used or evaluated: `offset` characters into `text`; `way_out` says what would work."""
+    """An expression that cannot be used or evaluated: `offset` characters into `text`, with a `way_out`."""
 
     exit_code = 2
 

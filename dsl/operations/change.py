@@ -1,8 +1,8 @@
-"""The changes that a tuning can come to: a closed union, each with what it takes to undo it, and how a person reads it.
+"""The changes that a tuning can make: a closed union, each with the data to undo it, and its text for people.
 
-Data flow: `Operation.changes(facts)` -> `Change`s, in the order in which they are made -> `agent.tuning.transaction` makes them, and undoes
-them in the reverse order. So a step that must follow the restoring of a file (a reload) stands *before* the file's change, with an empty
-apply side; `around` puts a command on both sides.
+Data flow: `Operation.changes(facts)` -> `Change`s, in the order in which they are made -> `agent.tuning.transaction`
+makes them, and undoes them in the reverse order. So a step that must follow the restoring of a file (a reload) stands
+*before* the file's change, with an empty apply side; `around` puts a command on both sides.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ DIFF_LINES_MAX = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteFile:
-    """Make a file have this content, mode and owner. `validator` names a program of the agent's policy that must accept it first.
+    """Make a file have this content, mode and owner. `validator` names a program of the agent's policy that must accept
+    it first.
 
-    `before` is what the facts said, for the diff; the agent keeps the original itself, byte by byte with mode, owner and xattrs.
-    `runs`: argvs of programs that the host will start because the file says so; the agent's policy must list them as if it started them.
+    `before` is the content by the facts, for the diff; the agent keeps the original itself, byte by byte with mode,
+    owner and xattrs.
+    `runs`: argvs of programs that the host will start because the file says so; the agent's policy must list them as if
+    it started them.
     `sysctls`: kernel parameters that the host will set because the file says so; likewise.
     `writes`: paths that the host will write to because the file says so; likewise.
-    `governs`: of each udev rule that gives devices an owner, a mode or a name, the pairs (key, pattern) that they match; likewise.
+    `governs`: of each udev rule that gives devices an owner, a mode or a name, the pairs (key, pattern) that they
+    match; likewise.
     `links`: links below /dev that the host will make because the file says so; likewise.
     """
 
@@ -55,16 +59,19 @@ class RemoveFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetText:
-    """Write an attribute below /proc or /sys. `before` is what is written to undo it; blanks between words do not count.
+    """Write an attribute below /proc or /sys. `before` is the value that undo writes; blanks between words do not
+    count.
 
-    The file of some attributes lists all choices with the current one in brackets (`always [madvise] never`): the operation
-    gives the bare word, whoever reads it back looks for the brackets.
+    The file of some attributes lists all choices with the current one in brackets (`always [madvise] never`): the
+    operation gives the bare word, a check of the value looks for the brackets.
 
-    Setting one attribute may set another. `part` "undo": the kernel changes this one when another is set, so it is only set back, after that one,
-    and only if `only_if` (a path and its text) holds: else another hand has been there. "make": what undoes it is such a change.
+    Setting one attribute may set another. `part` "undo": the kernel changes this one when another is set, so it is only
+    set back, after that one, and only if `only_if` (a path and its text) holds: else another hand has been there.
+    "make": what undoes it is such a change.
 
     `adjusted`: the kernel may make another number of what it is
-    given (as many huge pages as it finds), so until the transaction has ended well one between the two is taken for its answer, and set back.
+    given (as many huge pages as it finds), so until the transaction has ended well one between the two is taken for its
+    answer, and set back.
     """
 
     path: str
@@ -81,7 +88,8 @@ UnitVerb: TypeAlias = Literal["start", "stop", "restart", "reload", "enable", "d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitAction:
-    """An action on a systemd unit; `undo` brings back what was. One of the two may be "": nothing is done on that side."""
+    """An action on a systemd unit; `undo` restores the state before. One of the two may be "": nothing is done on that
+    side."""
 
     unit: str
     verb: UnitVerb | Literal[""]
@@ -91,9 +99,11 @@ class UnitAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A program by its argv, without a shell; the agent's policy must list it. Empty on the side where nothing is to be run.
+    """A program by its argv, without a shell; the agent's policy must list it. Empty on the side where nothing is to be
+    run.
 
-    Both sides must be idempotent: after a crash nobody knows whether they had run. `device` is one that it destroys data on.
+    Both sides must be idempotent: after a crash it is unknown whether they ran. `device` is one that it destroys data
+    on.
     """
 
     argv: tuple[str, ...] = ()
@@ -104,10 +114,11 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepSpans:
-    """Keep what a program is about to overwrite on a device: `spans` of (offset, length), bytes. Nothing is changed by it.
+    """Save the data that a program is about to overwrite on a device: `spans` of (offset, length), bytes. Nothing is
+    changed by it.
 
-    To undo writes it back, after what undoes the program; but if `probe` (blkid) finds anything on the device by then (exit code other
-    than 2), another hand has put it there, and it is left alone.
+    To undo writes it back, after what undoes the program; but if `probe` (blkid) finds anything on the device by then
+    (exit code other than 2), another hand has put it there, and it is left alone.
     """
 
     device: str
@@ -118,11 +129,13 @@ class KeepSpans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A statement in a system of the plan and the one that undoes it; "" where nothing is to be run. Both must be idempotent.
+    """A statement in a system of the plan and the one that undoes it; "" where nothing is to be run. Both must be
+    idempotent.
 
-    `destructive`: it overwrites what is not the database's own (disks); the policy of the host must allow such steps. `devices` are these
-    disks, each by all of its lasting names: the policy must list one of them. `place` is what statements stand on one another in: as long
-    as the undoing of one there is left, those made before it are left as well.
+    `destructive`: it overwrites what is not the database's own (disks); the policy of the host must allow such steps.
+    `devices` are these disks, each by all of its lasting names: the policy must list one of them. `place` is what
+    statements stand on one another in: as long as the undoing of one there is left, those made before it are left as
+    well.
     """
 
     system: str
@@ -138,7 +151,8 @@ Change: TypeAlias = WriteFile | RemoveFile | SetText | UnitAction | Command | Ke
 
 
 def around(changes: tuple[Change, ...], argv: tuple[str, ...]) -> tuple[Change, ...]:
-    """The changes with a command that follows them, both when they are made and when they are undone; nothing around nothing."""
+    """The changes with a command that follows them, both when they are made and when they are undone; nothing around
+    nothing."""
     return (Command(undo=argv), *changes, Command(argv=argv)) if changes else ()
 
 
@@ -152,7 +166,7 @@ def only_undoes(change: Change) -> bool:
 
 
 def diff(change: Change) -> tuple[str, ...]:  # noqa: PLR0911 - one per kind of change
-    """What a change does, as a person reads it."""
+    """A change as text for people."""
     match change:
         case WriteFile():
             lines = _file_diff(change.path, change.before, change.content, _access(change), validator=change.validator)
@@ -172,7 +186,7 @@ def diff(change: Change) -> tuple[str, ...]:  # noqa: PLR0911 - one per kind of 
             return (f"to undo: the {kib:g} KiB that this takes at both ends of {change.device}, as they were",)
         case Statement():
             lines = _sided(f"{change.system}: {change.text}", f"{change.system}: {change.undo}", change)
-            return (*lines, *(f"  destroys what is on {names[0]}" for names in change.devices if names))
+            return (*lines, *(f"  destroys the data on {names[0]}" for names in change.devices if names))
         case _:
             assert_never(change)
 

@@ -1,6 +1,7 @@
-"""What an operation asks of a host, and the answers: closed unions of frozen data.
+"""The queries of an operation to a host, and the facts that answer them: closed unions of frozen data.
 
-Data flow: `Operation.queries(known)` -> `Query`s -> an agent reads them (`agent.tuning.reading`), or a test gives them -> `Facts`
+Data flow: `Operation.queries(known)` -> `Query`s -> an agent reads them (`agent.tuning.host`), or a test gives them
+-> `Facts`
 -> `Operation.changes(facts)`. A query is the key of its answer, so equal queries are read once.
 """
 
@@ -15,7 +16,7 @@ from typing import Literal, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class FileQuery:
-    """A file with its content, mode and owner; answered by a `FileFact`. Links are told, never followed."""
+    """A file with its content, mode and owner; answered by a `FileFact`. Links are reported, never followed."""
 
     path: str
 
@@ -29,7 +30,8 @@ class TextQuery:
 
 @dataclass(frozen=True, slots=True)
 class BytesQuery:
-    """The bytes of an attribute below /proc or /sys, as they are (a page of vital product data); None when there is none."""
+    """The bytes of an attribute below /proc or /sys, as they are (a page of vital product data); None when there is
+    none."""
 
     path: str
 
@@ -43,7 +45,8 @@ class PathsQuery:
 
 @dataclass(frozen=True, slots=True)
 class LinkQuery:
-    """The path that a path really is, every link followed (`/dev/disk/by-id/…` -> `/dev/sdb`); None when it is not there."""
+    """The path that a path really is, every link followed (`/dev/disk/by-id/…` -> `/dev/sdb`); None when it is not
+    there."""
 
     path: str
 
@@ -72,7 +75,7 @@ class RowsQuery:
 
 @dataclass(frozen=True, slots=True)
 class OutputQuery:
-    """What a tool that changes nothing says; answered by an `Output`. The agent's policy must allow its argv."""
+    """The output of a tool that changes nothing; answered by an `Output`. The agent's policy must allow its argv."""
 
     argv: tuple[str, ...]
 
@@ -86,7 +89,7 @@ Query: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFact:
-    """What is at a path: permission bits in `mode`; `content` of a regular file only."""
+    """The file at a path: permission bits in `mode`; `content` of a regular file only."""
 
     kind: Literal["absent", "file", "link", "directory", "other"]
     content: bytes = b""
@@ -105,7 +108,8 @@ ABSENT = FileFact(kind="absent")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFact:
-    """A unit: does it run, and does it start with the host? `enabled` is None where that cannot be said (static, masked)."""
+    """A unit: does it run, and does it start with the host? `enabled` is None where it has no meaning (static,
+    masked)."""
 
     active: bool
     enabled: bool | None
@@ -126,7 +130,8 @@ Fact: TypeAlias = "FileFact | UnitFact | Output | Rows | tuple[str, ...] | str |
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Answers by question. Asking for what was not read is a KeyError: an operation must query what it looks at."""
+    """Facts by query. Reading a fact that was not queried raises KeyError: an operation must query every fact that it
+    uses."""
 
     known: Mapping[Query, Fact] = field(default_factory=dict)
 
@@ -138,7 +143,7 @@ class Facts:
         return Facts({**self.known, **more})
 
     def file(self, path: str) -> FileFact:
-        """What is at a path."""
+        """The file at a path."""
         found = self.known[FileQuery(path)]
         assert isinstance(found, FileFact)  # noqa: S101  # the reader answers each query with its kind of fact
         return found
@@ -186,7 +191,7 @@ class Facts:
         return tuple(tuple(row) for row in found)
 
     def output(self, *argv: str) -> Output:
-        """What a tool said."""
+        """The output of a tool."""
         found = self.known[OutputQuery(argv)]
         assert isinstance(found, Output)  # noqa: S101
         return found

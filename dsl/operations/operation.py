@@ -1,8 +1,11 @@
-"""What an operation is: one definition from which a plan is checked and explained, and a host is tuned, verified and reverted.
+"""The contract of a tuning operation: one definition by which a plan is checked and explained, and a host is tuned and
+reverted.
 
-Data flow: the YAML block is the model's fields; `wanted` and `targets` need nothing else (`proveout explain`, conflicts at compile time);
-`queries` and `changes` are asked on the host: facts in, a `Step` out. There is no apply, verify or revert to write: to apply is to
-make the changes; to verify is to ask again with fresh facts and get none; to revert is to undo them in reverse order.
+Data flow: the YAML block is the model's fields; `wanted` and `targets` need nothing else (`proveout explain`, conflicts
+at compile time); `queries` and `changes` run on the host: facts in, a `Step` out. An operation has no code to apply,
+verify or
+revert: to apply is to make the changes; to verify is to compute them again from fresh facts and get none; to revert is
+to undo them in reverse order.
 """
 
 from __future__ import annotations
@@ -21,10 +24,10 @@ from proveout.dsl.source.nodes import Map, Scalar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What an operation comes to on a host.
+    """The result of an operation on the facts of a host.
 
-    `refusals`: why it must not be done here; then nothing is changed. `restarts`: what is stored but not in effect, each with
-    the step that is missing. No changes, no refusals, no restarts: the host is as wanted.
+    `refusals`: why it must not be done here; then nothing is changed. `restarts`: settings that are stored but not in
+    effect, each with the missing step. No changes, no refusals, no restarts: the host is as wanted.
     """
 
     changes: tuple[Change, ...] = ()
@@ -33,16 +36,18 @@ class Step:
 
 
 class Operation(BaseModel, ABC):
-    """A tuning operation. Subclasses are listed in `table.OPERATIONS`; their docstring and field descriptions are the reference."""
+    """A tuning operation. Subclasses are listed in `table.OPERATIONS`; their docstring and field descriptions are the
+    reference."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     privileges: ClassVar[str]
-    """What the agent must be able to do, for `explain`: "root: writes /proc/sys"; what it does as several, with `; ` between."""
+    """The privileges that the agent needs, for `explain`: "root: writes /proc/sys"; several are separated by `; `."""
     destructive: ClassVar[bool] = False
     """Whether it can destroy data: the tuning then needs `destructive: true`."""
     changing: ClassVar[bool] = True
-    """Whether it changes anything; False for what only looks, and refuses the run where a host is not as wanted."""
+    """Whether it changes anything; False for an operation that only checks, and refuses the run where a host is not as
+    wanted."""
 
     @classmethod
     def reshape(cls, block: Map) -> Map:
@@ -51,29 +56,29 @@ class Operation(BaseModel, ABC):
 
     @property
     def of_system(self) -> str | None:
-        """The system of the plan that it tunes, which must run then; None for what tunes the host."""
+        """The system of the plan that it tunes, which must run then; None when it tunes the host."""
         return None
 
     @property
     def lasting(self) -> str:
-        """What stays on the host although all is undone: such a tuning needs `keep: true`. "" when nothing does."""
+        """Effects that stay on the host after undo: such a tuning needs `keep: true`. "" when there are none."""
         return ""
 
     @abstractmethod
     def targets(self) -> Mapping[str, str]:
-        """What it sets -> what to, in words: two tunings of one machine that set a target differently are in conflict."""
+        """Target -> value, in words: two tunings of one machine that set a target differently are in conflict."""
 
     @abstractmethod
     def wanted(self) -> tuple[str, ...]:
-        """What a host is like afterwards, a line each, as far as it can be told without looking at the host."""
+        """The state of a host afterwards, in lines, as far as it can be predicted without looking at the host."""
 
     @abstractmethod
     def queries(self, known: Facts) -> tuple[Query, ...]:
-        """What must be known of the host; asked again with the answers until nothing new is asked. Pure."""
+        """The facts that it needs of the host; called again with the answers until it queries nothing new. Pure."""
 
     @abstractmethod
     def changes(self, facts: Facts) -> Step:
-        """What is to be changed, given all that was queried. Pure; nothing when the host is as wanted."""
+        """The changes to make, by the facts that were queried. Pure; none when the host is as wanted."""
 
 
 def whole_file(  # noqa: PLR0917 - a file has that many attributes
@@ -85,7 +90,8 @@ def whole_file(  # noqa: PLR0917 - a file has that many attributes
     group: str = "root",
     validator: str = "",
 ) -> Step:
-    """The change that gives a file this content, mode, owner and group; a refusal where something other than a file is there."""
+    """The change that gives a file this content, mode, owner and group; a refusal where something other than a file is
+    there."""
     before = facts.file(path)
     if before.kind not in ("absent", "file"):
         return Step(refusals=(f"{path} is a {before.kind}, not a file",))
@@ -98,7 +104,8 @@ def whole_file(  # noqa: PLR0917 - a file has that many attributes
 
 
 def gathered(block: Map, is_setting: Callable[[str], bool]) -> Map:
-    """The block with its settings beneath `settings`: `{system: db, work_mem: 64MB}` -> `{system: db, settings: {…}}`."""
+    """The block with its settings beneath `settings`: `{system: db, work_mem: 64MB}` -> `{system: db, settings:
+    {…}}`."""
     settings = tuple(entry for entry in block.entries if is_setting(entry[0].text))
     rest = tuple(entry for entry in block.entries if not is_setting(entry[0].text))
     key = Scalar(value="settings", text="settings", where=block.where)

@@ -1,4 +1,4 @@
-"""Which operations there are: the explicit table, and the way from a compiled tuning back to its operation."""
+"""The table of all operations, and the conversion of a compiled tuning back to its operation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
 
 
 def operation_of(tuning: Tuning) -> Operation:
-    """The operation of a compiled tuning. ProveoutError when this release has none such, or its parameters are not valid."""
+    """The operation of a compiled tuning. ProveoutError when this release has none such, or its parameters are not
+    valid."""
     model = OPERATIONS.get(tuning.operation)
     if model is None:
         raise ProveoutError(

@@ -1,7 +1,7 @@
-"""The texts that a tuning may hold, each held to what it is: names, paths and values that cannot become something else.
+"""Checked types of the texts in a tuning: names, paths and values that cannot be read as anything else.
 
-No value of a tuning goes through a shell, but what ends in a file or an argv is read by other programs: so nothing here can hold a line
-break, begin like an option, or lead out of its folder.
+No value of a tuning goes through a shell, but values in files and argvs are read by other programs. So no value can
+contain a line break, begin like an option, or lead out of its folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OF_OPERATIONS = {
     "/etc/sysctl.d": "sysctl",
     "/etc/udev": "udev_rules",
 }
-"""Files that are a language of their own in which root can be told to run something, and the operation that knows what may stand there."""
+"""Configuration files that can make root run a program, and the one operation that may write each of them."""
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.@\\-]{0,200}")
 PROGRAM_SYSCTLS = (
     "kernel.core_pattern",
@@ -35,7 +35,8 @@ PROGRAM_SYSCTLS = (
     "kernel.usermodehelper.*",
     "fs.binfmt_misc.*",
 )
-"""Patterns of kernel parameters that hold a program which the kernel starts as root: refused in a plan and in an agent's policy.
+"""Patterns of kernel parameters that hold a program which the kernel starts as root: refused in a plan and in an
+agent's policy.
 Source: Documentation/admin-guide/sysctl of Linux."""
 UNIT_KINDS = ("service", "socket", "timer", "mount", "automount", "path", "target", "swap", "slice")
 _OWN_UNITS = re.compile(
@@ -79,12 +80,13 @@ def _path(value: str) -> str:
 def _path_of_no_operation(value: str) -> str:
     for place, operation in _OF_OPERATIONS.items():
         if value == place or value.startswith(f"{place}/"):
-            raise custom(f"`{value}` is written by `{operation}` alone, which knows what may stand there")
+            raise custom(f"`{value}` can only be written by `{operation}`, which checks its contents")
     return value
 
 
 def unit_name(value: str) -> str:
-    """A unit with its kind, `tuned` being `tuned.service`; those that the host cannot be reached without are refused."""
+    """A unit with its kind, `tuned` being `tuned.service`; those that the host cannot be reached without are
+    refused."""
     if not _UNIT.fullmatch(value):
         raise custom(f"`{value}` is not the name of a systemd unit")
     whole = value if value.rpartition(".")[2] in UNIT_KINDS else f"{value}.service"
@@ -111,7 +113,7 @@ def _mode(value: object) -> object:
         return int(value, 8)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 0o777:
         return value  # from the compiled plan
-    raise custom(f'{value} is no mode: write it as "0644", in quotes')
+    raise custom(f'{value} is not a mode: write it as "0644", in quotes')
 
 
 Line: TypeAlias = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(no_control)]

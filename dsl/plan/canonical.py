@@ -8,7 +8,8 @@ from typing import Any
 
 
 def to_data(value: Any, *, positions: bool = False) -> Any:
-    """A plan (or any part) as plain lists, dicts and scalars; dataclass fields by name, `where` only with `positions`."""
+    """A plan (or any part) as plain lists, dicts and scalars; dataclass fields by name, `where` only with
+    `positions`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             f.name: to_data(getattr(value, f.name), positions=positions)
@@ -21,5 +22,5 @@ def to_data(value: Any, *, positions: bool = False) -> Any:
 
 
 def canonical_json(plan: Any) -> str:
-    """The canonical form: JSON, keys sorted, no spaces, no positions. What the digest is taken over."""
+    """The canonical form: JSON, keys sorted, no spaces, no positions. The digest is the hash of this text."""
     return json.dumps(to_data(plan), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -1,4 +1,5 @@
-"""What fio does on one host: the part of a compiled `tool` stage that its agents get, and what must hold of it."""
+"""The fio job of one host: the part of a compiled `tool` stage that its agents get, and the rules that it must
+satisfy."""
 
 from __future__ import annotations
 
@@ -12,16 +13,17 @@ JOBS_MAX, DEVICES_MAX = 256, 256
 _DEVICE = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*")
 
 Problem = tuple[str, tuple[str | int, ...], str]
-"""(what is wrong, the keys that lead to it in a `tool` stage, what to do)."""
+"""(message, keys that lead to the faulty value in a `tool` stage, way out)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioJob:
     """What fio does on each host: `jobs` at once, each on `size_bytes` of its own, in blocks of `block_bytes`.
 
-    `read_fraction` of the I/Os are reads, the rest writes; `direct` goes past the page cache. Job k works on a file in `directory`
-    ("": one that the agent chooses) which is removed at the end of the run, or on its slice of one of `devices`, by-id names.
-    `destructive`: the plan agrees to the loss of what the devices hold.
+    `read_fraction` of the I/Os are reads, the rest writes; `direct` goes past the page cache. Job k works on a file in
+    `directory` ("": one that the agent chooses) which is removed at the end of the run, or on its slice of one of
+    `devices`, by-id names.
+    `destructive`: the plan agrees to the loss of the data on the devices.
     """
 
     random: bool
@@ -45,12 +47,12 @@ class FioJob:
         return self.read_fraction > 0.0
 
     def problems(self) -> Iterator[Problem]:
-        """Why it must not be run; the compiler and the agents ask."""
+        """Why the job must not run; the compiler and the agents check this."""
         yield from self._sizes()
         yield from self._target()
         if self.devices and self.writes and not self.destructive:
             hint = "destructive: true; the agents' policies have to allow it too"
-            yield "writing to devices destroys what they hold", ("target", "devices"), hint
+            yield "writing to devices destroys the data on them", ("target", "devices"), hint
         elif self.destructive and not (self.devices and self.writes):
             yield "nothing is destroyed by this stage", ("destructive",), "leave `destructive` out"
 

@@ -1,13 +1,13 @@
 """In which order iterations of ladders run: rung by rung within a repeat, one repeat after the other. Pure.
 
-Data flow: ladders of the plan -> `group` (those that take turns) -> `slots` -> the scheduler runs them, `explain` shows them.
-Both ask here, so what is shown is what is run.
+Data flow: ladders of the plan -> `group` (those that take turns) -> `slots` -> the scheduler runs them, `explain` shows
+them. Both use this module, so the shown order is the order that runs.
 
 - `ladder`: the rungs as listed, in each repeat.
 - `shuffled`: in each repeat an order of its own, drawn by the ladder's seed. Drawn by a hash and not by a generator of
   random numbers, so that it is the same on every version of Python: a resumed run must not meet another order.
-- `interleaved`: A B A B. A ladder and the one that names it in `with` take turns rung by rung, so that they meet the same drift. The
-  first ladder's order is everyone's: equal rungs stand side by side even when they are shuffled.
+- `interleaved`: A B A B. A ladder and the one that names it in `with` take turns rung by rung, so that they meet the
+  same drift. The first ladder's order is that of all: equal rungs stand side by side even when they are shuffled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from proveout.dsl.plan.stages import Ladder, Stage
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A rung of a ladder in a repeat (from 1): what becomes one valid iteration."""
+    """A rung of a ladder in a repeat (from 1), which one valid iteration fills."""
 
     ladder: Ladder
     rung: int
@@ -66,7 +66,7 @@ def _draw(text: str) -> bytes:
 
 
 def slots(ladders: Sequence[Ladder], leader: Ladder) -> Iterator[Slot]:
-    """All slots of a group, or of what is left of it, in order; `leader` is its first ladder.
+    """All slots of a group, or the remaining ones, in order; `leader` is its first ladder.
 
     Of ladders with unlike numbers of rungs, the longer one's last rungs follow each other.
     """

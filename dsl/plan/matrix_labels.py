@@ -1,6 +1,8 @@
-"""A cell of a matrix: which one of a stage's variants a compiled stage is, by its labels. Pure data, no imports of ours.
+"""A cell of a matrix: which one of a stage's variants a compiled stage is, by its labels. Pure data, no imports of
+ours.
 
-`matrix` makes the cells, the compiled `Ladder` carries its own, and whoever shows or stores results has the labels from there.
+`matrix` makes the cells, the compiled `Ladder` carries its own, and every view or store of results takes the labels
+from there.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class Cell:
     labels: tuple[tuple[str, Label], ...]
 
     def __str__(self) -> str:
-        return said(self.labels)
+        return label_text(self.labels)
 
 
 def written(value: Label) -> str:
@@ -32,7 +34,7 @@ def written(value: Label) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def said(labels: Iterable[tuple[str, Label]]) -> str:
+def label_text(labels: Iterable[tuple[str, Label]]) -> str:
     """Labels for people: `mode lz4, degree 2`."""
     return ", ".join(f"{axis} {written(value)}" for axis, value in labels)
 

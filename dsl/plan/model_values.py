@@ -1,7 +1,7 @@
 """Strict models as the plain tuples of the compiled plan, and back.
 
-Data flow: a validated model -> `to_values` -> `(name, value)` pairs in `plan.Workload.parameters` and `plan.Tuning.parameters`, which
-cross the wire and are in the digest -> `from_values` -> an equal model.
+Data flow: a validated model -> `to_values` -> `(name, value)` pairs in `plan.Workload.parameters` and
+`plan.Tuning.parameters`, which cross the wire and are in the digest -> `from_values` -> an equal model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def to_values(model: BaseModel) -> tuple[tuple[str, Value], ...]:
 
 
 def from_values(model: type[Model], values: tuple[tuple[str, Value], ...]) -> Model:
-    """The model that `to_values` was given. Raises pydantic.ValidationError for what it did not make."""
+    """The model whose values `to_values` gave. Raises pydantic.ValidationError for other values."""
     return model.model_validate({name: _read(_annotation(model, name), value) for name, value in values})
 
 
@@ -40,13 +40,14 @@ def _value(value: Any) -> Value:
 
 
 def _annotation(model: type[BaseModel], name: str) -> Any:
-    """What a field (by its alias) is declared as; Any for one that is not there, which the model will refuse."""
+    """The declared type of a field (by its alias); Any for an unknown field, which the model refuses."""
     fields = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
     return fields.get(name, Any)
 
 
 def _read(annotation: Any, value: Any) -> Any:
-    """A value as a plan would give it: mappings and models come back from their pairs, lists from tuples and tuples from lists."""
+    """A value as a plan would give it: mappings and models come back from their pairs, lists from tuples and tuples
+    from lists."""
     if get_origin(annotation) is Annotated:
         return _read(get_args(annotation)[0], value)
     if get_origin(annotation) in (Union, UnionType):

@@ -1,7 +1,7 @@
 """The compiled plan: frozen, serialisable data that everything after the compiler works from.
 
-Data flow: YAML -> `source` -> `schema` -> `compile` -> **Plan** (this module, made of `values`, `topology` and `stages`) ->
-coordinator, agents, TUI. Nothing here reads files, parses YAML or reads a clock.
+Data flow: YAML -> `source` -> `schema` -> `compile` -> **Plan** (this module, made of `values`, `topology` and
+`stages`) -> coordinator, agents, TUI. Nothing here reads files, parses YAML or reads a clock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One of the plan's `params` with the value that this compilation used (durations in s, sizes in bytes, rates in 1/s)."""
+    """One of the plan's `params` with the value that this compilation used (durations in s, sizes in bytes, rates in
+    1/s)."""
 
     name: str
     type: str
@@ -33,7 +34,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is run: a kind from `dsl.workloads` with its validated parameters, sorted by name (see the kind's `Parameters`)."""
+    """A workload: a kind of `dsl.workloads` with its validated parameters, sorted by name."""
 
     name: str
     kind: str
@@ -56,8 +57,8 @@ class Check:
 class Plan:
     """A whole study, compiled. Every name in it resolves, every value is typed; see the field types.
 
-    `on_loss` says what the loss of a host's agent means: `rerun` voids the iteration, has the host back and runs it again;
-    `continue` goes on without the host where nothing but load and captures ran on it; `stop` ends the run.
+    `on_loss` is the reaction to the loss of a host's agent: `rerun` voids the iteration, waits for the host and runs it
+    again; `continue` goes on without the host where nothing but load and captures ran on it; `stop` ends the run.
     """
 
     name: str
@@ -100,11 +101,12 @@ class Plan:
         raise KeyError(stage_id)
 
     def target_host(self, stage: Measuring) -> str:
-        """The host whose CPU is "the" CPU of the stage: that of its target system; of a tool the first that it runs on."""
+        """The host whose CPU is "the" CPU of the stage: that of its target system; of a tool the first that it runs
+        on."""
         return stage.clients[0] if isinstance(stage, Tool) else self.system(stage.target).host
 
     def condition(self, stage_id: str) -> Condition | None:
-        """What the stage waits for; None when it simply runs."""
+        """The condition of the stage; None when it always runs."""
         return next((one for one in self.conditions if one.stage == stage_id), None)
 
     @property

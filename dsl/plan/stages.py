@@ -1,7 +1,7 @@
 """The stages of a compiled plan, with their arrivals, windows, limits, pools and tunings.
 
-Units stand last in names (`measure_s`, `tolerance_fraction`). A value that depends on the results of an earlier stage is an
-`Expression`; every other value is resolved.
+Units stand last in names (`measure_s`, `tolerance_fraction`). A value that depends on the results of an earlier stage
+is an `Expression`; every other value is resolved.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Windows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Think:
-    """The pause of a terminal between two transactions: `mean_s`, always or as the mean of an exponential distribution."""
+    """The pause of a terminal between two transactions: `mean_s`, always or as the mean of an exponential
+    distribution."""
 
     mean_s: float
     distribution: Literal["constant", "exponential"] = "exponential"
@@ -79,7 +80,7 @@ Arrival: TypeAlias = Closed | Open | Ramp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What an iteration may show and still be valid; see `coordinator.measure.validity`."""
+    """The limits of a valid iteration; see `coordinator.measure.validity`."""
 
     errors_fraction_max: float = 0.001
     start_skew_ms_max: float = 50.0
@@ -95,9 +96,9 @@ class Limits:
 class Pool:
     """Where load workers run: `local`, processes of the client agents; `ray`, actors on a Ray cluster.
 
-    A Ray pool without an `address` is formed on the client hosts for the run, with an address (`auto`, `name:port`) it is a
-    cluster that runs already and that the first client host belongs to. `placement` deals the workers round the nodes
-    (`spread`) or fills node after node (`pack`). `workers` is their number in total; None is one for each CPU.
+    A Ray pool without an `address` is formed on the client hosts for the run, with an address (`auto`, `name:port`) it
+    is a cluster that runs already and that the first client host belongs to. `placement` deals the workers round the
+    nodes (`spread`) or fills node after node (`pack`). `workers` is their number in total; None is one for each CPU.
     """
 
     name: str = "local"
@@ -125,9 +126,10 @@ class Populate:
 class Ladder:
     """Rungs of `threads`, each run `repeat` times; every repeat runs the whole ladder, so drift meets every rung.
 
-    With `repeat_min` (`repeat: auto(3..10)`) repeats are bought from that number on until every verdict that stands on the
-    ladder is decided, `repeat` being the most. `order` is that of the rungs within a repeat, see `dsl.plan.iteration_order`: `shuffled` draws
-    it by `seed`; `interleaved` takes turns with the ladder `interleaved_with`, which stands before this one. `cell`: of which matrix it is.
+    With `repeat_min` (`repeat: auto(3..10)`) repeats are bought from that number on until every verdict that stands on
+    the ladder is decided, `repeat` being the most. `order` is that of the rungs within a repeat, see
+    `dsl.plan.iteration_order`: `shuffled` draws it by `seed`; `interleaved` takes turns with the ladder
+    `interleaved_with`, which stands before this one. `cell`: of which matrix it is.
     """
 
     id: str
@@ -155,13 +157,15 @@ class Ladder:
 
     @property
     def looks(self) -> int:
-        """How often the verdicts are looked at while repeats are bought: once after each from the least on; 1 when fixed."""
+        """How often the verdicts are looked at while repeats are bought: once after each from the least on; 1 when
+        fixed."""
         return 1 if self.repeat_min is None else self.repeat - self.repeat_min + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """The highest rate in [`rate_from`, `rate_to`] at which `accept` holds; each probe is ramp-up (settle) + measure."""
+    """The highest rate in [`rate_from`, `rate_to`] at which `accept` holds; each probe is ramp-up (settle) +
+    measure."""
 
     id: str
     workload: str
@@ -199,7 +203,8 @@ class Sql:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """Bring `systems` to a known state: `restore` the rows of the last populate, `checkpoint`, `drop_caches` (a restart)."""
+    """Bring `systems` to a known state: `restore` the rows of the last populate, `checkpoint`, `drop_caches` (a
+    restart)."""
 
     id: str
     systems: tuple[str, ...]
@@ -221,10 +226,12 @@ class Pause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """A change to machines: an operation of `dsl.operations` with its validated parameters, sorted by name, on each of `hosts`.
+    """A change to machines: an operation of `dsl.operations` with its validated parameters, sorted by name, on each of
+    `hosts`.
 
-    It is undone at the end of the run unless `keep`. `restart` names a unit that is restarted after it, and after it is undone.
-    `system` is the one that it tunes, on that system's host. `destructive`: the plan agrees to the loss of data.
+    It is undone at the end of the run unless `keep`. `restart` names a unit that is restarted after it, and after it is
+    undone. `system` is the one that it tunes, on that system's host. `destructive`: the plan agrees to the loss of
+    data.
     """
 
     name: str
@@ -250,7 +257,8 @@ class Tune:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """Rungs of `iodepths` that an outside program, fio, runs on `clients`, each `repeat` times; every repeat runs all of them.
+    """Rungs of `iodepths` that an outside program, fio, runs on `clients`, each `repeat` times; every repeat runs all
+    of them.
 
     An I/O depth is that of one job. There is no system under test: the hosts themselves are.
     """
@@ -277,7 +285,8 @@ Measuring: TypeAlias = Ladder | Search | Tool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a stage waits for: it runs when the stages that it `needs` have ended well and `when` holds, else it is left out."""
+    """The condition of a stage: it runs when the stages that it `needs` have ended well and `when` holds, else it is
+    left out."""
 
     stage: str
     needs: tuple[str, ...] = ()

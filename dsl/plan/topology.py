@@ -1,4 +1,4 @@
-"""The topology of a compiled plan: hosts, secrets, systems under test, and what is captured on them."""
+"""The topology of a compiled plan: hosts, secrets, systems under test, and captures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Host:
 class Secret:
     """A reference to a secret; its value is read late, on the coordinator, and never stored.
 
-    `to`: the hosts that it may be sent to, `db1.lab` or `db1.lab:5432`; empty where it may go to hosts of the topology, in a dsn.
+    `to`: the hosts that it may be sent to, `db1.lab` or `db1.lab:5432`; empty where it may go to hosts of the topology,
+    in a dsn.
     """
 
     name: str
@@ -43,7 +44,8 @@ class System:
     """A database under test.
 
     Either `provision` (proveout starts it on `host`) or `dsn` (it runs already; may hold `${secrets.NAME}`, filled in
-    late). `instances`: a dsn for each instance of a cluster, the first of them being `dsn`; empty where there is one. `propagates_to` names the system that this one's committed changes are replicated to, asynchronously.
+    late). `instances`: a dsn for each instance of a cluster, the first of them being `dsn`; empty where there is one.
+    `propagates_to` names the system that this one's committed changes are replicated to, asynchronously.
     """
 
     name: str
@@ -58,7 +60,8 @@ class System:
 
     @property
     def propagates_by_itself(self) -> bool:
-        """Whether what carries its changes on is its own (a TimesTen's AWT cache groups): not set up, nor compared, by proveout."""
+        """Whether what carries its changes on is its own (a TimesTen's AWT cache groups): not set up, nor compared, by
+        proveout."""
         return engines.of(self.engine).propagates_by_itself
 
 
@@ -79,7 +82,8 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """What is observed: `os` on `hosts`, `waits`, `lag` and `sizes` of `system`, `prometheus` (one host asks `url` for `scrapes`).
+    """An observation: `os` on `hosts`, `waits`, `lag` and `sizes` of `system`, `prometheus` (one host reads `scrapes`
+    from `url`).
 
     One sample each `every_s` seconds. `url` may hold `${secrets.NAME}`, filled in as late as in a system's dsn.
     """

@@ -1,7 +1,7 @@
 """Values that every part of a compiled plan uses: plan values, positions in a plan file, and expressions.
 
-`Where` fields hold the file, line and column of a part, for messages; the digest of a plan leaves them out, so that moving a
-plan to another folder or adding a comment does not change its digest.
+`Where` fields hold the file, line and column of a part, for messages; the digest of a plan leaves them out, so that
+moving a plan to another folder or adding a comment does not change its digest.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The rules of a plan that protect the hosts it runs on. Pure: plan data in, objections out.
 
-Data flow: the compiler asks each rule while it compiles a plan and reports the answer at its line. An agent asks the same rules about every
-task before it starts anything for it (`agent.security.task_rules`), as a task can be made without a compiler. So this module imports neither the schema
-nor the compiler; bounds that the schema has too come from `typed`.
+Data flow: the compiler applies each rule while it compiles a plan and reports objections at their lines. An agent
+applies the same rules to every task before it starts anything for it (`agent.security.task_rules`), because a task can
+be made without the compiler. So this module imports neither the models of the schema nor the compiler; shared bounds
+come from `schema.scalar_types`.
 
-Each rule gives nothing, or `Objection`s: what is wrong, what to do, and the key below the part that is wrong.
+Each rule gives nothing, or `Objection`s: the message, the way out, and the keys below the part that is wrong.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ if TYPE_CHECKING:
     from proveout.dsl.operations.operation import Operation
 
 SQLITE_SETTINGS = frozenset({"auto_vacuum", "encoding", "page_size"})
-"""What an SQLite file keeps; pragmas of a connection would be set on one that nobody uses."""
+"""Pragmas that an SQLite file keeps; those of a connection would be set on one that is closed again."""
 
 TUNING_NAME_MAX = 80
 DSN_MAX = 65_536
 """Characters of a dsn with its passwords filled in."""
 SIZES_EVERY_S = 24 * 3600.0
-"""A capture looks when it begins and when it ends; of sizes that is all, unless the plan says otherwise."""
+"""The default interval of a sizes capture: longer than a run, so it samples only at its start and its end."""
 
 _NAME, _ID = re.compile(NAME_PATTERN), re.compile(ID_PATTERN)
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
@@ -59,7 +60,8 @@ _HOST_AND_PORT = re.compile(rf"{_HOST}:(\d{{1,5}})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objection:
-    """Why something must not be done, and what to do. `at`: the keys that lead to what is wrong, below the part that was looked at."""
+    """Why something must not be done, and the way out. `at`: the keys from the part that was checked to the faulty
+    value."""
 
     message: str
     way_out: str = ""
@@ -123,7 +125,7 @@ def setting_problems(engine: str, name: str, value: str) -> Iterator[Objection]:
 def _sqlite_setting(name: str, _value: str) -> str | None:
     if name in SQLITE_SETTINGS:
         return None
-    return f"`{name}` is not kept in an SQLite file; what is: {', '.join(sorted(SQLITE_SETTINGS))}"
+    return f"`{name}` is not kept in an SQLite file; these are: {', '.join(sorted(SQLITE_SETTINGS))}"
 
 
 _SETTINGS: Mapping[str, Callable[[str, str], str | None]] = {
@@ -173,7 +175,7 @@ def instances_problems(engine: str, dsns: Sequence[str]) -> Iterator[Objection]:
 def endpoint_problems(
     system: str, engine: str, dsn: str, *, instances: Sequence[str] = (), provisioned: bool = False
 ) -> Iterator[Objection]:
-    """How a task says that a system is reached."""
+    """The endpoint of a system in a task."""
     yield from name_problems("system", system)
     if not _NAME.fullmatch(engine):
         yield Objection(message=f"{engine[:80]!r} is not the name of an engine")
@@ -195,7 +197,7 @@ def endpoint_problems(
 
 
 def captured_problems(kind: str, engine: str) -> Iterator[Objection]:
-    """What can be captured of an engine."""
+    """Captures that an engine does not support."""
     found = engines.of(engine)
     if kind == "waits" and not found.waits:
         message = f"wait events of {engine} are not captured in this release"
@@ -222,14 +224,14 @@ def _split(url: str) -> SplitResult | None:
 
 
 def scrape_problems(metric: str, alias: str, labels: Sequence[str]) -> Iterator[Objection]:
-    """What is kept of an exporter."""
+    """The name, alias and labels of a metric that is kept of an exporter."""
     if ":" in alias:
-        yield Objection(message=f"`{alias}` is no name in an expression", way_out="give one: as: name")
+        yield Objection(message=f"`{alias}` is not a name in an expression", way_out="give one: as: name")
     elif not _METRIC.fullmatch(metric) or not (_METRIC.fullmatch(alias) or _ID.fullmatch(alias)):
         yield Objection(message=f"{metric[:200]!r} as {alias[:200]!r} is not the name of a metric")
     bad = [label for label in labels if not _LABEL.fullmatch(label)]
     if bad:
-        yield Objection(message=f"`{bad[0]}` is no name of a label", at=("labels",))
+        yield Objection(message=f"`{bad[0]}` is not a name of a label", at=("labels",))
 
 
 def capture_problems(capture: Capture) -> Iterator[Objection]:
@@ -279,11 +281,11 @@ def fio_problems(job: FioJob) -> Iterator[Objection]:
         yield Objection(message=message, way_out=way_out, at=at)
 
 
-# ---- what has a model of its own -------------------------------------------------------------------------------------
+# ---- parts with a model of their own ---------------------------------------------------------------------------------
 
 
 def workload_problems(workload: Workload) -> Iterator[Objection]:
-    """A workload: its kind's strict model with all bounds, and of SQL the same look at its texts that the compiler takes."""
+    """A workload: its kind's strict model with all bounds, and the kind's own checks, as in the compiler."""
     from proveout.dsl.source.nodes import Map, Problems  # noqa: PLC0415 - an agent without load does without the models
     from proveout.dsl.workloads.kinds import extension, of_workload  # noqa: PLC0415
 
@@ -326,7 +328,7 @@ def tuning_problems(tuning: Tuning) -> Iterator[Objection]:
 
 
 def consent_problems(kind: str, operation: Operation, *, destructive: bool, keep: bool) -> Iterator[Objection]:
-    """What a plan has to agree to in words."""
+    """Consent that a plan must give in words."""
     if operation.destructive and not destructive:
         way_out = "destructive: true, beside `name`; the agent's policy has to allow it too"
         yield Objection(message=f"`{kind}` can destroy data", way_out=way_out, at=(kind,))

@@ -1,8 +1,10 @@
-"""MySQL settings that a plan may give to a server that proveout starts. Pure; the compiler asks, and agents ask again.
+"""MySQL settings that a plan may give to a server that proveout starts. Pure; the compiler and agents apply the same
+rule.
 
-The rule allows: a name passes when it belongs to a family whose settings are numbers, switches and words. What names a program, a plugin, a
-file, a folder or an address is in no family. MySQL takes any unambiguous beginning of an option's name, and `loose_` before it, so
-a name that begins one of those is refused as well. Source: MariaDB Server System Variables; `mariadbd --verbose --help`.
+The rule allows: a name passes when it belongs to a family whose settings are numbers, switches and words. What names a
+program, a plugin, a file, a folder or an address is in no family. MySQL takes any unambiguous beginning of an option's
+name, and `loose_` before it, so a name that begins one of those is refused as well. Source: MariaDB Server System
+Variables; `mariadbd --verbose --help`.
 """
 
 from __future__ import annotations
@@ -33,11 +35,16 @@ _ALLOWED = re.compile("|".join(FAMILIES))
 
 OWN = frozenset(
     {
-        "aria_log_dir_path", "basedir", "bind_address", "datadir", "defaults_extra_file", "defaults_file", "extra_port", "general_log_file",
-        "innodb_buffer_pool_filename", "innodb_data_file_path", "innodb_data_home_dir", "innodb_log_group_home_dir", "innodb_status_file",
-        "innodb_temp_data_file_path", "innodb_tmpdir", "innodb_undo_directory", "log_basename", "log_bin_basename", "log_bin_index",
-        "log_error", "log_slow_query_file", "master_info_file", "pid_file", "port", "relay_log", "relay_log_info_file", "secure_file_priv",
-        "server_uuid", "skip_grant_tables", "skip_networking", "slave_load_tmpdir", "slow_query_log_file", "socket", "symbolic_links",
+        "aria_log_dir_path", "basedir", "bind_address", "datadir", "defaults_extra_file", "defaults_file",
+        "extra_port", "general_log_file",
+        "innodb_buffer_pool_filename", "innodb_data_file_path", "innodb_data_home_dir", "innodb_log_group_home_dir",
+        "innodb_status_file",
+        "innodb_temp_data_file_path", "innodb_tmpdir", "innodb_undo_directory", "log_basename", "log_bin_basename",
+        "log_bin_index",
+        "log_error", "log_slow_query_file", "master_info_file", "pid_file", "port", "relay_log", "relay_log_info_file",
+        "secure_file_priv",
+        "server_uuid", "skip_grant_tables", "skip_networking", "slave_load_tmpdir", "slow_query_log_file", "socket",
+        "symbolic_links",
         "tmpdir", "user",
     }
 )  # fmt: skip
@@ -45,7 +52,8 @@ OWN = frozenset(
 
 CODE = frozenset(
     {
-        "allow_suspicious_udfs", "chroot", "debug", "gdb", "init_connect", "init_file", "init_slave", "lc_messages_dir", "plugin_dir",
+        "allow_suspicious_udfs", "chroot", "debug", "gdb", "init_connect", "init_file", "init_slave",
+        "lc_messages_dir", "plugin_dir",
         "plugin_load", "plugin_load_add", "plugin_maturity", "wsrep_notify_cmd", "wsrep_provider", "wsrep_sst_method",
     }
 )  # fmt: skip
@@ -76,5 +84,5 @@ def objection(name: str, value: str = "") -> str | None:
     if not _ALLOWED.fullmatch(plain):
         return f"`{name}` is not among the settings that a plan may give to an embedded server"
     if plain == "log_bin" and not re.fullmatch(r"\w*", value):
-        return f"the value of `{name}` is on, off or a plain name: where the log lies is for proveout to say"
+        return f"the value of `{name}` must be on, off or a plain name: proveout chooses the place of the log"
     return None

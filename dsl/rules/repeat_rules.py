@@ -1,4 +1,4 @@
-"""What must hold of repeats: ladders that take turns can do so, and `auto` repeats have a verdict to decide.
+"""Rules of repeats: interleaved ladders can take turns, and `auto` repeats have a verdict to decide.
 
 Data flow: the compiled stages and verdicts -> problems. Called when every stage of the plan compiled.
 """
@@ -15,7 +15,8 @@ from proveout.dsl.source.nodes import Problems, did_you_mean
 
 
 def check_repeats(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[Check], *, whole: bool) -> None:
-    """Add what is wrong. `whole`: all verdicts compiled, so that one that is missing here is missing in the plan."""
+    """Add the problems of repeats and orders. `whole`: all verdicts compiled, so a verdict missing here is missing in
+    the plan."""
     for members in groups(stages):
         first = members[0]
         if first.interleaved_with is not None:
@@ -57,7 +58,7 @@ def _written(ladder: Ladder) -> str:
 
 
 def _decidable(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[Check]) -> None:
-    """An `auto` ladder needs a verdict that stands on it and on nothing later: else it would never know when to stop."""
+    """An `auto` ladder needs a verdict that depends on it and on no later stage, which decides when to stop."""
     order = [stage.id for stage in stages]
     for members in groups(stages):
         known = set(order[: order.index(members[-1].id) + 1])

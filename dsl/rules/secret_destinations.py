@@ -1,12 +1,13 @@
-"""Where secrets go: the hosts that a dsn or a url with secrets leads to, and whether a secret names them.
+"""Destinations of secrets: the hosts that a dsn or a url with secrets leads to, and whether the secret lists them.
 
-Flow: a dsn or url with `${secrets.NAME}` -> `of_system`, `of_url` -> `Uses` (the secrets, the places that they go to) -> `objections`, with the
-secret's `to` and the hosts of the topology -> reasons, none when every secret may go there. The compiler asks with the text of the plan,
-and the coordinator asks again with the compiled plan before it reads a secret.
+Flow: a dsn or url with `${secrets.NAME}` -> `of_system`, `of_url` -> `Uses` (the secrets, the places that they go to)
+-> `objections`, with the secret's `to` and the hosts of the topology -> reasons, none when every secret may go there.
+The compiler checks the text of the plan, and the coordinator checks the compiled plan again before it reads a secret.
 
-A secret with `to` goes only to these hosts. One without goes, in a dsn, to hosts of the topology (their agents have shown a certificate of
-the lab) and to the agent's own host; never to an exporter. A secret can only stand where a client sends it as a user or a password: in a
-host's name or a query it would leave by DNS or in logs. A text that could lead elsewhere than it says (`service=`, a proxy) is refused.
+A secret with `to` goes only to these hosts. One without goes, in a dsn, to hosts of the topology (their agents have
+shown a certificate of the lab) and to the agent's own host; never to an exporter. A secret can only stand where a
+client sends it as a user or a password: in a host's name or a query it would leave by DNS or in logs. A text that could
+lead elsewhere than it says (`service=`, a proxy) is refused.
 Sources: libpq "Connection Strings", Oracle Net Services "Easy Connect Plus" and "Connect descriptor", RFC 3986.
 """
 
@@ -35,24 +36,28 @@ _LEADS_ELSEWHERE = frozenset({"service", "servicefile", "oauth_issuer"})
 _EASY = re.compile(r"(?:(?:tcp|tcps):)?(?://)?([^/?()=\s]+)(?:/[^?()\s]*)?(?:\?(\S*))?")
 _EASY_KEYS = frozenset(
     {
-        "connect_timeout", "expire_time", "failover", "load_balance", "pool_boundary", "pool_connection_class", "pool_purity",
+        "connect_timeout", "expire_time", "failover", "load_balance", "pool_boundary", "pool_connection_class",
+        "pool_purity",
         "retry_count", "retry_delay", "sdu", "ssl_server_cert_dn", "ssl_server_dn_match", "transport_connect_timeout",
         "wallet_location",
     }
 )  # fmt: skip
 _DESCRIPTOR_KEYS = frozenset(
     {
-        "address", "address_list", "backup", "connect_data", "connect_timeout", "delay", "description", "description_list", "enable",
+        "address", "address_list", "backup", "connect_data", "connect_timeout", "delay", "description",
+        "description_list", "enable",
         "expire_time", "failover", "failover_mode", "host", "instance_name", "load_balance", "method", "pool_boundary",
-        "pool_connection_class", "pool_purity", "port", "protocol", "recv_buf_size", "retries", "retry_count", "retry_delay", "sdu",
-        "security", "send_buf_size", "server", "service_name", "sid", "source_route", "ssl_server_cert_dn", "ssl_server_dn_match",
+        "pool_connection_class", "pool_purity", "port", "protocol", "recv_buf_size", "retries", "retry_count",
+        "retry_delay", "sdu",
+        "security", "send_buf_size", "server", "service_name", "sid", "source_route", "ssl_server_cert_dn",
+        "ssl_server_dn_match",
         "transport_connect_timeout", "type", "ur", "wallet_location",
     }
 )  # fmt: skip
 
 
 class Unclear(ValueError):
-    """A text of which it cannot be told where it leads, or which puts a secret where it would be told to others."""
+    """A text whose destination cannot be determined, or which puts a secret where it would be disclosed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,8 @@ def _shown(text: str) -> str:
 
 
 def of_system(system: System, systems: Iterable[System]) -> Uses:
-    """The secrets of a system's dsns and where they go: to its hosts, and to those of the system that its changes go on to.
+    """The secrets of a system's dsns and where they go: to its hosts, and to those of the system that its changes go on
+    to.
 
     The sink of a propagation is given the source's dsn (CREATE SUBSCRIPTION). Raises Unclear.
     """
@@ -142,7 +148,8 @@ def of_url(url: str) -> Uses:
 
 
 def _of_uri(text: str, *, many: bool) -> Sequence[Place]:
-    """`scheme://user:password@host:port/path?key=value`; `many`: as libpq has it, hosts may be several, or in the query."""
+    """`scheme://user:password@host:port/path?key=value`; `many`: as libpq has it, hosts may be several, or in the
+    query."""
     if re.search(r"[\s\\\x00-\x1f]", text):
         raise Unclear("a blank or a backslash in an address")
     try:
@@ -188,7 +195,8 @@ def _hosts_of_pairs(pairs: Sequence[tuple[str, str]]) -> list[Place]:
 
 
 def _of_connect_string(text: str) -> Sequence[Place]:
-    """Oracle's and TimesTen's `user/password@connect-string`: Easy Connect, a descriptor, or an alias, which counts as a host."""
+    """Oracle's and TimesTen's `user/password@connect-string`: Easy Connect, a descriptor, or an alias, which counts as
+    a host."""
     _, at, target = text.rpartition("@")
     if not at:
         raise Unclear("no @ before the host")
@@ -230,8 +238,8 @@ def objections(
         if name not in known:
             continue  # reported as unknown where it is resolved
         for where in uses.places:
-            if said := _objection(known[name], where, agents, exporter=exporter):
-                yield said, where
+            if objection := _objection(known[name], where, agents, exporter=exporter):
+                yield objection, where
 
 
 def _objection(secret: Secret, where: Place, agents: frozenset[str], *, exporter: bool) -> str:
@@ -242,7 +250,10 @@ def _objection(secret: Secret, where: Place, agents: frozenset[str], *, exporter
         return f"the secret `{secret.name}` does not name the exporter at {where} as a place where it may go"
     if where.host == HERE or where.host in agents:
         return ""
-    return f"the secret `{secret.name}` does not name {where}, which is not a host of the topology, as a place where it may go"
+    return (
+        f"the secret `{secret.name}` does not name {where}, which is not a host of the topology, as a place where it "
+        "may go"
+    )
 
 
 def _covers(entry: Place, where: Place) -> bool:

@@ -1,8 +1,8 @@
-"""What cannot be the secret of a plan: private keys, and files that hold credentials of users or of the host.
+"""Files that must not be used as the secret of a plan: private keys, and credentials of users or of the host.
 
-A plan names the file or the variable that a secret is read from. So a plan could have the coordinator send away whatever its user can read.
-`refused_path` judges a name as text, before and after links are followed; `refused_content` judges what was read. Both are pure and give the
-reason, or "".
+A plan names the file or the variable that a secret is read from. So a plan could have the coordinator send away
+whatever its user can read. `refused_path` judges a name as text, before and after links are followed; `refused_content`
+judges what was read. Both are pure and give the reason, or "".
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ BYTES_MAX = 4096
 """A password in one line; a file that is longer is something else."""
 
 _FOLDERS = frozenset(
-    {".aws", ".azure", ".docker", ".gnupg", ".kube", ".password-store", ".pki", ".ssh", "gcloud", "keyrings", "letsencrypt", "pki"}
+    {".aws", ".azure", ".docker", ".gnupg", ".kube", ".password-store", ".pki", ".ssh", "gcloud", "keyrings",
+    "letsencrypt", "pki"}
 )  # fmt: skip
 _PLACES = (
     "/dev",
@@ -33,7 +34,8 @@ _NAMES = re.compile(
     r"id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.*\.(p12|pfx|jks|keystore|kdbx|ppk|keytab)|\.netrc|\.git-credentials", re.I
 )
 _KEYS = re.compile(
-    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|AGE-SECRET-KEY-1|PuTTY-User-Key-File|\"private_key\"|\"kty\"\s*:|b3BlbnNzaC1rZXktdjE|openssh-key-v1"
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE "
+    r"KEY|AGE-SECRET-KEY-1|PuTTY-User-Key-File|\"private_key\"|\"kty\"\s*:|b3BlbnNzaC1rZXktdjE|openssh-key-v1"
 )
 _ENCODED = re.compile(r"[A-Za-z0-9+/_-]{64,}={0,2}")
 
@@ -51,7 +53,7 @@ def refused_path(path: str) -> str:
 
 
 def refused_content(content: bytes) -> str:
-    """Why what was read is not the secret of a plan; "" when it can be a password."""
+    """Why the content cannot be the secret of a plan; "" when it can be a password."""
     if len(content) > BYTES_MAX:
         return f"holds more than {BYTES_MAX} bytes"
     try:

@@ -1,11 +1,13 @@
-"""Settings of a load's own connections (`session:`): which ones an engine takes, and the statement that makes one. Pure.
+"""Settings of a load's own connections (`session:`): which ones an engine takes, and the statement that makes one.
+Pure.
 
-Data flow: the plan's names and values -> `objection` (the compiler, and the agent once more) -> `statement` -> a load worker runs it on
-every connection when it is opened, also when a lost one is opened again. Nothing of a plan becomes SQL: PostgreSQL gets name and
-value as binds of set_config(); elsewhere a name is a word and a value a number, a word or a text without quotes.
+Data flow: the plan's names and values -> `objection` (the compiler, and the agent once more) -> `statement` -> a load
+worker runs it on every connection when it is opened, also when a lost one is opened again. Nothing of a plan becomes
+SQL: PostgreSQL gets name and value as binds of set_config(); elsewhere a name is a word and a value a number, a word or
+a text without quotes.
 
-Source: PostgreSQL "Configuration Settings Functions"; MySQL "SET Syntax for Variable Assignment"; SQLite "PRAGMA Statements"; Oracle
-"ALTER SESSION".
+Source: PostgreSQL "Configuration Settings Functions"; MySQL "SET Syntax for Variable Assignment"; SQLite "PRAGMA
+Statements"; Oracle "ALTER SESSION".
 """
 
 from __future__ import annotations
@@ -19,18 +21,22 @@ from proveout.dsl.workloads.base import Statement
 NAME_MAX, VALUE_MAX = 64, 400
 PRAGMAS = frozenset(
     {
-        "analysis_limit", "automatic_index", "busy_timeout", "cache_size", "cache_spill", "case_sensitive_like", "cell_size_check",
-        "hard_heap_limit", "journal_size_limit", "mmap_size", "optimize", "query_only", "read_uncommitted", "reverse_unordered_selects",
+        "analysis_limit", "automatic_index", "busy_timeout", "cache_size", "cache_spill", "case_sensitive_like",
+        "cell_size_check",
+        "hard_heap_limit", "journal_size_limit", "mmap_size", "optimize", "query_only", "read_uncommitted",
+        "reverse_unordered_selects",
         "soft_heap_limit", "synchronous", "temp_store", "threads", "wal_autocheckpoint",
     }
 )  # fmt: skip
-"""Of SQLite, what a connection keeps for itself and what changes nothing in the file."""
+"""SQLite pragmas that apply to one connection and change nothing in the file."""
 FORCE_PARALLEL = "force_parallel_query"
 """On Oracle no parameter, but ALTER SESSION FORCE PARALLEL QUERY PARALLEL n; 0 disables parallel queries."""
 
 _OWN = {
-    "postgres": frozenset({"application_name", "client_encoding", "role", "session_authorization", "is_superuser", "transaction_isolation"}),
-    "mysql": frozenset({"autocommit", "character_set_client", "character_set_results", "character_set_connection", "sql_log_bin"}),
+    "postgres": frozenset({"application_name", "client_encoding", "role", "session_authorization", "is_superuser",
+    "transaction_isolation"}),
+    "mysql": frozenset({"autocommit", "character_set_client", "character_set_results", "character_set_connection",
+    "sql_log_bin"}),
     "oracle": frozenset({"container", "events", "current_schema", "edition"}),
     "timesten": frozenset({"current_schema"}),
 }  # fmt: skip
@@ -63,7 +69,7 @@ def objection(engine: str, name: str, value: str) -> str:  # noqa: PLR0911 - one
     if plain in _CODE:
         return f"`{name}` would load code into the server, which a plan cannot"
     if engine == "sqlite" and plain not in PRAGMAS:
-        return f"`{name}` is not a setting that an SQLite connection takes; what is: {', '.join(sorted(PRAGMAS))}"
+        return f"`{name}` is not a setting of an SQLite connection; these are: {', '.join(sorted(PRAGMAS))}"
     if engine == "sqlite" and not (_NUMBER.fullmatch(value) or _WORD.fullmatch(value)):
         return f"the value of `{name}` is a number or a word"
     if plain == FORCE_PARALLEL and engine == "oracle" and not re.fullmatch(r"\d{1,5}", value):
@@ -74,7 +80,7 @@ def objection(engine: str, name: str, value: str) -> str:  # noqa: PLR0911 - one
 
 
 def statement(dialect: Dialect, name: str, value: str) -> tuple[Statement, tuple[str, ...]]:
-    """The statement that makes a setting, with its arguments. Only for what there is no objection to.
+    """The statement that makes a setting, with its arguments. Only for a setting without an objection.
 
     >>> statement("postgres", "work_mem", "64MB")[1]
     ('work_mem', '64MB')

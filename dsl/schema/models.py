@@ -1,4 +1,4 @@
-"""The models of a plan: which keys there are, of which type, within which bounds. Strict; unknown keys are refused.
+"""The models of a plan: its keys with their types and bounds. Strict; unknown keys are refused.
 
 Data flow: a `nodes.Node` -> `validate` -> a model (or problems with their positions). The compiler validates entry by
 entry, so that one bad stage does not hide the next one's problems; `Document` puts the models together and is what
@@ -34,23 +34,23 @@ class Param(Strict):
         "int", "float", "bool", "text", "duration", "size", "rate", "percentage",
         "list[int]", "list[float]", "list[text]", "list[duration]", "list[size]", "list[rate]", "list[percentage]",
     ]  # fmt: skip
-    default: Any = Field(None, description="Without one, every run must give the parameter.")
+    default: Any = Field(None, description="The default value; without one, every run must give the parameter.")
     min: Any = Field(None, description="Smallest value allowed, written like a value.")
     max: Any = Field(None, description="Largest value allowed, written like a value.")
     choices: list[Any] | None = Field(None, min_length=1, description="The only values allowed.")
-    help: str = Field("", max_length=400, description="What it is, for people.")
+    help: str = Field("", max_length=400, description="An explanation for people.")
 
 
 class HostEntry(Strict):
-    """A machine that takes part."""
+    """A host of the plan."""
 
-    roles: Roles = Field(default_factory=list, description="What it is there for; `role:client` selects by it.")
+    roles: Roles = Field(default_factory=list, description="Its roles; `role:client` selects hosts by them.")
     address: Text = Field(description="`local`, or name:port of a running agent.")
 
 
 EngineName: TypeAlias = Annotated[
     str,
-    Field(pattern=NAME_PATTERN, description="One of the release's, or of an installed package's."),
+    Field(pattern=NAME_PATTERN, description="An engine of this release, or of an installed package."),
     WithJsonSchema({"anyOf": [{"enum": list(engines.ENGINES)}, {"type": "string", "pattern": NAME_PATTERN}]}),
 ]
 
@@ -61,12 +61,15 @@ class SystemEntry(Strict):
     engine: EngineName
     host: Name = Field(description="The host it runs on.")
     provision: Literal["embedded"] | None = Field(None, description="proveout starts it on `host`.")
-    dsn: Text | None = Field(None, description="It runs already; passwords as ${secrets.name}.")
+    dsn: Text | None = Field(
+        None, description="The address of a system that runs already; passwords as ${secrets.name}."
+    )
     instances: list[Text] | None = Field(
         None,
         min_length=2,
         max_length=INSTANCES_MAX,
-        description="Instead of `dsn`, one for each instance of a cluster: threads are dealt to them in turn, each to its own keys.",
+        description="Instead of `dsn`, one for each instance of a cluster: threads are dealt to them in turn, each to "
+        "its own keys.",
     )
     settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, max_length=SETTINGS_MAX, description="Server settings, name to value."
@@ -87,7 +90,7 @@ class Topology(Strict):
 
 
 class SecretEntry(Strict):
-    """Where a secret is found when the run begins; never the secret itself."""
+    """A reference to a secret, which is read when the run begins; never the secret itself."""
 
     env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
         None, description="Name of an environment variable of the coordinator."
@@ -95,7 +98,8 @@ class SecretEntry(Strict):
     file: Text | None = Field(None, description="Path of a file with mode 0600 on the coordinator.")
     to: Selector | None = Field(
         None,
-        description="The only hosts of systems and exporters that it is sent to, `db1.lab` or `db1.lab:5432`. Without, hosts of the topology, in a dsn.",
+        description="The only hosts of systems and exporters that it is sent to, `db1.lab` or `db1.lab:5432`. Without, "
+        "hosts of the topology, in a dsn.",
     )
 
 
@@ -110,26 +114,24 @@ class ScrapeEntry(Strict):
     type: Literal["gauge", "counter"] | None = Field(
         None, description="By default a counter when the name ends in _total, _count, _sum or _bucket."
     )
-    take: Literal["sum", "avg", "min", "max"] = Field("sum", description="What several series come to.")
-    optional: bool = Field(
-        False, description="That there is no such series is fine: 0 for a counter, no number for a gauge."
-    )
+    take: Literal["sum", "avg", "min", "max"] = Field("sum", description="How several series are combined.")
+    optional: bool = Field(False, description="The series may be missing: 0 for a counter, no number for a gauge.")
 
 
 class CaptureEntry(Strict):
-    """What is observed while a load runs."""
+    """An observation while a load runs."""
 
     kind: Literal["os", "waits", "lag", "prometheus", "sizes"]
     on: Selector | None = Field(
-        None, description="os: `all`, `role:…` or host names. prometheus: the one host whose agent asks."
+        None, description="os: `all`, `role:…` or host names. prometheus: the one host whose agent reads the exporter."
     )
     system: Name | None = Field(None, description="waits, lag, sizes: the system observed.")
-    every: Every = Field(1.0, description="One sample each. sizes: at the start and the end only, unless it says so.")
+    every: Every = Field(1.0, description="One sample each. sizes: by default only at the start and at the end.")
     url: Text | None = Field(
         None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."
     )
     metrics: Annotated[list[ScrapeEntry], Field(min_length=1, max_length=SCRAPES_MAX)] | None = Field(
-        None, description="prometheus: what is kept of it."
+        None, description="prometheus: the metrics to keep."
     )
 
 
@@ -162,7 +164,7 @@ FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 
 
 class VerdictEntry(Strict):
-    """What must hold."""
+    """A condition that must hold."""
 
     id: Name
     title: str = Field("", max_length=200)
@@ -171,12 +173,12 @@ class VerdictEntry(Strict):
 
 
 class ReportEntry(Strict):
-    """What the report shows."""
+    """The contents of the report."""
 
     figures: list[FigureName] = Field(
         default_factory=list,
         max_length=20,
-        description="The figures of the report, in this order; without it, all that there are numbers for.",
+        description="The figures of the report, in this order; without it, all figures that have data.",
     )
 
 
@@ -184,7 +186,7 @@ Version: TypeAlias = Annotated[Literal[1], Field(description="Version of the for
 OnLoss: TypeAlias = Annotated[
     Literal["rerun", "continue", "stop"],
     Field(
-        description="What the loss of a host means: have it back and run the iteration again (the default), "
+        description="The reaction to the loss of a host: wait for it and run the iteration again (the default), "
         "go on without it where it only made load, or stop the run."
     ),
 ]
@@ -198,7 +200,7 @@ class Document(Strict):
     name: Name
     title: Title = ""
     params: dict[Id, Param] = Field(default_factory=dict)
-    extends: Text | None = Field(None, description="A plan that this one is laid over: a path relative to this file.")
+    extends: Text | None = Field(None, description="The plan that this one extends: a path relative to this file.")
     include: list[Text] = Field(default_factory=list, max_length=50)
     topology: Topology = Field(default_factory=Topology)
     secrets: dict[Id, SecretEntry] = Field(default_factory=dict)
@@ -208,7 +210,8 @@ class Document(Strict):
     tuning: list[Any] = Field(
         default_factory=list,
         max_length=500,
-        description="Changes to hosts and systems: applied before the stages, verified, and undone at the end of the run.",
+        description="Changes to hosts and systems: applied before the stages, verified, and undone at the end of the "
+        "run.",
     )
     stages: list[Any] = Field(min_length=1, max_length=200)
     verdicts: list[VerdictEntry] = Field(default_factory=list, max_length=200)

@@ -1,7 +1,7 @@
-"""A plan's parameters as a form: what may be asked before a run, and what is wrong with an answer.
+"""A plan's parameters as a form: the fields to fill in before a run, and the checks of their values.
 
-Data flow: plan file -> `read_form` -> `Field`s as the plan writes them, and `objection(name, text)`, which reads an answer exactly as
-`-p name=text` is read. The rest of the plan may be wrong, or lack its topology: that is `compile_plan`'s to say.
+Data flow: plan file -> `read_form` -> `Field`s as the plan writes them, and `objection(name, text)`, which reads an
+answer exactly as `-p name=text` is read. The rest of the plan is not checked: `compile_plan` does that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One parameter. `default` "" where every run must give a value; `low`, `high` "" where there is no bound; texts as the plan has them."""
+    """One parameter. `default` "" where every run must give a value; `low`, `high` "" where there is no bound; texts as
+    the plan has them."""
 
     name: str
     type: str
@@ -39,7 +40,8 @@ class Form:
         self.fields = tuple(_field(key, node) for key, node in entries.values())
 
     def objection(self, name: str, text: str) -> str:
-        """What is wrong with `text` as the value of the parameter `name`; "" when nothing is. KeyError for no parameter of the form."""
+        """Why `text` is not a value of the parameter `name`; "" when it is. Raises KeyError for an unknown
+        parameter."""
         key, node = self._entries[name]
         problems = Problems()
         read_parameter(key, node, text, problems)
@@ -47,7 +49,8 @@ class Form:
 
 
 def read_form(path: Path) -> Form:
-    """The form of the plan in the file at `path`. PlanError when the file or one it includes cannot be read, or `params` are no parameters."""
+    """The form of the plan in the file at `path`. PlanError when the file or one it includes cannot be read, or
+    `params` are no parameters."""
     problems = Problems()
     document = read(path, None, problems)
     section = document.get("params") if document is not None else None
@@ -62,17 +65,17 @@ def read_form(path: Path) -> Form:
 
 def _field(key: Scalar, node: Node) -> Field:
     entries = {name.text: value for name, value in node.entries} if isinstance(node, Map) else {}
-    told = {name: _written(entries.get(name)) for name in ("type", "default", "min", "max", "help")}
+    texts = {name: _written(entries.get(name)) for name in ("type", "default", "min", "max", "help")}
     choices = entries.get("choices")
     return Field(
         name=key.text,
-        type=told["type"],
-        default=told["default"],
+        type=texts["type"],
+        default=texts["default"],
         required="default" not in entries,
-        low=told["min"],
-        high=told["max"],
+        low=texts["min"],
+        high=texts["max"],
         choices=tuple(map(_written, choices.items)) if isinstance(choices, Seq) else (),
-        help=told["help"],
+        help=texts["help"],
     )
 
 

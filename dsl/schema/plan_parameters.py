@@ -1,6 +1,7 @@
 """`params:` and `-p name=value` -> typed values.
 
-Data flow: root mapping + overrides -> `Parameters` (typed, bounded; with the node each value came from) -> `substitution`.
+Data flow: root mapping + overrides -> `Parameters` (typed, bounded; with the node each value came from) ->
+`substitution`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class Parameters:
     broken: frozenset[str]
 
     def numbers(self) -> dict[str, float | bool]:
-        """What `params.x` is in an expression: durations in µs, as `us() ms() s()` give them; texts and lists are not there."""
+        """What `params.x` is in an expression: durations in µs, as `us() ms() s()` give them; texts and lists are not
+        there."""
         found: dict[str, float | bool] = {}
         for name, parameter in self.values.items():
             if isinstance(parameter.value, (bool, int, float)):
@@ -160,14 +162,15 @@ def _typed_scalar(kind: str, node: Scalar, path: str, problems: Problems) -> Val
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Limits:
-    """What a parameter's value, or every value of a list, may be; the texts are as the plan writes them."""
+    """The bounds and choices of a parameter's value, or of every value of a list; the texts are as the plan writes
+    them."""
 
     low: tuple[float, str] | None = None
     high: tuple[float, str] | None = None
     choices: tuple[tuple[Value, str], ...] = ()
 
     def objection(self, value: Value) -> tuple[str, str]:
-        """(what is wrong with `value`, hint); "" when nothing is."""
+        """(message, hint) for a `value` that is not allowed; ("", "") when it is."""
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, (int, float)) and self.low is not None and item < self.low[0]:
                 return f"is below its minimum of {self.low[1]}", ""

@@ -1,6 +1,7 @@
-"""The typed scalars of a plan: durations, rates, percentages, names, repeats, and values that may stand alone or in a list.
+"""The typed scalars of a plan: durations, rates, percentages, names, repeats, and values that may stand alone or in a
+list.
 
-Each is an annotation for a model's field in `schema`: how the value is read, its bounds, and how JSON Schema tells it.
+Each is an annotation for a model's field in `schema`: how the value is read, its bounds, and its JSON Schema.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def custom(message: str) -> PydanticCustomError:
     return PydanticCustomError("proveout", "{message}", {"message": message})
 
 
-def _reader(parse: Any, low: float, high: float, say: str) -> BeforeValidator:
+def _reader(parse: Any, low: float, high: float, bounds: str) -> BeforeValidator:
     """Parse a typed scalar and hold it to its bounds."""
 
     def read(value: object) -> object:
@@ -59,7 +60,7 @@ def _reader(parse: Any, low: float, high: float, say: str) -> BeforeValidator:
         except ValueError as error:
             raise custom(str(error)) from None
         if not low <= number <= high:
-            raise custom(f"{value} is out of bounds: {say}")
+            raise custom(f"{value} is out of bounds: {bounds}")
         return number
 
     return BeforeValidator(read)
@@ -160,7 +161,8 @@ REPEATS_LEAST = 3
 
 
 def _repeats(value: object) -> object:
-    """`5`, or `auto(3..10)`. Three at least: fewer repeats do not tell their own spread, so nothing may be decided on them."""
+    """`5`, or `auto(3..10)`. At least three: the spread of fewer repeats cannot be estimated, so no verdict may rest on
+    them."""
     if isinstance(value, Repeats):
         return value
     if isinstance(value, int) and not isinstance(value, bool):

@@ -1,4 +1,5 @@
-"""The models of a plan's stages, with their limits, arrivals and matrix; `STAGES` has the model of each kind of stage."""
+"""The models of a plan's stages, with their limits, arrivals and matrix; `STAGES` has the model of each kind of
+stage."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ AxisValue: TypeAlias = Annotated[Any, WithJsonSchema({"type": ["string", "number
 
 
 class MatrixEntry(Strict):
-    """Variants of a stage: a cell for each combination of the axes' values, which stand for `${matrix.axis}` in it."""
+    """Variants of a stage: a cell for each combination of the axes' values, which replace `${matrix.axis}`."""
 
     axes: dict[Id, Annotated[list[AxisValue], Field(min_length=1), BeforeValidator(one_or_many), OrOne()]] = Field(
         min_length=1, max_length=8, description="Each axis with its values; the first one changes slowest."
@@ -48,9 +49,9 @@ MatrixAxes: TypeAlias = dict[Id, Annotated[list[AxisValue], OrOne()]]
 
 
 class LimitsEntry(Strict):
-    """What an iteration may show and still be valid."""
+    """The limits of a valid iteration."""
 
-    errors: Percentage = Field(0.001, description="Technical errors over all that ended.")
+    errors: Percentage = Field(0.001, description="Technical errors over all transactions that ended.")
     start_skew: Duration = Field(0.05, description="Latest start of the load after the agreed instant.")
     client_cpu: Percentage = Field(0.85, description="CPU of the busiest load process, of one core.")
     achieved: Percentage = Field(0.99, description="Achieved over intended rate, open arrival.")
@@ -62,7 +63,8 @@ class LimitsEntry(Strict):
     pause: Duration = Field(
         10.0,
         gt=0,
-        description="Longest time that the system or a load process may stand still in the measure window. Of a shorter window, a third is too long for the system.",
+        description="Longest time that the system or a load process may stall in the measure window. Of a "
+        "shorter window, a third is too long for the system.",
     )
 
 
@@ -80,12 +82,13 @@ StageIds: TypeAlias = Annotated[list[Id], Field(min_length=1, max_length=100), B
 
 
 class StageBase(Strict):
-    """What every stage has."""
+    """The keys of every stage."""
 
     id: Id | None = Field(None, description="Its name in expressions; the stage's kind when there is only one of it.")
     when: When | None = Field(
         None,
-        description="Condition on params and on results of earlier stages; where it does not hold, the stage is left out.",
+        description="Condition on params and on results of earlier stages; where it does not hold, the stage is left "
+        "out.",
     )
     needs: StageIds | None = Field(
         None, description="Stages that run before this one, and without which it is left out."
@@ -102,7 +105,7 @@ class PopulateEntry(StageBase):
 
 
 class Measured(StageBase):
-    """What ladder and search share."""
+    """The keys that ladder and search share."""
 
     workload: Name
     target: Name = Field(description="The system that gets the load.")
@@ -118,14 +121,14 @@ class Measured(StageBase):
         None, ge=1, le=1000, description="Load processes per host, by default its cores; of a Ray pool in total."
     )
     pool: Name = Field("local", description="Where the load processes run: `local`, `ray`, or one of `pools`.")
-    limits: LimitsEntry = Field(default_factory=_usual_limits, description="What an iteration may show.")
+    limits: LimitsEntry = Field(default_factory=_usual_limits, description="The limits of a valid iteration.")
 
 
 class RateRamp(Strict):
     """A rate that goes in a straight line over the measure window."""
 
-    from_: Rate = Field(alias="from", description="At the window's start; also the rate that the ramp-up comes to.")
-    to: Rate = Field(description="At the window's end; also the rate of the ramp-down.")
+    from_: Rate = Field(alias="from", description="Rate at the window's start, which the ramp-up reaches.")
+    to: Rate = Field(description="Rate at the window's end and during the ramp-down.")
 
 
 def _rate_or_ramp(value: object) -> str:
@@ -138,10 +141,10 @@ LadderRate: TypeAlias = Annotated[
 
 
 class ThinkEntry(Strict):
-    """The pause of a thread between two transactions: one of the two."""
+    """The pause of a thread between two transactions: exponential or constant."""
 
-    exponential: Duration | None = Field(None, description="Drawn with this mean; none is over ten times that.")
-    constant: Duration | None = Field(None, description="Always this long.")
+    exponential: Duration | None = Field(None, description="Drawn with this mean, at most ten times the mean.")
+    constant: Duration | None = Field(None, description="Always of this length.")
 
 
 class LadderEntry(Measured):
@@ -156,7 +159,12 @@ class LadderEntry(Measured):
         max_length=20,
         description="sql, reset and pause stages that run before the ladder, or each cell.",
     )
-    after: list[Any] | None = Field(None, min_length=1, max_length=20, description="The same after it.")
+    after: list[Any] | None = Field(
+        None,
+        min_length=1,
+        max_length=20,
+        description="sql, reset and pause stages that run after the ladder, or each cell.",
+    )
 
     threads: Rungs | None = Field(None, description="The rungs: threads in total, over all clients.")
     processes: Rungs | None = Field(
@@ -164,7 +172,7 @@ class LadderEntry(Measured):
         description="Rungs of processes instead, in total over all clients, each of one thread with its connection.",
     )
     ramp_up: Ramp = Field(1.0, description="Load before the measure window.")
-    measure: Duration = Field(description="The window that counts.")
+    measure: Duration = Field(description="The measured window.")
     ramp_down: Ramp = Field(1.0, description="Load after the measure window.")
     rate: LadderRate | None = Field(
         None, description="Open arrival at this rate in total, or from one to another; closed arrival without."
@@ -177,23 +185,25 @@ class LadderEntry(Measured):
     )
     repeat: Repeat = Field(
         Repeats(most=3),
-        description="How often each rung is run; auto(3..10) buys repeats until the verdicts on this ladder are decided.",
+        description="How often each rung is run; auto(3..10) buys repeats until the verdicts on this ladder are "
+        "decided.",
     )
     order: Literal["ladder", "shuffled", "interleaved"] = Field(
         "ladder",
-        description="Of the rungs in each repeat: as listed, drawn by `seed`, or in turns with the ladder before (`with`).",
+        description="Of the rungs in each repeat: as listed, drawn by `seed`, or in turns with the ladder before "
+        "(`with`).",
     )
-    seed: int | None = Field(None, ge=0, le=2**31 - 1, description="order: shuffled: what the orders are drawn by; 1.")
+    seed: int | None = Field(None, ge=0, le=2**31 - 1, description="order: shuffled: the seed of the orders; 1.")
     with_: Id | None = Field(None, alias="with", description="order: interleaved: the ladder to take turns with.")
     stop_when: Text | None = Field(None, description="Condition on `rung`; when it holds, higher rungs are left out.")
 
 
 class SearchRange(Strict):
-    """Where the search looks."""
+    """The range of a search."""
 
     from_: Rate = Field(alias="from", description="The lowest rate tried.")
     to: Rate = Field(description="The highest rate tried.")
-    tolerance: Tolerance = Field(0.05, description="How close to the limit it must come.")
+    tolerance: Tolerance = Field(0.05, description="How close to the limit the search must come.")
 
 
 class Confirm(Strict):
@@ -212,7 +222,7 @@ class SearchEntry(Measured):
     settle: Ramp = Field(1.0, description="Load before each probe's measure window.")
     measure: Duration = Field(3.0, description="The measure window of a probe.")
     confirm: Confirm = Field(default_factory=Confirm)
-    probes_max: int = Field(20, ge=2, le=200, description="The search gives up after so many probes.")
+    probes_max: int = Field(20, ge=2, le=200, description="The most probes before the search gives up.")
     arrival: Literal["constant", "poisson"] = "constant"
 
 
@@ -227,7 +237,7 @@ class ResetEntry(StageBase):
     """Bring systems to a known state."""
 
     systems: Names
-    restore: bool = Field(True, description="Bring back the rows as the last populate left them.")
+    restore: bool = Field(True, description="Restore the rows of the last populate.")
     checkpoint: bool = Field(
         True, description="Write out dirty pages, so that the next iteration does not pay for them."
     )
@@ -240,13 +250,14 @@ class PauseEntry(StageBase):
 
 
 class TuneEntry(StageBase):
-    """Change hosts in the middle of the plan; what is changed is undone at the end of the run, unless it says `keep`."""
+    """Change hosts in the middle of the plan; the changes are undone at the end of the run, except those with
+    `keep`."""
 
-    tuning: list[Any] = Field(min_length=1, max_length=500, description="As the plan's own `tuning`.")
+    tuning: list[Any] = Field(min_length=1, max_length=500, description="Tunings, as in the plan's own `tuning`.")
 
 
 class ToolLimitsEntry(Strict):
-    """What an iteration of a tool may show and still be valid."""
+    """The limits of a valid iteration of a tool."""
 
     errors: Percentage = Field(0.0, description="I/Os that failed, over all.")
     start_skew: Duration = Field(2.0, description="Latest start of the program after the agreed instant.")
@@ -256,7 +267,7 @@ class ToolLimitsEntry(Strict):
 
 
 class ToolTarget(Strict):
-    """What a tool works on: one of the two. Without, files in a folder that the agent makes and removes."""
+    """The target of a tool: one of the two. Without, files in a folder that the agent makes and removes."""
 
     directory: Text | None = Field(
         None,
@@ -276,24 +287,26 @@ class ToolEntry(StageBase):
     run: Literal["fio"] = Field(description="The program.")
     from_: Selector = Field(alias="from", description="The hosts that it runs on, at the same time.")
     pattern: Literal["random-read-4k", "mixed-8k-70-30", "sequential-read-1m", "sequential-write-1m"] = Field(
-        description="What it does: one of the four Iometer patterns; `random`, `block` and `read` override parts of it."
+        description="One of the four Iometer patterns; `random`, `block` and `read` override parts of it."
     )
     random: bool | None = Field(None, description="Random addresses, or one after the other; by the pattern.")
     block: Size | None = Field(None, description="Bytes of an I/O; by the pattern.")
     read: Percentage | None = Field(None, description="Share of reads, the rest being writes; by the pattern.")
     iodepth: Rungs = Field([2, 4, 8, 16], description="The rungs: I/Os that each job keeps under way.")
     jobs: int = Field(8, ge=1, le=JOBS_MAX, description="Jobs on each host at once.")
-    size: Size = Field(description="What each job works on: a file so large, or as much of a device.")
-    target: ToolTarget | None = Field(None, description="Where the files are made, or the devices.")
-    direct: bool = Field(True, description="Past the page cache (O_DIRECT).")
-    destructive: bool = Field(False, description="Agree to the loss of what the devices hold, where it writes to them.")
+    size: Size = Field(description="Bytes of each job: the size of its file, or of its slice of a device.")
+    target: ToolTarget | None = Field(None, description="The folder of the files, or the devices.")
+    direct: bool = Field(True, description="Bypass the page cache (O_DIRECT).")
+    destructive: bool = Field(
+        False, description="Agree to the loss of the data on the devices, when it writes to them."
+    )
     ramp_up: Ramp = Field(10.0, description="Load before the measure window.")
-    measure: Duration = Field(description="The window that counts.")
+    measure: Duration = Field(description="The measured window.")
     repeat: int = Field(3, ge=1, le=100, description="How often each rung is run.")
     capture: Names | None = Field(None, description="The captures that run beside it.")
     retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
     limits: ToolLimitsEntry = Field(
-        default_factory=lambda: ToolLimitsEntry.model_validate({}), description="What an iteration may show."
+        default_factory=lambda: ToolLimitsEntry.model_validate({}), description="The limits of a valid iteration."
     )
 
 

@@ -1,7 +1,7 @@
-"""`${params.name}` -> its value, wherever the plan says so.
+"""Substitution of `${params.name}` by its value, wherever a plan writes it.
 
-A scalar that is nothing but `${params.x}` becomes the parameter's value with its type, lists too; inside a longer text the
-value is put in as text. Other `${…}` are left where the compiler reads them: a rate (`${cap.rate}`) and a dsn
+A scalar that is nothing but `${params.x}` becomes the parameter's value with its type, lists too; inside a longer text
+the value is put in as text. Other `${…}` are left where the compiler reads them: a rate (`${cap.rate}`) and a dsn
 (`${secrets.name}`); anywhere else they are a problem, and so is a template inside a template.
 """
 
@@ -83,7 +83,10 @@ class _Substitution:
         return path[0] == "stages" and (path[-1] == "rate" or path[-2:] in (("rate", "from"), ("rate", "to")))
 
     def refuse(self, node: Scalar, key: str, template: str) -> None:
-        hint = f"${{params.name}} can stand here; results of stages only in {', '.join(_DEFERRED)}, secrets only in dsn and url"
+        hint = (
+            f"${{params.name}} can stand here; results of stages only in {', '.join(_DEFERRED)}, secrets only in dsn "
+            "and url"
+        )
         if template.removeprefix("${").strip().startswith("matrix."):
             hint = "it stands for a value of a stage's own `matrix`"
         elif key.rpartition(".")[2] in ("check", "accept", "stop_when", "when"):

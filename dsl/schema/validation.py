@@ -1,4 +1,4 @@
-"""Nodes -> models, and pydantic's errors -> problems with a position, in words that a plan's author knows."""
+"""Nodes -> models, and pydantic's errors -> problems with a position, in the words of the plan language."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A plan laid over the one that it extends: nodes in, nodes out, each still knowing its own file and line.
+"""`extends`: a plan merged over the plan that it extends; nodes in, nodes out, each with its own file and line.
 
-Sections of names (`params`, `secrets`, `workloads`, `captures`, `pools`, `topology.hosts`, `topology.systems`) are laid over each other
-entry by entry and never deeper. Stages and verdicts go by their id (a stage without one by its kind), tunings by their name: one that the base
-has too stands in its place, a new one after the last. Everything else the extending plan replaces as a whole.
+Sections of names (`params`, `secrets`, `workloads`, `captures`, `pools`, `topology.hosts`, `topology.systems`) are laid
+over each other entry by entry and never deeper. Stages and verdicts go by their id (a stage without one by its kind),
+tunings by their name: one that the base has too stands in its place, a new one after the last. Everything else the
+extending plan replaces as a whole.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from proveout.dsl.source.nodes import Map, Node, Scalar, Seq
 
 BY_NAME = ("params", "secrets", "workloads", "captures", "pools")
 OWN = ("proveout", "name", "title", "extends", "include")
-"""What is never inherited; the base's includes are merged into it already."""
+"""Keys that are never inherited; the includes of the base are merged into it before."""
 
 Entries = dict[str, tuple[Scalar, Node]]
 
 
 def extended(plan: Map, base: Map) -> Map:
-    """`plan` over `base`. What is of the wrong form stays as the plan has it, for the models to complain of."""
+    """`plan` merged over `base`. A value of the wrong form stays as in the plan, so that the models report it."""
     result: Entries = {key.text: (key, node) for key, node in base.entries if key.text not in OWN}
     for key, node in plan.entries:
         below = result.get(key.text)
@@ -65,7 +66,7 @@ def _listed(above: Node, below: Node) -> Node:
 
 
 def _id(item: Node) -> str:
-    """The id of a verdict, the name of a tuning, or the id of a stage: its own, or its kind; "" for what has none."""
+    """The id of a verdict, the name of a tuning, or the id of a stage: its own, or its kind; "" for other entries."""
     if not isinstance(item, Map):
         return ""
     named = item.get("id") or item.get("name")

@@ -1,13 +1,14 @@
-"""Plan file + includes + inventory -> one root mapping, every node still knowing its own file and line.
+"""Plan file + includes + inventory -> one root mapping; every node keeps its own file and line.
 
 Rules, all by name and never deeper than an entry: what the including file defines wins over what it includes; two
 includes that define the same name are in conflict unless the including file defines it too. An include may hold
-`params`, `topology`, `secrets`, `workloads`, `captures`, `tuning`, `verdicts` and includes of its own; stages stay in the plan,
-where a reader looks for them. Of verdicts (by id) and tunings (by name) includes' come first. An inventory replaces `topology.hosts` as a whole, `topology.systems` and `secrets` entry by entry.
+`params`, `topology`, `secrets`, `workloads`, `captures`, `tuning`, `verdicts` and includes of its own; stages stay in
+the plan, where a reader looks for them. Of verdicts (by id) and tunings (by name) includes' come first. An inventory
+replaces `topology.hosts` as a whole, `topology.systems` and `secrets` entry by entry.
 
-A plan that `extends` another is that plan with its own entries laid over it: sections of names entry by entry, stages and
-verdicts by id (in the place of the one they replace, new ones after the last), anything else as a whole. `name` and
-`title` are never inherited. See `extending`.
+A plan that `extends` another is that plan with its own entries laid over it: sections of names entry by entry, stages
+and verdicts by id (in the place of the one they replace, new ones after the last), anything else as a whole. `name` and
+`title` are never inherited. See `extends`.
 
 An include or a base is relative to the file that names it and stays, symlinks resolved, within the plan's own folder.
 """
@@ -193,7 +194,7 @@ def _merge_names(fragments: list[Node | None], own: Node | None, problems: Probl
 
 
 def _merge_listed(root: Map, fragments: list[Map], section: str, key: str) -> Node | None:
-    """One list of several: what includes list comes first, but for items whose `key` the plan's own list has too."""
+    """Lists joined: items of includes come first, except those whose `key` the plan's own list has too."""
     own = root.get(section)
     lists = [node for node in (f.get(section) for f in fragments) if isinstance(node, Seq)]
     if not lists or (own is not None and not isinstance(own, Seq)):

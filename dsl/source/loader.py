@@ -27,7 +27,7 @@ ALIASES_MAX = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """What a file is called in messages, and the line that one begins with."""
+    """The name of a file in messages, and the line that one begins with."""
 
     name: str
     opening: str
@@ -63,7 +63,7 @@ def loads(content: bytes, name: str, problems: Problems, document: Document = PL
 
 
 def _read(path: Path) -> bytes | None:
-    """At most one byte more than allowed; None for what is not a regular file (a FIFO would block for ever)."""
+    """At most one byte more than allowed; None for anything but a regular file (a FIFO would block for ever)."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -210,7 +210,7 @@ class _Composer:
             raise self.stop(where, f"no anchor is called &{anchor}")
         node = self.anchors[anchor]
         if node is None:
-            raise self.stop(where, f"the alias *{anchor} stands inside what it refers to")
+            raise self.stop(where, f"the alias *{anchor} stands inside the node that it refers to")
         self.count(self.sizes[anchor], where)
         return node
 

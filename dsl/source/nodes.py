@@ -1,7 +1,7 @@
-"""What a plan file is made of before it means anything: nodes with positions, and the problems found so far.
+"""The nodes of a plan file with their positions, before they are interpreted, and the problems found so far.
 
-Data flow: `loader` makes nodes of a file, `includes` and `parameters` rewrite them, `schema` reads their plain values
-(`plain`) and finds its way back to a position with `locate`. `Problems` collects from all of these; whoever is at the
+Data flow: `loader` makes nodes of a file, `includes` and `substitution` rewrite them, `schema` reads their plain values
+(`plain`) and finds its way back to a position with `locate`. `Problems` collects from all of these; the caller at the
 edge raises one `PlanError` of it.
 """
 
@@ -26,7 +26,7 @@ class Scalar:
     """A value as written (`text`) and as read (`value`).
 
     `text_column` is the column at which `text` stands character for character, 0 where it does not (escapes, folding).
-    `faulty`: its problem is reported already, so that nobody complains of it twice.
+    `faulty`: its problem is reported already and must not be reported twice.
     """
 
     value: str | int | float | bool | None
@@ -133,11 +133,11 @@ class Problems:
     places: set[Where] = field(default_factory=set)
 
     def add(self, where: Where, message: str, *, key: str = "", hint: str = "") -> None:
-        """Note a problem; the same problem at the same place only once, and no more than anybody will read."""
+        """Note a problem; the same problem at the same place only once, and FOUND_MAX problems at most."""
         if len(self.found) < FOUND_MAX:
-            said = message if len(message) <= MESSAGE_MAX else f"{message[:MESSAGE_MAX]}…"
-            problem = PlanProblem(message=said, where=where, key=key, hint=hint, source_line=self.line(where))
-            if not any(one.message == said and one.where == where for one in self.found if where in self.places):
+            text = message if len(message) <= MESSAGE_MAX else f"{message[:MESSAGE_MAX]}…"
+            problem = PlanProblem(message=text, where=where, key=key, hint=hint, source_line=self.line(where))
+            if not any(one.message == text and one.where == where for one in self.found if where in self.places):
                 self.found[problem] = None
             self.places.add(where)
 

@@ -73,7 +73,8 @@ def read_plain(text: str) -> tuple[str | int | float | bool | None, str, str]:
 
 
 def hidden_character(text: str) -> tuple[int, str] | None:
-    """(offset, name) of the first character that a reader could not see or that could mislead a terminal; None if fine."""
+    """(offset, name) of the first character that a reader could not see or that could mislead a terminal; None if
+    fine."""
     for offset, character in enumerate(text):
         if character in "\n\r":
             continue

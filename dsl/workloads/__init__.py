@@ -1,1 +1,1 @@
-"""Workload kinds: what is run, pure, knowing no driver's API."""
+"""Workload kinds: the transactions that run and the rows that they need. Pure; no kind uses a driver's API."""

@@ -1,8 +1,10 @@
-"""What a workload is: parameters, statements, transactions as generators, and a population. Pure; knows no driver.
+"""The contract of a workload: parameters, statements, transactions as generators, and a population. Pure; uses no
+driver.
 
-A transaction is a Python generator over its inputs, which are drawn from its terminal's keys before it begins, so that a
-retry has the same. It yields `(statement, arguments)` pairs, receives a `Result` for each, and returns `Outcome.COMMIT` or
-`Outcome.LOGICAL_FAILURE`. Whoever drives it decides how: a thread that blocks, or an event loop over many connections.
+A transaction is a Python generator over its inputs, which are drawn from its terminal's keys before it begins, so that
+a retry has the same. It yields `(statement, arguments)` pairs, receives a `Result` for each, and returns
+`Outcome.COMMIT` or `Outcome.LOGICAL_FAILURE`. The load engine drives it, by a thread that blocks or by an event loop
+over many connections.
 
 A statement has one text per SQL dialect; arguments are positional and written `$1, $2 …` in every dialect text, the
 driver translates once, when it prepares. Source of the design: docs "measurement".
@@ -36,13 +38,14 @@ class Outcome(enum.IntEnum):
 class Statement:
     """One SQL statement: `name` (unique in its workload), `text` per dialect, argument and result column types.
 
-    `arguments` and `columns` are of `int`, `str`; of `float` and `object` (anything, None too) where a plan's author wrote
-    the statement. Such a statement has no `columns`: the driver reads values as the server describes them, int, float, str
-    or None. `ranges` has, of each argument that is a whole number, the smallest and the largest, so that a driver can
-    refuse what the server's type cannot hold; empty where the workload's own schema makes sure of that.
+    `arguments` and `columns` are of `int`, `str`; of `float` and `object` (anything, None too) where a plan's author
+    wrote the statement. Such a statement has no `columns`: the driver reads values as the server describes them, int,
+    float, str or None. `ranges` has, of each argument that is a whole number, the smallest and the largest, so that a
+    driver can refuse a value that the server's type cannot hold; empty where the workload's own schema excludes such
+    values.
 
-    `reads` says whether rows come back (else a count of rows affected), `writes` whether any are changed (by default,
-    by what does not read). `rows_max` is the most rows that can come back, where that is known: drivers that fetch in
+    `reads`: whether rows come back (else a count of rows affected); `writes`: whether rows are changed (by default,
+    when it does not read). `rows_max` is the most rows that can come back, where that is known: drivers that fetch in
     batches size them by it.
 
     `logical_errors` are the errors (SQLSTATEs, and apsw's extended result names for SQLite) that the specification
@@ -66,7 +69,8 @@ class Statement:
 
 
 class Result(Protocol):
-    """What a statement gave: `count` rows returned or affected; `rows()` decodes them (as `Statement.columns` says)."""
+    """The result of a statement: `count` rows returned or affected; `rows()` decodes them (as `Statement.columns`
+    says)."""
 
     @property
     def count(self) -> int:
@@ -120,29 +124,31 @@ def placed(places: tuple[int, ...], values: Row) -> Row:
 
 
 def keys_themselves(keys: Any) -> Source:
-    """The inputs of a transaction that says nothing else: its terminal's keys."""
+    """The default inputs of a transaction: its terminal's keys."""
     return lambda: keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionType:
-    """A kind of transaction: its share of the mix, its body, its share of logical failures where the specification gives one.
+    """A kind of transaction: its share of the mix, its body, its share of logical failures where the specification
+    gives one.
 
-    `inputs` gives, from a terminal's keys, the source that is called once for each transaction, before it begins; `body` gets
-    what it drew, and gets the same again when the transaction is retried. Where inputs are the keys themselves (the default)
-    a retry draws others: then retries favour what meets no lock, and contention looks smaller than it is.
+    `inputs` gives, from a terminal's keys, the source that is called once for each transaction, before it begins;
+    `body` gets what it drew, and gets the same again when the transaction is retried. Where inputs are the keys
+    themselves (the default) a retry draws others: then retries favour what meets no lock, and contention looks smaller
+    than it is.
 
-    `single` marks a transaction of exactly one statement, which drivers may run without BEGIN/COMMIT (autocommit). `bare`
-    marks a single one whose inputs are its request, and which commits exactly when its statement finds (or changes) a row:
-    the load engine does not drive `body` then, which does the same, and saves the generator's third of a microsecond.
-    `steps`, of one whose body is `steps.walk` over them and whose inputs are its drawn values: the engine may run those.
-    `logical_failure` is (fresh, steady) expected fractions, None where nothing is expected.
+    `single` marks a transaction of exactly one statement, which drivers may run without BEGIN/COMMIT (autocommit).
+    `bare` marks a single one whose inputs are its request, and which commits exactly when its statement finds (or
+    changes) a row: the load engine does not drive `body` then, which does the same, and saves the generator's third of
+    a microsecond. `steps`, of one whose body is `walk` over them and whose inputs are its drawn values: the
+    engine may run those. `logical_failure` is (fresh, steady) expected fractions, None where nothing is expected.
 
-    `counted` reads one whole number that goes up by one with each commit of the transaction, and by nothing else: what the
-    clients count is held against it (`coordinator/verdict/commit_audit.py`). It needs an entry in `parameters.CHECKED_AFTER`.
+    `counted` reads one whole number that goes up by one with each commit of the transaction, and by nothing else: what
+    the clients count is held against it (`coordinator/verdict/commit_audit.py`). The kind needs `invariants_after`.
 
-    Under closed arrival a user waits `keying_s` before the transaction, and after it a think time drawn from an exponential
-    distribution of mean `thinking_s`; 0 is not at all. Neither is part of the response time.
+    Under closed arrival a user waits `keying_s` before the transaction, and after it a think time drawn from an
+    exponential distribution of mean `thinking_s`; 0 is not at all. Neither is part of the response time.
     """
 
     name: str
@@ -163,8 +169,8 @@ class TransactionType:
 class Table:
     """A table of the population: columns in COPY order with their numpy/SQL kind, rows made slice by slice.
 
-    Kinds are `int2 int4 int8 char(n) varchar(n)`, of fixed width and exactly what the column is; `text(n)`, bytes of any
-    length up to n; `numeric(p,s)`, whole numbers of 10^-s with s <= 4; `timestamp`, datetime64[us]; or `any`, whole
+    Kinds are `int2 int4 int8 char(n) varchar(n)`, of fixed width and exactly what the column is; `text(n)`, bytes of
+    any length up to n; `numeric(p,s)`, whole numbers of 10^-s with s <= 4; `timestamp`, datetime64[us]; or `any`, whole
     numbers, fractions or text that the database converts to whatever its column is, at the cost of a slower load. A
     masked array has NULLs where it is masked.
 
@@ -179,7 +185,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Population:
-    """Tables to load: `units` rows of the driving table, DDL before and after the load per dialect, expected cardinalities.
+    """Tables to load: `units` rows of the driving table, DDL before and after the load per dialect, expected
+    cardinalities.
 
     `after` is in phases; the statements of one phase may run at the same time. A dialect that cannot hold the tables
     has no entries. `expected[table]` is the range (low, high) that the row count of a right load falls in.
@@ -195,7 +202,8 @@ class Population:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invariant:
-    """Something that the data must satisfy whatever the load has done: two whole numbers, which one statement reads, are equal.
+    """Something that the data must satisfy whatever the load has done: two whole numbers, which one statement reads,
+    are equal.
 
     The statement has the columns (left, right), gives one row, and reads both in one snapshot, so that it holds at any
     time, in mid-load and at the end of a propagation too. `left` and `right` say in words what they are. Where the rule
@@ -212,7 +220,8 @@ class Invariant:
 
 @runtime_checkable
 class Ordered(Protocol):
-    """A workload that may be a set of transactions, each terminal running all of them in turn, instead of a mix drawn by weights."""
+    """A workload that may be a set of transactions, each terminal running all of them in turn, instead of a mix drawn
+    by weights."""
 
     @property
     def in_order(self) -> bool:
@@ -230,14 +239,14 @@ class WorkloadKind(Protocol):
 
     @property
     def population(self) -> Population:
-        """What is loaded before."""
+        """The tables to load before a run."""
         ...
 
     @property
     def invariants(self) -> tuple[Invariant, ...]:
-        """What must hold on the populated data and go on holding; when it is looked at is in `parameters.CHECKED_AFTER`."""
+        """Invariants of the populated data, checked when `WorkloadExtension.invariants_after` says."""
         ...
 
     def keys(self, stream: int) -> Any:
-        """What the inputs of one terminal's transactions are drawn from, seeded by (seed, stream)."""
+        """The source of one terminal's inputs, seeded by (seed, stream)."""
         ...

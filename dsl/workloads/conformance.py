@@ -1,20 +1,21 @@
-"""Check that a load was the workload that the plan names: counts of an iteration -> findings, each with its numbers. Pure.
+"""Check that a load was the workload that the plan names: counts of an iteration -> findings, each with its numbers.
+Pure.
 
-Two checks. *mix*: the transactions are drawn by the weights (Pearson's χ²). *logical-failures*: each transaction succeeds as
-often as the population and its arguments imply. The expected shares are a kind's own (`findings` of its workload, in
-`hlr.shares`, `tptbm.shares`, `prepaid.shares`); a share must lie within a band:
+Two checks. *mix*: the transactions are drawn by the weights (Pearson's χ²). *logical-failures*: each transaction
+succeeds as often as the population and its arguments imply. The expected shares are a kind's own (`findings` of its
+workload, in `hlr.shares`, `tptbm.shares`, `prepaid.shares`); a share must lie within a band:
 
     [low - t(low), high + t(high)],   t(p) = z √(p q v) + z² v / 3,   v = 1/n + 1/k,   q = 1 - p,   t(0) = t(1) = 0
 
-`low` … `high` are the extremes of the expectation from a fresh load to one that has aged for ever, because the age of the
-data of an iteration is unknown. t is Bernstein's inequality for n transactions; z = 5 makes a false alarm rarer than one in a
-million. The second part of v is there because the population is itself a sample: a load that touches only k subscribers sees
-their share, not the distribution's. k is the number of subscribers in range under uniform keys; under `nurand` it is the
-effective number 1 / Σ p_i², measured by how often two draws hit the same subscriber. (The rows of one subscriber are a cluster,
-so the true variance is smaller than p q / k: the band errs towards wide.)
+`low` … `high` are the extremes of the expectation from a fresh load to one that has aged for ever, because the age of
+the data of an iteration is unknown. t is Bernstein's inequality for n transactions; z = 5 makes a false alarm rarer
+than one in a million. The second part of v is there because the population is itself a sample: a load that touches only
+k subscribers sees their share, not the distribution's. k is the number of subscribers in range under uniform keys;
+under `nurand` it is the effective number 1 / Σ p_i², measured by how often two draws hit the same subscriber. (The rows
+of one subscriber are a cluster, so the true variance is smaller than p q / k: the band errs towards wide.)
 
-The expectations hold for uniform and non-uniform keys and for any range (see `hlr.shares`). They do not hold for data aged by
-loads with other weights, unless these are given as `earlier`, nor where another program writes to the tables.
+The expectations hold for uniform and non-uniform keys and for any range (see `hlr.shares`). They do not hold for data
+aged by loads with other weights, unless these are given as `earlier`, nor where another program writes to the tables.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.kinds import build, of_workload
 
 P_MIN = 1e-6
-DEVIATION_MIN = 0.001  # a mix that is off by less than a thousandth of all transactions is no other workload
+DEVIATION_MIN = 0.001  # a mix that is off by less than a thousandth of all transactions is not another workload
 EXPECTED_MIN = 5.0  # Pearson's χ² wants as many expected in every cell
 Z = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Counts of one transaction type in the measure window; `others` were drawn but neither succeeded nor failed logically."""
+    """Counts of one transaction type in the measure window; `others` were drawn but neither succeeded nor failed
+    logically."""
 
     name: str
     ok: int
@@ -57,12 +59,14 @@ class Judged(Protocol):
     """A built workload that checks its own counts; one without this is only checked for its mix."""
 
     def findings(self, seen: Sequence[Seen], earlier: Sequence[Any]) -> tuple[Finding, ...]:
-        """The findings of an iteration; `earlier` are the parameters of loads of this kind that have aged the same data."""
+        """The findings of an iteration; `earlier` are the parameters of loads of this kind that have aged the same
+        data."""
         ...
 
 
 def conform(workload: Workload, seen: Sequence[Seen], earlier: Sequence[Workload] = ()) -> tuple[Finding, ...]:
-    """Findings `mix` and `logical-failures` of one iteration; `earlier` loads have aged the same data since it was loaded."""
+    """Findings `mix` and `logical-failures` of one iteration; `earlier` loads have aged the same data since it was
+    loaded."""
     built = build(workload)
     if isinstance(built, Judged):
         return built.findings(seen, [of_workload(one) for one in earlier if one.kind == workload.kind])
@@ -139,7 +143,8 @@ def chi2_survival(chi2: float, degrees: int) -> float:
 
 
 def _cells(counts: Mapping[str, int], expected: Mapping[str, float]) -> list[tuple[float, float]]:
-    """(observed, expected) pairs; those of too small an expectation are put together, with the next larger if need be."""
+    """(observed, expected) pairs; those of too small an expectation are put together, with the next larger if need
+    be."""
     cells: list[tuple[float, float]] = []
     pooled = (0.0, 0.0)
     for name in sorted(expected, key=lambda name: expected[name]):

@@ -1,8 +1,9 @@
-"""DDL of a population in every dialect, from one description of its tables: before the load, after it, and their removal.
+"""DDL of a population in every dialect, from one description of its tables: before the load, after it, and their
+removal.
 
-PostgreSQL and Oracle load bare tables and get keys, foreign keys and statistics afterwards, which is cheaper than keeping
-them up row by row; PostgreSQL's are then vacuumed, so that no measured transaction pays for hint bits. SQLite and MySQL
-(InnoDB) cluster a table on its primary key, so they declare it with the table and take rows in key order.
+PostgreSQL and Oracle load bare tables and get keys, foreign keys and statistics afterwards, which is cheaper than
+keeping them up row by row; PostgreSQL's are then vacuumed, so that no measured transaction pays for hint bits. SQLite
+and MySQL (InnoDB) cluster a table on its primary key, so they declare it with the table and take rows in key order.
 
 Column kinds are those of `base.Table`: `int2 int4 int8 char(n) varchar(n)`. Oracle's `DROP TABLE` has no IF EXISTS
 before release 23: whoever runs it takes ORA-00942 (no such table) for done. The Oracle texts serve TimesTen but for the

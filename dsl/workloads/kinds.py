@@ -1,11 +1,12 @@
 """The table of workload kinds, and the questions that the compiler, the coordinator and agents ask about a workload.
 
-Data flow: the compiler validates an entry of a plan's `workloads:` with `extension(kind).parameters` and stores the model's
-values in `plan.Workload.parameters`; agents and the coordinator read the model back with `of_workload`, and `build` makes the
-`WorkloadKind` that runs. A kind is a `WorkloadExtension`: built in (`BUILT_IN`), or of another package.
+Data flow: the compiler validates an entry of a plan's `workloads:` with `extension(kind).parameters` and stores the
+model's values in `plan.Workload.parameters`; agents and the coordinator read the model back with `of_workload`, and
+`build` makes the `WorkloadKind` that runs. A kind is a `WorkloadExtension`: built in (`BUILT_IN`), or of another
+package.
 
-The table holds names only: a kind's module is imported when a plan uses the kind, and the module with its rows and keys, which
-imports numpy, when a load is built. `proveout check` therefore never imports numpy.
+The table holds names only: a kind's module is imported when a plan uses the kind, and the module with its rows and
+keys, which imports numpy, when a load is built. `proveout check` therefore never imports numpy.
 """
 
 from __future__ import annotations
@@ -86,9 +87,11 @@ def expected_rows(workload: Workload) -> float:
 
 
 def part_of(workload: Workload, index: int, count: int) -> Workload:
-    """The workload for one of `count` instances: with a run of the keys of its own, the same for all where the kind cannot divide.
+    """The workload for one of `count` instances: with a run of the keys of its own, the same for all where the kind
+    cannot divide.
 
-    The runs are disjoint, in order, and differ by one key at most. Raises ValueError when there are fewer keys than instances.
+    The runs are disjoint, in order, and differ by one key at most. Raises ValueError when there are fewer keys than
+    instances.
     """
     if count == 1:
         return workload
@@ -155,7 +158,8 @@ def load_problem(workload: Workload, engine: str) -> str | None:
 
 
 def invariants_after(workload: Workload) -> Literal["iteration", "stage"] | None:
-    """When invariants are checked besides the population: after every iteration, or at the end of every stage with a load."""
+    """When invariants are checked besides the population: after every iteration, or at the end of every stage with a
+    load."""
     kind = extension(workload.kind)
     return kind.invariants_after if kind is not None else None
 

@@ -1,6 +1,7 @@
 """The mix of a workload: the `weights` of its transactions, read and checked alike for every kind that has them.
 
-`Annotated[dict[str, float], mix(TRANSACTIONS)]` is the type of the field. No numpy here: `proveout check` imports this module.
+`Annotated[dict[str, float], mix(TRANSACTIONS)]` is the type of the field. No numpy here: `proveout check` imports this
+module.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from pydantic import ValidatorFunctionWrapHandler, WrapValidator
 
 
 def mix(names: Sequence[str], *, empty: bool = False) -> WrapValidator:
-    """The validator of a mix of these transactions: all of them in this order, 0 for those left out; `empty`: {} stays {}."""
+    """The validator of a mix of these transactions: all of them in this order, 0 for those left out; `empty`: {} stays
+    {}."""
 
     def read(value: object, handler: ValidatorFunctionWrapHandler) -> dict[str, float]:
         if empty and value == {}:

@@ -1,4 +1,5 @@
-"""The workload of `proveout ceiling`: one prepared statement that reads nothing. What a client can do at most is measured with it.
+"""The workload of `proveout ceiling`: one prepared statement that reads nothing. What a client can do at most is
+measured with it.
 
 It has no tables, no keys and no parameters, and a plan cannot name it: it says nothing about a database.
 """

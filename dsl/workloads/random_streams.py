@@ -1,9 +1,10 @@
-"""Deterministic randomness for every workload: words of units for populations, endless batches for a terminal's arguments.
+"""Deterministic randomness for every workload: words of units for populations, endless batches for a terminal's
+arguments.
 
-A population's unit (a subscriber, a customer) owns a fixed run of 64-bit words in a Philox-4x64 stream of each purpose: words
-w·s … w·s + w - 1 of the stream keyed (seed, purpose). Philox is counter-based, so a slice starts anywhere at no cost and
-a row never depends on how the population was cut. Only the raw words are used (numpy guarantees those for ever, not
-what `Generator` makes of them), cut into fields by the arithmetic below: a choice out of n from b bits is
+A population's unit (a subscriber, a customer) owns a fixed run of 64-bit words in a Philox-4x64 stream of each purpose:
+words w·s … w·s + w - 1 of the stream keyed (seed, purpose). Philox is counter-based, so a slice starts anywhere at no
+cost and a row never depends on how the population was cut. Only the raw words are used (numpy guarantees those for
+ever, not what `Generator` makes of them), cut into fields by the arithmetic below: a choice out of n from b bits is
 `bits * n >> b` or `bits % n`, with b so large that no value is favoured by more than 2^-15.
 
 A terminal's arguments are drawn ahead in batches from a stream keyed (seed, purpose) and set apart by the terminal's
@@ -28,6 +29,8 @@ Draw = Callable[[np.random.Generator, int], Iterable[tuple[Any, ...]]]
 WORDS_PER_BLOCK = 4  # Philox-4x64 makes four words of each counter value
 BATCH_MAX = 256  # transactions drawn for at once, for the commonest: numpy's overhead is spread, memory stays small
 BATCH_MIN = 64
+TERMINAL_BITS = 24
+ITERATION_BITS = 32
 PURPOSE_FIRST = 1_000  # keys apart from those of the populations' streams, whose purposes are small
 
 
@@ -85,10 +88,36 @@ def batch_of(share: float) -> int:
     return max(BATCH_MIN, min(BATCH_MAX, round(2 * BATCH_MAX * share)))
 
 
-def endless(draw: Draw, batch: int, seed: int, purpose: int, stream: int) -> Iterator[tuple[Any, ...]]:
-    """Batch after batch, 0 <= stream < 2^128; none is drawn before its first is asked for, and then it is made whole: between
-    two statements a terminal then only takes what lies ready, which disturbs the processor's caches least."""
-    key = np.array((seed, PURPOSE_FIRST + purpose), dtype=np.uint64)
-    counter = np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64)
-    random = np.random.Generator(np.random.Philox(key=key, counter=counter))
+def sources(
+    draws: Iterable[Draw], weights: Iterable[float], total: float, *, seed: int, purpose: int, stream: int
+) -> list[Callable[[], Any]]:
+    """For each transaction a function that gives its next inputs; batches are sized by the shares `weights` / `total`.
+
+    `purpose` is that of the first transaction; the purposes of two workload kinds must not overlap.
+    """
+    return [
+        endless(draw, batch_of(weight / total), seed, purpose + number, stream).__next__
+        for number, (draw, weight) in enumerate(zip(draws, weights, strict=True))
+    ]
+
+
+def endless(draw: Draw, batch: int, seed: int, purpose: int, stream: int) -> Iterator[Any]:
+    """Batch after batch, 0 <= stream < 2^128. A batch is drawn as a whole when its first item is needed, so that a
+    terminal only takes prepared values between two statements, which disturbs the processor's caches least."""
+    random = np.random.Generator(philox(seed, PURPOSE_FIRST + purpose, stream))
     return chain.from_iterable(list(draw(random, batch)) for _ in repeat(None))
+
+
+def philox(seed: int, key: int, stream: int) -> np.random.Philox:
+    """The Philox stream keyed (seed, key) and set apart by a terminal's `stream`."""
+    counter = np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64)
+    return np.random.Philox(key=np.array((seed, key), dtype=np.uint64), counter=counter)
+
+
+def stripe(stream: int) -> int:
+    """A number below 2^56 of a terminal's own: `stream` has the iteration's seed above bit 32 and the terminal below.
+
+    Different for any two terminals below 2^24 and iterations whose seeds are below 2^32, which they are (`dag.seed`).
+    """
+    iteration = stream >> 32 & (1 << ITERATION_BITS) - 1
+    return iteration << TERMINAL_BITS | stream & (1 << TERMINAL_BITS) - 1

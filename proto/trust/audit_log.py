@@ -1,13 +1,14 @@
 """Tamper-evident log: lines of JSON, each with a hash over itself and the line before.
 
-Flow: `AuditLog(path).note(what, …)` on agents, coordinators and the authority; `verify(path)` reads the log and reports the first line that
-does not follow. A process that can write the file can write a new chain; so each side records the other's head (`LOG/NUMBER/HASH`) when a
-session begins, and `verify(path, others)` compares a log with the heads in other logs: lines cut off its end, or a new chain, are
-detected up to the last session with an agent or coordinator whose log is intact.
+Flow: `AuditLog(path).note(what, …)` on agents, coordinators and the authority; `verify(path)` reads the log and reports
+the first line that does not follow. A process that can write the file can write a new chain; so each side records the
+other's head (`LOG/NUMBER/HASH`) when a session begins, and `verify(path, others)` compares a log with the heads in
+other logs: lines cut off its end, or a new chain, are detected up to the last session with an agent or coordinator
+whose log is intact.
 
-A line: `n` from 1, `at_unix_s`, `what`, its own fields, `previous` (the hash of the line before) and `hash`, SHA-256 of the line's canonical
-JSON without `hash`. The first line names the log. Lines contain no connection strings and no secrets: tasks are named by key, kind
-and digest.
+A line: `n` from 1, `at_unix_s`, `what`, its own fields, `previous` (the hash of the line before) and `hash`, SHA-256 of
+the line's canonical JSON without `hash`. The first line names the log. Lines contain no connection strings and no
+secrets: tasks are named by key, kind and digest.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Verified:
 
 
 class AuditLog:
-    """The log in `path` (0600), made with the first note. Safe for several processes; OSError when it cannot be written."""
+    """The log in `path` (0600), made with the first note. Safe for several processes; OSError when it cannot be
+    written."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -130,7 +132,8 @@ class AuditLog:
 
 
 def _head_of(raw: bytes) -> Head:
-    """The head of a log that ends with this line. OSError when the line is not valid, because a damaged log must not grow."""
+    """The head of a log that ends with this line. OSError when the line is not valid, because a damaged log must not
+    grow."""
     line = _line(raw)
     head = None if line is None else Head.read(f"{line.get('log')}/{line.get('n')}/{line.get('hash')}")
     if head is None:
@@ -172,9 +175,10 @@ def _hash(line: dict[str, Any]) -> str:
 
 
 def verify(path: Path, others: Iterable[Path] = ()) -> Verified:
-    """Hold a log against itself, and against the heads that other logs have seen of it. AuditFault names what does not fit.
+    """Hold a log against itself, and against the heads that other logs have seen of it. AuditFault names what does not
+    fit.
 
-    Others that have never seen it are a fault as well: a log that was removed begins anew under another name.
+    Others that have never seen it are a fault as well: a new log after a removed one has another name.
     """
     others = tuple(others)
     hashes: list[str] = []
@@ -192,7 +196,7 @@ def verify(path: Path, others: Iterable[Path] = ()) -> Verified:
         raise AuditFault(
             "the other logs have never seen this one",
             where=str(path),
-            way_out="It was begun anew, or they are of others: name a log of a session with this one.",
+            way_out="The log was replaced, or the other logs are unrelated: name a log of a session with this one.",
         )
     for head in heads:
         if head.number > len(hashes):
@@ -201,7 +205,9 @@ def verify(path: Path, others: Iterable[Path] = ()) -> Verified:
                 where=str(path),
             )
         if hashes[head.number - 1] != head.hash:
-            raise AuditFault("it was written anew: another log has seen another line", where=f"{path}:{head.number}")
+            raise AuditFault(
+                "the log was rewritten: another log has recorded another line", where=f"{path}:{head.number}"
+            )
     end = Head(log=log, number=len(hashes), hash=hashes[-1])
     return Verified(head=end, seen_by_others=len(heads), last_seen=max((head.number for head in heads), default=0))
 

@@ -1,11 +1,11 @@
 """Requests to the certificate authority: enrol with a token, renew certificates, fetch the list of revoked ones.
 
-Flow: `enrol(…)` on a new host, once; `renew(directory)` and `fetch_denied(directory)` from then on. One request and one answer per connection,
-each a line of JSON over TLS 1.3; the server is `coordinator.pki.ca_server`.
+Flow: `enrol(…)` on a new host, once; `renew(directory)` and `fetch_denied(directory)` from then on. One request and one
+answer per connection, each a line of JSON over TLS 1.3; the server is `coordinator.pki.ca_server`.
 
-A host that enrols has only the SHA-256 of the authority's certificate. The first answer on the connection is that certificate; it is
-accepted when it has that hash and has signed the certificate of this TLS connection. Only then is the token sent. Keys are made here
-and stay here: requests carry a CSR.
+A host that enrols has only the SHA-256 of the authority's certificate. The first answer on the connection is that
+certificate; it is accepted when it has that hash and has signed the certificate of this TLS connection. Only then is
+the token sent. Keys are made here and stay here: requests carry a CSR.
 """
 
 from __future__ import annotations
@@ -50,12 +50,14 @@ def fingerprint(certificate: x509.Certificate) -> str:
 
 
 def parts_of(role: str) -> tuple[str, ...]:
-    """The names of the certificates that a role has in its directory: a coordinator signs its tasks with a second one."""
+    """The names of the certificates that a role has in its directory: a coordinator signs its tasks with a second
+    one."""
     return ("coordinator", "signer") if role == "coordinator" else (role,)
 
 
 async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
-    """Enrol: make keys in `directory` (0700), and store the authority's certificates beside them. Returns the role, `agent/db1`.
+    """Enrol: make keys in `directory` (0700), and store the authority's certificates beside them. Returns the role,
+    `agent/db1`.
 
     EnrolmentError when the directory has certificates already, or the authority is another one or refuses.
     """
@@ -83,7 +85,8 @@ async def enrol(address: str, ca_hash: str, token: str, directory: Path) -> str:
 
 
 def _make_room(directory: Path) -> bool:
-    """Create the directory before the token is used, which works once; True when it is new. EnrolmentError when it cannot be used."""
+    """Create the directory before the token is used, which works once; True when it is new. EnrolmentError when it
+    cannot be used."""
     is_new = not directory.exists()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,7 +96,8 @@ def _make_room(directory: Path) -> bool:
         raise EnrolmentError(
             f"no keys can be written there: {error.strerror}",
             where=str(directory),
-            way_out="Make the directory for the user that the agent will run as, or name another with --pki. The token is still good.",
+            way_out="Make the directory for the user that the agent will run as, or name another with --pki. "
+            "The token is still valid.",
         ) from error
     if taken:
         raise EnrolmentError(
@@ -227,7 +231,8 @@ class _Line:
             raise EnrolmentError(
                 f"the authority's certificate is not accepted: {error.verify_message}",
                 where=self._address,
-                way_out="Compare this host's clock with the authority's, and the authority with the one of the invitation.",
+                way_out="Compare this host's clock with the authority's, and the authority "
+                "with the one of the invitation.",
             ) from error
         except ssl.SSLError as error:
             raise EnrolmentError(

@@ -1,8 +1,8 @@
 """Roles in X.509 certificates, and the list of revoked certificates. Shared by both sides of the wire.
 
-Flow: PEM or DER -> `Shown` (serial, roles, end of validity); a directory's file `denied` -> `Denied`, read again when the file changes, so that
-a revocation takes effect without a restart. A role is the path of a URI `proveout://…` in the subject alternative name: `coordinator`,
-`operator`, `authority`, `signer`, `agent/<host>`.
+Flow: PEM or DER -> `Shown` (serial, roles, end of validity); a directory's file `denied` -> `Denied`, read again when
+the file changes, so that a revocation takes effect without a restart. A role is the path of a URI `proveout://…` in the
+subject alternative name: `coordinator`, `operator`, `authority`, `signer`, `agent/<host>`.
 """
 
 from __future__ import annotations
@@ -73,8 +73,9 @@ def _uris(certificate: x509.Certificate) -> list[str]:
 class Denied:
     """The serial numbers in a file, one in hexadecimal a line, `#` begins a remark; none while there is no file.
 
-    A mistake must not admit a revoked certificate: valid lines count beside an invalid one, and while the file cannot be read, or has such
-    a line, the numbers read before count as well. Servers and clients call `check` before they start, when there are none yet.
+    A mistake must not admit a revoked certificate: valid lines count beside an invalid one, and while the file cannot
+    be read, or has such a line, the numbers read before count as well. Servers and clients call `check` before they
+    start, when there are none yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -146,7 +147,8 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def load_chain(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Give a TLS context its certificate from memory: the ssl module reads files only, so this is one without a name."""
+    """Give a TLS context its certificate from memory: the ssl module reads files only, so this is one without a
+    name."""
     descriptor = os.memfd_create("chain", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, certificate + key)

@@ -1,9 +1,9 @@
 """Signatures of tasks: the coordinator signs each task, and the agent verifies it.
 
-Flow: `Signer(credentials of the signer)` -> `sign(task, addressee)` -> over the wire -> `Verifier(certificate)` -> `objection(task, addressee)`,
-"" when there is none. The signed data (Ed25519) are the task's digest, the agent, run and epoch that it is for, a growing sequence
-number, and the end of its validity. The certificate arrives with `Hello`; an agent accepts one that its own authority has issued to a
-`signer`, that is valid and not revoked.
+Flow: `Signer(credentials of the signer)` -> `sign(task, addressee)` -> over the wire -> `Verifier(certificate)` ->
+`objection(task, addressee)`, "" when there is none. The signed data (Ed25519) are the task's digest, the agent, run and
+epoch that it is for, a growing sequence number, and the end of its validity. The certificate arrives with `Hello`; an
+agent accepts one that its own authority has issued to a `signer`, that is valid and not revoked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from proveout.proto.wire.codec import task_digest
 from proveout.proto.wire.tasks import Task
 
 VALID_S = 24 * 3600
-"""The validity of a signed task; far above any difference of clocks in a lab, whose agents need not agree on the time."""
+"""The validity of a signed task; far above any difference of clocks in a lab, whose agents need not agree on the
+time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +63,9 @@ class Signer:
         try:
             private = serialization.load_pem_private_key(key, password=None)
         except ValueError as error:
-            raise ProveoutError(
-                "signer.key cannot be read", way_out="Have the coordinator's files made anew."
-            ) from error
+            raise ProveoutError("signer.key cannot be read", way_out="Issue the coordinator's files again.") from error
         if not isinstance(private, ed25519.Ed25519PrivateKey):
-            raise ProveoutError("signer.key is of another kind", way_out="Have the coordinator's files made anew.")
+            raise ProveoutError("signer.key is of another kind", way_out="Issue the coordinator's files again.")
         self._key = private
 
     def sign(self, task: Task, to: Addressee, digest: str = "") -> Task:

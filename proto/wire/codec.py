@@ -1,11 +1,12 @@
 """Messages <-> protobuf: frozen dataclasses on one side, the generated types of `agent.proto` on the other.
 
-Flow: `coordinator_envelope(message)` and `agent_envelope(message)` to send, `coordinator_message(envelope)` and `agent_message(envelope)` to
-receive. No other module reads protobuf types. Names are the same on both sides, so `protobuf_mapping` derives how each class is
-written and read.
+Flow: `coordinator_envelope(message)` and `agent_envelope(message)` to send, `coordinator_message(envelope)` and
+`agent_message(envelope)` to receive. No other module reads protobuf types. Names are the same on both sides, so
+`protobuf_mapping` derives how each class is written and read.
 
-Strict: a oneof without a member, a missing part, an unknown enum value or field, and a message above `MAX_MESSAGE_BYTES` raise `WireFault`.
-One exception: a Hello of another protocol version is read leniently, so that it can be refused by its version.
+Strict: a oneof without a member, a missing part, an unknown enum value or field, and a message above
+`MAX_MESSAGE_BYTES` raise `WireFault`. One exception: a Hello of another protocol version is read leniently, so that it
+can be refused by its version.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def outcome_from_bytes(data: bytes) -> TaskDone | TaskFailed:
 
 
 def task_digest(task: Task) -> str:
-    """SHA-256 (hex) of a task without its signature: what tells one that is sent again from another under the same key."""
+    """SHA-256 (hex) of a task without its signature: what tells one that is sent again from another under the same
+    key."""
     return came_digest(coordinator_envelope(task))
 
 

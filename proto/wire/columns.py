@@ -1,11 +1,13 @@
-"""Readings and loads in columns: arrays from the agent to the coordinator's memory, for a thousand agents that report every second.
+"""Readings and loads in columns: arrays from the agent to the coordinator's memory, for a thousand agents that report
+every second.
 
-Data flow: a tuple of `Reading`s or `TransactionLoad`s -> `put_readings`, `put_loads` -> columns on the wire -> `take_readings`, `take_loads` ->
-`Readings`, `Loads`: sequences of the same objects, which are made on access. A sample of fifty metrics is then two strings of bytes to the
-code that forwards, checks or stores it, instead of fifty-one objects.
+Data flow: a tuple of `Reading`s or `TransactionLoad`s -> `put_readings`, `put_loads` -> columns on the wire ->
+`take_readings`, `take_loads` -> `Readings`, `Loads`: sequences of the same objects, which are made on access. A sample
+of fifty metrics is then two strings of bytes to the code that forwards, checks or stores it, instead of fifty-one
+objects.
 
-The names of a capture's readings are the same in each sample: they are decoded once and then found in a cache, which is bounded in
-number and in size.
+The names of a capture's readings are the same in each sample: they are decoded once and then found in a cache, which is
+bounded in number and in size.
 """
 
 from __future__ import annotations
@@ -135,7 +137,8 @@ def _names(said: bytes) -> Names:
 
 
 class Loads(_Columns[TransactionLoad]):
-    """Transaction types of one second. `wire` is their `TransactionColumns`; `indices` and `counts` are those of all histograms."""
+    """Transaction types of one second. `wire` is their `TransactionColumns`; `indices` and `counts` are those of all
+    histograms."""
 
     __slots__ = ("_ends", "counts", "indices", "names", "wire")
 

@@ -54,7 +54,8 @@ def highest_ns(indices: Int64s) -> Int64s:
 
 
 def bin_ns(ns: npt.ArrayLike) -> Histogram:
-    """The histogram of `ns`, shape (n,), whole nanoseconds; negative ones count as 0 (clocks are monotonic: a guard)."""
+    """The histogram of `ns`, shape (n,), whole nanoseconds; negative ones count as 0 (clocks are monotonic: a
+    guard)."""
     values = np.maximum(np.asarray(ns, dtype=np.int64), 0)
     if values.size == 0:
         return Histogram()
@@ -75,7 +76,8 @@ def from_dense(counts: npt.NDArray[np.integer], *, sum_ns: int, min_ns: int, max
 
 
 def merge(histograms: Iterable[Histogram]) -> Histogram:
-    """All of them in one: counts and sums added, extremes of the extremes. Associative, commutative; empty ones vanish."""
+    """All of them in one: counts and sums added, extremes of the extremes. Associative, commutative; empty ones
+    vanish."""
     filled = [histogram for histogram in histograms if histogram.indices]
     if len(filled) <= 1:
         return filled[0] if filled else Histogram()
@@ -104,8 +106,8 @@ def mean_ns(histogram: Histogram) -> float | None:
 def percentile_ns(histogram: Histogram, percentile: float) -> int | None:
     """The value, ns, that `percentile` (0 … 100) per cent of the values do not exceed; None when it is empty.
 
-    As HdrHistogram: the highest value that is equivalent to the one at rank ceil(p/100 · n), within 0.1 %; never outside
-    the exact minimum and maximum. Raises ValueError for a percentile outside 0 … 100.
+    As HdrHistogram: the highest value that is equivalent to the one at rank ceil(p/100 · n), within 0.1 %; never
+    outside the exact minimum and maximum. Raises ValueError for a percentile outside 0 … 100.
     """
     values = percentiles_ns(histogram, (percentile,))
     return values[0] if values else None

@@ -1,6 +1,7 @@
 """The messages of a session between coordinator and agent, as frozen data; tasks and results have modules of their own.
 
-Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message is about, unless stated otherwise.
+Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message is about, unless stated
+otherwise.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ PROTOCOL_VERSION = 2
 class Hello:
     """The coordinator opens: which run, which fencing epoch. An agent that has seen a higher epoch refuses.
 
-    `signer` is the certificate (PEM) of who signs its tasks, `audit` the head of the run's audit log. Samples may wait for `gather_s`
-    to go as one message; 0: each goes at once.
+    `signer` is the certificate (PEM) of who signs its tasks, `audit` the head of the run's audit log. Samples may wait
+    for `gather_s` to go as one message; 0: each goes at once.
     """
 
     run_id: str

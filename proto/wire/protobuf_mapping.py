@@ -1,9 +1,9 @@
 """Dataclasses paired with the messages of the same name, and values written to and read from them.
 
-Flow: `members(union, oneof, descriptor)` -> `Members`, whose `put` fills a message and whose `take` reads one. The pairing is
-derived once per class from the dataclass's fields and the message's descriptor: a scalar is set, a tuple is a repeated
-field, a union is a oneof, a Literal is an enum, `| None` is `optional`; a sequence that is one message is in columns (`columns`).
-Other values raise `WireFault`.
+Flow: `members(union, oneof, descriptor)` -> `Members`, whose `put` fills a message and whose `take` reads one. The
+pairing is derived once per class from the dataclass's fields and the message's descriptor: a scalar is set, a tuple is
+a repeated field, a union is a oneof, a Literal is an enum, `| None` is `optional`; a sequence that is one message is in
+columns (`columns`). Other values raise `WireFault`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from proveout.proto.wire.columns import COLUMNS
 
 VALUE_DEPTH_MAX = 32
 SHARED = frozenset({"Workload"})
-"""Classes whose values go to many agents as they are; writing one anew for each of a thousand takes a third of a second."""
+"""Classes whose values go unchanged to many agents, and are encoded once: encoding one for each of a thousand agents
+takes a third of a second."""
 
 
 class WireFault(ProveoutError):
@@ -41,7 +42,8 @@ _Take = Callable[[Any], Any]  # message -> value
 class _Shape:
     """Writes one dataclass to its message, and reads it.
 
-    Fields that are read as they are come out of the message in one call: a coordinator reads thousands of readings a second.
+    Fields that are read as they are come out of the message in one call: a coordinator reads thousands of readings a
+    second.
     """
 
     cls: type
@@ -245,7 +247,8 @@ def _put_shared(name: str, shape: _Shape) -> _Put:
 
 
 def _take_shared(name: str, shape: _Shape, wire: FieldDescriptor) -> _Take:
-    """Read a value once and give the same one again for as long as the same bytes come: each iteration brings its workload."""
+    """Read a value once and give the same one again for as long as the same bytes come: each iteration brings its
+    workload."""
     plain = _take_message(name, shape, wire)
     kept: list[tuple[bytes, Any]] = [(b"", None)]
 

@@ -1,6 +1,7 @@
 """Results and samples that agents send for tasks, as frozen data.
 
-Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message is about, unless stated otherwise.
+Times named `*_ns` are nanoseconds on the CLOCK_MONOTONIC of the host that the message is about, unless stated
+otherwise.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class FactsRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvariantsChecked:
-    """All invariants of a workload, as one system has them; `tallies` are what it counts of transactions (`TransactionType.counted`)."""
+    """All invariants of a workload, as one system has them; `tallies` are what it counts of transactions
+    (`TransactionType.counted`)."""
 
     checks: tuple[InvariantCheck, ...]
     seconds: float
@@ -144,7 +146,8 @@ class TransactionCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionLoad:
-    """One transaction type in one window: outcomes; response (ended - intended), service (ended - started), schedule lag."""
+    """One transaction type in one window: outcomes; response (ended - intended), service (ended - started), schedule
+    lag."""
 
     counts: TransactionCounts
     response: Histogram = field(default_factory=Histogram)
@@ -154,7 +157,8 @@ class TransactionLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSecond:
-    """The transactions that ended in one second of the load, all workers of one agent merged; by end time, so it sums to throughput.
+    """The transactions that ended in one second of the load, all workers of one agent merged; by end time, so it sums
+    to throughput.
 
     `second` counts from T0; `window` is the one that the second's start lies in. `duration_s` is < 1 for a cut second.
     What came over the wire has its transactions in columns (`proto.wire.columns`); equal all the same.
@@ -169,10 +173,11 @@ class LoadSecond:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """A time in which no transaction of a load ended, in ns after the start of its measure window (negative: before it).
+    """A time in which no transaction of a load ended, in ns after the start of its measure window (negative: before
+    it).
 
-    `waiting` counts, by name, the transactions that were under way for at least half of that time and had no answer before its end.
-    `errors` counts the transactions, and the attempts to connect, that failed in it.
+    `waiting` counts, by name, the transactions that were under way for at least half of that time and had no answer
+    before its end. `errors` counts the transactions, and the attempts to connect, that failed in it.
     """
 
     start_ns: int
@@ -187,14 +192,15 @@ class LoadResult:
 
     `ended_in_window` counts transactions (ok + logical failures) that ended inside the measure window: throughput.
     `transactions` classifies by intended time under open arrival (so that a stall cannot drop its own victims) and by
-    end time under closed. `missed`: intended in the window and never finished. `client_cpu_fraction`: CPU of the busiest
-    worker process over the window, 1.0 = a whole core. `start_skew_ns`: how late after T0 the load really began.
-    `seconds_produced` counts the `LoadSecond`s sent before this. `ceiling_…_per_s` is what this host was measured to do at most with
-    this driver (`proveout ceiling`), with the server on the same machine and on another; None when it was not measured.
-    `committed` counts, by name, all transactions that committed, in the ramps and after the end too; `unknown` those that may have:
-    the connection was lost, or closed at the end, before the answer. `pause_longest_ns`: the longest time in the measure window for
-    which one of the worker processes did not run (stopped, starved, or on a machine that was). `stalls`: the longest times without
-    the end of a transaction that touch the measure window, in order of time.
+    end time under closed. `missed`: intended in the window and never finished. `client_cpu_fraction`: CPU of the
+    busiest worker process over the window, 1.0 = a whole core. `start_skew_ns`: how late after T0 the load really
+    began. `seconds_produced` counts the `LoadSecond`s sent before this. `ceiling_…_per_s` is what this host was
+    measured to do at most with this driver (`proveout ceiling`), with the server on the same machine and on another;
+    None when it was not measured. `committed` counts, by name, all transactions that committed, in the ramps and after
+    the end too; `unknown` those that may have: the connection was lost, or closed at the end, before the answer.
+    `pause_longest_ns`: the longest time in the measure window for which one of the worker processes did not run
+    (stopped, starved, or on a machine that was). `stalls`: the longest times without the end of a transaction that
+    touch the measure window, in order of time.
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -217,7 +223,8 @@ class LoadResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One number of a capture: `metric` in the field's terms with its unit last, `label` tells instances apart ("" = the one)."""
+    """One number of a capture: `metric` in the field's terms with its unit last, `label` tells instances apart ("" =
+    the one)."""
 
     metric: str
     value: float
@@ -226,7 +233,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSample:
-    """Readings of one capture at one instant of its host's clock. Counters are cumulative where their metric ends in `_total`.
+    """Readings of one capture at one instant of its host's clock. Counters are cumulative where their metric ends in
+    `_total`.
 
     What came over the wire has its readings in columns (`proto.wire.columns`); equal all the same.
     """
@@ -261,9 +269,10 @@ TuningOutcome: TypeAlias = Literal[
 ]
 """The outcome of a tuning operation on a host.
 
-Of applying: `would_change` (only asked), `applied` and verified, `unchanged` (was so already), `needs_restart` (stored, but not in effect),
-`refused` (nothing was changed), `failed`. Of looking again: `in_place`, `drifted` (changed by another process since). Of undoing: `reverted`,
-`kept`, `drifted` (left as the other hand set it), `residue` (could not be undone).
+Of applying: `would_change` (only asked), `applied` and verified, `unchanged` (was so already), `needs_restart` (stored,
+but not in effect), `refused` (nothing was changed), `failed`. Of looking again: `in_place`, `drifted` (changed by
+another process since). Of undoing: `reverted`, `kept`, `drifted` (left as the other hand set it), `residue` (could not
+be undone).
 """
 
 
@@ -280,7 +289,8 @@ class TuningState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningDone:
-    """A tuning task's answer, one state for each tuning (of several outcomes, as drift in one of two files, one each)."""
+    """A tuning task's answer, one state for each tuning (of several outcomes, as drift in one of two files, one
+    each)."""
 
     states: tuple[TuningState, ...]
     seconds: float = 0.0

@@ -1,12 +1,12 @@
 """Stalls: times in which no transaction of a load ended, and the transactions that waited through them. Pure.
 
-Data flow: the transactions that ended in each second, all workers (`agent.load.aggregator`) -> `StallDetector.add` -> gaps between one end
-and the next -> `end`, with the transactions that never ended -> the longest `Stall`s that touch the measure window -> `common` -> the times
-in which none of several loads had an answer. Exact to the nanosecond: windows are as short as a few seconds, and a per-second count
-does not show a system that stopped within a second.
+Data flow: the transactions that ended in each second, all workers (`agent.load.aggregator`) -> `StallDetector.add` ->
+gaps between one end and the next -> `end`, with the transactions that never ended -> the longest `Stall`s that touch
+the measure window -> `common` -> the times in which none of several loads had an answer. Exact to the nanosecond:
+windows are as short as a few seconds, and a per-second count does not show a system that stopped within a second.
 
-A transaction waits through a stall when it was under way for at least half of it and has no answer before its end. Terminals that think,
-or whose next transaction is not due, do not wait.
+A transaction waits through a stall when it was under way for at least half of it and has no answer before its end.
+Terminals that think, or whose next transaction is not due, do not wait.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ STALLS_MAX = 200
 
 
 def common(loads: Iterable[Sequence[Stall]]) -> tuple[Stall, ...]:
-    """The times in which no load had an answer; each sequence is in order of time and without overlaps. () without loads."""
+    """The times in which no load had an answer; each sequence is in order of time and without overlaps. () without
+    loads."""
     shared: Sequence[Stall] | None = None
     for stalls in loads:
         shared = stalls if shared is None else _both(shared, stalls)
@@ -77,7 +78,8 @@ class _Gap:
 
 
 class StallDetector:
-    """Finds the stalls of one load of transactions `names`, which runs from `t0_ns` to `end_ns`. `add` takes the seconds in order."""
+    """Finds the stalls of one load of transactions `names`, which runs from `t0_ns` to `end_ns`. `add` takes the
+    seconds in order."""
 
     def __init__(self, names: Sequence[str], *, t0_ns: int, end_ns: int, measure: tuple[int, int]) -> None:
         self._names, self._end_ns, self._measure = names, end_ns, measure
@@ -86,7 +88,8 @@ class StallDetector:
         self._gaps: list[_Gap] = []
 
     def add(self, times: Mapping[int, Times], errors_ns: Iterable[int]) -> None:
-        """Add the transactions that ended in a second: (intended, started, ended) by code (see `recorder`), and the times of errors."""
+        """Add the transactions that ended in a second: (intended, started, ended) by code (see `recorder`), and the
+        times of errors."""
         self._errors += errors_ns
         ends = (
             np.sort(np.concatenate([triples[:, 2] for triples in times.values()])) if times else np.empty(0, np.int64)
@@ -103,7 +106,8 @@ class StallDetector:
                 self._wait(code // 2, slow[:, 1], slow[:, 2])
 
     def end(self, waiting: Iterable[tuple[int, int]]) -> tuple[Stall, ...]:
-        """The stalls that touch the measure window; `waiting` are (number, start ns) of transactions that never ended."""
+        """The stalls that touch the measure window; `waiting` are (number, start ns) of transactions that never
+        ended."""
         if self._end_ns - self._last_ns >= STALL_MIN_NS:
             self._gap(self._last_ns, self._end_ns)
         for number, started_ns in waiting:

@@ -17,7 +17,8 @@ from proveout.dsl.plan.topology import Capture, Scrape, System
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """How to reach a system: `dsn` is a libpq conninfo (postgres), a file path (sqlite), `user/password@target` (oracle).
+    """How to reach a system: `dsn` is a libpq conninfo (postgres), a file path (sqlite), `user/password@target`
+    (oracle).
 
     `instances` are those of a system with several, the first of them equal to `dsn`. May hold passwords: not logged.
     """
@@ -80,9 +81,9 @@ class LinkSystems:
     """Set up asynchronous propagation `source` -> `sink` of `workload`'s tables; await the initial sync.
 
     `copy_data` copies the rows that the source has (the sink's tables are empty); else both hold the same rows already.
-    Idempotent: an existing link is renewed (its connection may have moved), never doubled.
-    `source_key` and `sink_key` are conninfos that the agent puts in for embedded ends, see `agent.engines.postgres.roles`;
-    a coordinator leaves them empty, and what it sends there is not used.
+    Idempotent: an existing link is renewed (its connection may have moved), never doubled. `source_key` and `sink_key`
+    are conninfos that the agent puts in for embedded ends, see `agent.engines.postgres.roles`; a coordinator leaves
+    them empty, and what it sends there is not used.
     """
 
     source: Endpoint
@@ -95,7 +96,8 @@ class LinkSystems:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareSystems:
-    """Await that all committed on `source` is applied on `sink` (at most `drain_timeout_s`), then compare every table."""
+    """Await that all committed on `source` is applied on `sink` (at most `drain_timeout_s`), then compare every
+    table."""
 
     source: Endpoint
     sink: Endpoint
@@ -141,8 +143,9 @@ class Checkpoint:
 class ApplyTuning:
     """Make these changes to the host, all or none of them; answer `TuningDone`.
 
-    With `check` nothing is written: the answer is what would be changed. `endpoints` are those of the systems that are tuned. What is
-    applied stays until `RevertTuning`, or the end of the session whatever ends it; what says `keep` stays after it.
+    With `check` nothing is written: the answer is what would be changed. `endpoints` are those of the systems that are
+    tuned. Changes stay until `RevertTuning`, or every end of the session; those with `keep`
+    stay after it.
     """
 
     tunings: tuple[Tuning, ...]
@@ -157,7 +160,8 @@ class VerifyTuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertTuning:
-    """Undo what was applied, the last change first; answer `TuningDone`. With `systems_only` only what tunes systems."""
+    """Undo what was applied, the last change first; answer `TuningDone`. With `systems_only` only what tunes
+    systems."""
 
     systems_only: bool = False
 
@@ -167,9 +171,9 @@ class LoadShare:
     """This agent's part of the load: terminals `first` … `first + count - 1` of `total`, over all agents.
 
     With `rate` (transactions a second, all agents together) arrival is open: terminal k fires the schedule's arrivals
-    k, k + total, k + 2 total … (constant), or its own Poisson process of rate/total. `rate_to` is what the rate has become by
-    the end of the measure window, in a straight line. Without `rate`, arrival is closed; `think_s` is then the pause between
-    two transactions, or its mean, in place of the workload's own think times.
+    k, k + total, k + 2 total … (constant), or its own Poisson process of rate/total. `rate_to` is what the rate has
+    become by the end of the measure window, in a straight line. Without `rate`, arrival is closed; `think_s` is then
+    the pause between two transactions, or its mean, in place of the workload's own think times.
     """
 
     first: int
@@ -193,10 +197,11 @@ class ClusterSecrets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormPool:
-    """Start a Ray node for `cpus` workers (0: the host's cores): the head of a cluster, or one that joins that `head` (`name:port`).
+    """Start a Ray node for `cpus` workers (0: the host's cores): the head of a cluster, or one that joins that `head`
+    (`name:port`).
 
-    The node listens at one address of the host: the one that the other hosts know it by, `address`, or when that is "" the one
-    from which it reaches another of them, the `head` or else `towards` (`name:port`). Answer `PoolFormed`.
+    The node listens at one address of the host: the one that the other hosts know it by, `address`, or when that is ""
+    the one from which it reaches another of them, the `head` or else `towards` (`name:port`). Answer `PoolFormed`.
     """
 
     head: str
@@ -208,7 +213,8 @@ class FormPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPool:
-    """The place of an agent's load workers: see `plan.Pool`. A `ray` pool without an address is one that the agent forms."""
+    """The place of an agent's load workers: see `plan.Pool`. A `ray` pool without an address is one that the agent
+    forms."""
 
     kind: Literal["local", "ray"] = "local"
     address: str = ""
@@ -219,8 +225,8 @@ class LoadPool:
 class RunLoad:
     """Arm a load: connect and prepare, report `armed`, wait for `Start(t0_ns)`, run the windows, answer `LoadResult`.
 
-    `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`: settings, (name, value),
-    of every connection.
+    `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`:
+    settings, (name, value), of every connection.
     """
 
     workload: Workload
@@ -236,7 +242,8 @@ class RunLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareFio:
-    """Make the files that `job` works on, as large as they must be, or look whether its devices may be used; answer `Done`.
+    """Make the files that `job` works on, as large as they must be, or look whether its devices may be used; answer
+    `Done`.
 
     `data_root`: a directory on that host for the files of a job that names none; "" is one of the agent's own.
     """
@@ -249,7 +256,8 @@ class PrepareFio:
 class RunFio:
     """Arm fio, report `armed`, wait for `Start(t0_ns)`, run it through ramp-up and measure window, answer `LoadResult`.
 
-    Its transactions are `read` and `write`. Slices of devices are counted over all hosts: this one's begin with `first_slice`.
+    Its transactions are `read` and `write`. Slices of devices are counted over all hosts: this one's begin with
+    `first_slice`.
     """
 
     job: FioJob
@@ -269,7 +277,8 @@ class RunCapture:
 
 
 def exported_name(scrape: Scrape) -> str:
-    """The metric of the readings that a prometheus capture makes of a scrape; counters' end in `_total`, as all counters' here do."""
+    """The metric of the readings that a prometheus capture makes of a scrape; counters' end in `_total`, as all
+    counters' here do."""
     ending = "_total" if scrape.kind == "counter" else ""
     return f"prometheus.{scrape.alias.removesuffix(ending)}{ending}"
 

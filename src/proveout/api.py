@@ -1,10 +1,11 @@
-"""The Python API for notebooks and scripts: a run that was made, its numbers as tables, its figures.
+"""The Python API for notebooks and scripts: a recorded run, its numbers as tables, its figures.
 
-Data flow: a run's name or directory -> its journal -> `Run`: verdicts, stages and their rungs as frozen data, `value` for an expression
-over them, Arrow tables of iterations, estimates and samples, `sql` over all of these, figures as charts. Reading changes
-nothing; a run that is still under way can be opened too and shows what has ended so far.
+Data flow: a run's name or directory -> its journal -> `Run`: verdicts, stages and their rungs as frozen data, `value`
+for an expression over them, Arrow tables of iterations, estimates and samples, `sql` over all of these, figures as
+charts. Reading changes nothing; a run that is still under way can be opened too and shows what has ended so far.
 
-`import proveout` alone loads none of this. Arrow tables go on to where one works: `.to_pandas()`, `polars.from_arrow`, `duckdb`.
+`import proveout` alone loads none of this. Arrow tables convert to other libraries: `.to_pandas()`,
+`polars.from_arrow`, `duckdb`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,11 @@ def open_run(
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run. `results` is all that its journal tells (`coordinator.results.results.RunResults`); the rest here is made of it and of its samples."""
+    """A run.
+
+    `results` has the content of its journal (`coordinator.results.results.RunResults`); everything else comes from it
+    and from the samples.
+    """
 
     path: Path
     results: RunResults = field(repr=False)
@@ -74,7 +79,7 @@ class Run:
 
     @property
     def status(self) -> Literal["finished", "failed", "interrupted", "unfinished"]:
-        """How it ended; unfinished while it goes on, and when its coordinator was killed."""
+        """How it ended; unfinished while it runs, and when its coordinator was killed."""
         return self.results.ended.status if self.results.ended else "unfinished"
 
     @property
@@ -100,14 +105,18 @@ class Run:
         return self.results.stages
 
     def rungs(self, stage: str) -> Mapping[int, RungResult]:
-        """A ladder's rungs by threads; `.tree` has the estimates over the repeats by their names. NotThere for another stage."""
+        """A ladder's rungs by threads; `.tree` has the estimates over the repeats by their names.
+
+        NotThere for another stage.
+        """
         found = self.stages.get(stage)
         if found is None:
             raise NotThere(f"run {self.id} has no stage {stage!r}", way_out=f"It has {_listed(self.stages)}.")
         return {rung.threads: rung for rung in found.rungs}
 
     def value(self, expression: str) -> float | bool:
-        """An expression as a plan's verdicts have them, over the stages that have ended: `value("ladder.at(4).tps.mean")`.
+        """Evaluate an expression, as in the verdicts of a plan, over the stages that have ended:
+        `value("ladder.at(4).tps.mean")`.
 
         NotThere for one that reads what is not there, or that is none.
         """
@@ -120,13 +129,14 @@ class Run:
             raise NotThere(f"{expression}: {fault}") from None
         if isinstance(found, str | dict):
             way_out = f"Name one of {_listed(found)}." if isinstance(found, dict) else ""
-            raise NotThere(f"{expression} is no number", way_out=way_out)
+            raise NotThere(f"{expression} is not a number", way_out=way_out)
         return found
 
     # ---- tables ------------------------------------------------------------------------------------------------------
 
     def iterations(self) -> pa.Table:
-        """A row per stage, rung, repeat, attempt and transaction type, `(all)` for all of them: the columns of `report --csv`.
+        """A row per stage, rung, repeat, attempt and transaction type, `(all)` for all of them: the columns of `report
+        --csv`.
 
         Response times in µs. Iterations that do not count are there too, with `valid` false.
         """
@@ -137,7 +147,8 @@ class Run:
     def estimates(self) -> pa.Table:
         """A row per ladder, rung and metric: `stage, threads, metric, mean, lower, upper, median, cv, n`.
 
-        `metric` is the name in docs/reference/metrics.md, its end names the unit; a confidence bound has its value as `mean` only.
+        `metric` is the name in docs/reference/metrics.md, its end names the unit; a confidence bound has its value as
+        `mean` only.
         """
         import pyarrow as pa  # noqa: PLC0415
 
@@ -153,12 +164,12 @@ class Run:
         return pa.Table.from_pylist(found, schema=schema)
 
     def samples(self, kind: Literal["load", "captures"] = "load", *, stage: str | None = None) -> pa.Table:
-        """What was recorded in finished iterations, all stages or one; `stage, threads, repeat, attempt, valid, at_s` and:
+        """The samples of finished iterations, of all stages or one; `stage, threads, repeat, attempt, valid, at_s` and:
 
-        load: a row per client host, second and transaction type: `window`, `duration_s`, `ok`, `logical_failures`, `errors`, `missed`,
-        `tps`, `avg_us`, and the response times as a sparse histogram (`response_indices`, `response_counts`).
-        captures: a row per host, sample and reading: `capture`, `metric`, `label`, `value`, as the capture recorded it; `…_total`
-        are counters.
+        load: a row per client host, second and transaction type: `window`, `duration_s`, `ok`, `logical_failures`,
+        `errors`, `missed`, `tps`, `avg_us`, and the response times as a sparse histogram (`response_indices`,
+        `response_counts`). captures: a row per host, sample and reading: `capture`, `metric`, `label`, `value`, as the
+        capture recorded it; `…_total` are counters.
 
         `at_s`: s since the run began, on the coordinator's clock, ramps too. An empty table when nothing was recorded.
         NotThere for a stage that the run has not, ProveoutError for a damaged file.
@@ -173,7 +184,10 @@ class Run:
         return samples_table(kind, chosen, self.path / "samples", self.results.started_unix_s)
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
-        """A DuckDB relation: SQL over `iterations`, `estimates`, `load`, `captures` and `verdicts`. NotThere without duckdb."""
+        """A DuckDB relation: SQL over `iterations`, `estimates`, `load`, `captures` and `verdicts`.
+
+        NotThere without duckdb.
+        """
         try:
             import duckdb  # noqa: PLC0415
         except ModuleNotFoundError:
@@ -205,7 +219,7 @@ class Run:
 
     @cached_property
     def figures(self) -> Mapping[str, Chart]:
-        """The report's figures by slug, in its order: those that the plan names, or all that there are numbers for."""
+        """The report's figures by slug, in its order: those that the plan names, or all that have numbers."""
         from proveout.coordinator.report.figures.selection import figures  # noqa: PLC0415
         from proveout.coordinator.report.figures.timeline import read_timeline  # noqa: PLC0415
 
@@ -238,7 +252,7 @@ class Chart:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """Vega-Lite 6 with its data: `altair.Chart.from_dict(chart.spec)` to go on with it."""
+        """Vega-Lite 6 with its data: `altair.Chart.from_dict(chart.spec)` to change it."""
         return self.figure.spec
 
     def svg(self) -> str:

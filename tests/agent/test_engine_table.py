@@ -1,4 +1,5 @@
-"""The data in `dsl.engines` and the adapters in `agent.engines` state the same, and an adapter loads no client library."""
+"""The data in `dsl.engines` and the adapters in `agent.engines` state the same, and an adapter loads no client
+library."""
 
 from __future__ import annotations
 

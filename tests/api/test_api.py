@@ -33,7 +33,8 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "python-api.md"
 BEGUN_S = 1_700_000_000.0
 WINDOWS = ("ramp_up", "measure", "measure", "ramp_down")
 PLAN = {
-    "stages": [{"id": "ladder", "kind": "ladder", "target": "db", "workload": "w", "threads": [1, 4], "clients": ["box"], "arrival": {"kind": "closed"}}],
+    "stages": [{"id": "ladder", "kind": "ladder", "target": "db", "workload": "w", "threads": [1, 4],
+    "clients": ["box"], "arrival": {"kind": "closed"}}],
     "systems": [{"name": "db", "host": "box", "engine": "postgres", "propagates_to": None}],
     "hosts": [{"name": "box", "roles": ["client"], "address": "local"}],
     "figures": [],
@@ -43,7 +44,8 @@ PLAN = {
 def iteration(rung: int, repeat: int, tps: float, at_s: float) -> e.IterationFinished:
     latency = {f"{name}_us": 500.0 for name in ("min", "avg", "p50", "p90", "p95", "p99", "max")}
     one = e.TransactionSummary(
-        name="GET", ok=int(tps * 2), logical_failures=0, errors={}, retried=0, missed=0, tps=tps, response=latency, service=latency
+        name="GET", ok=int(tps * 2), logical_failures=0, errors={}, retried=0, missed=0, tps=tps, response=latency,
+        service=latency
     )  # fmt: skip
     return e.IterationFinished(
         id=e.IterationId(stage="ladder", rung=rung, repeat=repeat, attempt=1),
@@ -154,7 +156,7 @@ def test_what_is_not_there_is_said_with_what_is(run: api.Run, tmp_path: Path) ->
         run.samples(stage="other")
     with pytest.raises(api.NotThere, match="waits"):
         run.value("ladder.at(4).waits.db_time_s.mean")
-    with pytest.raises(api.NotThere, match=r"is no number\n.*mean"):
+    with pytest.raises(api.NotThere, match=r"is not a number\n.*mean"):
         run.value("ladder.at(4).tps")
     with pytest.raises(api.NotThere, match="load, captures"):
         run.samples("traces")  # type: ignore[arg-type]

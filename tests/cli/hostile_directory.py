@@ -1,8 +1,9 @@
-"""What a directory and an environment may hold against `proveout run`: the corpus of attempts, as data, and how each shows.
+"""What a directory and an environment may hold against `proveout run`: the corpus of attempts, as data, and how each
+shows.
 
-Flow: `lay(folder)` writes every file of `VECTORS` -> `variables(folder)` is the environment to run in -> each file that is executed or
-imported appends `name pid` to `CANARY`; a variable that is inherited shows in `/proc/PID/environ`. Used by
-`test_hostile_directory.py`; can be imported by longer tests.
+Flow: `lay(folder)` writes every file of `VECTORS` -> `variables(folder)` is the environment to run in -> each file that
+is executed or imported appends `name pid` to `CANARY`; a variable that is inherited shows in `/proc/PID/environ`. Used
+by `test_hostile_directory.py`; can be imported by longer tests.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ __attribute__((constructor)) static void run(void) {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vector:
-    """One attempt. `files`: path below the folder -> `{write}` is a statement that notes the vector's name and process, `{folder}` the
-    folder. `variables`: set in the caller's environment. `by_coordinator`: that the coordinator itself obeys is the caller's own choice."""
+    """One attempt. `files`: path below the folder -> `{write}` is a statement that notes the vector's name and process,
+    `{folder}` the folder. `variables`: set in the caller's environment. `by_coordinator`: that the coordinator itself
+    obeys is the caller's own choice.
+    """
 
     name: str
     tries: str
@@ -167,10 +170,14 @@ VECTORS = (
         variables={"HOME": "{folder}/home"},
     ),
 )
-"""`site` and what the interpreter imports before proveout's first line (`BEFORE`) cannot be kept out of `python -m proveout`."""
+"""`site` and what the interpreter imports before proveout's first line (`BEFORE`) cannot be kept out of `python -m
+proveout`.
+"""
 
 BEFORE = ("importlib", "contextlib", "functools", "types", "warnings", "collections", "operator", "keyword", "reprlib")
-"""Modules that `python -m` itself imports from the working directory: use the `proveout` command, or `python -P -m proveout`."""
+"""Modules that `python -m` itself imports from the working directory: use the `proveout` command, or `python -P -m
+proveout`.
+"""
 
 
 def lay(folder: Path) -> None:
@@ -210,7 +217,9 @@ def obeyed(folder: Path) -> list[tuple[str, int]]:
 
 
 def inherited(environ: bytes, given: Mapping[str, str]) -> list[str]:
-    """What an environment, as `/proc/PID/environ` has it, has of the vectors' variables in `given`, where it was inherited from."""
+    """What an environment, as `/proc/PID/environ` has it, has of the vectors' variables in `given`, where it was
+    inherited from.
+    """
     names = {name for vector in VECTORS for name in vector.variables} - {"PATH", "HOME"}
     found = [entry.decode(errors="replace") for entry in environ.split(b"\0") if entry]
     wrong = [entry for entry in found if SECRET in entry or entry in {f"{name}={given[name]}" for name in names}]

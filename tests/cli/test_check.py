@@ -11,8 +11,9 @@ import pytest
 
 from proveout import __version__
 from proveout.cli import VERBS, execute
-from proveout.cli.common.messages import describe, readable, show_error
+from proveout.cli.common.messages import describe, show_error
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError, Where
+from proveout.core.numbers import safe_lines
 
 ROOT = Path(__file__).parents[2]
 PLAN = "plans/hlr-cache-embedded.yaml"
@@ -71,7 +72,8 @@ def test_check_with_an_inventory(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["chek"], ["check"], ["check", "--nothing", PLAN], ["check", PLAN, "-p", "x"], ["check", PLAN, "-p", "a=1", "-p", "a=2"],
+    [[], ["chek"], ["check"], ["check", "--nothing", PLAN], ["check", PLAN, "-p", "x"], ["check", PLAN, "-p", "a=1",
+    "-p", "a=2"],
      ["explain"], ["explain", PLAN, PLAN], ["schema", "x"], ["--nothing"]],
 )  # fmt: skip
 def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,7 +161,7 @@ def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_untrusted_text_does_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert readable("a\x1b[31m\u202eb\x9b\nc") == "a\\x1b[31m\\u202eb\\x9b\nc"
+    assert safe_lines("a\x1b[31m\u202eb\x9b\nc") == "a\\x1b[31m\\u202eb\\x9b\nc"
     problem = PlanProblem(message="\x1b]0;x\x07", where=Where(file="p\x1b", line=1, column=2), source_line="\x1b[2J")
     show_error(PlanError((problem,)))
     assert "\x1b" not in capsys.readouterr().err

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from proveout.cli import execute
-from proveout.cli.common import run_session
+from proveout.cli.common import outputs as result_files
 from proveout.cli.common.options import Annotations
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.event_codec import plan_data
@@ -32,10 +32,12 @@ def directory(tmp_path: Path) -> run_directory.RunDirectory:
     check = plan.verdicts[0]
     events: list[Event] = [
         RunStarted(
-            run_id=made.name, epoch=1, name="smoke", title="", digest=plan.digest, plan=json.loads(json.dumps(plan_data(plan))), version="1", estimate_s=1.0
+            run_id=made.name, epoch=1, name="smoke", title="", digest=plan.digest,
+            plan=json.loads(json.dumps(plan_data(plan))), version="1", estimate_s=1.0
         ),
         VerdictReached(
-            id=check.id, title=check.title, severity="fail", outcome="FAIL", check=check.check.text, evidence="too slow", file=check.where.file, line=check.where.line
+            id=check.id, title=check.title, severity="fail", outcome="FAIL", check=check.check.text,
+            evidence="too slow", file=check.where.file, line=check.where.line
         ),
         RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=1.0),
     ]  # fmt: skip
@@ -51,8 +53,8 @@ def line_of_the_verdict() -> int:
 
 
 def test_each_file_that_was_asked_for_is_written(directory: run_directory.RunDirectory, tmp_path: Path) -> None:
-    outputs = {name: str(tmp_path / name) for name in run_session.OUTPUTS}
-    run_session.report(directory, outputs, Annotations.none)
+    outputs = {name: str(tmp_path / name) for name in result_files.OUTPUTS}
+    result_files.report(directory, outputs, Annotations.none)
     (failure,) = ET.parse(tmp_path / "junit").getroot().iter("failure")
     assert failure.attrib["message"] == "too slow"
     assert json.loads((tmp_path / "json").read_text())["format"] == "proveout.result/1"
@@ -77,7 +79,7 @@ def test_a_github_job_has_marks_in_its_log(
 ) -> None:
     monkeypatch.setenv("GITHUB_WORKSPACE", str(ROOT))
     monkeypatch.setenv("GITHUB_ACTIONS", "true" if in_github else "")
-    run_session.report(directory, {}, Annotations(asked))
+    result_files.report(directory, {}, Annotations(asked))
     found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("::")]
     mark = f"::error file=plans/smoke.yaml,line={line_of_the_verdict()},title=FAIL answers::"
     assert [line.startswith(mark) for line in found] == ([True] if marked else [])

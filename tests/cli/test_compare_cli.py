@@ -79,7 +79,7 @@ def test_a_regression_fails_the_job(tmp_path: Path, capsys: pytest.CaptureFixtur
     condition = ("--fail-if", "tps.change.upper < -5%")
     files = ("--json", str(tmp_path / "c.json"), "--markdown", str(tmp_path / "c.md"))
     assert compare(tmp_path, before, after, *condition, *files) == 1
-    assert "HOLDS  fails if tps.change.upper < -5%" in capsys.readouterr().out
+    assert "HOLDS         fails if tps.change.upper < -5%" in capsys.readouterr().out
     assert json.loads((tmp_path / "c.json").read_text())["exit_code"] == 1
     assert "-20 %" in (tmp_path / "c.md").read_text()
     assert compare(tmp_path, after, before, *condition) == 0
@@ -92,7 +92,7 @@ def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert compare(tmp_path, before, after) == 2
     assert "db1: kernel: 6.1 -> 6.2" in capsys.readouterr().err
     assert compare(tmp_path, before, after, "--allow", "cpus,kernel") == 0
-    assert "differs: db1: kernel: 6.1 -> 6.2" in capsys.readouterr().out
+    assert "· db1: kernel: 6.1 -> 6.2" in capsys.readouterr().out
     assert compare(tmp_path, before, after, "--despite") == 0
 
 

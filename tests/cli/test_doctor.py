@@ -11,7 +11,7 @@ import pytest
 from proveout.agent import diagnosis
 from proveout.agent.diagnosis import Finding
 from proveout.cli import execute
-from proveout.cli.common.home_services import LocalDesk
+from proveout.cli.common.home_services import LocalServices
 
 ROOT = Path(__file__).parents[2]
 PLANS = ROOT / "plans"
@@ -106,7 +106,7 @@ def test_a_plan_that_changes_this_machine_says_whose_word_it_needs(
     code, found = doctor(capsys, "tuned.yaml")
     assert (code, found["tuning"]["state"]) == (0, "note")
     assert "--policy FILE" in found["tuning"]["way_out"]
-    assert LocalDesk([tmp_path], tmp_path, "").plan(str(tmp_path / "tuned.yaml"), {}, "").tunes_here
+    assert LocalServices([tmp_path], tmp_path, "").plan(str(tmp_path / "tuned.yaml"), {}, "").tunes_here
 
 
 def test_a_plan_that_runs_fio_on_this_machine_asks_for_it(

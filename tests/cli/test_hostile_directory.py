@@ -1,4 +1,5 @@
-"""`proveout run` in a directory full of modules, programs and settings that want to be obeyed, with an environment to match.
+"""`proveout run` in a directory full of modules, programs and settings that want to be obeyed, with an environment to
+match.
 
 No process but the coordinator, which runs as its caller, obeys any of them, and no other has any of the variables.
 """
@@ -42,7 +43,9 @@ RUN_S = 180.0
 
 
 class Descendants:
-    """The environment of every process below one, looked at again and again: `found[pid]` is (command line, environment)."""
+    """The environment of every process below one, looked at again and again: `found[pid]` is (command line,
+    environment).
+    """
 
     def __init__(self, root: int) -> None:
         self._root, self._stop = root, threading.Event()
@@ -65,7 +68,8 @@ class Descendants:
             environ = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             return
-        # A process that was forked and has not executed its program yet has its parent's: it is not what a program sees.
+        # A process that was forked and has not executed its program yet has its parent's: it is not what a program
+        # sees.
         before = self.found.get(pid)
         if before is None or before[0] == words or words:
             self.found[pid] = (words, environ)

@@ -1,4 +1,7 @@
-"""`proveout new`: every starter compiles under any file name, and nothing is overwritten. `benchmarks/starters.py` runs them."""
+"""`proveout new`: every starter compiles under any file name, and nothing is overwritten.
+
+`benchmarks/starters.py` runs them.
+"""
 
 from __future__ import annotations
 

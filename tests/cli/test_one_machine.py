@@ -1,7 +1,8 @@
-"""Hosts with other names, and runs beside each other, that tune one machine: by the command line, each in the end as it was before.
+"""Hosts with other names, and runs beside each other, that tune one machine: by the command line, each in the end as it
+was before.
 
-The machine's folder of undo journals is one of the test's own: in a mount namespace (unshare(1)) it lies where /var/lib is, so suites that run at the
-same time do not wait for each other.
+The machine's folder of undo journals is one of the test's own: in a mount namespace (unshare(1)) it lies where /var/lib
+is, so suites that run at the same time do not wait for each other.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ def test_two_local_hosts_of_a_plan_are_tuned_once_and_set_back(folder: Path) -> 
 
 
 def test_runs_with_other_host_names_take_turns(folder: Path) -> None:
-    """Each begins while the other one may have tuned the machine: its own value is there while it goes on, and the first one's at the end."""
+    """Each begins while the other one may have tuned the machine: its own value is there while it goes on, and the
+    first one's at the end.
+    """
     waited = 0
     for number in range(RUNS // 2):
         runs = [begin(folder, name, ONE_HOST.format(host=name, app=folder / "app")) for name in ("one", "two")]

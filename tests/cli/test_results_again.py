@@ -1,4 +1,6 @@
-"""Results, reports and JUnit of a run whose coordinator was killed, or whose disk was full, after the last event: they are made again."""
+"""Results, reports and JUnit of a run whose coordinator was killed, or whose disk was full, after the last event: they
+are made again.
+"""
 
 from __future__ import annotations
 
@@ -70,10 +72,10 @@ def files(folder: Path, directory: run_directory.RunDirectory) -> dict[str, byte
 _REPORT_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
-from proveout.cli.common import run_session
+from proveout.cli.common import outputs as result_files
 from proveout.cli.common.options import Annotations
+from proveout.coordinator.report import annotations, html, junit, markdown, result_json, run_document, terminal
 from proveout.coordinator.storage import run_directory
-from proveout.coordinator.report import annotations, html, junit, markdown, result_json, terminal
 
 def report(folder, at):
     directory = run_directory.find(folder / "runs", "latest")
@@ -89,7 +91,7 @@ def report(folder, at):
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(boundary)
-    run_session.report(directory, outputs, Annotations.none)
+    result_files.report(directory, outputs, Annotations.none)
     return seen
 
 for argument in sys.argv[1:]:

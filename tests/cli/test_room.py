@@ -1,4 +1,6 @@
-"""A coordinator of many agents opens more files than a shell allows by itself: in a process of its own, whose limits it changes."""
+"""A coordinator of many agents opens more files than a shell allows by itself: in a process of its own, whose limits
+it changes.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ import pytest
 CODE = """
 import resource, sys
 from types import SimpleNamespace
-from proveout.cli.common.run_session import TooManyAgents, make_room
+from proveout.cli.common.run_session import TooManyAgents, raise_file_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 2000))
 try:
-    make_room(SimpleNamespace(name="p", hosts=[None] * int(sys.argv[1])))
+    raise_file_limit(SimpleNamespace(name="p", hosts=[None] * int(sys.argv[1])))
 except TooManyAgents as error:
     print(error)
 print(resource.getrlimit(resource.RLIMIT_NOFILE))

@@ -1,4 +1,6 @@
-"""Plans that tune this machine, by the command line: refused without a policy, looked at with --facts, applied and set back by a run."""
+"""Plans that tune this machine, by the command line: refused without a policy, looked at with --facts, applied and set
+back by a run.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What the kernel was asked by `check`, `explain` and `explain --facts` (strace): nothing is written, sent or started beyond their own.
+"""What the kernel was asked by `check`, `explain` and `explain --facts` (strace): nothing is written, sent or started
+beyond their own.
 
-`explain --facts` starts an agent on this host to read the facts; that has a private directory, which is gone at the end, and a socket on
-loopback. Everything else of it is read only.
+`explain --facts` starts an agent on this host to read the facts; that has a private directory, which is gone at the
+end, and a socket on loopback. Everything else of it is read only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Ways in which a stored run is damaged, as data: what is done to which file. Tests and soak commands read them from here.
+"""Ways in which a stored run is damaged, as data: what is done to which file. Tests and soak commands read them from
+here.
 
-Each `Damage` changes one file of a run directory whose journal was closed; it is detected when `journal.read` fails with the words that it names.
+Each `Damage` changes one file of a run directory whose journal was closed; it is detected when `journal.read` fails
+with the words that it names.
 """
 
 from __future__ import annotations

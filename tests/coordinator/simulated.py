@@ -81,7 +81,8 @@ PLAN = Plan(
 
 
 class Model:
-    """A judge and a system under test: capacity 3000/s; valid unless said otherwise; stops the ladder above 3 threads."""
+    """A judge and a system under test: capacity 3000/s; valid unless said otherwise; stops the ladder above 3
+    threads."""
 
     def __init__(
         self, capacity: float = CAPACITY, invalid: frozenset[str] = frozenset(), decided_after: int = 1

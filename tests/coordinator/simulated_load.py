@@ -1,9 +1,10 @@
-"""A simulated database under load: service times and a speed over time -> the records that workers make -> real `LoadAggregator`,
-`evidence.summarise`, verdicts.
+"""A simulated database under load: service times and a speed over time -> the records that workers make -> real
+`LoadAggregator`, `summarise`, verdicts.
 
-Data flow: `Database` (types, weights, service times) and `Speed` (1 = as usual, 0 = frozen, 0.01 = a trickle) -> times of each terminal, in
-numpy -> `Chunk`s -> `LoadSecond`s and a `LoadResult` -> `IterationFinished`. The database works in a time of its own, which runs at the
-speed of the wall clock times `Speed`: a freeze of 10 s is 10 s in which nothing ends and after which everything goes on.
+Data flow: `Database` (types, weights, service times) and `Speed` (1 = as usual, 0 = frozen, 0.01 = a trickle) -> times
+of each terminal, in numpy -> `Chunk`s -> `LoadSecond`s and a `LoadResult` -> `IterationFinished`. The database works in
+a time of its own, which runs at the speed of the wall clock times `Speed`: a freeze of 10 s is 10 s in which nothing
+ends and after which everything goes on.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ LENIENT = Limits(tps_cv_max=99.0, tps_slope_fraction_max=99.0, achieved_fraction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
-    """Transaction types with the share and the service time (s) of each; `terminals`; closed with `think_s`, or open at `rate`."""
+    """Transaction types with the share and the service time (s) of each; `terminals`; closed with `think_s`, or open at
+    `rate`."""
 
     services: Sequence[tuple[float, Draw]]
     terminals: int = 4

@@ -1,7 +1,7 @@
 """Plans and the compiler's output for them, as data files.
 
-`tests/golden/bad/*.yaml` -> the messages in the `.txt` beside it, to the character; `tests/golden/good/*.yaml` -> the canonical
-plan; `plans/*.yaml` -> the text of `proveout explain`, which holds the digest of the compiled plan.
+`tests/golden/bad/*.yaml` -> the messages in the `.txt` beside it, to the character; `tests/golden/good/*.yaml` -> the
+canonical plan; `plans/*.yaml` -> the text of `proveout explain`, which holds the digest of the compiled plan.
 `PROVEOUT_UPDATE_GOLDEN=1 pytest tests/dsl/test_golden.py` writes the files again: read the diff.
 """
 
@@ -75,7 +75,8 @@ def test_shipped_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_compiled_plan_survives_json(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recorded as JSON and read back, a plan is equal, positions included, and so is every workload's parameter model."""
+    """Recorded as JSON and read back, a plan is equal, positions included, and so is every workload's parameter
+    model."""
     monkeypatch.chdir(ROOT)
     plan = compile_plan(Path("plans") / f"{name}.yaml")
     back = recorded_plan(json.loads(json.dumps(plan_data(plan))))

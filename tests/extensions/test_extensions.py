@@ -1,6 +1,8 @@
-"""Packages with a workload, a driver and an engine of their own, installed in a folder: checked, explained, and run from the command line.
+"""Packages with a workload, a driver and an engine of their own, installed in a folder: checked, explained, and run
+from the command line.
 
-The second half follows docs/guide/driver.md and docs/extend/engine.md literally: their code blocks are the toy engine that is run.
+The second half follows docs/guide/driver.md and docs/extend/engine.md literally: their code blocks are the toy engine
+that is run.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ from itertools import count
 import numpy as np
 from proveout.dsl.workloads.base import Outcome, Population, Statement, Table, TransactionType
 
-ADD = Statement(name="add", text={"sqlite": "UPDATE counter SET n = n + 1 WHERE id = $1"}, arguments=(int,), reads=False)
+ADD = Statement(
+    name="add", text={"sqlite": "UPDATE counter SET n = n + 1 WHERE id = $1"}, arguments=(int,), reads=False
+)
 GET = Statement(name="get", text={"sqlite": "SELECT n FROM counter WHERE id = $1"}, arguments=(int,), columns=(int,))
 
 
@@ -238,7 +242,8 @@ def test_nothing_of_it_is_imported_for_what_is_built_in(package: Path, tmp_path:
 
 @pytest.mark.slow
 def test_a_whole_run(package: Path, tmp_path: Path, database_folder: Path, hand_over: Callable[[Path], None]) -> None:
-    """Coordinator, agent, populate workers and load workers all find the package; what was counted is in its database."""
+    """Coordinator, agent, populate workers and load workers all find the package; what was counted is in its
+    database."""
     name = plan(tmp_path, database_in=database_folder)
     hand_over(database_folder)
     ran = proveout("run", name, "--headless", cwd=tmp_path, site=package)

@@ -364,7 +364,7 @@ async def test_a_ca_that_others_can_write(agent: Permanent) -> None:
 
 async def test_who_is_denied_cannot_be_told(agent: Permanent) -> None:
     (agent.directory / "pki" / "denied").write_text("1f\ndb7\ndb-seven\n")
-    assert "line 3 is no serial number" in await refusal(agent.command())
+    assert "line 3 is not a serial number" in await refusal(agent.command())
 
 
 # ---- dialling wrongly ------------------------------------------------------------------------------------------------

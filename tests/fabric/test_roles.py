@@ -368,7 +368,7 @@ async def test_a_token_is_not_spent_on_a_directory_that_cannot_be_written(
     (tmp_path / "file").touch()
     with pytest.raises(enrolment.EnrolmentError, match="no keys can be written there") as caught:
         await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "file" / "pki")
-    assert "The token is still good" in str(caught.value)
+    assert "The token is still valid" in str(caught.value)
     assert await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "pki") == "agent/db1"
 
 
@@ -459,8 +459,8 @@ async def test_members_hear_who_is_revoked(lab: tuple[Ledger, str], tmp_path: Pa
     ("member", "said"),
     [
         (Member(role="root", name="x"), "no role"),
-        (Member(role="agent", name="a/../b", addresses=("x",)), "is no name"),
-        (Member(role="agent", name="", addresses=("x",)), "is no name"),
+        (Member(role="agent", name="a/../b", addresses=("x",)), "is not a valid name"),
+        (Member(role="agent", name="", addresses=("x",)), "is not a valid name"),
         (Member(role="agent", name="db1"), "recognised by the address"),
         (Member(role="agent", name="db1", addresses=("db1:7443",)), "has no port"),
     ],
@@ -561,13 +561,13 @@ def test_a_slip_in_the_file_of_denied_ones_lets_nobody_in(tmp_path: Path) -> Non
     (tmp_path / DENIED).write_text("not a number at all\n2e\n")
     assert denied.serials() == {0x1F, 0xFF, 0x2E}
     assert Denied(tmp_path / DENIED).serials() == {0x2E}, "one line that is none does not take the others with it"
-    with pytest.raises(ProveoutError, match="line 1 is no serial number"):
+    with pytest.raises(ProveoutError, match="line 1 is not a serial number"):
         Denied(tmp_path / DENIED).check()
     (tmp_path / DENIED).unlink()
     assert denied.serials() == {0x1F, 0xFF, 0x2E}
     denied.check()
     (tmp_path / DENIED).mkdir()
-    with pytest.raises(ProveoutError, match="who is denied cannot be told"):
+    with pytest.raises(ProveoutError, match="the list of revoked certificates cannot be read"):
         denied.check()
 
 

@@ -84,7 +84,7 @@ PLANS = (
     Unchecked(
         name="fio writes without consent",
         parts=f"topology:\n{HOST}stages:\n  - tool: {{run: fio, from: db1, pattern: sequential-write-1m, size: 1MiB, measure: 1s, target: {{devices: [{DEVICE}]}}}}\n",
-        says="writing to devices destroys what they hold",
+        says="writing to devices destroys the data on them",
     ),
     Unchecked(
         name="fio climbs",

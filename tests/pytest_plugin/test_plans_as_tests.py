@@ -18,7 +18,7 @@ import pytest
 from proveout.cli.common import messages, options
 from proveout.dsl.compile import compiler
 from proveout.pytest_plugin import execute
-from proveout.pytest_plugin.collect import answer, told
+from proveout.pytest_plugin.collect import answer, describe
 
 pytestmark = pytest.mark.server
 
@@ -149,7 +149,7 @@ def test_the_plan_is_run_once_and_every_verdict_is_an_outcome(project: pytest.Py
             "*written at: *tiny.yaml:25*",
         ]
     )
-    result.stdout.fnmatch_lines(["SKIPPED*tiny.yaml:26: a warning only: * hoped-for:*"])
+    result.stdout.fnmatch_lines(["SKIPPED*tiny.yaml:26: warning only: * hoped-for:*"])
     result.stdout.fnmatch_lines([f"proveout: tiny: {run}/report.html"])
     assert json.loads((run / "command.json").read_text())["overrides"] == {"people": "200"}
     assert "evidence of answers" in (project.path / "junit.xml").read_text()
@@ -195,10 +195,11 @@ def test_another_word_for_inconclusive_is_refused() -> None:
 
 
 def test_a_built_in_verdict_is_told_without_a_place() -> None:
-    verdict = {"id": "propagation:cache", "title": "", "outcome": "FAIL", "severity": "fail", "check": "c", "evidence": "e",
+    verdict = {"id": "propagation:cache", "title": "", "outcome": "FAIL", "severity": "fail", "check": "c",
+    "evidence": "e",
                "iterations": [], "file": "", "line": 0}  # fmt: skip
-    assert told(verdict, Path("/r")).splitlines()[0] == "FAIL propagation:cache"
-    assert "written at" not in told(verdict, Path("/r"))
+    assert describe(verdict, Path("/r")).splitlines()[0] == "FAIL propagation:cache"
+    assert "written at" not in describe(verdict, Path("/r"))
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["while it is started", "while it runs"])

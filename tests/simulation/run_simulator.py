@@ -1,9 +1,9 @@
 """A whole run without clock, network, agents or databases: the real scheduler against simulated agents.
 
-Data flow: `Simulation.run()` pops the earliest thing that is due -> `machine.advance` -> its commands change the simulated
-world and put new things on the agenda. Time jumps from one to the next, so hours of a plan take milliseconds. A `Fault`
-strikes just before the n-th input is handled. The world keeps what the tests want to know: which tasks still run, which
-systems are up, whether two tasks that exclude each other overlapped, what was journalled.
+Data flow: `Simulation.run()` pops the earliest thing that is due -> `machine.advance` -> its commands change the
+simulated world and put new things on the agenda. Time jumps from one to the next, so hours of a plan take milliseconds.
+A `Fault` strikes just before the n-th input is handled. The world keeps what the tests want to know: which tasks still
+run, which systems are up, whether two tasks that exclude each other overlapped, what was journalled.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class Fault:
 
 @dataclass(slots=True)
 class World:
-    """What really is, as opposed to what the coordinator believes. `data`: provisioned systems with a data directory; `tuned`: by host."""
+    """What really is, as opposed to what the coordinator believes. `data`: provisioned systems with a data directory;
+    `tuned`: by host."""
 
     running: dict[str, Task] = field(default_factory=dict)
     hosts: dict[str, set[str]] = field(default_factory=dict)

@@ -58,7 +58,8 @@ def replay(seed: int) -> str:
 
 
 def play(seed: int, *, faults: tuple[Fault, ...] | None = None, plan: Plan | None = None) -> Outcome:
-    """Run one seed, with the faults and the plan that it draws or with these. The same seed always gives the same outcome."""
+    """Run one seed, with the faults and the plan that it draws or with these. The same seed always gives the same
+    outcome."""
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
         history = History(seed, Path(folder), faults, plan).run()
     return Outcome(

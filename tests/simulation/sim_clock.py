@@ -1,12 +1,12 @@
 """An event loop whose time is a number, and processes in it that can be killed, stopped and continued.
 
 Data flow: coroutines of the real coordinator and the real agents schedule callbacks as on any loop -> a heap ordered by
-(instant, serial) -> `SimLoop.run_until` pops the earliest and runs it. No callback waits for the machine: a wait of an hour
-costs nothing, and one seed gives one history.
+(instant, serial) -> `SimLoop.run_until` pops the earliest and runs it. No callback waits for the machine: a wait of an
+hour costs nothing, and one seed gives one history.
 
-A `Process` is whatever shares a fate. Each callback belongs to the process in whose context it was scheduled: one of a dead
-process is never run again (kill -9: no `finally`, no last word), one of a stopped process waits for SIGCONT. `SimTime` is
-the `time` module as a process sees it: monotonic clocks differ by an offset and a drift, wall clocks jump.
+A `Process` is whatever shares a fate. Each callback belongs to the process in whose context it was scheduled: one of a
+dead process is never run again (kill -9: no `finally`, no last word), one of a stopped process waits for SIGCONT.
+`SimTime` is the `time` module as a process sees it: monotonic clocks differ by an offset and a drift, wall clocks jump.
 
 Tasks and futures hash by a serial number, so that a set of them is walked in the same order in every replay.
 """
@@ -34,7 +34,8 @@ CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proces
 
 @dataclass(eq=False)
 class Process:
-    """Something that lives and dies as one. `offset_ns`, `drift_ppm`: its monotonic clock; `wall_s`: its wall clock's error."""
+    """Something that lives and dies as one. `offset_ns`, `drift_ppm`: its monotonic clock; `wall_s`: its wall clock's
+    error."""
 
     name: str
     offset_ns: int = 0
@@ -46,7 +47,8 @@ class Process:
 
 
 class _Call:
-    """What a loop gives for a scheduled callback: as asyncio's own handles, as far as anybody asks, and quicker made."""
+    """What a loop gives for a scheduled callback: as asyncio's own handles, as far as anybody asks, and quicker
+    made."""
 
     __slots__ = ("args", "callback", "context", "is_cancelled", "process", "when_s")
 
@@ -80,7 +82,8 @@ class _Future(asyncio.Future[T]):
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """The loop; `now_s` is true time, from 0, in whole nanoseconds: a clock that shows those shows a wait's end when it is."""
+    """The loop; `now_s` is true time, from 0, in whole nanoseconds: a clock that shows those shows a wait's end when it
+    is."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -209,7 +212,8 @@ class SimLoop(asyncio.AbstractEventLoop):
                 heapq.heappush(self._agenda, (self.now_s, next(self._serial), call))
 
     def bury(self) -> None:
-        """End every task that is left, so that nothing of this history outlives it. What they still do has no effect."""
+        """End every task that is left, so that nothing of this history outlives it. What they still do has no
+        effect."""
         self._burying = True
         for process in self._holding.values():
             self.proceed(process)

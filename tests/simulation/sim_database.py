@@ -1,7 +1,9 @@
-"""A simulated PostgreSQL as tuning sees it: settings that are stored, and settings that it runs with until it is started again.
+"""A simulated PostgreSQL as tuning sees it: settings that are stored, and settings that it runs with until it is
+started again.
 
-Data flow: the real `postgres_settings` and `sql` -> `SimDatabases` in place of `agent.tuning.sql_access` -> the `Settings` of its host, which outlive the
-server as its data does, or `SimOracle`. Nobody can ask while the server is down.
+Data flow: the real `postgres_settings` and `sql` -> `SimDatabases` in place of `agent.tuning.sql_access` -> the
+`Settings` of its host, which outlive the server as its data does, or `SimOracle`. Nobody can ask while the server is
+down.
 """
 
 from __future__ import annotations

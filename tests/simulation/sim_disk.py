@@ -1,11 +1,13 @@
-"""A simulated disk, and the part of the module `os` that reaches it: what was not synced may be gone after a power loss.
+"""A simulated disk, and the part of the module `os` that reaches it: what was not synced may be gone after a power
+loss.
 
-Data flow: the real `agent.tuning.file_changes` calls `SimOs` in place of `os` -> the `Disk` of the host whose process calls -> inodes and
-names. Every call that changes something takes a moment, in which the process may be killed or the power fail.
+Data flow: the real `agent.tuning.file_changes` calls `SimOs` in place of `os` -> the `Disk` of the host whose process
+calls -> inodes and names. Every call that changes something takes a moment, in which the process may be killed or the
+power fail.
 
-Durability is POSIX's: a file's content, mode and owner are safe once the file was fsynced, a name once its folder was. At a power loss the
-names of a folder go back to any state between that and the last (in order, as a journalling filesystem keeps it), and a file
-that was not synced has its old content, a part of the new one, or all of it.
+Durability is POSIX's: a file's content, mode and owner are safe once the file was fsynced, a name once its folder was.
+At a power loss the names of a folder go back to any state between that and the last (in order, as a journalling
+filesystem keeps it), and a file that was not synced has its old content, a part of the new one, or all of it.
 """
 
 from __future__ import annotations
@@ -128,7 +130,8 @@ class _Writer(io.RawIOBase):
 
 
 class SimOs:
-    """The functions of `os` that `agent.tuning.file_changes` uses. `disk()` is that of the process that calls; `wrote(path)` is told of each change."""
+    """The functions of `os` that `agent.tuning.file_changes` uses. `disk()` is that of the process that calls;
+    `wrote(path)` is told of each change."""
 
     def __init__(self, threads: Threads, disk: Callable[[], Disk], wrote: Callable[[str], None]) -> None:
         self._threads, self._disk, self._wrote = threads, disk, wrote

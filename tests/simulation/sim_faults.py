@@ -1,7 +1,7 @@
 """What goes wrong in a history, drawn from its seed: pure data, printed with a failing seed.
 
-A fault has its healing: what is held is let go, what is stopped goes on, what is killed is started again (an agent as systemd
-would, a coordinator as a person would by `proveout resume`), a full disk gets room.
+A fault has its healing: what is held is let go, what is stopped goes on, what is killed is started again (an agent as
+systemd would, a coordinator as a person would by `proveout resume`), a full disk gets room.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ WITHIN_S = 40.0
 class Fault:
     """Something that happens at an instant (true seconds); `host` "" is the coordinator; it lasts `for_s`.
 
-    With a `step` it waits, from that instant on, for as many steps of tuning that the host's agent (any agent) takes, and strikes in the
-    midst of the last one; if there are not so many it never strikes. `at` an operation, only steps of that one count.
+    With a `step` it waits, from that instant on, for as many steps of tuning that the host's agent (any agent) takes,
+    and strikes in the midst of the last one; if there are not so many it never strikes. `at` an operation, only steps
+    of that one count.
     """
 
     at_s: float

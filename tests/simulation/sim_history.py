@@ -1,12 +1,13 @@
 """One seed: a whole run of the real coordinator and three real agents through the faults that the seed draws.
 
-Data flow: seed -> faults (`sim_faults`) and delays -> `History.run()`: sittings of `coordinator.run` (a killed one is resumed)
-against `servicer.Servicer` per host over `sim_wire` -> what was seen -> `sim_rules.judge`.
+Data flow: seed -> faults (`sim_faults`) and delays -> `History.run()`: sittings of `coordinator.run` (a killed one is
+resumed) against `servicer.Servicer` per host over `sim_wire` -> what was seen -> `sim_rules.judge`.
 
-Real are: scheduler, loop, sessions, dialling, journals (SQLite files), codec, signatures, the agents' admission, session, lease, outbox,
-work, and all of tuning but the kernel, the units and the programs beneath it. Simulated are: the event loop and its time, processes and
-threads, the network below gRPC, the other handlers and databases, the numbers of an iteration (`sim_world`, `_Numbers`), machines and
-their disks (`sim_machine`, `sim_disk`). TLS and audit logs are left out.
+Real are: scheduler, loop, sessions, dialling, journals (SQLite files), codec, signatures, the agents' admission,
+session, lease, outbox, work, and all of tuning but the kernel, the units and the programs beneath it. Simulated are:
+the event loop and its time, processes and threads, the network below gRPC, the other handlers and databases, the
+numbers of an iteration (`sim_world`, `_Numbers`), machines and their disks (`sim_machine`, `sim_disk`). TLS and audit
+logs are left out.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ from proveout.proto.wire import results
 from proveout.proto.wire.tasks import Endpoint
 
 END_S = 2400.0
-"""By then a sitting has ended, whatever has happened: some sittings of a plan of half a minute, with every loss and retry."""
+"""By then a sitting has ended, whatever has happened: some sittings of a plan of half a minute, with every loss and
+retry."""
 QUIET_S = 60.0
 STORING_EVERY = 10
 """One of so many histories stores a setting that is not in effect."""
@@ -89,13 +91,10 @@ class RunJournal(Journal):
 
 
 class _Numbers:
-    """In place of `samples` in the loop: the real gathering, what it has lost as the real one counts it, made-up metrics."""
+    """In place of `samples` in the loop: the real gathering, what it has lost as the real one counts it, made-up
+    metrics."""
 
     Gathering = samples.Gathering
-
-    @staticmethod
-    def release_memory() -> None:
-        """`seeds` collects garbage itself."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -114,7 +113,8 @@ class _Numbers:
 
 
 class History:
-    """One seed's world. `folder` is empty, and on a disk that is quick to sync. With faults of its own it has the plan that all have, or `plan`."""
+    """One seed's world. `folder` is empty, and on a disk that is quick to sync. With faults of its own it has the plan
+    that all have, or `plan`."""
 
     def __init__(
         self, seed: int, folder: Path, faults: tuple[Fault, ...] | None = None, plan: Plan | None = None
@@ -165,7 +165,8 @@ class History:
     # ---- driving -----------------------------------------------------------------------------------------------------
 
     def run(self) -> History:
-        """Through all sittings, a while on until everything that was left has ended itself, and through one more start of every agent."""
+        """Through all sittings, a while on until everything that was left has ended itself, and through one more start
+        of every agent."""
         with _patched(self):
             for host in self.hosts.values():
                 host.start()
@@ -269,7 +270,8 @@ class History:
             self.world.wrong(f"{host.name}: {now_s - since_s:.1f} s after the last word of a coordinator {unnamed}")
 
     def count(self, gathering: Any, outcomes: Any, lost: Any) -> None:
-        """At the end of an iteration: what was received and what is known to be lost is what was produced (promise 12)."""
+        """At the end of an iteration: what was received and what is known to be lost is what was produced (promise
+        12)."""
         for key, host in gathering.hosts.items():
             received = len(gathering.seconds.get(key, ())) + len(gathering.captured.get(key, ()))
             missing = lost.get((gathering.names.get(key, "load"), host), 0)
@@ -341,6 +343,7 @@ def _patched(history: History) -> Iterator[None]:
         (agent_journal, "time", history.time),
         (agent_session, "end_children", lambda: None),  # it would end the children of the test process
         (run_audit, "AuditLog", NoAudit),
+        (run, "release_memory", lambda: None),
         (run, "rare_garbage_collection", contextlib.nullcontext),  # `seeds` collects
         (agent_journal, "sqlite3", history.store.module),
         (coordinator_journal, "sqlite3", history.store.module),

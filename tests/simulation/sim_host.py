@@ -1,7 +1,8 @@
 """A simulated host: the real agent in a process that can be killed, on a machine whose power can fail.
 
-Data flow: `SimHost.start` -> the real recovery of an agent that starts -> `daemon.Servicer` behind the host's link, with the handlers of
-`sim_world` and the real ones of tuning -> `sim_machine`. A host whose agent was killed is started again on the state that the last one left.
+Data flow: `SimHost.start` -> the real recovery of an agent that starts -> `daemon.Servicer` behind the host's link,
+with the handlers of `sim_world` and the real ones of tuning -> `sim_machine`. A host whose agent was killed is started
+again on the state that the last one left.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class SimHost:
         return self._outstanding
 
     def tuned_by(self) -> set[str]:
-        """The runs that have tuned it and not set it back. On a full disk an undo journal cannot be told that they have."""
+        """The runs that have tuned it and not set it back. On a full disk an undo journal cannot be told that they
+        have."""
         return set() if self.machine.was_full else {one.run for one in self.outstanding() if not one.residue}
 
     def unnamed(self) -> str:

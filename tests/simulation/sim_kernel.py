@@ -1,7 +1,8 @@
 """The attributes of a simulated kernel below /proc and /sys, and the names that lead to its disks.
 
-Data flow: the real operations -> `SimTexts` in place of `agent.tuning.sysfs.Attributes` -> `Kernel`, which keeps values, shows choices with the current
-one in brackets, and does by itself what Linux does: another scheduler gives a queue its usual length, and comes with attributes of its own.
+Data flow: the real operations -> `SimTexts` in place of `agent.tuning.sysfs.Attributes` -> `Kernel`, which keeps
+values, shows choices with the current one in brackets, and does by itself what Linux does: another scheduler gives a
+queue its usual length, and comes with attributes of its own.
 """
 
 from __future__ import annotations
@@ -126,7 +127,8 @@ def matching(pattern: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimTexts(Attributes):
-    """What `Attributes` is asked, answered from a `Kernel`; `more` has what depends on the rest of the machine. A value that is written is there at once."""
+    """What `Attributes` is asked, answered from a `Kernel`; `more` has what depends on the rest of the machine. A value
+    that is written is there at once."""
 
     kernel: Kernel
     more: Callable[[str], bytes | None]

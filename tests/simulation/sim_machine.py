@@ -1,11 +1,13 @@
-"""A simulated machine below the real tuning: files, kernel, units, programs, the undo journal's disk, its owner's other hand.
+"""A simulated machine below the real tuning: files, kernel, units, programs, the undo journal's disk, its owner's other
+hand.
 
-Data flow: the agent's `Tuner` -> the real transaction, undoing and undo journal (`sim_undo`) -> `SimHostView` in place of `Host`, whose files are the
-real ones over `SimOs`, whose kernel attributes, units, programs and databases are tables (`sim_kernel`, `sim_programs`, `sim_database`, `sim_oracle`)
--> `Machine`. Each of them takes its time in `Threads.pause`.
+Data flow: the agent's `Tuner` -> the real transaction, undoing and undo journal (`sim_undo`) -> `SimHostView` in place
+of `Host`, whose files are the real ones over `SimOs`, whose kernel attributes, units, programs and databases are tables
+(`sim_kernel`, `sim_programs`, `sim_database`, `sim_oracle`) -> `Machine`. Each of them takes its time in
+`Threads.pause`.
 
-A `Machine` also keeps book of what ought to be: `owned` is how it would be had no run been there, `kept` what a transaction that ended well has
-promised to leave. `strange()` is what is neither.
+A `Machine` also keeps book of what ought to be: `owned` is how it would be had no run been there, `kept` what a
+transaction that ended well has promised to leave. `strange()` is what is neither.
 """
 
 from __future__ import annotations
@@ -221,7 +223,8 @@ class Machine:
         self.wrote(path)
 
     def answers(self, act: Callable[[], None]) -> None:
-        """A database does something, unless what fails on this host keeps it from it; it goes on without whoever has asked."""
+        """A database does something, unless what fails on this host keeps it from it; it goes on without whoever has
+        asked."""
         try:
             self.threads.pause(STATEMENT_S)
         except Killed:

@@ -1,7 +1,7 @@
 """What a history tunes beside the plan that all have: operations drawn from its seed, each as a plan would have it.
 
-Data flow: `drawn(plan, chance)` -> a plan with some of `CHOICES` on some hosts, before the stages or in the `tune` stage. A history has a few of them, so
-it costs what it did; ten thousand have every one a thousand times and more.
+Data flow: `drawn(plan, chance)` -> a plan with some of `CHOICES` on some hosts, before the stages or in the `tune`
+stage. A history has a few of them, so it costs what it did; ten thousand have every one a thousand times and more.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ OF_A_SYSTEM = (
 
 
 def drawn(chance: random.Random, *, stores: bool = False) -> Plan:
-    """A plan with some operations more, and some of the usual ones left out; `stores`: with a setting that is stored and not in effect."""
+    """A plan with some operations more, and some of the usual ones left out; `stores`: with a setting that is stored
+    and not in effect."""
     kept = tuple(one for one in PLAN.tunings if chance.random() < 0.7)
     extras = [_placed(one, chance) for one in chance.sample((*OF_A_HOST, *OF_A_SYSTEM), chance.randint(1, EXTRAS_MAX))]
     later = tuple(one for one in extras if chance.random() < LATER_SHARE)
@@ -136,7 +137,8 @@ def alone(one: Tuning) -> Plan:
 
 
 def aims_of(plan: Plan) -> Aims:
-    """The operations that faults aim at, with their hosts: twice what a plan has and the usual one has not, and of that what is seldom met by chance."""
+    """The operations that faults aim at, with their hosts: twice what a plan has and the usual one has not, and of that
+    what is seldom met by chance."""
     tune = tuple(one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings)
     usual = {one.operation for one in PLAN.tunings}
     drawn_ones = tuple((one.operation, one.hosts) for one in (*plan.tunings, *tune) if one.operation not in usual)

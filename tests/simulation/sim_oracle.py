@@ -1,7 +1,9 @@
-"""A simulated Oracle Database with its ASM instance, as tuning sees them: what their views say, and what a statement makes of them.
+"""A simulated Oracle Database with its ASM instance, as tuning sees them: what their views say, and what a statement
+makes of them.
 
-Data flow: the real `oracle_parameters`, `oracle_redo`, `asm_disk_group` and `sql` -> their statements, read here by patterns -> the tables below. It is
-nobody's run's: what is set in it stays until it is set back. A statement that a database would refuse is refused with its number.
+Data flow: the real `oracle_parameters`, `oracle_redo`, `asm_disk_group` and `sql` -> their statements, read here by
+patterns -> the tables below. It is nobody's run's: what is set in it stays until it is set back. A statement that a
+database would refuse is refused with its number.
 
 That Oracle takes these texts, and means by them what is done here, is not shown by this.
 """

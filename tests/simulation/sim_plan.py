@@ -1,4 +1,5 @@
-"""The plan that histories run: a database, two clients, a ladder of two rungs, twice; about 32 s when nothing goes wrong."""
+"""The plan that histories run: a database, two clients, a ladder of two rungs, twice; about 32 s when nothing goes
+wrong."""
 
 from __future__ import annotations
 
@@ -103,5 +104,6 @@ PLAN = Plan(
     verdicts=(Check(id="v", check=Expression(text="true")),),
 )
 STORING = replace(PLAN, tunings=(*PLAN.tunings, STORED))
-"""That plan with a setting that is stored and not in effect: no history of it finishes, unless the server is started anew meanwhile."""
+"""That plan with a setting that is stored and not in effect: no history of it finishes, unless the server is started
+anew meanwhile."""
 SLOTS = frozenset((rung, repeat) for rung in (2, 4) for repeat in (1, 2))

@@ -1,7 +1,8 @@
 """The programs that operations start on a simulated machine, and what those that read files have read.
 
-Data flow: `SimTools.run(argv)` -> the program takes its time, hangs or fails (`Machine.program`) -> `Programs.effect`, which changes the machine, or
-`Programs.said` for those that only look. What udev, multipathd and systemd go by is what they read last: `stale()` says whose files are others now.
+Data flow: `SimTools.run(argv)` -> the program takes its time, hangs or fails (`Machine.program`) -> `Programs.effect`,
+which changes the machine, or `Programs.said` for those that only look. What udev, multipathd and systemd go by is what
+they read last: `stale()` says whose files are others now.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Programs:
         self.table = ""
         """The partition table of the spare disk, as parted tells its lines; "" for none."""
         self.ends = b"an old loader"
-        """What lies where a table is written to: its owner's, the table's, or what is left when the table's signatures were taken away."""
+        """What lies where a table is written to: its owner's, the table's, or what is left when the table's signatures
+        were taken away."""
         self.seen = ""
         """That table as the kernel knows it."""
         self._pending: Read = ()

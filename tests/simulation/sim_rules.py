@@ -1,4 +1,5 @@
-"""What must hold of every history, whatever has gone wrong in it. (`World` and `History` find the rest while it runs.)"""
+"""What must hold of every history, whatever has gone wrong in it. (`World` and `History` find the rest while it
+runs.)"""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def judge(history: History, journal: Sequence[events.Stamped]) -> None:
 
 
 def set_back(history: History) -> None:
-    """Every agent was started once more, with room on its disk and programs that work: nothing is left, and nothing outstanding."""
+    """Every agent was started once more, with room on its disk and programs that work: nothing is left, and nothing
+    outstanding."""
     for host in history.hosts.values():
         for subject, (now, wanted) in host.machine.strange().items():
             history.world.wrong(f"{host.name}, after another start: {subject} is {now}, not {wanted}")

@@ -1,9 +1,11 @@
 """The journals of agents and of the coordinator, in memory: SQLite as it is, without a disk that nobody looks at.
 
-Data flow: `agent.daemon.task_journal` and `coordinator.storage.journal` ask their module `sqlite3` for a connection -> `Store.module` in place of it -> one
-database for each path, for as long as the history lasts. Whoever closes a connection, or is killed with one, loses what was not committed.
+Data flow: `agent.daemon.task_journal` and `coordinator.storage.journal` ask their module `sqlite3` for a connection ->
+`Store.module` in place of it -> one database for each path, for as long as the history lasts. Whoever closes a
+connection, or is killed with one, loses what was not committed.
 
-What a commit on a real disk promises is SQLite's. Of the undo journal it is held that nothing is changed before one: `sim_machine`.
+What a commit on a real disk promises is SQLite's. Of the undo journal it is held that nothing is changed before one:
+`sim_machine`.
 """
 
 from __future__ import annotations

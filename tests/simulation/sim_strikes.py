@@ -1,7 +1,7 @@
 """Faults as they strike a history: each kind of `sim_faults` is a method here.
 
-Data flow: `Strikes.arm(faults)` -> at its instant, or at its step of a tuning, a fault strikes hosts, links or the coordinator of the
-`History` -> it heals by itself.
+Data flow: `Strikes.arm(faults)` -> at its instant, or at its step of a tuning, a fault strikes hosts, links or the
+coordinator of the `History` -> it heals by itself.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Strikes:
             self._strike(fault)
 
     def _stepped(self, process: Process) -> None:
-        """A thread of an agent is about to take a step of a tuning; what strikes there strikes before that step is over."""
+        """A thread of an agent is about to take a step of a tuning; what strikes there strikes before that step is
+        over."""
         operation = self.history.hosts[process.name].machine.at
         left: list[tuple[Fault, int]] = []
         for fault, before in self._armed:
@@ -164,7 +165,8 @@ class Strikes:
             connection.there.put(self._expired(host.name))
 
     def _expired(self, name: str) -> bytes:
-        """Signed for this agent by this coordinator, two days ago (its host's clock may be hours off); its number is the highest."""
+        """Signed for this agent by this coordinator, two days ago (its host's clock may be hours off); its number is
+        the highest."""
         to = Addressee(agent=f"agent/{name}", run=self.history.directory.name, epoch=self.history.sittings)
         key = f"run/-/0/0/{self.history.sittings}.98/{FORGED}/{name}"
         task = tasks.Task(key=key, spec=_SPEC, deadline_s=60.0)
@@ -174,7 +176,8 @@ class Strikes:
         return codec.coordinator_envelope(signed).SerializeToString()
 
     def _thief(self, host: SimHost, _for_s: float) -> None:
-        """Somebody who may speak as a coordinator, and sign nothing, sends again what he has heard: while the run goes on, or later."""
+        """Somebody who may speak as a coordinator, and sign nothing, sends again what he has heard: while the run goes
+        on, or later."""
         process = Process(f"thief at {host.name}")
         self._later(self.chance.uniform(0.0, 45.0), self._steal, process, host)
 

@@ -1,7 +1,7 @@
 """Which operations a history applied, set back, and had struck by faults at their steps.
 
-Data flow: the real transaction and undoing, with what they do to each operation noted -> `Tally`; a strike asks the machine of the process that is
-about to take a step which operation it is at.
+Data flow: the real transaction and undoing, with what they do to each operation noted -> `Tally`; a strike asks the
+machine of the process that is about to take a step which operation it is at.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Threads of simulated processes: code that blocks, one baton, and time that is a number.
 
-Data flow: the real agent hands blocking work to a thread -> `Threads.run` -> a thread of its own that runs only while the loop waits for it
--> wherever that work touches the host it calls `Threads.pause(seconds)`: the baton goes back to the loop, and returns when that time has
-passed. So whatever strikes between two steps of a transaction strikes there in a replay as well.
+Data flow: the real agent hands blocking work to a thread -> `Threads.run` -> a thread of its own that runs only while
+the loop waits for it -> wherever that work touches the host it calls `Threads.pause(seconds)`: the baton goes back to
+the loop, and returns when that time has passed. So whatever strikes between two steps of a transaction strikes there in
+a replay as well.
 
-A thread whose process is killed never gets the baton back for what it had in mind: `pause` raises `Killed` in it, and `is_dead` tells what
-stands for its host to do nothing more for it, whatever its `finally` clauses ask for. One whose process is stopped waits.
+A thread whose process is killed never gets the baton back for what it had in mind: `pause` raises `Killed` in it, and
+`is_dead` tells what stands for its host to do nothing more for it, whatever its `finally` clauses ask for. One whose
+process is stopped waits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The undo journal of a simulated host: the real SQLite file, on a disk that can be full, of a process that can be killed at any step.
+"""The undo journal of a simulated host: the real SQLite file, on a disk that can be full, of a process that can be
+killed at any step.
 
-Data flow: `agent.tuning.undo_journal` -> `sqlite_of` and `os_of` in place of its modules `sqlite3` and `os` -> `UndoDatabase`, which tells the `Machine` of each
-commit, and whether a durable entry covers a subject.
+Data flow: `agent.tuning.undo_journal` -> `sqlite_of` and `os_of` in place of its modules `sqlite3` and `os` ->
+`UndoDatabase`, which tells the `Machine` of each commit, and whether a durable entry covers a subject.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class _Full(sqlite3.OperationalError):
 
 
 class UndoDatabase:
-    """The undo journal's connection, on a disk that can be full, of a process that can be killed before and after each commit."""
+    """The undo journal's connection, on a disk that can be full, of a process that can be killed before and after each
+    commit."""
 
     def __init__(self, machine: Machine, path: Path) -> None:
         self._machine = machine
@@ -150,7 +152,8 @@ def sqlite_of(machine: Callable[[], Machine]) -> SimpleNamespace:
 
 
 def os_of(machine: Callable[[], Machine]) -> SimpleNamespace:
-    """In place of `os` in `agent.tuning.undo_journal` and `machine`: descriptors that end with their process, on a disk that can be full."""
+    """In place of `os` in `agent.tuning.undo_journal` and `machine`: descriptors that end with their process, on a disk
+    that can be full."""
 
     def opened(path: Path, flags: int, mode: int = 0o777) -> int:
         if is_dead():

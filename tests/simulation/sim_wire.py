@@ -1,10 +1,11 @@
 """gRPC streams between simulated processes: bytes on two ordered pipes per connection, over links that can be unkind.
 
-Data flow: `dial.open_stream` (the real one) -> `Channel` in place of grpc's -> `Call.write` serialises -> `Pipe` -> the real
-`Servicer.Session` reads through `ServerSide`, and the same way back. What HTTP/2 promises holds: order within a stream, no
-loss and no double within it. What it does not promise is what the faults are made of: a stream that breaks loses whatever was
-on its way; one end notices long before the other; bytes of an old stream arrive when a new one is served already; nothing
-arrives for a while and nobody hangs up. `repeat_next` sends a message twice, as a proxy or a coordinator that retries would.
+Data flow: `dial.open_stream` (the real one) -> `Channel` in place of grpc's -> `Call.write` serialises -> `Pipe` -> the
+real `Servicer.Session` reads through `ServerSide`, and the same way back. What HTTP/2 promises holds: order within a
+stream, no loss and no double within it. What it does not promise is what the faults are made of: a stream that breaks
+loses whatever was on its way; one end notices long before the other; bytes of an old stream arrive when a new one is
+served already; nothing arrives for a while and nobody hangs up. `repeat_next` sends a message twice, as a proxy or a
+coordinator that retries would.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ COORDINATOR = AUTHORITY.issue_coordinator()
 
 
 _SIGNED: set[tuple[bytes, bytes, bytes]] = set()
-"""(public key, signature, what was signed) of all that was signed here: that such a one is valid is the cipher's promise, and costs most to see."""
+"""(public key, signature, what was signed) of all that was signed here: that such a one is valid is the cipher's
+promise, and costs most to see."""
 
 
 class RememberingKey:

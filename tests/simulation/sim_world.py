@@ -1,8 +1,8 @@
 """What really is on the simulated hosts, as opposed to what anybody believes; and the handlers that change it.
 
-Data flow: the real agent's `Work` runs a handler of `TABLE` -> the handler enters and leaves a `World`, which writes down who ran
-what, when, for which epoch -> the invariants (`sim_rules`) read that. The handlers do no work, they take time; what they
-answer is what the real ones answer. A handler of a process that was killed ends with it: `World.died`.
+Data flow: the real agent's `Work` runs a handler of `TABLE` -> the handler enters and leaves a `World`, which writes
+down who ran what, when, for which epoch -> the invariants (`sim_rules`) read that. The handlers do no work, they take
+time; what they answer is what the real ones answer. A handler of a process that was killed ends with it: `World.died`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The simulation can find bugs: each mutant takes away one thing that a promise rests on, and a rule breaks within some seeds.
+"""The simulation can find bugs: each mutant takes away one thing that a promise rests on, and a rule breaks within some
+seeds.
 
 A mutant that survives says that the simulation does not look where it should.
 """
@@ -77,7 +78,8 @@ def test_a_coordinator_that_takes_an_agents_clock_for_its_own(monkeypatch: pytes
 
 
 def test_a_coordinator_that_does_not_say_again_what_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lost task is noticed by its deadline, so the run still ends; it costs the iteration that a broken stream does not."""
+    """A lost task is noticed by its deadline, so the run still ends; it costs the iteration that a broken stream does
+    not."""
 
     def nothing(self: Any) -> None:
         self._outgoing.clear()

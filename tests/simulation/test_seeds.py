@@ -1,4 +1,5 @@
-"""Histories by seed: whatever goes wrong, a run ends, says how, leaves nothing, runs nothing twice and loses nothing it has told.
+"""Histories by seed: whatever goes wrong, a run ends, says how, leaves nothing, runs nothing twice and loses nothing it
+has told.
 
 `seeds.py` runs 10,000; here are enough to notice what breaks. A failing one prints how to play it again.
 """
@@ -80,7 +81,8 @@ def test_one_fault_on_the_coordinator(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [1, 3])
 def test_an_interrupt_that_comes_together_with_the_end_of_an_iteration(seed: int) -> None:
-    """The coordinator was stopped meanwhile, so it hears of both at once: the iteration is given up before its numbers are worked up."""
+    """The coordinator was stopped meanwhile, so it hears of both at once: the iteration is given up before its numbers
+    are worked up."""
     at_s = 13.5 if seed == 1 else 12.5
     outcome = play(seed, faults=(Fault(at_s, "stop", "", 10.0), Fault(at_s + 8.0, "interrupt")))
     assert not outcome.wrongs, str(outcome)

@@ -1,6 +1,8 @@
-"""The simulation looks where tuning can go wrong: each mutant takes away one thing that undoing rests on, and a rule breaks within some seeds.
+"""The simulation looks where tuning can go wrong: each mutant takes away one thing that undoing rests on, and a rule
+breaks within some seeds.
 
-Each is struck by the kind of fault that it is weak against; that the real code holds under the same faults is in the same test.
+Each is struck by the kind of fault that it is weak against; that the real code holds under the same faults is in the
+same test.
 """
 
 from __future__ import annotations

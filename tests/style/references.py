@@ -206,7 +206,7 @@ def _test_exists(tree: Tree, name: str) -> bool:
 
 def _why_stale_name(tree: Tree, path: str, parts: list[str], *, is_code: bool, strict: bool) -> str:
     rooted = parts[1:] if parts[0] == "proveout" else parts
-    if len(rooted) > 1 and rooted[0] in PACKAGES and (parts[0] == "proveout" or is_code):
+    if len(parts) > 1 and rooted[0] in PACKAGES and (parts[0] == "proveout" or is_code):
         return _why_unresolved(tree, rooted)
     if not is_code:
         return ""
@@ -236,13 +236,14 @@ def _why_unresolved(tree: Tree, parts: list[str]) -> str:
 
 
 def _why_not_in_module(tree: Tree, path: str, parts: list[str]) -> str:
-    candidates = [
-        name for name in tree.modules.get(parts[0], ()) if name.split("/")[0] == path.split("/", maxsplit=1)[0]
-    ]
-    here = tree.names.get(path, frozenset())
-    if not candidates or (
-        parts[0] in here and not re.search(rf"\bimport .*\b{parts[0]}\b", (ROOT / path).read_text(encoding="utf-8"))
-    ):
+    candidates = [name for name in tree.modules.get(parts[0], ()) if name in tree.names]
+    if not candidates:
+        return ""
+    if not re.search(rf"\bimport .*\b{parts[0]}\b", (ROOT / path).read_text(encoding="utf-8")):
+        if parts[0] in tree.names.get(path, frozenset()):  # a name of this file
+            return ""
+        candidates = [name for name in candidates if name.split("/")[0] == path.split("/", maxsplit=1)[0]]
+    if not candidates:
         return ""
     folders = [str(Path(name).parent) for name in candidates if name.endswith("/__init__.py")]
     inside = any(

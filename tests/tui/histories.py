@@ -111,7 +111,8 @@ def ticks(rung: int, repeat: int, count: int) -> list[Event]:
         tps = 9000.0 * min(1.0, (second + 1) / 3) + 400.0 * (second * 7 % 5)
         found.append(
             LoadTick(
-                id=identity(rung, repeat), second=second, window=window, tps=tps, avg_us=310.0,  # type: ignore[arg-type]
+                id=identity(rung, repeat), second=second, window=window, tps=tps,  # type: ignore[arg-type]
+                avg_us=310.0,
                 p50_us=240.0 + 10 * (second % 4), p99_us=2000.0 + 150.0 * (second * 3 % 7), errors=0,
             )
         )  # fmt: skip
@@ -155,7 +156,8 @@ def transactions(rung: int, repeat: int, window: str, seconds: float) -> Transac
     kinds = ("GetSubscriberData", "GetAccessData", "UpdateLocation", HOSTILE)
     lines = tuple(
         TransactionLine(
-            name=name, tps=2300.0 / n, ok=int(2100 * seconds / n), logical_failures=int(200 * seconds / n), errors=n - 1,
+            name=name, tps=2300.0 / n, ok=int(2100 * seconds / n), logical_failures=int(200 * seconds / n),
+            errors=n - 1,
             p50_us=250.0 * n, p95_us=880.0 * n, p99_us=2100.0 * n,
         )
         for n, name in enumerate(kinds, 1)

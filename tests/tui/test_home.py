@@ -34,8 +34,8 @@ FIELDS = (
 )
 
 
-class FakeDesk:
-    """A desk whose plans and runs are always the same; `asked` is what the app wanted compiled."""
+class FakeServices:
+    """Services whose plans and runs are always the same; `asked` is what the app wanted compiled."""
 
     here, runs_here = "/home/anna/studies", "/home/anna/studies/runs"
 
@@ -44,7 +44,8 @@ class FakeDesk:
         self.cards = {
             "/p/smoke.yaml": shown.PlanCard(
                 path="/p/smoke.yaml", name="smoke.yaml", state="fine", title="One small server, end to end",
-                lines=("db: postgres on db1, embedded", "1. ladder (ladder): hlr at 1, 4 threads"), seconds=75.0, iterations=4,
+                lines=("db: postgres on db1, embedded", "1. ladder (ladder): hlr at 1, 4 threads"), seconds=75.0,
+                iterations=4,
             ),
             "/p/lab.yaml": shown.PlanCard(
                 path="/p/lab.yaml", name="lab.yaml", state="fine", title="A lab of one's own", seconds=7200.0,
@@ -71,10 +72,12 @@ class FakeDesk:
         )  # fmt: skip
         fail = replace(verdict, outcome="FAIL", evidence="71.0 ms <= 50.0 ms")
         self.past = {
-            "/r/now": replace(base, path="/r/now", name="smoke-now", state="running", reason="", verdicts=(), ladders=()),
+            "/r/now": replace(base, path="/r/now", name="smoke-now", state="running", reason="", verdicts=(),
+            ladders=()),
             "/r/b": replace(base, path="/r/b", name="smoke-b", began_unix_s=START_S - 3600, verdicts=(verdict, fail)),
             "/r/a": base,
-            "/r/c": replace(base, path="/r/c", name="smoke-c", state="crashed", reason="nobody drives it any more", verdicts=()),
+            "/r/c": replace(base, path="/r/c", name="smoke-c", state="crashed", reason="the coordinator has stopped",
+            verdicts=()),
             "/r/evil": replace(base, path="/r/evil", name=HOSTILE, plan=HOSTILE, title=HOSTILE, reason=HOSTILE),
         }  # fmt: skip
 
@@ -107,7 +110,7 @@ class FakeDesk:
 
     def compare(self, reference: str, other: str, *, despite: bool) -> shown.Comparison:
         if "evil" in other:
-            raise ProveoutError(f"{HOSTILE} has not begun", where=other)
+            raise ProveoutError(f"{HOSTILE} has not started", where=other)
         differences = (f"db1: kernel: 6.1 -> 6.2 {HOSTILE}",)
         if not despite:
             return shown.Comparison(reference=reference, other=other, refused="They differ.", differences=differences)
@@ -138,8 +141,8 @@ def _the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
 
 
-def home(desk: FakeDesk | None = None, place: Place | None = None) -> HomeApp:
-    return HomeApp(desk or FakeDesk(), HomeView(), place, debounce_s=0.0)
+def home(services: FakeServices | None = None, place: Place | None = None) -> HomeApp:
+    return HomeApp(services or FakeServices(), HomeView(), place, debounce_s=0.0)
 
 
 async def until(pilot: Pilot[Any], holds: Callable[[], object]) -> None:
@@ -243,7 +246,7 @@ def test_without_colour_the_signs_remain(monkeypatch: pytest.MonkeyPatch, snap_c
 
 
 def test_a_notice_is_shown_on_coming_back(snap_compare: Any) -> None:
-    place = Place(pane="runs", run="/r/a", notice=f"host db1 has an agent of its own\n  --pki DIR {HOSTILE}")
+    place = Place(pane="runs", run="/r/a", notice=f"host db1 has a remote agent\n  --pki DIR {HOSTILE}")
     assert snap_compare(home(place=place), terminal_size=SMALL, run_before=pressing())
 
 
@@ -253,7 +256,7 @@ def test_a_line_of_blocks_goes_from_nothing_to_the_highest() -> None:
     assert spark((0.0, 50.0, 100.0)) == "▁▅█"
     assert len(spark(range(1000))) <= 24
     assert spark(range(1000))[-1] == "█"
-    ladders = FakeDesk().past["/r/a"].ladders
+    ladders = FakeServices().past["/r/a"].ladders
     assert sparks(ladders) == "▂▄▆█ ▃▅█▆ 17,000"
 
 
@@ -264,15 +267,15 @@ def test_every_word_of_a_filter_must_be_there() -> None:
 
 
 def test_what_has_gone_is_forgotten_also_as_the_reference() -> None:
-    desk = FakeDesk()
-    view = found_runs(HomeView(reference="/r/a"), desk.runs())
+    services = FakeServices()
+    view = found_runs(HomeView(reference="/r/a"), services.runs())
     assert view.reference == "/r/a"
-    view = read_run(view, desk.run("/r/a"), 7)
-    view = found_runs(view, [one for one in desk.runs() if one.path != "/r/a"])
+    view = read_run(view, services.run("/r/a"), 7)
+    view = found_runs(view, [one for one in services.runs() if one.path != "/r/a"])
     assert "/r/a" not in view.runs
     assert view.run_stamps == {}
     assert view.reference == ""
-    assert read_run(view, desk.run("/r/a"), 7) is view
+    assert read_run(view, services.run("/r/a"), 7) is view
 
 
 async def test_enter_on_a_run_leaves_to_watch_it() -> None:
@@ -305,14 +308,14 @@ async def test_only_what_did_not_come_to_its_end_is_resumed() -> None:
         await settled(pilot)
         await pilot.press("2", "down", "g")
         await pilot.pause()
-        assert any("nothing to go on with" in note.message for note in app._notifications)
+        assert any("can be resumed" in note.message for note in app._notifications)
         await pilot.press("q")
     assert app.return_value is None
 
 
 async def test_a_plan_is_started_with_what_was_changed_only() -> None:
-    desk = FakeDesk()
-    app = home(desk)
+    services = FakeServices()
+    app = home(services)
     async with app.run_test(size=SMALL) as pilot:
         await settled(pilot)
         await pilot.press("enter")
@@ -335,7 +338,7 @@ async def test_a_plan_is_started_with_what_was_changed_only() -> None:
         await until(pilot, lambda: app.return_value is not None)
     wanted = {"subscribers": "500", "mode": "async", "dsn": "host=db1"}
     assert app.return_value == shown.Start(plan="/p/smoke.yaml", overrides=wanted)
-    assert desk.asked[-1] == ("/p/smoke.yaml", wanted, "")
+    assert services.asked[-1] == ("/p/smoke.yaml", wanted, "")
 
 
 async def test_a_plan_that_does_not_compile_with_the_answers_is_not_started() -> None:
@@ -448,13 +451,13 @@ async def test_the_filter_takes_words_and_escape_gives_all_back() -> None:
 
 
 async def test_the_row_under_the_cursor_stays_there_when_a_run_is_added() -> None:
-    desk = FakeDesk()
-    app = home(desk)
+    services = FakeServices()
+    app = home(services)
     async with app.run_test(size=SMALL) as pilot:
         await settled(pilot)
         await pilot.press("2", "down", "down")
-        newest = replace(desk.past["/r/a"], path="/r/new", name="new")
-        desk.past = {"/r/new": newest, **desk.past}
+        newest = replace(services.past["/r/a"], path="/r/new", name="new")
+        services.past = {"/r/new": newest, **services.past}
         await until(pilot, lambda: "/r/new" in app.view.runs)
         await settled(pilot)
         screen = app.screen

@@ -9,6 +9,7 @@ from typing import Any
 import histories
 import pytest
 
+from proveout.coordinator.results.results import load_results
 from proveout.proto.events import (
     AgentLine,
     AgentLost,
@@ -44,7 +45,7 @@ from proveout.proto.events import (
     WaitsTick,
 )
 from proveout.proto.wire.results import Populated, TuningState
-from proveout.tui.run.model import NOTICES_MAX, TICKS_MAX, HostView, RunView, reduce
+from proveout.tui.run_view import NOTICES_MAX, TICKS_MAX, HostView, RunView, reduce
 from proveout.tui.widgets.header import alert
 from proveout.tui.widgets.tables import lease
 
@@ -266,7 +267,7 @@ def test_a_verdict_that_is_reached_takes_the_place_of_the_provisional_one() -> N
     again = dataclasses.replace(early[0], outcome="PASS")
     view = view_of(STARTED, *early, again)
     assert view.foreseen == (early[1], again)
-    assert view.told == {"one", "two"}
+    assert view.judged_ids == {"one", "two"}
     reached = VerdictReached(id="one", title="", severity="fail", outcome="FAIL", check="c", evidence="e")
     view = view_of(reached, view=view)
     assert (view.foreseen, view.verdicts) == ((early[1],), (reached,))
@@ -322,10 +323,10 @@ def test_the_lease_is_said_in_words(host: HostView, said: str) -> None:
 def test_a_tuning_is_followed_to_its_end() -> None:
     view = view_of(*histories.tuned())
     swapping, ports, hostile = view.tunings.values()
-    assert (swapping.sign, swapping.words) == ("✓", "applied, reverted")
-    assert swapping.lines == ("vm.swappiness: 60 -> 10",)
-    assert (ports.sign, ports.words) == ("!", "unchanged, changed by another hand")
-    assert (hostile.sign, hostile.words) == ("✗", "applied, NOT reverted")
+    assert (swapping.sign, swapping.describe(ended=False)) == ("✓", "applied, reverted")
+    assert swapping.changes == ("vm.swappiness: 60 -> 10",)
+    assert (ports.sign, ports.describe(ended=False)) == ("!", "unchanged, changed from outside")
+    assert (hostile.sign, hostile.describe(ended=False)) == ("✗", "applied, NOT reverted")
     assert hostile.left == ("net.core.somaxconn could not be written",)
     lines = [(line.level, line.text) for line in view.log if line.text.startswith("tuning")]
     assert lines == [
@@ -343,8 +344,27 @@ def test_one_that_could_not_be_applied_undoes_the_others_and_the_worst_end_count
         return TuningSeen(host="h", act=act, states=states)
 
     view = view_of(STARTED, seen("apply", one="applied"), seen("apply", two="failed"), seen("apply", one="reverted"))
-    assert [one.words for one in view.tunings.values()] == ["applied, reverted", "failed"]
+    assert [one.describe(ended=False) for one in view.tunings.values()] == ["applied, reverted", "failed"]
     view = view_of(seen("revert", one="residue"), seen("revert", one="reverted"), view=view)
     assert view.tunings["h", "one"].end == "residue"
     view = view_of(seen("apply", one="applied"), view=view)  # of a host that was lost and is tuned again
-    assert view.tunings["h", "one"].words == "applied"
+    assert view.tunings["h", "one"].describe(ended=False) == "applied"
+
+
+@pytest.mark.parametrize("repeats", [1, 2, 3])
+@pytest.mark.parametrize("repeat_min", [None, 2])
+def test_the_interval_of_a_rung_is_that_of_the_report(repeats: int, repeat_min: int | None) -> None:
+    ladder = {"id": "base", "kind": "ladder", "threads": [4], "repeat": 6, "repeat_min": repeat_min}
+    started = dataclasses.replace(STARTED, plan={"stages": [ladder]})
+    items = [
+        dataclasses.replace(ended(100.0 + repeat, repeat=repeat), series={"tps": (90.0 + repeat, 100.0, 110.0)})
+        for repeat in range(repeats, 0, -1)
+    ]
+    invalid = ended(7.0, valid=False, repeat=9)
+    events = [started, stage("base", "ladder", 40.0, 6), *items, invalid]
+    (seen,) = view_of(*events).stages
+    (rung,) = load_results(events).stages["base"].rungs
+    reported = rung.tree["tps"]
+    shown = seen.throughput[4]
+    assert (shown.mean, shown.lower, shown.upper) == (reported["mean"], reported.get("lower"), reported.get("upper"))
+    assert (shown.lower is None) is (repeats == 1)

@@ -1,4 +1,6 @@
-"""The replay of a run as a source of events: everything once, in the order of time, what was live between what was kept."""
+"""The replay of a run as a source of events: everything once, in the order of time, what was live between what was
+kept.
+"""
 
 from __future__ import annotations
 

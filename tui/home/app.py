@@ -1,8 +1,8 @@
-"""The application without a run: plans, runs, a form to start one, two runs side by side.
+"""The home application: plans, runs, the form that starts a run, two runs side by side.
 
-Data flow: the survey's messages -> `home_model` -> the frozen `HomeView` -> `HomeScreen.show`, at most `FRAMES_PER_S` times a second.
-`HomeApp.run()` returns what was chosen (`desk.Choice`), None for nothing more; `view` and `place` go into the next one, so that
-coming back is where one left.
+Data flow: messages of `scanner` -> `home.model` -> the frozen `HomeView` -> `HomeScreen.show`, at most `FRAMES_PER_S`
+times a second. `HomeApp.run()` returns the choice (`services.Choice`), None to quit; `view` and `place` go into the
+next `HomeApp`, so that it opens in the same state.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from textual.app import App
 from textual.binding import Binding
 
 from proveout.core.errors import ProveoutError
+from proveout.tui import terminal_colours
 from proveout.tui.home import model, scanner
 from proveout.tui.home.comparison_screen import ComparedScreen
 from proveout.tui.home.form import DEBOUNCE_S, FormScreen
 from proveout.tui.home.model import HomeView
 from proveout.tui.home.screen import HomeScreen, Wanted
-from proveout.tui.home.services import Choice, Desk, Resume, Start, Watch
+from proveout.tui.home.services import Choice, HomeServices, Resume, Start, Watch
 from proveout.tui.run.dialogs import HelpScreen
-from proveout.tui.text import terminal_colours
 
 FRAMES_PER_S = 5.0
 HELP = """\
 1, 2, [ ]    plans; runs (in a wide terminal both are in sight, Tab goes from one to the other)
 arrows       move in the list; what is known of the row is below it
-Enter        a plan: its parameters, then start it; a run: watch it while it goes on, else see it once more
+Enter        a plan: its parameters, then start it; a run: watch it while it runs, else replay it
 c            runs: take this one as the reference (◆), then c on another one compares the two
-g            runs: go on with one that nobody drives any more
+g            runs: resume one that has stopped before its end
 /            filter by words; Escape leaves the filter
 t            light or dark
 Ctrl+P       all commands
-q            quit; runs under way go on
+q            quit; runs continue
 
-Signs: … being read   ✓ fine, finished, PASS   ✗ wrong, failed, crashed, FAIL   ▶ running   ■ interrupted   ? INCONCLUSIVE
+Signs: … reading   ✓ fine, finished, PASS   ✗ wrong, failed, crashed, FAIL   ▶ running   ■ interrupted   ? INCONCLUSIVE
 TPS by rung: means over the valid repeats, from 0 to the highest, and the highest; one line of blocks per ladder.
 Plans are compiled in the background, and again when a file changes.
 """
@@ -46,7 +46,7 @@ Plans are compiled in the background, and again when a file changes.
 
 @dataclass(slots=True)
 class Place:
-    """Where one was: the list, its rows, the theme; and a notice to show on coming back."""
+    """The state to restore when the home screen is shown again: list, rows, theme, and a notice."""
 
     pane: str = "plans"
     plan: str = ""
@@ -56,7 +56,7 @@ class Place:
 
 
 class HomeApp(App[Choice | None]):
-    """What there is to run and what has been run. It starts nothing itself: it returns what was chosen."""
+    """Lists of plans and runs. It starts nothing itself: it returns the choice."""
 
     TITLE = "proveout"
     CSS_PATH = "app.tcss"
@@ -69,7 +69,7 @@ class HomeApp(App[Choice | None]):
 
     def __init__(
         self,
-        desk: Desk,
+        services: HomeServices,
         view: HomeView | None = None,
         place: Place | None = None,
         *,
@@ -77,18 +77,18 @@ class HomeApp(App[Choice | None]):
     ) -> None:
         super().__init__(ansi_color=terminal_colours(os.environ))
         self.debounce_s = debounce_s
-        self.desk, self.view, self.place = desk, view or HomeView(), place or Place()
+        self.services, self.view, self.place = services, view or HomeView(), place or Place()
         self._back = {"plans": self.place.plan, "runs": self.place.run}
         self._stale = True
 
     def on_mount(self) -> None:
-        """Show the screen and begin to look."""
+        """Show the screen and start the scanners."""
         self.theme = self.place.theme
-        self._of_home = HomeScreen(self.desk.here, self.desk.runs_here, self.place.notice)
+        self._of_home = HomeScreen(self.services.here, self.services.runs_here, self.place.notice)
         self._of_home.pane = self.place.pane
         self.push_screen(self._of_home)
-        self.run_worker(scanner.plans(self.desk, self, self.view.plan_stamps), name="plans", group="plans")
-        self.run_worker(scanner.runs(self.desk, self, self.view.run_stamps), name="runs", group="runs")
+        self.run_worker(scanner.plans(self.services, self, self.view.plan_stamps), name="plans", group="plans")
+        self.run_worker(scanner.runs(self.services, self, self.view.run_stamps), name="runs", group="runs")
         self.set_interval(1.0 / FRAMES_PER_S, self.draw)
         self.call_after_refresh(self.draw)
 
@@ -97,19 +97,19 @@ class HomeApp(App[Choice | None]):
         self.view = view
 
     def on_plans_found(self, message: scanner.PlansFound) -> None:
-        """Fold it in; it is drawn with the next frame."""
+        """Add it to the view; it is drawn with the next frame."""
         self._now(model.found_plans(self.view, message.found))
 
     def on_plan_read(self, message: scanner.PlanRead) -> None:
-        """Fold it in."""
+        """Add it to the view."""
         self._now(model.read_plan(self.view, message.card, message.stamp))
 
     def on_runs_found(self, message: scanner.RunsFound) -> None:
-        """Fold it in."""
+        """Add it to the view."""
         self._now(model.found_runs(self.view, message.found))
 
     def on_run_read(self, message: scanner.RunRead) -> None:
-        """Fold it in."""
+        """Add it to the view."""
         self._now(model.read_run(self.view, message.card, message.stamp))
 
     def draw(self) -> None:
@@ -126,7 +126,7 @@ class HomeApp(App[Choice | None]):
                 self._of_home.go(name, self._back.pop(name))
 
     async def on_wanted(self, message: Wanted) -> None:
-        """What a key on a row asks for."""
+        """Perform the action of a key on a row."""
         if message.what == "open" and message.pane == "plans":
             self._ask(message.path)
         elif message.what == "open":
@@ -140,11 +140,11 @@ class HomeApp(App[Choice | None]):
     async def _ask(self, path: str) -> None:
         """Ask for the plan's parameters, then leave with them."""
         try:
-            form = await asyncio.to_thread(self.desk.form, path)
+            form = await asyncio.to_thread(self.services.form, path)
         except ProveoutError:
             self.notify("The plan cannot be read; what is wrong stands below the list.", severity="error")
             return
-        self.push_screen(FormScreen(self.desk, self.view.plans[path], form, self.debounce_s), self._started)
+        self.push_screen(FormScreen(self.services, self.view.plans[path], form, self.debounce_s), self._started)
 
     def _started(self, choice: Start | None) -> None:
         if choice is not None:
@@ -159,14 +159,14 @@ class HomeApp(App[Choice | None]):
             self.draw()
             return
         self.clear_notifications()
-        self.push_screen(ComparedScreen(self.desk, reference, path))
+        self.push_screen(ComparedScreen(self.services, reference, path))
 
     def _resume(self, path: str) -> None:
         card = self.view.runs.get(path)
         if card is not None and card.state in ("crashed", "interrupted", "failed"):
             self._leave_with(Resume(run=path))
         else:
-            self.notify("There is nothing to go on with: only a run that did not come to its end is resumed.")
+            self.notify("This run has ended; only a run that has not ended can be resumed.")
 
     def _leave_with(self, choice: Choice | None) -> None:
         home = self._of_home
@@ -182,5 +182,5 @@ class HomeApp(App[Choice | None]):
         self.push_screen(HelpScreen(HELP))
 
     def action_leave(self) -> None:
-        """Nothing is lost by leaving: runs go on."""
+        """Quit; runs continue."""
         self._leave_with(None)

@@ -1,6 +1,7 @@
-"""Two runs side by side: what they differ in first, then a table per rung.
+"""Screen with two runs side by side: their differences first, then a table per rung.
 
-Data flow: `Desk.compare` in a thread -> `Comparison` -> text. A refusal says what differs, and a key compares all the same.
+Data flow: `HomeServices.compare` in a thread -> `Comparison` -> text. A refusal lists the differences; a key compares
+anyway.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from proveout.core.errors import ProveoutError
-from proveout.tui.home.services import ComparedPart, Comparison, Desk
-from proveout.tui.text import safe
+from proveout.core.numbers import safe
+from proveout.tui.home.services import ComparedPart, Comparison, HomeServices
 
 TONES = {
     "better": ("▲", "bold green"),
@@ -32,7 +33,7 @@ TONES = {
 
 
 def rendered(found: Comparison) -> RenderableType:
-    """The comparison: whom against whom, what differs, the figures."""
+    """The comparison: the names of the runs, their differences, the tables."""
     parts: list[RenderableType] = [Text(safe(f"{found.other} against {found.reference}"), style="bold")]
     if found.refused:
         return Group(*parts, Text(f"✗ {safe(found.refused)}", style="bold red"), *_differing(found), Text(DESPITE))
@@ -70,9 +71,9 @@ class ComparedScreen(Screen[None]):
         Binding("x", "swap", "Swap"),
     ]
 
-    def __init__(self, desk: Desk, reference: str, other: str) -> None:
+    def __init__(self, services: HomeServices, reference: str, other: str) -> None:
         super().__init__()
-        self._desk, self._reference, self._other = desk, reference, other
+        self._services, self._reference, self._other = services, reference, other
         self.found: Comparison | None = None
 
     def compose(self) -> ComposeResult:
@@ -89,7 +90,7 @@ class ComparedScreen(Screen[None]):
     async def _compare(self, *, despite: bool) -> None:
         page = self.query_one("#compared Static", Static)
         try:
-            found = await asyncio.to_thread(self._desk.compare, self._reference, self._other, despite=despite)
+            found = await asyncio.to_thread(self._services.compare, self._reference, self._other, despite=despite)
         except ProveoutError as fault:
             page.update(Text(f"✗ {safe(fault.where)}: {safe(fault.what)}\n{safe(fault.way_out)}", style="bold red"))
             return
@@ -98,14 +99,14 @@ class ComparedScreen(Screen[None]):
         self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is something to insist on only after a refusal."""
+        """Offer `despite` only after a refusal."""
         return self.found is not None and bool(self.found.refused) if action == "despite" else True
 
     def action_despite(self) -> None:
-        """Compare whatever differs; it stays listed."""
+        """Compare despite all differences; they stay listed."""
         self._compare(despite=True)
 
     def action_swap(self) -> None:
-        """The other one as the reference."""
+        """Make the other run the reference."""
         self._reference, self._other = self._other, self._reference
         self._compare(despite=self.found is not None and not self.found.refused and bool(self.found.differences))

@@ -1,7 +1,8 @@
-"""A plan's parameters as a form: each checked as it is typed, the whole plan compiled with them a moment later.
+"""Form for a plan's parameters: each is checked while it is typed, and the plan is compiled with them soon after.
 
-Data flow: `desk.Form` -> one `Asked` per parameter -> what was changed -> `Desk.plan` in a thread -> what it would do, or what is wrong ->
-`Start`, which is what the screen is left with. The command that does the same is shown below.
+Data flow: `services.Form` -> one `Asked` per parameter -> what was changed -> `HomeServices.plan` in a thread -> what
+it would do, or what is wrong -> `Start`, which is what the screen is left with. The command that does the same is shown
+below.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Button, Footer, Input, Select, Static
 
+from proveout.core.numbers import clock, number, safe
 from proveout.tui.home.model import PLAN_STATES
-from proveout.tui.home.services import Desk, Field, Form, PlanCard, Start
-from proveout.tui.text import clock, number, safe
+from proveout.tui.home.services import Field, Form, HomeServices, PlanCard, Start
 
 DEBOUNCE_S = 0.3
 PROBLEMS_MAX = 8
@@ -40,7 +41,7 @@ def bounds(field: Field) -> str:
 
 
 def command(plan: str, choice: Start) -> str:
-    """The command line that does the same."""
+    """The command line with the same effect."""
     words = ["proveout", "run", plan, *(w for name, text in choice.overrides.items() for w in ("-p", f"{name}={text}"))]
     words += ["-i", choice.inventory] if choice.inventory else []
     words += ["--pki", choice.pki] if choice.pki else []
@@ -49,18 +50,18 @@ def command(plan: str, choice: Start) -> str:
 
 
 class Harmless(Highlighter):
-    """A field holds what the plan says; what a terminal would act on is drawn as �."""
+    """A field holds the text of the plan; characters that a terminal would act on are drawn as �."""
 
     def highlight(self, text: Text) -> None:
-        """Replace it, character by character, in what is drawn."""
+        """Replace such characters in the drawn text."""
         text.plain = "".join(one if safe(one) == one else "�" for one in text.plain)
 
 
 class Asked(Vertical):
-    """One parameter: its name, a field, and below its help or what is wrong."""
+    """One parameter: its name, a field, and below it the help or the problem."""
 
     class Answered(Message):
-        """Something else stands in the field."""
+        """The text of the field has changed."""
 
     def __init__(self, field: Field, form: Form) -> None:
         super().__init__()
@@ -82,12 +83,12 @@ class Asked(Vertical):
         yield Static(classes="told")
 
     def on_mount(self) -> None:
-        """Say what the parameter is."""
+        """Show the help of the parameter."""
         self._say()
 
     @property
     def text(self) -> str:
-        """What stands in the field."""
+        """The text of the field."""
         if self.query(Select):
             value = self.query_one(Select).value
             return "" if value is Select.NULL else str(value)
@@ -95,7 +96,7 @@ class Asked(Vertical):
 
     @property
     def changed(self) -> bool:
-        """Whether a run has to be told."""
+        """Whether the value differs from the default, so that the command line needs it."""
         return self.text != self.field.default or (self.field.required and bool(self.text))
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -105,7 +106,7 @@ class Asked(Vertical):
         self.post_message(self.Answered())
 
     def on_select_changed(self, event: Select.Changed) -> None:
-        """Check what was chosen."""
+        """Check the selected value."""
         event.stop()
         self._say()
         self.post_message(self.Answered())
@@ -132,13 +133,13 @@ class FormScreen(Screen[Start | None]):
         Binding("ctrl+r", "defaults", "Defaults"),
     ]
 
-    def __init__(self, desk: Desk, plan: PlanCard, form: Form, debounce_s: float = DEBOUNCE_S) -> None:
+    def __init__(self, services: HomeServices, plan: PlanCard, form: Form, debounce_s: float = DEBOUNCE_S) -> None:
         super().__init__()
-        self._desk, self._plan, self._form, self._debounce_s = desk, plan, form, debounce_s
+        self._services, self._plan, self._form, self._debounce_s = services, plan, form, debounce_s
         self.card = plan
 
     def compose(self) -> ComposeResult:
-        """Title, one block per parameter, inventory, what would be done, the command."""
+        """Title, one block per parameter, inventory, the stages, the command."""
         yield Static(self._head(), id="form-top")
         with VerticalScroll(id="fields", can_focus=False):
             for field in self._form.fields:
@@ -165,19 +166,19 @@ class FormScreen(Screen[Start | None]):
         return text.append(f"  {safe(self._plan.title)}", style="not bold")
 
     def on_mount(self) -> None:
-        """The first field has the keys."""
+        """Focus the first field."""
         self._ask_for_files()
         first = self.query("#fields Input, #fields Select").first()
         first.focus()
         self._check()
 
     def _ask_for_files(self) -> None:
-        """Only for those that the plan, as it is now, has a use for."""
+        """Show the fields that the plan uses with its current values."""
         self.query_one("#pki-asked").display = self.card.remote
         self.query_one("#policy-asked").display = self.card.tunes_here
 
     def choice(self) -> Start:
-        """What stands in the fields."""
+        """The texts of the fields."""
         return Start(
             plan=self._plan.path,
             overrides=self._overrides(),
@@ -194,7 +195,7 @@ class FormScreen(Screen[Start | None]):
         return os.path.expanduser(text)  # noqa: PTH111 - "" stays ""
 
     def on_asked_answered(self) -> None:
-        """Compile the plan with it, when nothing else is typed for a moment."""
+        """Compile the plan with it after a pause in typing."""
         self._check()
 
     def on_input_changed(self) -> None:
@@ -219,7 +220,7 @@ class FormScreen(Screen[Start | None]):
 
     @work(exclusive=True, group="check")
     async def _compiled(self, *, start: bool) -> None:
-        """Compile with what stands in the fields; the answers' own problems are said beside them."""
+        """Compile with the texts of the fields; problems of single values are shown beside them."""
         wrong = [asked.field.name for asked in self.query(Asked) if asked.objection]
         if wrong:
             self._tell(Text(f"✗ not yet: {safe(', '.join(wrong))}", style="bold red"), fine=False)
@@ -227,7 +228,7 @@ class FormScreen(Screen[Start | None]):
         choice = self.choice()
         self._tell(Text("… being checked", style="dim"), fine=False)
         await asyncio.sleep(0.0 if start else self._debounce_s)
-        self.card = await asyncio.to_thread(self._desk.plan, choice.plan, choice.overrides, choice.inventory)
+        self.card = await asyncio.to_thread(self._services.plan, choice.plan, choice.overrides, choice.inventory)
         self._ask_for_files()
         fine = self.card.state == "fine"
         self._tell(self._said(), fine=fine)
@@ -251,15 +252,15 @@ class FormScreen(Screen[Start | None]):
         self.query_one("#start", Button).disabled = not fine
 
     def action_start(self) -> None:
-        """Start, when the plan is fine with what stands in the fields."""
+        """Start the run when the plan compiles with the texts of the fields."""
         self._compiled(start=True)
 
     def action_back(self) -> None:
-        """Nothing is started."""
+        """Leave without a run."""
         self.dismiss(None)
 
     def action_defaults(self) -> None:
-        """Everything as the plan has it."""
+        """Reset all fields to the plan's defaults."""
         for asked in self.query(Asked):
             if asked.query(Select):
                 asked.query_one(Select).value = asked.field.default or Select.NULL

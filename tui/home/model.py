@@ -1,6 +1,6 @@
-"""The home screen's state as one frozen value, and what it says in words. Pure; no clock, no terminal.
+"""View model of the home screen as one frozen value, and its texts. Pure; no clock, no terminal.
 
-Data flow: what the survey found and read -> `found_plans`, `read_plan`, … -> `HomeView` -> rows and texts (below) -> the lists.
+Data flow: messages of `scanner` -> `found_plans`, `read_plan`, … -> `HomeView` -> rows and texts (below) -> the lists.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from datetime import datetime
 
 from rich.text import Text
 
+from proveout.core.numbers import clock, number, safe
 from proveout.tui.home.services import Found, Ladder, PlanCard, RunCard
-from proveout.tui.text import clock, number, safe
 from proveout.tui.widgets.header import OUTCOMES
 
 PLAN_STATES = {"checking": ("…", "dim"), "fine": ("✓", "green"), "wrong": ("✗", "bold red")}
@@ -36,27 +36,27 @@ SHOWN_MAX = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeView:
-    """Plans and runs by path, in the order to show them. `surveyed`: the folders have been looked through once."""
+    """Plans and runs by path, in the order to show them. `plans_scanned`: the folders have been read once."""
 
     plans: dict[str, PlanCard] = field(default_factory=dict)
     runs: dict[str, RunCard] = field(default_factory=dict)
     plan_stamps: dict[str, object] = field(default_factory=dict)
     run_stamps: dict[str, object] = field(default_factory=dict)
-    plans_surveyed: bool = False
-    runs_surveyed: bool = False
+    plans_scanned: bool = False
+    runs_scanned: bool = False
     reference: str = ""
     """The path of the run that the next one is compared with."""
 
 
 def found_plans(view: HomeView, found: Sequence[Found]) -> HomeView:
-    """The view with exactly these plans; what is known of them stays until it is read again."""
+    """The view with exactly these plans; their cards stay until they are read again."""
     plans = {one.path: view.plans.get(one.path) or PlanCard(path=one.path, name=one.name) for one in found}
     stamps = {path: stamp for path, stamp in view.plan_stamps.items() if path in plans}
-    return replace(view, plans=plans, plan_stamps=stamps, plans_surveyed=True)
+    return replace(view, plans=plans, plan_stamps=stamps, plans_scanned=True)
 
 
 def read_plan(view: HomeView, card: PlanCard, stamp: object) -> HomeView:
-    """The view with what a plan says; one that has gone meanwhile stays away."""
+    """The view with the card of a plan; a plan that was removed meanwhile is not added again."""
     if card.path not in view.plans:
         return view
     return replace(view, plans={**view.plans, card.path: card}, plan_stamps={**view.plan_stamps, card.path: stamp})
@@ -67,11 +67,11 @@ def found_runs(view: HomeView, found: Sequence[Found]) -> HomeView:
     runs = {one.path: view.runs.get(one.path) or RunCard(path=one.path, name=one.name) for one in found}
     stamps = {path: stamp for path, stamp in view.run_stamps.items() if path in runs}
     reference = view.reference if view.reference in runs else ""
-    return replace(view, runs=runs, run_stamps=stamps, runs_surveyed=True, reference=reference)
+    return replace(view, runs=runs, run_stamps=stamps, runs_scanned=True, reference=reference)
 
 
 def read_run(view: HomeView, card: RunCard, stamp: object) -> HomeView:
-    """The view with what a run's journal says."""
+    """The view with the card of a run."""
     if card.path not in view.runs:
         return view
     return replace(view, runs={**view.runs, card.path: card}, run_stamps={**view.run_stamps, card.path: stamp})
@@ -116,12 +116,12 @@ def outcomes(card: RunCard) -> Text:
 
 
 def when(unix_s: float) -> str:
-    """`2026-01-14 10:15`, where the screen is."""
+    """`2026-01-14 10:15` in local time."""
     return f"{datetime.fromtimestamp(unix_s).astimezone():%Y-%m-%d %H:%M}" if unix_s else "-"
 
 
 def plan_row(card: PlanCard) -> tuple[Text, ...]:
-    """Whether it is fine, its file, how long it takes, its title."""
+    """State, file, estimated time and title of a plan."""
     sign, style = PLAN_STATES[card.state]
     told = card.title if card.state != "wrong" or card.title else (card.lines[0] if card.lines else "")
     about = clock(card.seconds) if card.state == "fine" else ""
@@ -133,7 +133,7 @@ def plan_row(card: PlanCard) -> tuple[Text, ...]:
 
 
 def run_row(card: RunCard, reference: str) -> tuple[Text, ...]:
-    """How it ended, when it began, of which plan, its verdicts, its ladders."""
+    """State, start, plan, verdicts and ladders of a run."""
     sign, style = RUN_STATES[card.state]
     mark = f"{REFERENCE} " if card.path == reference else ""
     return (
@@ -146,7 +146,7 @@ def run_row(card: RunCard, reference: str) -> tuple[Text, ...]:
 
 
 def plan_detail(card: PlanCard) -> Text:
-    """A plan in a few lines: what it would do, or everything that is wrong with it."""
+    """A plan in a few lines: its stages, or its problems."""
     sign, style = PLAN_STATES[card.state]
     text = Text().append(f"{sign} {safe(card.name)}", style=style)
     if card.state == "fine":
@@ -159,7 +159,7 @@ def plan_detail(card: PlanCard) -> Text:
 
 
 def run_detail(card: RunCard) -> Text:
-    """A run in a few lines: how it ended, what its verdicts stand on, its ladders rung by rung."""
+    """A run in a few lines: its end, its verdicts with their evidence, its ladders rung by rung."""
     sign, style = RUN_STATES[card.state]
     text = Text().append(safe(card.name), style="bold")
     text.append(f"  {sign} {card.state}", style=style)

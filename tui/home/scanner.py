@@ -1,7 +1,7 @@
-"""Looking through the folders, again and again: what the home screen's worker posts.
+"""Scan the folders of plans and runs periodically and post what was found, for the home screen.
 
-Data flow: `Desk` in threads -> `PlansFound`, `PlanRead`, `RunsFound`, `RunRead` -> the app's `HomeView`. What has been read before is read
-again only when its stamp has changed; one file that cannot be read holds up no other.
+Data flow: `HomeServices` in threads -> `PlansFound`, `PlanRead`, `RunsFound`, `RunRead` -> the app's `HomeView`. A file
+is read again only when its stamp has changed; a file that cannot be read does not delay others.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from textual.message import Message
 from textual.message_pump import MessagePump
 
-from proveout.tui.home.services import Desk, Found, PlanCard, RunCard
+from proveout.tui.home.services import Found, HomeServices, PlanCard, RunCard
 
 AGAIN_S = 2.0
 
 
 class PlansFound(Message):
-    """All plan files that there are now."""
+    """All present plan files."""
 
     def __init__(self, found: Sequence[Found]) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class PlanRead(Message):
 
 
 class RunsFound(Message):
-    """All runs that there are now."""
+    """All present runs."""
 
     def __init__(self, found: Sequence[Found]) -> None:
         super().__init__()
@@ -49,29 +49,33 @@ class RunRead(Message):
         self.card, self.stamp = card, stamp
 
 
-async def plans(desk: Desk, target: MessagePump, known: Mapping[str, object], again_s: float = AGAIN_S) -> None:
+async def plans(
+    services: HomeServices, target: MessagePump, known: Mapping[str, object], again_s: float = AGAIN_S
+) -> None:
     """Find and compile plans until cancelled; `known` are stamps by path."""
     stamps = dict(known)
     while True:
-        found = await asyncio.to_thread(desk.plans)
+        found = await asyncio.to_thread(services.plans)
         target.post_message(PlansFound(found))
         for one in found:
             if stamps.get(one.path) != one.stamp:
-                card = await asyncio.to_thread(desk.plan, one.path, {}, "")
+                card = await asyncio.to_thread(services.plan, one.path, {}, "")
                 stamps[one.path] = one.stamp
                 target.post_message(PlanRead(card, one.stamp))
         await asyncio.sleep(again_s)
 
 
-async def runs(desk: Desk, target: MessagePump, known: Mapping[str, object], again_s: float = AGAIN_S) -> None:
+async def runs(
+    services: HomeServices, target: MessagePump, known: Mapping[str, object], again_s: float = AGAIN_S
+) -> None:
     """Find and read runs until cancelled."""
     stamps = dict(known)
     while True:
-        found = await asyncio.to_thread(desk.runs)
+        found = await asyncio.to_thread(services.runs)
         target.post_message(RunsFound(found))
         for one in found:
             if stamps.get(one.path) != one.stamp:
-                card = await asyncio.to_thread(desk.run, one.path)
+                card = await asyncio.to_thread(services.run, one.path)
                 stamps[one.path] = one.stamp
                 target.post_message(RunRead(card, one.stamp))
         await asyncio.sleep(again_s)

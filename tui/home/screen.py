@@ -1,6 +1,7 @@
-"""The home screen: the plans found here, the runs of the past, and what is known of the one under the cursor.
+"""The home screen: lists of plans and runs, and details of the one under the cursor.
 
-Data flow: `HomeApp` calls `show(view)` -> rows and texts -> two lists, side by side where the terminal is wide, else one at a time.
+Data flow: `HomeApp` calls `show(view)` -> rows and texts -> two lists, side by side where the terminal is wide, else
+one at a time.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
+from proveout.core.numbers import safe
 from proveout.tui.home import model
 from proveout.tui.home.model import HomeView
-from proveout.tui.text import safe
 from proveout.tui.widgets.list_view import Listing
 
 PLANS = ("plan", "about", "title")
@@ -33,7 +34,7 @@ class Wanted(Message):
 
 
 class HomeScreen(Screen[None]):
-    """Two lists with a detail under each. It knows nothing but views."""
+    """Two lists with a detail under each. Its only input is a `HomeView`."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (150, "-wide")]  # noqa: RUF012 - Textual's form
     BINDINGS = [  # noqa: RUF012 - Textual's form
@@ -67,7 +68,7 @@ class HomeScreen(Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """The list has the keys."""
+        """Focus the list."""
         self.query_one("#filter").display = False
         self.say(self._notice)
         for name in ("plans", "runs"):
@@ -75,7 +76,7 @@ class HomeScreen(Screen[None]):
         self.action_pane(self.pane)
 
     def say(self, notice: str) -> None:
-        """What must not be overlooked; "" for nothing."""
+        """A notice; "" for none."""
         widget = self.query_one("#notice", Static)
         widget.display = bool(notice)
         widget.update(Text("! " + "\n  ".join(map(safe, notice.splitlines())), style="bold") if notice else "")
@@ -108,26 +109,24 @@ class HomeScreen(Screen[None]):
         self._details()
 
     def _details(self) -> None:
-        """What is known of the rows under the cursors, or why there are none."""
+        """The details of the rows under the cursors, or the reason for an empty list."""
         plan = self._view.plans.get(self.here("plans"))
         run = self._view.runs.get(self.here("runs"))
         told = {
-            "plans": model.plan_detail(plan)
-            if plan
-            else self._nothing(surveyed=self._view.plans_surveyed, said=NO_PLAN),
-            "runs": model.run_detail(run) if run else self._nothing(surveyed=self._view.runs_surveyed, said=NO_RUN),
+            "plans": model.plan_detail(plan) if plan else self._nothing(scanned=self._view.plans_scanned, said=NO_PLAN),
+            "runs": model.run_detail(run) if run else self._nothing(scanned=self._view.runs_scanned, said=NO_RUN),
         }
         for name, text in told.items():
             self.query_one(f"#{name}-detail Static", Static).update(text)
 
-    def _nothing(self, *, surveyed: bool, said: str) -> Text:
+    def _nothing(self, *, scanned: bool, said: str) -> Text:
         if self.query_one(Input).value:
             return Text("Nothing matches the filter.")
-        return Text(said if surveyed else "Looking …")
+        return Text(said if scanned else "Looking …")
 
     @property
     def listing(self) -> Listing:
-        """The list that has the keys."""
+        """The list with the focus."""
         return self.query_one(f"#{self.pane}-list", Listing)
 
     def here(self, name: str) -> str:
@@ -139,7 +138,7 @@ class HomeScreen(Screen[None]):
         self.query_one(f"#{name}-list", Listing).go(key)
 
     def on_data_table_row_highlighted(self) -> None:
-        """Tell of the row under the cursor."""
+        """Show the details of the row under the cursor."""
         self._details()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
@@ -148,7 +147,7 @@ class HomeScreen(Screen[None]):
         self.post_message(Wanted("open", pane, event.row_key.value or ""))
 
     def on_descendant_focus(self) -> None:
-        """The column that has the focus has the keys."""
+        """Make the column with the focus the current one."""
         for name in ("plans", "runs"):
             if self.focused is not None and self.query_one(f"#{name}-pane") in self.focused.ancestors_with_self:
                 self._turn_to(name)
@@ -183,12 +182,12 @@ class HomeScreen(Screen[None]):
         self.action_pane("runs" if self.pane == "plans" else "plans")
 
     def action_wanted(self, what: str) -> None:
-        """Hand a key on to the app, with the row it is about."""
+        """Post a key to the app, with the row under the cursor."""
         if self.listing.here:
             self.post_message(Wanted(what, self.pane, self.listing.here))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Comparing and going on are for runs."""
+        """Compare and resume are actions of runs."""
         return self.pane == "runs" if action == "wanted" else True
 
     def action_filter(self) -> None:
@@ -197,7 +196,7 @@ class HomeScreen(Screen[None]):
         self.set_focus(self.query_one(Input))
 
     def action_leave(self) -> None:
-        """Out of the filter, which then holds back nothing."""
+        """Leave the filter and clear it."""
         self.query_one(Input).value = ""
         self.query_one(Input).display = False
         self.set_focus(self.listing)

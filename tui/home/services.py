@@ -1,7 +1,7 @@
-"""What the home screen shows and what it asks for: plain data, and the `Desk` that the command line supplies.
+"""Data of the home screen, and the `HomeServices` protocol that the command line implements.
 
-Data flow: `HomeApp` calls the `Desk` in threads -> frozen cards -> `HomeView` -> the lists. The screen knows neither the compiler nor the
-journal: it is handed what they said. It is left with a `Choice`, which the command line carries out.
+Data flow: `HomeApp` calls the services in threads -> frozen cards -> `HomeView` -> the lists. The screen imports
+neither the compiler nor the journal. It returns a `Choice`, which the command line executes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Tone: TypeAlias = Literal["better", "worse", "changed", "none", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A plan file or a run directory. `stamp` is another one when there may be something else to read."""
+    """A plan file or a run directory. `stamp` changes when the file may have changed."""
 
     path: str
     name: str
@@ -26,7 +26,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCard:
-    """A plan: `lines` are what it would do, or with `state` wrong every problem, each with file:line:column. `seconds` is the estimate."""
+    """A plan: `lines` describe its stages, or with `state` wrong every problem with file:line:column.
+
+    `seconds` is the estimate.
+    """
 
     path: str
     name: str
@@ -37,7 +40,7 @@ class PlanCard:
     iterations: int = 0
     remote: bool = False
     tunes_here: bool = False
-    """Whether it changes settings of this machine, which its owner's policy must allow."""
+    """Whether it changes settings of this machine, which the host policy must allow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,7 @@ class PastVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
-    """What a ladder reached: mean TPS over the valid repeats by rung, fewest threads first."""
+    """Mean TPS of a ladder over the valid repeats by rung, fewest threads first."""
 
     stage: str
     rungs: tuple[int, ...]
@@ -61,7 +64,10 @@ class Ladder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCard:
-    """A run: when it began (Unix seconds, 0 unknown), how long it took, how it ended and why, what it found. `found` are a search's answers."""
+    """A run: its start (Unix seconds, 0 unknown), duration, end with the reason, results.
+
+    `found` has the answers of its searches.
+    """
 
     path: str
     name: str
@@ -92,7 +98,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The parameters of a plan; `objection(name, text)` is what is wrong with an answer, "" when nothing is."""
+    """The parameters of a plan; `objection(name, text)` is the problem of a value, "" for a valid one."""
 
     fields: tuple[Field, ...]
     objection: Callable[[str, str], str]
@@ -100,7 +106,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRow:
-    """One number on both sides, in words; `tone` says which way it went."""
+    """One number of both runs as text; `tone` is the direction of the change."""
 
     cells: tuple[str, ...]
     tone: Tone
@@ -108,7 +114,7 @@ class ComparedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedPart:
-    """A rung of a stage; the cells of its rows stand under `Comparison.heads`."""
+    """A rung of a stage; its rows have the columns `Comparison.heads`."""
 
     head: str
     rows: tuple[ComparedRow, ...]
@@ -116,7 +122,7 @@ class ComparedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Run `other` against run `reference`. `refused` is why there are no figures, "" when there are."""
+    """Run `other` against run `reference`. `refused` is the reason for a refusal, "" for none."""
 
     reference: str
     other: str
@@ -127,8 +133,8 @@ class Comparison:
     parts: tuple[ComparedPart, ...] = ()
 
 
-class Desk(Protocol):
-    """What the home screen works with. Every call may block; ProveoutError where one says so."""
+class HomeServices(Protocol):
+    """The services of the home screen. Every call may block; ProveoutError where the docstring says so."""
 
     here: str
     runs_here: str
@@ -150,11 +156,11 @@ class Desk(Protocol):
         ...
 
     def run(self, path: str) -> RunCard:
-        """A run as far as its journal goes."""
+        """A run, from its journal."""
         ...
 
     def compare(self, reference: str, other: str, *, despite: bool) -> Comparison:
-        """Two runs side by side, with what they differ in. ProveoutError when one cannot be read."""
+        """Two runs side by side, with their differences. ProveoutError when one cannot be read."""
         ...
 
 
@@ -171,14 +177,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Look at a run: live while it goes on, else replayed."""
+    """Show a run: live while it runs, else replayed."""
 
     run: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """Go on with a run that nobody drives and that has not ended."""
+    """Resume a run that has not ended and has no coordinator."""
 
     run: str
 

@@ -1,34 +1,65 @@
-"""The application: one run on the screen, live or replayed. It watches and asks; the run never depends on it.
+"""The application with one run on the screen, live or replayed. The run never depends on it.
 
-Data flow: `Source` -> worker -> `Arrived` messages -> `reduce` -> the frozen `RunView` -> `RunScreen.show`, at most `FRAMES_PER_S` times
-a second. `RunApp.run()` returns how it was left.
+Data flow: `Source` -> worker -> `Arrived` messages -> `reduce` -> the frozen `RunView` -> `RunScreen.show`, at most
+`FRAMES_PER_S` times a second. `RunApp.run()` returns how it was left.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce as fold
 from typing import ClassVar, Literal, TypeAlias
 
 from textual.app import App
 from textual.binding import Binding
+from textual.message import Message
+from textual.message_pump import MessagePump
 from textual.widgets import Input
 
-from proveout.tui.run import view_feed
+from proveout.core.errors import ProveoutError
+from proveout.proto.events import Stamped
+from proveout.tui import terminal_colours
 from proveout.tui.run.dialogs import Answer, AskScreen, HelpScreen
 from proveout.tui.run.event_source import Replay, Source
-from proveout.tui.run.model import RunView, reduce
 from proveout.tui.run.screen import RunScreen
-from proveout.tui.text import terminal_colours
+from proveout.tui.run_view import RunView, reduce
 
 Left: TypeAlias = Literal["ended", "detached", "stopping"]
 
 FRAMES_PER_S = 1.0
 
 
+class Arrived(Message):
+    """Events, earliest first."""
+
+    def __init__(self, batch: Sequence[Stamped]) -> None:
+        super().__init__()
+        self.batch = batch
+
+
+class Ended(Message):
+    """The source has ended; `fault` is the reason when it failed."""
+
+    def __init__(self, fault: ProveoutError | None = None) -> None:
+        super().__init__()
+        self.fault = fault
+
+
+async def _pump(source: Source, target: MessagePump) -> None:
+    """Post all batches of a source, then its end."""
+    try:
+        async for batch in source.batches():
+            target.post_message(Arrived(batch))
+    except ProveoutError as fault:
+        target.post_message(Ended(fault))
+    else:
+        target.post_message(Ended())
+
+
 class RunApp(App[Left]):
-    """Shows what `source` gives. `close_at_end`: leave by itself when the run has ended."""
+    """Show the events of `source`. `close_at_end`: close when the run has ended."""
 
     TITLE = "proveout"
     CSS_PATH = "app.tcss"
@@ -52,10 +83,10 @@ class RunApp(App[Left]):
         """Show the screen and begin to read."""
         self._of_run = RunScreen()
         self.push_screen(self._of_run)
-        self.run_worker(view_feed.pump(self.source, self), name="feed", exit_on_error=False)
+        self.run_worker(_pump(self.source, self), name="feed", exit_on_error=False)
         self.set_interval(1.0 / FRAMES_PER_S, self.draw)
 
-    def on_arrived(self, message: view_feed.Arrived) -> None:
+    def on_arrived(self, message: Arrived) -> None:
         """Fold the events in; they are drawn with the next frame."""
         first = not self.view.run_id
         self.view = fold(reduce, message.batch, self.view)
@@ -63,7 +94,7 @@ class RunApp(App[Left]):
         if first:
             self.draw()
 
-    def on_ended(self, message: view_feed.Ended) -> None:
+    def on_ended(self, message: Ended) -> None:
         """Nothing more comes."""
         self._over, self._stale = True, True
         self.fault = str(message.fault) if message.fault else ""
@@ -83,7 +114,7 @@ class RunApp(App[Left]):
         if isinstance(self.source, Replay):
             state = "ended" if self._over else "paused" if self.source.pace.paused else f"× {self.source.pace.speed:g}"
             return f"replay {state}"
-        return "nobody drives this run" if self._over and self.view.ended is None else ""
+        return "no coordinator runs this run" if self._over and self.view.ended is None else ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Speed is for replays; in a filter the space bar writes a space."""
@@ -130,4 +161,7 @@ class RunApp(App[Left]):
             if asked:
                 self.notify("The run is asked to stop; everything is being cleaned up. Stop again to hurry.")
             else:
-                self.notify("Nobody could be asked. Stop it where it was started, with Ctrl-C.", severity="error")
+                self.notify(
+                    "The coordinator cannot be reached. Stop the run where it was started, with Ctrl-C.",
+                    severity="error",
+                )

@@ -1,4 +1,4 @@
-"""Two small screens on top of the run's: what to do on quitting, and which keys and signs there are."""
+"""Two dialogs of the screen of a run: the question on quitting, and the help with keys and signs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ arrows       move in the plan or a table; Enter opens and closes a branch
 Tab          the next part of the screen; the mouse works everywhere
 t            light or dark
 Ctrl+P       all commands
-q            quit: detach (the run goes on) or stop the run
+q            quit: detach (the run continues) or stop the run
 In a replay: Space stands still, + and - change the speed.
 
-Signs: · waiting   ▶ running   ✓ done, PASS, up   ✗ failed, FAIL, lost, invalid   ? INCONCLUSIVE   – left out   ! look at this   ~ provisional
+Signs: · waiting   ▶ running   ✓ done, PASS, up   ✗ failed, FAIL, lost, invalid   ? INCONCLUSIVE   – skipped   ! check   ~ provisional
 TPS chart: the measure window is filled, ramps are a thin line, vertical lines are where a window begins.
-Ladder: means over the valid repeats; │ is their 95 % interval (Student's t). The verdicts' own intervals are in the report.
-Transactions and waits are of the measure window so far, else of the newest iteration that has ended: the title says which.
+Ladder: means over the valid repeats; │ is their confidence interval, as in the report.
+Transactions and waits are of the measure window so far, else of the newest finished iteration, as their title says.
 A verdict with ~ is what the stages that have ended come to; it may change, and the run judges it anew at its end.
 """
 
@@ -45,7 +45,7 @@ class AskScreen(ModalScreen[Answer]):
         """The question and its three answers."""
         with Vertical(id="ask"):
             yield Static(Text("The run is under way. Leave it alone, or stop it?", style="bold"))
-            yield Static("It goes on when this screen is detached; `proveout watch` comes back to it.")
+            yield Static("The run continues when this screen is detached; `proveout watch` shows it again.")
             with Horizontal():
                 yield Button("Detach (d)", id="detach", variant="primary")
                 yield Button("Stop the run (s)", id="stop", variant="error")

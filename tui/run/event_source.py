@@ -1,7 +1,7 @@
-"""Where a screen's events come from, whoever supplies them.
+"""Sources of events for the screen of a run: the protocol, and the replay of a finished run.
 
-Data flow: the command line wires a `Source` (a run under way, or the `Replay` of a finished one) -> `RunApp` reads batches
-in a worker and posts them. A source never blocks the event loop, and ends when there is nothing more to come.
+Data flow: the command line wires a `Source` (a run under way, or the `Replay` of a finished one) -> `RunApp` reads
+batches in a worker and posts them. A source never blocks the event loop, and ends with its last event.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ class Source(Protocol):
     replayed: bool
 
     def batches(self) -> AsyncIterator[Sequence[Stamped]]:
-        """Events as they come; the first batch is all that is known already. Ends with the run, or when nobody drives it."""
+        """Batches of events; the first has all earlier events.
+
+        Ends with the run, or when the run has no coordinator.
+        """
         ...
 
     def now_unix_s(self) -> float:
-        """The time at which the run is, as the screen shows it; Unix seconds."""
+        """The current time of the run for the screen; Unix seconds."""
         ...
 
     async def stop(self) -> bool:
-        """Ask that the run end now; False when nobody could be asked."""
+        """Request the end of the run; False when the coordinator cannot be reached."""
         ...
 
 
 @dataclass(slots=True)
 class Pace:
-    """How fast a replay goes, and whether it stands still."""
+    """Speed of a replay, and whether it is paused."""
 
     speed: float = 10.0
     paused: bool = False
@@ -52,7 +55,9 @@ class Pace:
 
 
 Moving: TypeAlias = Callable[[Stamped], Sequence[Stamped]]
-"""The live events of the iteration that an `IterationStarted` begins, earliest first: called in a thread, it may read files."""
+"""The live events of the iteration that an `IterationStarted` begins, earliest first: called in a thread, it may read
+files.
+"""
 
 
 def _nothing_moved(_: Stamped) -> Sequence[Stamped]:
@@ -60,9 +65,10 @@ def _nothing_moved(_: Stamped) -> Sequence[Stamped]:
 
 
 class Replay:
-    """A finished run once more, from its journal, at a pace that the keys change; `moving` gives what was only live.
+    """Replay of a finished run from its journal, at a pace that keys change; `moving` reads its live events from the
+    samples.
 
-    `step_s` is how often it looks at its pace, in seconds of the one who watches.
+    `step_s` is the interval between two batches, in seconds of real time.
     """
 
     replayed = True
@@ -76,7 +82,7 @@ class Replay:
         self._moved: deque[Stamped] = deque()
 
     async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
-        """What has happened by the replay's time, step by step."""
+        """The events up to the time of the replay, step by step."""
         while self._next < len(self._events):
             batch = await self._batch()
             if batch:
@@ -108,5 +114,5 @@ class Replay:
         return min(self._now_s, self._events[-1].unix_s) if self._events else 0.0
 
     async def stop(self) -> bool:
-        """There is nothing to stop."""
+        """Nothing to stop in a replay."""
         return False

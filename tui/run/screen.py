@@ -1,6 +1,8 @@
-"""The screen of one run: the plan at the left, one of nine panes beside it, and in a wide terminal verdicts and events at the right.
+"""The screen of one run: the plan at the left, one of nine panes beside it, and in a wide terminal verdicts and events
+at the right.
 
-Data flow: `RunApp` calls `show(view, note)` -> the widgets that can be seen are brought up to date, the others when they are opened.
+Data flow: `RunApp` calls `show(view, note)` -> the widgets that can be seen are brought up to date, the others when
+they are opened.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Footer, Input, Tab, Tabs
 
-from proveout.tui.run.model import RunView
+from proveout.tui.run_view import RunView
 from proveout.tui.widgets import tables
 from proveout.tui.widgets.charts import LadderChart, RateChart, ResponseChart
 from proveout.tui.widgets.header import Alert, Top
@@ -41,7 +43,7 @@ class _Shows(Protocol):
 
 
 class RunScreen(Screen[None]):
-    """What there is to see of a run. It knows nothing but views."""
+    """The panes of a run. Its only input is a `RunView`."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-middle"), (160, "-wide")]  # noqa: RUF012 - Textual's form
     BINDINGS = [  # noqa: RUF012 - Textual's form
@@ -90,14 +92,14 @@ class RunScreen(Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """The tree has the keys: arrows work at once, and no letter is typed into a filter."""
+        """Focus the tree: arrows work at once, and no letter goes into a filter."""
         for name in ("#side-verdicts", "#side-ladder"):
             self.query_one(name).border_title = {"#side-verdicts": "Verdicts", "#side-ladder": "Ladder"}[name]
         self.query_one("#side-events").border_title = "Events"
         self.query_one(PlanTree).focus()
 
     def show(self, view: RunView, note: str) -> None:
-        """Bring up to date what can be seen."""
+        """Update the visible panes."""
         self._view, self._note = view, note
         if not self.query(Top):  # it is being put together, or taken apart
             return
@@ -115,7 +117,7 @@ class RunScreen(Screen[None]):
         self.show(self._view, self._note)
 
     def on_resize(self) -> None:
-        """What comes into sight must be of now."""
+        """Update panes that become visible."""
         self.call_after_refresh(lambda: self.show(self._view, self._note))
 
     def action_pane(self, name: str) -> None:
@@ -123,13 +125,13 @@ class RunScreen(Screen[None]):
         self.query_one(Tabs).active = name
 
     def action_turn(self, by: int) -> None:
-        """Open the pane beside this one."""
+        """Open the next pane."""
         names = list(PANES)
         here = names.index(self.query_one(Tabs).active or names[0])
         self.query_one(Tabs).active = names[(here + by) % len(names)]
 
     def action_plan(self) -> None:
-        """Show the plan, or give its room to the pane."""
+        """Show or hide the plan."""
         tree = self.query_one(PlanTree)
         tree.display = not tree.display
 
@@ -148,5 +150,5 @@ def _transactions(id: str) -> Rows:
 
 
 def _is_seen(node: DOMNode) -> bool:
-    """Whether neither it nor what it is in has been hidden."""
+    """Whether the widget and all its parents are visible."""
     return node.is_attached and all(above.display for above in node.ancestors_with_self if isinstance(above, Widget))

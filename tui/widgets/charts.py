@@ -1,7 +1,7 @@
 """The charts: throughput and response of the iteration under way, and the ladder rung by rung with its intervals.
 
-Data flow: `RunView` -> points (pure) -> plotext -> the terminal. The measure window is the filled part of the throughput chart, with
-lines where windows begin; ramps are a thin line.
+Data flow: `RunView` -> points (pure) -> plotext -> the terminal. The measure window is the filled part of the
+throughput chart, with lines where windows begin; ramps are a thin line.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from textual_plotext import PlotextPlot
 
+from proveout.core.numbers import percent, rate_unit, safe
 from proveout.proto.events import LoadTick
-from proveout.tui.run.model import RunView, StageView
-from proveout.tui.text import mean_and_half, safe
+from proveout.tui.run_view import RunView, StageView, Throughput
 
 _COLOURS = ("cyan", "magenta", "green", "orange", "blue", "red")
 
@@ -22,8 +22,8 @@ _AXES = {"TPS": "TPS by threads", "IOPS": "IOPS by I/O depth"}
 
 
 def _units(stages: Sequence[StageView]) -> str:
-    """What these stages do in a second: `TPS`, of tools `IOPS`, or both."""
-    kinds = dict.fromkeys("IOPS" if stage.kind == "tool" else "TPS" for stage in stages)
+    """The throughput units of these stages: `TPS`, of tools `IOPS`, or both."""
+    kinds = dict.fromkeys(rate_unit(stage.kind) for stage in stages)
     return " and ".join(kinds) or "TPS"
 
 
@@ -32,22 +32,17 @@ def boundaries(ticks: Sequence[LoadTick]) -> list[int]:
     return [tick.second for before, tick in itertools.pairwise(ticks) if tick.window != before.window]
 
 
-def ladders(view: RunView) -> list[tuple[StageView, list[tuple[int, float, float | None]]]]:
-    """Per ladder that has a valid iteration: rung, mean TPS, half of the 95 % interval (None from one repeat)."""
-    found = []
-    for stage in view.stages:
-        points = []
-        for rung, items in (stage.rungs if stage.kind != "search" else {}).items():
-            values = [item.tps for item in items if item.tps is not None]
-            if values:
-                points.append((rung, *mean_and_half(values)))
-        if points:
-            found.append((stage, points))
-    return found
+def ladders(view: RunView) -> list[tuple[StageView, dict[int, Throughput]]]:
+    """Each ladder that has a valid iteration with its throughput by rung."""
+    climbed = [(stage, stage.throughput) for stage in view.stages if stage.kind != "search"]
+    return [(stage, points) for stage, points in climbed if points]
 
 
 def windows(ticks: Sequence[LoadTick]) -> list[tuple[str, list[LoadTick]]]:
-    """The ticks by window, in order; the first of a window also ends the ramp before it, so that the line does not break."""
+    """The ticks by window, in order.
+
+    The first of a window also ends the ramp before it, so that the line does not break.
+    """
     found: list[tuple[str, list[LoadTick]]] = []
     for tick in ticks:
         if not found or found[-1][0] != tick.window:
@@ -128,28 +123,29 @@ class ResponseChart(Chart):
 
 
 class LadderChart(Chart):
-    """Mean TPS by threads with 95 % intervals, one line per ladder."""
+    """Mean TPS by threads with the intervals of the report, one line per ladder."""
 
     def show(self, view: RunView) -> None:
-        """Draw every ladder as far as it has come."""
+        """Draw the finished rungs of every ladder."""
         if not self.is_news(ladders(view)):
             return
         self.plt.clear_figure()
         found = ladders(view)
         what = " and ".join(_AXES[unit] for unit in _units([stage for stage, _ in found]).split(" and "))
-        self.plt.title(f"{what}, 95 % interval over repeats" if found else f"{what}: no rung yet")
-        rungs = sorted({rung for _, points in found for rung, _, _ in points})
+        levels = " and ".join(dict.fromkeys(percent(stage.confidence) for stage, _ in found))
+        self.plt.title(f"{what}, {levels} interval over repeats" if found else f"{what}: no rung yet")
+        rungs = sorted({rung for _, points in found for rung in points})
         places = {rung: place for place, rung in enumerate(rungs, 1)}
         for index, (stage, points) in enumerate(found):
             colour = _COLOURS[index % len(_COLOURS)]
-            xs = [places[rung] for rung, _, _ in points]
-            self.plt.plot(xs, [mean for _, mean, _ in points], label=safe(stage.id), color=colour, marker="braille")
-            self.plt.scatter(xs, [mean for _, mean, _ in points], color=colour, marker="o")
-            for x, (_, mean, half) in zip(xs, points, strict=True):
-                if half is not None:
-                    self.plt.plot([x, x], [max(mean - half, 0.0), mean + half], color=colour, marker="│")
+            xs, means = [places[rung] for rung in points], [point.mean for point in points.values()]
+            self.plt.plot(xs, means, label=safe(stage.id), color=colour, marker="braille")
+            self.plt.scatter(xs, means, color=colour, marker="o")
+            for x, point in zip(xs, points.values(), strict=True):
+                if point.lower is not None and point.upper is not None:
+                    self.plt.plot([x, x], [max(point.lower, 0.0), point.upper], color=colour, marker="│")
         if rungs:
-            tops = [mean + (half or 0.0) for _, points in found for _, mean, half in points]
+            tops = [point.upper or point.mean for _, points in found for point in points.values()]
             self.plt.ylim(0, max(max(tops) * 1.05, 1.0))
             self.plt.xticks(list(places.values()), [str(rung) for rung in rungs])
         self.refresh()

@@ -1,4 +1,4 @@
-"""The lines above everything: which run, how it stands, how far it is, and what has gone wrong.
+"""Header of the screen: the run, its state, its progress, and alerts.
 
 Data flow: `RunView` -> `headline`, `progress`, `alert` (pure) -> `Top` and `Alert`.
 """
@@ -10,9 +10,9 @@ from collections import Counter
 from rich.text import Text
 from textual.widgets import Static
 
+from proveout.core.numbers import clock, number, percent, safe
 from proveout.proto.events import IterationStarted
-from proveout.tui.run.model import RunView, is_silent
-from proveout.tui.text import bar, clock, number, safe
+from proveout.tui.run_view import RunView, is_silent
 
 STATES = {
     "starting": ("…", "dim"),
@@ -28,7 +28,7 @@ _LABEL = 26
 
 
 def headline(view: RunView, note: str = "") -> Text:
-    """Name, state, time, verdicts; `note` says that it is a replay, or that the feed is gone."""
+    """Name, state, time, verdicts; `note` marks a replay, or a lost feed."""
     sign, style = STATES[view.state]
     text = Text(f"{safe(view.run_id or 'waiting for the run')} ", style="bold", no_wrap=True)
     text.append(f"{sign} {view.state} ", style=style)
@@ -45,7 +45,7 @@ def headline(view: RunView, note: str = "") -> Text:
     for outcome, (mark, colour) in OUTCOMES.items():
         if early[outcome]:
             text.append(f"  {PROVISIONAL}{mark} {early[outcome]}", style=colour)
-    if waiting := len(set(view.planned_verdicts) - view.told):
+    if waiting := len(set(view.planned_verdicts) - view.judged_ids):
         text.append(f"  · {waiting} undecided", style="dim")
     return text
 
@@ -66,13 +66,13 @@ def progress(view: RunView, width: int) -> Text:
     label, share, rest = _inner(view)
     first = Text(safe(f"{label}  {rest}"), no_wrap=True) if share is None else _bar(label, share, rest, width)
     done = 1.0 if view.ended else view.elapsed_s / max(view.elapsed_s + view.remaining_s, 1e-9)
-    run_rest = "ended" if view.ended else f"{done:.0%}, {clock(view.remaining_s)} left"
+    run_rest = "ended" if view.ended else f"{percent(round(done, 2))}, {clock(view.remaining_s)} left"
     rows = [first, _bar("whole run", done, run_rest, width)]
     return Text("\n", no_wrap=True).join(rows)
 
 
 def _inner(view: RunView) -> tuple[str, float | None, str]:
-    """What is under way, how much of it is done (None: nothing that could be measured), and the rest in words."""
+    """The current task, its finished share (None when unknown), and the rest as text."""
     if view.iteration is not None:
         started = view.iteration
         name, into, length = window(started, view.now_unix_s - view.iteration_began_unix_s)
@@ -86,6 +86,12 @@ def _inner(view: RunView) -> tuple[str, float | None, str]:
     return (view.ended.status, None, view.ended.reason) if view.ended is not None else ("between iterations", None, "")
 
 
+def bar(share: float, width: int) -> str:
+    """A bar of `width` cells that is readable without colour."""
+    full = round(min(max(share, 0.0), 1.0) * width)
+    return "█" * full + "░" * (width - full)
+
+
 def _bar(label: str, share: float, rest: str, width: int) -> Text:
     room = max(width - _LABEL - 22, 8)
     text = Text(no_wrap=True, overflow="ellipsis")
@@ -95,7 +101,7 @@ def _bar(label: str, share: float, rest: str, width: int) -> Text:
 
 
 def alert(view: RunView) -> Text | None:
-    """What must not be overlooked: hosts that are lost, the newest iteration that counts for nothing, a run that failed."""
+    """The alerts: lost hosts, the newest invalid iteration, a failed run."""
     parts = [f"host {safe(host.name)} LOST: {safe(host.lost)}" for host in view.hosts.values() if host.lost]
     if len(parts) > 3:
         parts = [f"{len(parts)} hosts LOST, first {parts[0]}"]

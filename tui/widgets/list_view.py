@@ -1,6 +1,7 @@
-"""A list that is fed whole and keeps its place: plans, runs.
+"""A list of plans or runs that keeps its cursor when its rows are replaced.
 
-Data flow: rows by key (`home_model`) -> `Listing.show` -> only what differs is written; the row under the cursor stays under it.
+Data flow: rows by key (`home.model`) -> `Listing.show` -> only what differs is written; the row under the cursor stays
+under it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Listing(DataTable[Text]):
         self._fit()
 
     def go(self, key: str) -> None:
-        """Put the cursor on a row; nothing when it is not there."""
+        """Put the cursor on a row, if it exists."""
         if key in self._shown:
             self.move_cursor(row=list(self._shown).index(key), animate=False)
 
@@ -59,7 +60,7 @@ class Listing(DataTable[Text]):
             self.move_cursor(row=list(rows).index(here), animate=False)
 
     def _fit(self) -> None:
-        """As wide as the widest cell: said here, for the table measures at its leisure, and what is seen before is cut off."""
+        """Set the widths to the widest cells: the table itself measures later, and would cut cells off until then."""
         for index, column in enumerate(self.ordered_columns):
             widest = max((cells[index].cell_len for cells in self._shown.values()), default=0)
             column.auto_width, column.width = False, max(column.label.cell_len, widest)

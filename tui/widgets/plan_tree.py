@@ -1,4 +1,5 @@
-"""The plan as a tree: stages, their rungs, the repeats; each with a sign for its state, its result and how long it took.
+"""The plan as a tree: stages, their rungs, the repeats; each with a sign for its state, its result and how long it
+took.
 
 Data flow: `RunView.stages` -> `lines` (pure) -> nodes that are added or renamed; what is open stays open.
 """
@@ -11,8 +12,8 @@ from rich.text import Text
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
-from proveout.tui.run.model import IterationView, RunView, StageView
-from proveout.tui.text import clock, latency, mean_and_half, number, safe
+from proveout.core.numbers import clock, microseconds, number, safe, short
+from proveout.tui.run_view import IterationView, RunView, StageView
 
 SIGNS = {"waiting": "·", "running": "▶", "ok": "✓", "failed": "✗", "skipped": "–"}
 STYLES = {"waiting": "dim", "running": "bold", "ok": "green", "failed": "bold red", "skipped": "dim"}
@@ -25,7 +26,7 @@ def lines(view: RunView) -> Iterator[Line]:
         yield (stage.id,), _stage(stage, view.now_unix_s)
         for rung, items in _by_rung(stage).items():
             path = (stage.id, str(rung))
-            yield path, _rung(stage, rung, items)
+            yield path, _rung(stage, rung)
             for item in items:
                 yield (*path, str(item.id)), _repeat(item)
         if view.iteration is not None and view.iteration.id.stage == stage.id:
@@ -56,12 +57,12 @@ def _stage(stage: StageView, now_unix_s: float) -> Text:
     return text
 
 
-def _rung(stage: StageView, rung: int, items: list[IterationView]) -> Text:
-    values = [item.tps for item in items if item.valid and item.tps is not None]
-    if stage.kind == "search" or not values:
+def _rung(stage: StageView, rung: int) -> Text:
+    found = stage.throughput.get(rung) if stage.kind != "search" else None
+    if found is None:
         return Text(_named(stage, rung))
-    mean, half = mean_and_half(values)
-    return Text(f"{_named(stage, rung)} {number(mean)}{f' ±{number(half)}' if half is not None else ''}")
+    half = f" ±{short(found.half)}" if found.half is not None else ""
+    return Text(f"{_named(stage, rung)} {number(found.mean)}{half}")
 
 
 def _named(stage: StageView, rung: int) -> str:
@@ -73,11 +74,11 @@ def _repeat(item: IterationView) -> Text:
     if not item.valid:
         return Text(f"✗ #{item.id.repeat} INVALID {safe(item.why)}", style="bold red")
     rate = f" at {number(item.rate)}/s" if item.rate else ""
-    return Text(f"✓ #{item.id.repeat}{rate} {number(item.tps)} p99 {latency(item.p99_us)}", style="green")
+    return Text(f"✓ #{item.id.repeat}{rate} {number(item.tps)} p99 {microseconds(item.p99_us)}", style="green")
 
 
 class PlanTree(Tree[None]):
-    """The plan with what has become of it."""
+    """The plan with the state of its stages."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__("plan", id=id)

@@ -1,7 +1,7 @@
 """Tables of a run: transactions, hosts, waits, lag, a search's probes.
 
-Data flow: `RunView` -> rows of plain text (pure functions, below) -> `Rows`, which writes only cells that have changed. Above
-`HOSTS_MAX` hosts there is a summary with those that need looking at.
+Data flow: `RunView` -> rows of plain text (pure functions, below) -> `Rows`, which writes only cells that have changed.
+Above `HOSTS_MAX` hosts there is a summary with those that need looking at.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TypeAlias
 from rich.text import Text
 from textual.widgets import DataTable
 
+from proveout.core.numbers import microseconds, number, percent, safe, size
 from proveout.proto.events import IterationId, TransactionLine, WaitLine
-from proveout.tui.run.model import HostView, RunView, is_silent
-from proveout.tui.text import latency, number, percent, safe, sizes
+from proveout.tui.run_view import HostView, RunView, is_silent
 
 Row: TypeAlias = tuple[str, ...]
 HOSTS_MAX = 128
 BUSIEST = 20
 CALM_ROWS = 32
-"""A longer table changes in every second frame only: drawing its cells is most of what the screen costs."""
+"""A longer table changes in every second frame only, because drawing its cells is the main cost of the screen."""
 
 _STYLES = {"✗": "bold red", "✓": "green", "!": "bold yellow"}
 
@@ -32,12 +32,12 @@ PROBES: Row = ("search", "probe", "phase", "rate per s", "accepted", "on what ev
 
 
 def transactions(view: RunView) -> list[Row]:
-    """Every transaction type: of the window under way as far as it has come, else of the newest iteration that has ended."""
+    """Every transaction type: of the current window so far, else of the newest finished iteration."""
     if view.transactions is not None:
         return [_moving(line) for line in view.transactions.transactions]
     found = []
     for item in view.last.transactions if view.last else ():
-        times = [latency(item.response.get(key)) for key in ("p50_us", "p95_us", "p99_us")]
+        times = [microseconds(item.response.get(key)) for key in ("p50_us", "p95_us", "p99_us")]
         counts = [number(item.ok), number(item.logical_failures), number(sum(item.errors.values()))]
         found.append((safe(item.name), number(item.tps), *counts, *times))
     return found
@@ -46,11 +46,11 @@ def transactions(view: RunView) -> list[Row]:
 def _moving(line: TransactionLine) -> Row:
     counts = (number(line.ok), number(line.logical_failures), number(line.errors))
     times = (line.p50_us, line.p95_us, line.p99_us) if line.ok + line.logical_failures else (None, None, None)
-    return (safe(line.name), number(line.tps), *counts, *(latency(time) for time in times))
+    return (safe(line.name), number(line.tps), *counts, *(microseconds(time) for time in times))
 
 
 def transactions_of(view: RunView) -> str:
-    """What the table of transactions is of."""
+    """The title of the table of transactions: its iteration and window."""
     if view.transactions is not None:
         now = view.transactions
         if now.window == "measure":
@@ -60,7 +60,7 @@ def transactions_of(view: RunView) -> str:
 
 
 def waits_of(view: RunView) -> str:
-    """What the table of waits is of."""
+    """The title of the table of waits: its iteration and window."""
     if view.waits:
         now = next(iter(view.waits.values()))
         return f"waits: {_name(now.id)}, measure window so far, {now.seconds:.0f} s"
@@ -94,15 +94,15 @@ def _host(host: HostView, lease_s: float, beat_s: float) -> Row:
     now = readings(host)
     state = f"✗ LOST: {safe(host.lost)}" if host.lost else lease(host, lease_s, beat_s)
     total = now.get("memory.total_bytes")
-    memory = sizes(now.get("memory.used_bytes"), total) if total else "-"
+    memory = _sizes(now.get("memory.used_bytes"), total) if total else "-"
     disk = _both(now, "disk.read_bytes_per_s", "disk.write_bytes_per_s")
     network = _both(now, "network.received_bytes_per_s", "network.sent_bytes_per_s")
-    offset = f"{latency(host.offset_ns / 1e3)} ± {latency(host.uncertainty_ns / 1e3)}" if host.up else "-"
+    offset = f"{microseconds(host.offset_ns / 1e3)} ± {microseconds(host.uncertainty_ns / 1e3)}" if host.up else "-"
     return (safe(host.name), state, percent(now.get("cpu.busy_fraction")), memory, offset, disk, network)
 
 
 def lease(host: HostView, lease_s: float, beat_s: float) -> str:
-    """Whether the agent is up and holds its lease: one that has missed a beat is said to be silent, with what is left."""
+    """State of the agent and its lease; an agent that missed a beat is silent, with the time that is left."""
     if not host.up:
         return "· not yet"
     if not host.connected:
@@ -113,7 +113,12 @@ def lease(host: HostView, lease_s: float, beat_s: float) -> str:
 
 
 def _both(now: Mapping[str, float], one: str, other: str) -> str:
-    return sizes(now.get(one), now.get(other)) if one in now or other in now else "-"
+    return _sizes(now.get(one), now.get(other)) if one in now or other in now else "-"
+
+
+def _sizes(*values: float | None) -> str:
+    """Numbers of bytes side by side, short: `977K / 47.7M`."""
+    return " / ".join(size(value).removesuffix("iB").replace(" ", "") for value in values)
 
 
 def hosts(view: RunView) -> list[Row]:
@@ -133,7 +138,7 @@ def hosts(view: RunView) -> list[Row]:
 
 
 def waits(view: RunView) -> list[Row]:
-    """The top waits: of the measure window as far as it has come, else of the newest iteration that has ended."""
+    """The top waits: of the measure window so far, else of the newest finished iteration."""
     if len(view.waits) > 1:
         return [_wait(line, f"{name}: ") for name, tick in view.waits.items() for line in tick.waits]
     moving = [line for tick in view.waits.values() for line in tick.waits]
@@ -141,8 +146,8 @@ def waits(view: RunView) -> list[Row]:
 
 
 def _wait(line: WaitLine, where: str = "") -> Row:
-    spent, share = f"{line.seconds:.3g}", percent(line.db_time_fraction)
-    return (safe(f"{where}{line.event}"), safe(line.wait_class), spent, share, latency(line.average_us))
+    spent, share = number(line.seconds), percent(line.db_time_fraction)
+    return (safe(f"{where}{line.event}"), safe(line.wait_class), spent, share, microseconds(line.average_us))
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
@@ -155,17 +160,22 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     return sum((x - middle_x) * (y - middle_y) for x, y in points) / spread if spread > 0.0 else None
 
 
+def _signed(slope_s: float | None) -> str:
+    """A slope of lag per second with its sign."""
+    return "-" if slope_s is None else f"{'+' if slope_s > 0.0 else ''}{microseconds(slope_s * 1e6)}"
+
+
 def lags_of(view: RunView) -> str:
-    """What the table of lags is of."""
+    """The title of the table of lags: its iteration."""
     return f"lag: {_name(view.iteration.id)}, so far" if view.iteration is not None else f"lag: {_ended(view)}"
 
 
 def lags(view: RunView) -> list[Row]:
-    """Each capture of lag: the newest value, and whether it grows in this iteration."""
+    """Each capture of lag: the newest value, and its slope in this iteration."""
     found: list[Row] = []
     for name, points in view.lags.items():
         grows = slope(points)
-        found.append((safe(name), latency(points[-1][1] * 1e6), "-" if grows is None else f"{grows * 1e3:+.2f} ms"))
+        found.append((safe(name), microseconds(points[-1][1] * 1e6), _signed(grows)))
     return found
 
 
@@ -187,7 +197,7 @@ def probes(view: RunView) -> list[Row]:
 
 
 class Rows(DataTable[Text]):
-    """A table that is fed whole and changes only what differs."""
+    """A table that gets all rows and updates the cells that differ."""
 
     def __init__(
         self,

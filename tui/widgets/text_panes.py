@@ -1,4 +1,4 @@
-"""What is said in sentences: verdicts with their evidence, tunings with their diffs, and the log of events with a filter.
+"""Text panes: verdicts with their evidence, tunings with their diffs, and the log of events with a filter.
 
 Data flow: `RunView.verdicts`, `.tunings`, `.log` -> text (pure) -> scrolling panes.
 """
@@ -12,9 +12,9 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
-from proveout.tui.run.event_log import LogLine
-from proveout.tui.run.model import RunView
-from proveout.tui.text import safe
+from proveout.core.numbers import safe
+from proveout.tui.event_log import LogLine
+from proveout.tui.run_view import RunView
 from proveout.tui.widgets.header import OUTCOMES, PROVISIONAL
 
 LEVELS = {"info": (" ", ""), "warning": ("!", "yellow"), "error": ("✗", "bold red")}
@@ -24,7 +24,7 @@ SHOWN_MAX = 400
 
 
 def verdict_text(view: RunView) -> Text:
-    """Those that are reached, then what others come to so far, then those of which nothing can be said yet."""
+    """Reached verdicts, then provisional ones, then those that are undecided."""
     text = Text()
     for verdict in view.verdicts:
         sign, style = OUTCOMES[verdict.outcome]
@@ -39,21 +39,20 @@ def verdict_text(view: RunView) -> Text:
         text.append(f"  {safe(early.title)}\n")
         text.append(f"    provisional: {safe(early.evidence)}\n", style="dim")
     for name in view.planned_verdicts:
-        if name not in view.told:
+        if name not in view.judged_ids:
             text.append(f"· {safe(name)}  undecided\n", style="dim")
     return text if text else Text("This plan has no verdicts yet.")
 
 
 def tuning_text(view: RunView) -> Text:
-    """Every tuning on every host, what has become of it, and its diff."""
+    """Every tuning on every host with its state and its diff."""
     text = Text()
     for one in view.tunings.values():
         text.append(f"{one.sign} ", style=SIGNS[one.sign])
         text.append(f"{safe(one.host)}: {safe(one.name)}", style="bold")
         text.append(f" ({safe(one.operation)})  ", style="dim")
-        unknown = view.ended is not None and one.end is None and one.applied in ("applied", "needs_restart")
-        text.append(f"{one.words}{', its end is not known' if unknown else ''}\n", style=SIGNS[one.sign])
-        for line in (*one.lines, *one.drift, *one.left):
+        text.append(f"{one.describe(ended=view.ended is not None)}\n", style=SIGNS[one.sign])
+        for line in one.lines:
             text.append(f"    {safe(line)}\n", style=DIFF.get(line.lstrip()[:1], "dim"))
     return text if text else Text("No host has been tuned." if view.run_id else "")
 

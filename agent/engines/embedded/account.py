@@ -27,10 +27,11 @@ class Account:
 
 
 def choose_account() -> Account | None:
-    """Return the user that runs the server: None for the agent's own user; for a root agent a numeric user without a name.
+    """Return the user that runs the server: None for the agent's own user; for a root agent a numeric user without a
+    name.
 
-    No account is created. PostgreSQL accepts a user id without a name, but `initdb` requires a name, so `initdb` runs as
-    `nobody` and its files are given to the server's user. systemd leaves this range unused, below its dynamic users.
+    No account is created. PostgreSQL accepts a user id without a name, but `initdb` requires a name, so `initdb` runs
+    as `nobody` and its files are given to the server's user. systemd leaves this range unused, below its dynamic users.
     """
     if os.geteuid() != 0:
         return None
@@ -59,7 +60,8 @@ def _has_name(uid: int) -> bool:
 
 
 def reachable_base(reachable: Callable[[Path], bool]) -> Path:
-    """Return a temporary folder that the server's user can enter and whose socket paths fit sockaddr_un; TaskFault if none."""
+    """Return a temporary folder that the server's user can enter and whose socket paths fit sockaddr_un; TaskFault if
+    none."""
     for base in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - only private directories are made there
         path = Path(base)
         if len(base) + SOCKET_NAME_RESERVE <= SOCKET_PATH_MAX and path.is_dir() and reachable(path):

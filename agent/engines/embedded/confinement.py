@@ -1,12 +1,14 @@
 """Confine a program of the supervisor: no new privileges, no capabilities, and only the files in a list.
 
-Flow: `give_up_privileges(uid, gid)` in a fresh child -> `landlock_version()` is 0 when the kernel has no Landlock -> `restrict(access)` denies the child, and all that it starts, every file and folder but those in `access`. None of it
-can be taken back. Only the standard library is imported, and no pathlib: `supervisor` starts with this module.
+Flow: `give_up_privileges(uid, gid)` in a fresh child -> `landlock_version()` is 0 when the kernel has no Landlock ->
+`restrict(access)` denies the child, and all that it starts, every file and folder but those in `access`. None of it can
+be taken back. Only the standard library is imported, and no pathlib: `supervisor` starts with this module.
 
-`access` maps `read`, `execute` and `write` to lists of paths; what a folder is given holds for everything below it. `execute`
-includes `read`, and `write` includes `read`, but not `execute`. A path that does not exist is passed over. Where the kernel knows
-them, three more things are denied: to listen on TCP ports, to connect to abstract unix sockets of others, and to send signals
-to processes outside. Sources: landlock(7), include/uapi/linux/landlock.h, capabilities(7).
+`access` maps `read`, `execute` and `write` to lists of paths; what a folder is given holds for everything below it.
+`execute` includes `read`, and `write` includes `read`, but not `execute`. A path that does not exist is passed over.
+Where the kernel knows them, three more things are denied: to listen on TCP ports, to connect to abstract unix sockets
+of others, and to send signals to processes outside. Sources: landlock(7), include/uapi/linux/landlock.h,
+capabilities(7).
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ def landlock_version() -> int:
 
 
 def restrict(access: Access) -> None:
-    """Deny this process every file but those in `access`; nothing where there is no Landlock. OSError when the kernel refuses.
+    """Deny this process every file but those in `access`; nothing where there is no Landlock. OSError when the kernel
+    refuses.
 
     The process needs no_new_privs.
     """
@@ -100,7 +103,8 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def give_up_privileges(identity: tuple[int, int] | None) -> None:
-    """Become `identity` (uid, gid), None for the user that the process has; no capability and no set-uid program brings any back.
+    """Become `identity` (uid, gid), None for the user that the process has; no capability and no set-uid program brings
+    any back.
 
     OSError when the kernel refuses.
     """

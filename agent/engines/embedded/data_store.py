@@ -1,9 +1,10 @@
 """Where an embedded system keeps its data, so that a later session finds it, and only as much of it as was finished.
 
 `<data_root>/<system>/` belongs to the agent: `system.json` (0600: where the data is, the password, the user id) and
-`server.log`. The *store* holds `data` and `snapshot`. It is `<data_root>/<system>/store`; when the database's user cannot
-reach that (a run directory under /root), it is a directory of its own in /var/tmp that `system.json` points to, and that
-points back: a store whose `system.json` is gone was abandoned, and is swept away by the next start on this host.
+`server.log`. The *store* holds `data` and `snapshot`. It is `<data_root>/<system>/store`; when the database's user
+cannot reach that (a run directory under /root), it is a directory of its own in /var/tmp that `system.json` points to,
+and that points back: a store whose `system.json` is gone was abandoned, and is swept away by the next start on this
+host.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def home(data_root: Path, system: str) -> Path:
         raise TaskFault(
             "refused",
             f"cannot make {folder}: {error.strerror}",
-            way_out="check its owner, or choose another place: --runs-dir on the coordinator's host, the agent's state directory on another",
+            way_out="check its owner, or choose another place: --runs-dir on the coordinator's host,"
+            " the agent's state directory on another",
         ) from None
     return folder
 
@@ -95,7 +97,8 @@ def read_state(folder: Path) -> State | None:
 
 
 def _is_ours(folder: Path, state: State) -> bool:
-    """Whether the state names a store of this folder: what it names will be handed to a user, and removed in the end."""
+    """Whether the state names a store of this folder: what it names will be handed to a user, and removed in the
+    end."""
     path = Path(state.store)
     if state.uid is not None and not UID_FIRST <= state.uid < UID_LAST:
         return False
@@ -143,8 +146,8 @@ def remove(folder: Path) -> None:
 
 
 def sweep(session_bases: tuple[Path, ...], *, locked: Callable[[Path], bool]) -> None:
-    """Remove what killed sessions of this user have left: sessions without a supervisor and what their servers have left in the
-    system (`server_cleanup`), and stores that no `system.json` names."""
+    """Remove what killed sessions of this user have left: sessions without a supervisor and what their servers have
+    left in the system (`server_cleanup`), and stores that no `system.json` names."""
     for base in {*session_bases, ELSEWHERE}:
         for path in base.glob(f"{SESSION_PREFIX}*"):
             if _ours(path) and (_old(path) or server_cleanup.is_noted(str(path))) and not locked(path):

@@ -1,7 +1,8 @@
 """The files that a database server and its helper programs may use, as `confinement.Access` for the supervisor.
 
 Flow: `of_server(program, …)` for the server itself, which may execute only its own program; `of_helper(…)` for programs
-that run before any SQL of a plan does (`initdb`, `mariadb-install-db`, `cp`), which may execute all programs of the system.
+that run before any SQL of a plan does (`initdb`, `mariadb-install-db`, `cp`), which may execute all programs of the
+system.
 
 Home directories, `/tmp`, `/dev/shm`, `/proc` and the agent's own folders are in no list.
 """

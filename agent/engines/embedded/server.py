@@ -1,8 +1,8 @@
 """Embedded servers of any engine: real programs on a private unix socket, which end with their session.
 
-Flow: `start` -> workspace (supervisor, account, folder) -> `data_store` (its data, from an earlier session or new) -> the engine's configuration
--> its program -> ready -> `Endpoint`. `EmbeddedServer` does the work and blocks; `Embedded` wraps it for asyncio. Its abstract
-members differ between engines.
+Flow: `start` -> workspace (supervisor, account, folder) -> `data_store` (its data, from an earlier session or new) ->
+the engine's configuration -> its program -> ready -> `Endpoint`. `EmbeddedServer` does the work and blocks; `Embedded`
+wraps it for asyncio. Its abstract members differ between engines.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ POLL_S = 0.01
 LOG_LINES_MAX = 6
 LOG_BYTES_MAX = 1 << 20
 RIGHTS_WAY_OUT = (
-    "SQL of a plan may do all in its own database of an embedded server, and nothing to the server or the host: give parameters as `settings:` of"
-    " the system (PostgreSQL's also by the operation `postgres_settings`), and for what needs more use a server of your own, with a dsn"
+    "SQL of a plan may do all in its own database of an embedded server, and nothing to the server or the host: give"
+    " parameters as `settings:` of the system (PostgreSQL's also by the operation `postgres_settings`), and for what"
+    " needs more use a server of your own, with a dsn"
 )
 """The way out where the role of an embedded server lacks a right."""
 NO_SPACE = "No space left on device"
@@ -44,7 +45,8 @@ S = TypeVar("S", bound="EmbeddedServer[Any]")
 
 
 class EmbeddedServer(ABC, Generic[G]):
-    """One embedded server. Methods block, and a lock runs them one at a time. `on_death(text)` is called from another thread."""
+    """One embedded server. Methods block, and a lock runs them one at a time. `on_death(text)` is called from another
+    thread."""
 
     ENGINE: ClassVar[str]
     NAME: ClassVar[str]
@@ -124,7 +126,8 @@ class EmbeddedServer(ABC, Generic[G]):
 
     @abstractmethod
     def _configure(self) -> list[str]:
-        """Write the configuration into the session's folder, which belongs to the agent; return the command that starts the server. TaskFault."""
+        """Write the configuration into the session's folder, which belongs to the agent; return the command that starts
+        the server. TaskFault."""
 
     @abstractmethod
     def _is_ready(self, pid: int) -> bool:
@@ -170,7 +173,8 @@ class EmbeddedServer(ABC, Generic[G]):
                 self._workspace.supervisor.request("stop", timeout_s=STOP_S + 30.0, fast_s=STOP_S)
 
     def close(self, *, keep_data: bool) -> None:
-        """End the session: the server, its supervisor, its sockets; without `keep_data` its data too. Idempotent, never raises."""
+        """End the session: the server, its supervisor, its sockets; without `keep_data` its data too. Idempotent, never
+        raises."""
         with self._lock:
             self.pid = None
             if self._workspace is not None:

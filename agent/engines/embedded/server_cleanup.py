@@ -1,14 +1,14 @@
 """Clean up after a killed database server: System V shared memory, and backends that outlive their postmaster.
 
-Flow: before it starts a server or `initdb`, the supervisor calls `note(session, entry)`, which adds a line to a file in the session's
-folder -> after the server's end `clear(entry)` removes what is left of it -> when the supervisor was killed too, the next session on
-the host does the same for every entry that `read(session)` gives. Only the standard library is imported, and no pathlib:
-`supervisor` starts with this module.
+Flow: before it starts a server or `initdb`, the supervisor calls `note(session, entry)`, which adds a line to a file in
+the session's folder -> after the server's end `clear(entry)` removes what is left of it -> when the supervisor was
+killed too, the next session on the host does the same for every entry that `read(session)` gives. Only the standard
+library is imported, and no pathlib: `supervisor` starts with this module.
 
-A segment belongs to an entry when its owner is the entry's user and its key is PostgreSQL's for that data directory (the inode
-number, or one of the few after it; src/backend/port/sysv_shmem.c). It is removed only when the process that made it is gone and
-no process has it attached. A process belongs to an entry when it has the user, the program, and the data directory as its working
-directory. The session's folder is the agent's, so the server's user cannot add an entry.
+A segment belongs to an entry when its owner is the entry's user and its key is PostgreSQL's for that data directory
+(the inode number, or one of the few after it; src/backend/port/sysv_shmem.c). It is removed only when the process that
+made it is gone and no process has it attached. A process belongs to an entry when it has the user, the program, and the
+data directory as its working directory. The session's folder is the agent's, so the server's user cannot add an entry.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def is_noted(session: str) -> bool:
 def clear(entry: dict[str, Any]) -> None:
     """Kill the processes of an entry, wait for their end, and remove its shared memory.
 
-    A killed process cannot be found by its program a moment before the kernel detaches its memory: while a segment of an
-    ended process is attached, this looks again.
+    A killed process cannot be found by its program a moment before the kernel detaches its memory: while a segment of
+    an ended process is attached, this looks again.
     """
     deadline = time.monotonic() + GONE_S
     while True:
@@ -123,8 +123,8 @@ def _segments(entry: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def _lives(pid: int, made_s: int) -> bool:
-    """Whether the process that made something at `made_s` (seconds since 1970) still runs: not a zombie, and not a later process that
-    was given the same number."""
+    """Whether the process that made something at `made_s` (seconds since 1970) still runs: not a zombie, and not a
+    later process that was given the same number."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib costs start-up time
             fields = file.read().rpartition(b")")[2].split()

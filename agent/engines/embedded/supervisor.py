@@ -1,20 +1,24 @@
-"""The supervisor: a small process between the agent and a database server, which ends the server when the agent ends, and cleans up after both.
+"""The supervisor: a small process between the agent and a database server, which ends the server when the agent ends,
+and cleans up after both.
 
-Flow: the agent starts `python -I -S supervisor.py` and writes one JSON request a line to its standard input; the supervisor answers
-each with one JSON line and reports by itself when the server exits. Server and helper programs (`initdb`, `cp`) are the
-supervisor's children. They run as the unprivileged user that the agent names, without capabilities and new privileges, and with
-`access` in the request they can use only the files that it lists (`confinement`).
+Flow: the agent starts `python -I -S supervisor.py` and writes one JSON request a line to its standard input; the
+supervisor answers each with one JSON line and reports by itself when the server exits. Server and helper programs
+(`initdb`, `cp`) are the supervisor's children. They run as the unprivileged user that the agent names, without
+capabilities and new privileges, and with `access` in the request they can use only the files that it lists
+(`confinement`).
 
 Whichever process is killed:
-- the agent dies (even by SIGKILL): the pipe ends, and the pidfd of the parent fires (a forked child of the agent may keep
-  the pipe open); the supervisor stops the server (fast, after `FAST_S` immediate, then SIGKILL) and removes its directories;
+- the agent dies (even by SIGKILL): the pipe ends, and the pidfd of the parent fires (a forked child of the agent may
+  keep the pipe open); the supervisor stops the server (fast, after `FAST_S` immediate, then SIGKILL) and removes its
+  directories;
 - the supervisor dies: the kernel sends the server SIGQUIT (PR_SET_PDEATHSIG), an immediate shutdown;
-- the server dies: its orphans become the supervisor's (PR_SET_CHILD_SUBREAPER) and are ended, the System V segment that a
-  killed PostgreSQL leaves is removed (`server_cleanup`), and the agent gets a report;
+- the server dies: its orphans become the supervisor's (PR_SET_CHILD_SUBREAPER) and are ended, the System V segment that
+  a killed PostgreSQL leaves is removed (`server_cleanup`), and the agent gets a report;
 - all three die: the next session on the host reads the supervisor's notes in its folder, and cleans up the same.
 
-Only the standard library is imported, and little of it, and two modules beside this one: the supervisor runs from its file, without
-site-packages, in a few milliseconds, and has one thread, so that forking and PR_SET_PDEATHSIG (which is about the parent *thread*) are safe.
+Only the standard library is imported, and little of it, and two modules beside this one: the supervisor runs from its
+file, without site-packages, in a few milliseconds, and has one thread, so that forking and PR_SET_PDEATHSIG (which is
+about the parent *thread*) are safe.
 """
 
 from __future__ import annotations
@@ -99,7 +103,8 @@ class Supervisor:
     # ---- waiting -------------------------------------------------------------------------------------------------
 
     def wait(self, deadline: float | None) -> None:
-        """Wait until something happens or `deadline` (monotonic, s); reads requests, reaps children; ParentGoneError."""
+        """Wait until something happens or `deadline` (monotonic, s); reads requests, reaps children;
+        ParentGoneError."""
         limit = None if deadline is None else max(0.0, deadline - time.monotonic())
         if not self._parent_watched:
             limit = PARENT_CHECK_S if limit is None else min(limit, PARENT_CHECK_S)
@@ -160,7 +165,8 @@ class Supervisor:
             os._exit(127)
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run a program to its end: `argv`, `environment`, `limit_s`, `identity` ("server", "agent" or [uid, gid]), `access`.
+        """Run a program to its end: `argv`, `environment`, `limit_s`, `identity` ("server", "agent" or [uid, gid]),
+        `access`.
 
         `database` is there when it makes one: [its directory, the name of the server's program].
         """
@@ -220,7 +226,8 @@ class Supervisor:
     # ---- the server ----------------------------------------------------------------------------------------------
 
     def start(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Start the server: `argv`, `environment`, `access`, `directory` (its data), `log` (appended to), `fast_signal` that stops it."""
+        """Start the server: `argv`, `environment`, `access`, `directory` (its data), `log` (appended to), `fast_signal`
+        that stops it."""
         if self._server is not None:
             return {"error": "a server is running already"}
         log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -333,7 +340,8 @@ class Supervisor:
 def _become(
     identity: tuple[int, int] | None, death_signal: int, parent: int, access: confinement.Access | None = None
 ) -> None:
-    """In a fresh child: drop all privileges, then request a signal at the parent's death (dropping clears that request)."""
+    """In a fresh child: drop all privileges, then request a signal at the parent's death (dropping clears that
+    request)."""
     signal.set_wakeup_fd(-1)
     confinement.give_up_privileges(identity)
     if access is not None:

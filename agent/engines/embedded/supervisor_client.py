@@ -1,8 +1,9 @@
-"""The agent's client of a supervisor process (see `supervisor`): start it, send requests, get its report when the server dies, end it.
+"""The agent's client of a supervisor process (see `supervisor`): start it, send requests, get its report when the
+server dies, end it.
 
-Flow: `SupervisorClient(on_exit)` starts the process; `request(…)` writes a request and waits for its answer; a reader thread reads
-the answers and calls `on_exit(text)` when the server, or the supervisor itself, ends without a request. Methods block:
-asynchronous callers use `asyncio.to_thread`.
+Flow: `SupervisorClient(on_exit)` starts the process; `request(…)` writes a request and waits for its answer; a reader
+thread reads the answers and calls `on_exit(text)` when the server, or the supervisor itself, ends without a request.
+Methods block: asynchronous callers use `asyncio.to_thread`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class SupervisorClient:
         return self._process.pid
 
     def request(self, do: str, *, timeout_s: float = ANSWER_S, **fields: Any) -> dict[str, Any]:
-        """Return the answer to a request (`supervisor.Supervisor.answer`); TaskFault on an error, a lost supervisor or no answer in time."""
+        """Return the answer to a request (`supervisor.Supervisor.answer`); TaskFault on an error, a lost supervisor or
+        no answer in time."""
         with self._asking:
             self._sent += 1
             self._send({"id": self._sent, "do": do, **fields})
@@ -77,10 +79,11 @@ class SupervisorClient:
         access: Access | None = None,
         database: tuple[str, str] | None = None,
     ) -> str:
-        """Run a program under the supervisor; return its output (stdout and stderr, the last 16 KiB). TaskFault when it fails.
+        """Run a program under the supervisor; return its output (stdout and stderr, the last 16 KiB). TaskFault when it
+        fails.
 
-        `access` lists the files that it may use, None for no limit. `database` is for a program that makes a data directory: that
-        directory, and the name of the server's program.
+        `access` lists the files that it may use, None for no limit. `database` is for a program that makes a data
+        directory: that directory, and the name of the server's program.
         """
         answer = self.request(
             "run",
@@ -135,7 +138,8 @@ class SupervisorClient:
             self._on_exit("its supervisor process was killed, and the server was stopped with it")
 
     def end(self) -> None:
-        """End the supervisor, which stops the server and removes its directories; kill it when it does not end. Idempotent."""
+        """End the supervisor, which stops the server and removes its directories; kill it when it does not end.
+        Idempotent."""
         self._ending = True
         assert self._process.stdin is not None and self._process.stdout is not None  # noqa: S101 - Popen was given pipes
         with contextlib.suppress(OSError):

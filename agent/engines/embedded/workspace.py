@@ -1,10 +1,11 @@
-"""The workspace of an embedded server of any engine: supervisor, account, the session's private folder, copies of its data.
+"""The workspace of an embedded server of any engine: supervisor, account, the session's private folder, copies of its
+data.
 
-Flow: `enter` starts the supervisor, locks the system's folder, sets the user, makes the session's folder; `copy` copies data
-directories; `leave` ends the supervisor, and with it the server, and removes the folder.
+Flow: `enter` starts the supervisor, locks the system's folder, sets the user, makes the session's folder; `copy` copies
+data directories; `leave` ends the supervisor, and with it the server, and removes the folder.
 
-A privileged agent changes files of the server's user only as that user, or by file descriptor: SQL of a plan may have put
-symbolic links that lead elsewhere into a data directory.
+A privileged agent changes files of the server's user only as that user, or by file descriptor: SQL of a plan may have
+put symbolic links that lead elsewhere into a data directory.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ T = TypeVar("T")
 
 
 class Workspace:
-    """The workspace of one server. Methods block; `on_exit(text)` is called in another thread when the server ends by itself."""
+    """The workspace of one server. Methods block; `on_exit(text)` is called in another thread when the server ends by
+    itself."""
 
     def __init__(self, folder: Path, on_exit: Callable[[str], None]) -> None:
         self._folder = folder
@@ -55,7 +57,8 @@ class Workspace:
         return self._account.uid if self._account else None
 
     def enter(self) -> data_store.State | None:
-        """Lock the system's folder and make the session's; return the state of an earlier session. TaskFault when that session still runs."""
+        """Lock the system's folder and make the session's; return the state of an earlier session. TaskFault when that
+        session still runs."""
         self._await_predecessor()
         previous = data_store.read_state(self._folder)
         if self._account is not None and previous is not None and previous.uid is not None:
@@ -75,7 +78,8 @@ class Workspace:
         return bool(self.supervisor.request("reach", path=str(path))["reachable"])
 
     def server_access(self, program: Path, data: Path) -> Access:
-        """Return the files that the server may use: its program, the session's folder to read, its data and its sockets to write."""
+        """Return the files that the server may use: its program, the session's folder to read, its data and its sockets
+        to write."""
         return file_access.of_server(
             program, read=[self.session, *self._libraries()], write=[data, *self.session.glob("socket*")]
         )
@@ -90,7 +94,8 @@ class Workspace:
             os.chown(folder, self._account.uid, self._account.gid)
 
     def hand_over_socket(self, folder: Path) -> None:
-        """Give a folder of sockets to the server's user; load of a privileged agent reaches it by the server's group."""
+        """Give a folder of sockets to the server's user; load of a privileged agent reaches it by the server's
+        group."""
         self.hand_over(folder)
         if self._account is not None:
             folder.chmod(0o750)
@@ -115,7 +120,8 @@ class Workspace:
         self._session.chmod(0o711)
 
     def copy(self, source: Path, target: Path) -> None:
-        """Copy a data directory as the server's user, and write it to disk now rather than during the next iteration."""
+        """Copy a data directory as the server's user, and write it to disk now rather than during the next
+        iteration."""
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(mode=0o700)
         self.hand_over(target)

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 class MysqlAdapter(EngineAdapter, Provisions, FindsServer, Populates, Checkpoints, CapturesSizes):
-    """See `adapter` for the protocols. Provisioning starts the host's own MariaDB; all other work goes through PyMySQL."""
+    """See `adapter` for the protocols. Provisioning starts the host's own MariaDB; all other work goes through
+    PyMySQL."""
 
     requirement = "proveout[mysql]"
     disk_full_codes = frozenset({"3", "28", "1021", "1114"})

@@ -1,8 +1,8 @@
 """Values in MySQL's binary protocol: a statement's arguments into COM_STMT_EXECUTE, binary rows into Python values.
 
-Integers travel as 64-bit ones, all else as text, which the server converts as it does a literal; a NULL is a bit. A row's
-columns come in their own types; `column` reads a definition once and gives the function that decodes such a value.
-Source: MySQL Server documentation, "Binary Protocol Resultset" and "COM_STMT_EXECUTE".
+Integers travel as 64-bit ones, all else as text, which the server converts as it does a literal; a NULL is a bit. A
+row's columns come in their own types; `column` reads a definition once and gives the function that decodes such a
+value. Source: MySQL Server documentation, "Binary Protocol Resultset" and "COM_STMT_EXECUTE".
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """MySQL and MariaDB: PyMySQL connects, statements are prepared on the server and executed by the wire (`mysql_wire`).
 
-`connect` takes the socket over from PyMySQL; from then on nothing of it runs but `close`. A statement with arguments or rows
-is prepared on the server; a control statement (BEGIN, COMMIT), which MySQL does not let one prepare, goes as text. Errors keep
-the server's number, which DBAs look up: 1062 duplicate key, 1213 deadlock, 1205 lock wait timeout.
+`connect` takes the socket over from PyMySQL; from then on nothing of it runs but `close`. A statement with arguments or
+rows is prepared on the server; a control statement (BEGIN, COMMIT), which MySQL does not let one prepare, goes as text.
+Errors keep the server's number, which DBAs look up: 1062 duplicate key, 1213 deadlock, 1205 lock wait timeout.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def failure_of(code: str, text: str, statement: Statement | None) -> StatementFa
 
 
 def kind_of(code: str, logical: frozenset[str]) -> FailureKind:
-    """Return the kind of an error number; `logical` are those that the statement's specification counts as logical failures."""
+    """Return the kind of an error number; `logical` are those that the statement's specification counts as logical
+    failures."""
     if code in logical:
         return FailureKind.LOGICAL
     if code in RETRYABLE:

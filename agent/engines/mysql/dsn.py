@@ -1,8 +1,9 @@
 """A MySQL dsn, `mysql://user:password@host:port/database?option=value`, taken apart for the client library.
 
-Flow: the plan's `dsn` with its secrets filled in (percent-encoded) -> `parse` -> `Address` -> `connect`, the one place that
-calls PyMySQL, for the driver, for populating and for the agent's own questions. The options are few: `unix_socket`,
-`ssl_mode` (as the mysql client has it, default `preferred`), `ssl_ca`. No error here quotes the dsn: it holds a password.
+Flow: the plan's `dsn` with its secrets filled in (percent-encoded) -> `parse` -> `Address` -> `connect`, the one place
+that calls PyMySQL, for the driver, for populating and for the agent's own questions. The options are few:
+`unix_socket`, `ssl_mode` (as the mysql client has it, default `preferred`), `ssl_ca`. No error here quotes the dsn: it
+holds a password.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Loading a population into MySQL: LOAD DATA LOCAL INFILE out of memory, multi-row INSERTs where the server does not allow it.
+"""Loading a population into MySQL: LOAD DATA LOCAL INFILE out of memory, multi-row INSERTs where the server does not
+allow it.
 
-Flow: numpy columns -> pyarrow's CSV writer (no Python loop over rows) -> the server, a chunk of subscribers at a time, a slice in
-one transaction. Primary and foreign keys are there from the start, as InnoDB clusters a table on its key and the rows come in
-key order; checking them is off for the load, as they are right by construction, and so is writing to the binary log where the
-user may ask for that. The text index comes after the load.
-A table that proveout made carries a comment that says so, and only such tables are ever dropped; how a killed `prepare` is recognised
-is in `load.population.table_marker`.
+Flow: numpy columns -> pyarrow's CSV writer (no Python loop over rows) -> the server, a chunk of subscribers at a time,
+a slice in one transaction. Primary and foreign keys are there from the start, as InnoDB clusters a table on its key and
+the rows come in key order; checking them is off for the load, as they are right by construction, and so is writing to
+the binary log where the user may ask for that. The text index comes after the load. A table that proveout made carries
+a comment that says so, and only such tables are ever dropped; how a killed `prepare` is recognised is in
+`engines.table_marker`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.constants import CLIENT, COMMAND
 
+from proveout.agent.engines.mysql.adapter import MysqlAdapter
 from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
+from proveout.agent.engines.row_values import plain, scaled
+from proveout.agent.engines.table_marker import COMMENT, intention_of, probe
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.row_values import plain, scaled
-from proveout.agent.load.population.table_marker import COMMENT, intention_of, probe
 from proveout.dsl.workloads.base import Population, Table
 
 Columns = Sequence[npt.NDArray[np.generic]]
@@ -42,20 +44,21 @@ SETTINGS = (
     "SET SESSION lock_wait_timeout = 60",
 )
 REFUSED = frozenset({"1044", "1045", "1142", "1143", "1227", "1370", "1419", "1290"})
-NO_ROOM = frozenset({"1021", "1114", "3", "28"})
 DEADLOCK = frozenset({"1213", "1205"})
 DEADLOCKS_MAX = 8
 GONE = frozenset({"1053", "1927", "2002", "2003", "2006", "2013"})
 
 
 class LoadConnection(Connection):  # type: ignore[misc]  # PyMySQL has no types
-    """A connection that can give LOAD DATA LOCAL its rows from memory, and never gives the server any file of this host.
+    """A connection that can give LOAD DATA LOCAL its rows from memory, and never gives the server any file of this
+    host.
 
     PyMySQL itself would open whatever file name the server asks for, so its `local_infile` stays off.
     """
 
     def load(self, statement: str, rows: bytes) -> int:
-        """Run a LOAD DATA LOCAL INFILE whose file is `rows`; how many the server took. Raises pymysql.err.MySQLError."""
+        """Run a LOAD DATA LOCAL INFILE whose file is `rows`; how many the server took. Raises
+        pymysql.err.MySQLError."""
         self._execute_command(COMMAND.COM_QUERY, statement)
         if not self._read_packet().is_load_local_packet():
             raise pymysql.err.OperationalError(1148, "the server did not ask for the rows of LOAD DATA LOCAL INFILE")
@@ -104,8 +107,8 @@ class MysqlLoader:
     def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
         """Send one slice in one transaction; return the number of rows that the server took.
 
-        Two slices that meet in the gap of an index may deadlock. InnoDB has then rolled one of them back, whole, and that one
-        is sent again.
+        Two slices that meet in the gap of an index may deadlock. InnoDB has then rolled one of them back, whole, and
+        that one is sent again.
         """
         for attempt in range(DEADLOCKS_MAX + 1):
             reported = 0
@@ -247,7 +250,7 @@ def fault(doing: str, error: pymysql.err.MySQLError) -> TaskFault:
     what = f"cannot {doing}: {text}" + (f" (MySQL error {code})" if code != "0" else "")
     if code in REFUSED:
         return TaskFault("refused", what, way_out="grant the user of the system's dsn what the load needs")
-    if code in NO_ROOM:
+    if code in MysqlAdapter.disk_full_codes:
         return TaskFault("disk_full", what, way_out="give the database's host more room, or load a smaller population")
     if code in GONE:
         return TaskFault("unreachable", what, way_out="see that the server runs, and look into its log")

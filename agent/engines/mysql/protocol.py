@@ -1,13 +1,13 @@
 """MySQL's binary protocol of prepared statements spoken directly, on a connection that PyMySQL has opened.
 
-PyMySQL connects, authenticates and closes. Between those, the session reads and writes the socket by itself: COM_STMT_EXECUTE
-(COM_QUERY for a control statement) out, and in come an OK, or column definitions, EOF, binary rows, EOF. The server sends the
-definitions with every execution; they are the same bytes each time, so the session knows them again as one prefix and does
-not look into them. Rows are only decoded when a transaction reads them.
+PyMySQL connects, authenticates and closes. Between those, the session reads and writes the socket by itself:
+COM_STMT_EXECUTE (COM_QUERY for a control statement) out, and in come an OK, or column definitions, EOF, binary rows,
+EOF. The server sends the definitions with every execution; they are the same bytes each time, so the session knows them
+again as one prefix and does not look into them. Rows are only decoded when a transaction reads them.
 
-FileIO rather than a socket object: reading when nothing is there gives None, without the cost of an exception. An encrypted
-connection is read through `TlsFile`, which behaves alike.
-Source of the formats: MySQL Server documentation, "Client/Server Protocol"; MariaDB knowledge base, "Clientserver protocol".
+FileIO rather than a socket object: reading when nothing is there gives None, without the cost of an exception. An
+encrypted connection is read through `TlsFile`, which behaves alike. Source of the formats: MySQL Server documentation,
+"Client/Server Protocol"; MariaDB knowledge base, "Clientserver protocol".
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def file_of(socket: Any) -> File:
 
 @dataclass(slots=True)
 class WirePrepared:
-    """A statement of one session: how to write its messages; `prefix` is how its answers have begun so far, up to the rows."""
+    """A statement of one session: how to write its messages; `prefix` is how its answers have begun so far, up to the
+    rows."""
 
     statement: Statement
     message: Message
@@ -141,7 +142,8 @@ class WireSocket:
         self._afresh()
 
     def _afresh(self) -> None:
-        """The next packet begins an answer. `_columns` are definitions yet to come; -1 before the head, -2 among the rows."""
+        """The next packet begins an answer. `_columns` are definitions yet to come; -1 before the head, -2 among the
+        rows."""
         self._at = self._affected = self._rows = self._defined_at = 0
         self._begun_at = self._columns = -1
 

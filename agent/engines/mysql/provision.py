@@ -1,15 +1,16 @@
 """An embedded MySQL system: the host's own MariaDB server on a private unix socket, that never outlives its session.
 
-Flow: as in `embedded.server`, by `my.cnf` and `mariadbd`. `EmbeddedMysql` wraps `Server`, which does the work and blocks, for asyncio. The
-host's own configuration, data and service stay untouched: the server gets a defaults file, a data directory and a socket of
-the session, no TCP listener, and runs as a numeric user of its own.
+Flow: as in `embedded.server`, by `my.cnf` and `mariadbd`. `EmbeddedMysql` wraps `Server`, which does the work and
+blocks, for asyncio. The host's own configuration, data and service stay untouched: the server gets a defaults file, a
+data directory and a socket of the session, no TCP listener, and runs as a numeric user of its own.
 
-Who may connect: the socket's folder is 0700 and belongs to that user (root passes, as root does), and the one account there is has
-a random password, set anew at every start by the server's init file; `root` is locked.
+Who may connect: the socket's folder is 0700 and belongs to that user (root passes, as root does), and the one account
+there is has a random password, set anew at every start by the server's init file; `root` is locked.
 
-That account may do everything in its own database, and watch the server. It has neither FILE nor SUPER, no right in `mysql` and none to make
-accounts or databases, so SQL of a plan reads and writes no file of the host, and loads no plugin or function; `secure_file_priv` and `plugin_dir`
-are an empty folder that the server cannot write. Writing out dirty pages takes SUPER: that is a procedure of `root`'s with two numbers.
+That account may do everything in its own database, and watch the server. It has neither FILE nor SUPER, no right in
+`mysql` and none to make accounts or databases, so SQL of a plan reads and writes no file of the host, and loads no
+plugin or function; `secure_file_priv` and `plugin_dir` are an empty folder that the server cannot write. Writing out
+dirty pages takes SUPER: that is a procedure of `root`'s with two numbers.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ class Server(EmbeddedServer[Workspace]):
 
     def _make_data(self) -> None:
         """An empty data directory, as the server's user, beside the place that it takes when it is whole."""
-        # A MariaDB that starts removes all temporary tables in its tmpdir: in /tmp those of another server, which then fails
+        # A MariaDB that starts removes all temporary tables in its tmpdir: in /tmp those of another server, which then
+        # fails
         partial, scratch = self.data.with_name("data.new"), self.data.with_name("data.tmp")
         for folder in (partial, scratch):
             shutil.rmtree(folder, ignore_errors=True)
@@ -151,7 +153,8 @@ class Server(EmbeddedServer[Workspace]):
         partial.rename(self.data)
 
     def _configure(self) -> list[str]:
-        """Write the configuration into the session's folder, which is the agent's: the server's user cannot change it."""
+        """Write the configuration into the session's folder, which is the agent's: the server's user cannot change
+        it."""
         session = self._at.session
         (session / "socket").mkdir(mode=0o700, exist_ok=True)
         (session / NOTHING).mkdir(mode=0o555, exist_ok=True)
@@ -170,11 +173,15 @@ class Server(EmbeddedServer[Workspace]):
     def _accounts(self) -> tuple[str, ...]:
         """The statements of the init file, a line each."""
         account = f"{USER}@localhost"
-        dirty_pages = "BEGIN SET GLOBAL innodb_max_dirty_pages_pct = percent; SET GLOBAL innodb_max_dirty_pages_pct_lwm = low_water; END"
+        dirty_pages = (
+            "BEGIN SET GLOBAL innodb_max_dirty_pages_pct = percent;"
+            " SET GLOBAL innodb_max_dirty_pages_pct_lwm = low_water; END"
+        )
         return (
             f"CREATE DATABASE IF NOT EXISTS {DATABASE}",
             f"CREATE DATABASE IF NOT EXISTS {ADMINISTRATION}",
-            f"CREATE OR REPLACE DEFINER = root@localhost PROCEDURE {ADMINISTRATION}.dirty_pages(percent DOUBLE, low_water DOUBLE)"
+            f"CREATE OR REPLACE DEFINER = root@localhost PROCEDURE {ADMINISTRATION}.dirty_pages"
+            "(percent DOUBLE, low_water DOUBLE)"
             f" SQL SECURITY DEFINER {dirty_pages}",
             f"CREATE OR REPLACE USER {account} IDENTIFIED BY '{self._password}'",
             f"GRANT ALL ON {DATABASE}.* TO {account}",
@@ -185,10 +192,11 @@ class Server(EmbeddedServer[Workspace]):
         )
 
     def _is_ready(self, _pid: int) -> bool:
-        """Whether it greets, before which the init file has made our account: four bytes of length and number, then its version.
+        """Whether it greets, before which the init file has made our account: four bytes of length and number, then its
+        version.
 
-        A privileged agent reads no more than these bytes from it; a process without privileges does the rest (`agent.sandbox`).
-        Source: protocol 10 of MySQL.
+        A privileged agent reads no more than these bytes from it; a process without privileges does the rest
+        (`agent.sandbox`). Source: protocol 10 of MySQL.
         """
         with socket.socket(socket.AF_UNIX) as asking, contextlib.suppress(OSError):
             asking.settimeout(READY_S)

@@ -1,7 +1,8 @@
-"""Queries and statements of the agent to a MySQL server: its settings, plan SQL, a checkpoint, its sizes. Functions block.
+"""Queries and statements of the agent to a MySQL server: its settings, plan SQL, a checkpoint, its sizes. Functions
+block.
 
-Flow: `connected(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachable` when no server answered, else `refused`, with the
-server's own words and number. The password is in neither.
+Flow: `connected(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachable` when no server answered, else
+`refused`, with the server's own words and number. The password is in neither.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def write_out(endpoint: Endpoint) -> None:
 
 
 def _allow_dirty(endpoint: Endpoint, cursor: Any, percent: float, low_water: float) -> None:
-    """How many pages may be dirty. In an embedded server the account may not set that, but has a procedure for it (`mysql.provision`)."""
+    """How many pages may be dirty. In an embedded server the account may not set that, but has a procedure for it
+    (`mysql.provision`)."""
     if endpoint.provisioned:
         cursor.execute(f"CALL {ADMINISTRATION}.dirty_pages({percent}, {low_water})")
     else:

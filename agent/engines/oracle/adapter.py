@@ -105,7 +105,8 @@ def _require_client() -> None:
 
 
 def public_dsn(dsn: str) -> str:
-    """Return `user@target` of `user/password@target`, which is divided at the first `/` and the last `@`; "" for another form."""
+    """Return `user@target` of `user/password@target`, which is divided at the first `/` and the last `@`; "" for
+    another form."""
     user, slash, rest = dsn.partition("/")
     _, at, target = rest.rpartition("@")
     return f"{user}@{target}" if slash and at and "@" not in user else ""

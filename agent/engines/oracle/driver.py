@@ -1,16 +1,17 @@
-"""Oracle Database through python-oracledb in thin mode: blocking sessions, one connection per terminal, cursors kept open.
+"""Oracle Database through python-oracledb in thin mode: blocking sessions, one connection per terminal, cursors kept
+open.
 
 Flow: `dsn` (`user/password@connect-string`) -> `connect` -> per statement a cursor of its own: `$1` becomes the named
 bind `:p1`, the server parses it once, before T0 -> `execute` runs the cursor again with new values -> rows or a count.
-How many rows can come is known of many statements (`Statement.rows_max`); then the cursor asks for one more, so that the
-rows and the end of them come in one round trip.
+How many rows can come is known of many statements (`Statement.rows_max`); then the cursor asks for one more, so that
+the rows and the end of them come in one round trip.
 
-A transaction begins by itself. A single statement carries its COMMIT along (autocommit); BEGIN turns that off, COMMIT and
-ROLLBACK are calls of their own and turn it on again. `label` names the session for AWR and ASH.
+A transaction begins by itself. A single statement carries its COMMIT along (autocommit); BEGIN turns that off, COMMIT
+and ROLLBACK are calls of their own and turn it on again. `label` names the session for AWR and ASH.
 
-Thin mode holds the GIL but for socket I/O, so a load wants a process per core and threads within it, which is what a load
-does by itself. A call that times out leaves a connection that must not be touched again (python-oracledb 26.1 may crash
-when a timeout is set on a dead one): such a session is lost, and the timeout is set once, when it is new.
+Thin mode holds the GIL but for socket I/O, so a load wants a process per core and threads within it, which is what a
+load does by itself. A call that times out leaves a connection that must not be touched again (python-oracledb 26.1 may
+crash when a timeout is set on a dead one): such a session is lost, and the timeout is set once, when it is new.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ class OracleSession(CursorSession):
 
 
 class OracleDriver:
-    """Connects with `user/password@connect-string`; the connect string is EZConnect, a TNS alias or a full descriptor."""
+    """Connects with `user/password@connect-string`; the connect string is EZConnect, a TNS alias or a full
+    descriptor."""
 
     dialect: Dialect = "oracle"
     waits: Literal["blocking"] = "blocking"
@@ -201,7 +203,8 @@ def role_of(user: str) -> tuple[str, Any]:
 
 
 def parts(dsn: str) -> tuple[str, str, str]:
-    """User, password and connect string of a dsn: the last `@` and the first `/` divide them, so a password may hold both."""
+    """User, password and connect string of a dsn: the last `@` and the first `/` divide them, so a password may hold
+    both."""
     credentials, at, target = dsn.strip().rpartition("@")
     user, slash, password = credentials.partition("/")
     if not (at and slash and user and target):

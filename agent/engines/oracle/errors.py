@@ -1,8 +1,10 @@
-"""Errors of python-oracledb: the ORA- code that a DBA looks up, the text on one line, and the kind of failure for a load.
+"""Errors of python-oracledb: the ORA- code that a DBA looks up, the text on one line, and the kind of failure for a
+load.
 
-Flow: `oracledb.Error` -> `error_text(error)` -> code and text -> `kind_of(code, …)`. The driver wraps some server errors in codes
-of its own (DPY-4011 for a connection that has ended, DPY-6005 for a listener that is not there); behind those stands the
-code that Oracle's own clients show, and this one is reported. Source: Oracle Database Error Messages; `oracledb.errors`.
+Flow: `oracledb.Error` -> `error_text(error)` -> code and text -> `kind_of(code, …)`. The driver wraps some server
+errors in codes of its own (DPY-4011 for a connection that has ended, DPY-6005 for a listener that is not there); behind
+those stands the code that Oracle's own clients show, and this one is reported. Source: Oracle Database Error Messages;
+`oracledb.errors`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Loading a population into Oracle: direct path where server and client have it, else array inserts; one worker's connection.
+"""Loading a population into Oracle: direct path where server and client have it, else array inserts; one worker's
+connection.
 
 Flow: `prepare` drops our earlier tables and makes new ones -> `load` sends slices in batches: `direct_path_load` (thin
 mode, commits by itself), or where the server does not support it (ORA-03115) `executemany`, one commit a slice -> keys,
 indexes and statistics by `execute`. A table that proveout made carries a comment that says so, and only such tables are
-ever dropped; how a killed `prepare` is recognised is in `load.population.table_marker`.
+ever dropped; how a killed `prepare` is recognised is in `engines.table_marker`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.oracle.errors import NO_TABLE, error_text, words
 from proveout.agent.engines.oracle.sql import connect_fault, statement_fault
+from proveout.agent.engines.row_values import plain_rows
+from proveout.agent.engines.table_marker import COMMENT, intention_of, probe
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.row_values import plain_rows
-from proveout.agent.load.population.table_marker import COMMENT, intention_of, probe
 from proveout.dsl.workloads.base import Population, Table
 
 CHUNK_UNITS = 500  # units a call: python-oracledb holds a call's rows in memory, and a server all its packets
@@ -161,7 +162,8 @@ class OracleLoader:
                 )
 
     def _comments(self, table: str) -> list[tuple[Any, ...]]:
-        """One row with the comment of a table, None when it has no comment; an empty result when the table does not exist."""
+        """One row with the comment of a table, None when it has no comment; an empty result when the table does not
+        exist."""
         query = "SELECT comments FROM user_tab_comments WHERE table_name = :name"
         return self._ask(query, {"name": table.upper()})
 

@@ -1,7 +1,9 @@
-"""Queries and statements of the agent to an Oracle: version and settings for the fingerprint, plan SQL, a checkpoint. TimesTen uses some.
+"""Queries and statements of the agent to an Oracle: version and settings for the fingerprint, plan SQL, a checkpoint.
+TimesTen uses some.
 
-Flow: `connected(endpoint)` -> a connection of python-oracledb for one task -> rows; its errors come out as TaskFaults with
-Oracle's code and words. Settings that the user may not read (V$PARAMETER needs a grant) are left out of the fingerprint, with a note in it.
+Flow: `connected(endpoint)` -> a connection of python-oracledb for one task -> rows; its errors come out as TaskFaults
+with Oracle's code and words. Settings that the user may not read (V$PARAMETER needs a grant) are left out of the
+fingerprint, with a note in it.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ _CREDENTIALS = frozenset({"ORA-01017", "ORA-28000", "ORA-28001", "ORA-01045"})
 
 
 Opener: TypeAlias = Callable[[Endpoint, str], Any]
-"""Connects to a system for some work, whose name the server's statistics show. Raises oracledb.Error or StatementFailure."""
+"""Connects to a system for some work, whose name the server's statistics show. Raises oracledb.Error or
+StatementFailure."""
 
 
 def open_labelled(endpoint: Endpoint, work: str) -> Any:

@@ -2,9 +2,9 @@
 
 Flow: each `every_s` -> gv$system_event, gv$sys_time_model, gv$osstat, gv$sysstat -> one sample of counters since the
 instances started -> the coordinator takes the difference between the edges of the measure window: an AWR report's
-arithmetic (`% DB time` = Δ event / Δ DB time; average active sessions = Δ DB time / elapsed). DB time is the time model's
-own, so that waits and CPU may come to more than 100 % of it; nothing is rescaled. A system reached by one dsn is the
-instance that the session is on; one with `instances` is all of the cluster's, added up.
+arithmetic (`% DB time` = Δ event / Δ DB time; average active sessions = Δ DB time / elapsed). DB time is the time
+model's own, so that waits and CPU may come to more than 100 % of it; nothing is rescaled. A system reached by one dsn
+is the instance that the session is on; one with `instances` is all of the cluster's, added up.
 
 Readings (label "" unless stated; all cumulative since the instances started):
 
@@ -16,8 +16,9 @@ Readings (label "" unless stated; all cumulative since the instances started):
 | `os.busy_s_total`, `os.idle_s_total` | s of the hosts' CPUs, all of them: host CPU = Δ busy / (Δ busy + Δ idle) |
 | `database.*_total` | commits, rollbacks, logical and physical reads, physical writes, redo bytes |
 
-An instance that has restarted counts from 0 again: from then on samples are lost, and what would need them is not known.
-Source: Oracle Database Reference, V$SYSTEM_EVENT, V$SYS_TIME_MODEL (µs), V$OSSTAT (centiseconds, CUMULATIVE = 'YES').
+An instance that has restarted counts from 0 again: from then on samples are lost, and what would need them is not
+known. Source: Oracle Database Reference, V$SYSTEM_EVENT, V$SYS_TIME_MODEL (µs), V$OSSTAT (centiseconds, CUMULATIVE =
+'YES').
 """
 
 from __future__ import annotations

@@ -173,7 +173,8 @@ def _require_client() -> None:
 def public_dsn(dsn: str) -> str:
     """Return a dsn without its secrets; "" when it cannot be taken apart.
 
-    Forms: `postgresql://user:password@host:port/db?…` and libpq's `host=… password=…` (PostgreSQL manual, "Connection Strings").
+    Forms: `postgresql://user:password@host:port/db?…` and libpq's `host=… password=…` (PostgreSQL manual, "Connection
+    Strings").
     """
     return _uri(dsn) if dsn.startswith(("postgres://", "postgresql://")) else _words(dsn)
 

@@ -1,7 +1,9 @@
-"""Compare both ends of a propagation: wait until the sink has applied all changes of the source, then compare table by table.
+"""Compare both ends of a propagation: wait until the sink has applied all changes of the source, then compare table by
+table.
 
-Flow: the source's WAL position -> drained when the sink's origin, or the source's slot, is past it -> per table, on both
-sides at once, `count(*)` and the sum of a 64-bit hash of each row's text: a checksum that no order of rows changes.
+Flow: the source's WAL position -> drained when the sink's origin, or the source's slot, is past it -> per table, on
+both sides at once, `count(*)` and the sum of a 64-bit hash of each row's text: a checksum that no order of rows
+changes.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ WHERE sub.subname = %s
 CONFIRMED = "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = %s"
 INSERTED = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
 
-SAME_TEXT = "SET timezone = 'UTC'; SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; SET bytea_output = 'hex'; SET extra_float_digits = 1"
+SAME_TEXT = (
+    "SET timezone = 'UTC'; SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; SET bytea_output = 'hex';"
+    " SET extra_float_digits = 1"
+)
 CHECKSUM = "SELECT count(*), coalesce(sum(hashtextextended(t::text, 0)::numeric), 0)::text FROM {} AS t"
 
 
@@ -51,7 +56,8 @@ async def compare(
 async def _drain(context: TaskContext, ends: Ends, limit_s: float) -> bool:
     """Wait until what the source has now is applied; False when the link has stopped, or the time is up."""
     target = await _number(ends.at_source, INSERTED)
-    # A record behind the target that is flushed at once: with asynchronous commits the target itself may sit in a buffer.
+    # A record behind the target that is flushed at once: with asynchronous commits the target itself may sit in a
+    # buffer.
     await ends.at_source.execute("SET synchronous_commit = local")
     await ends.at_source.execute("SELECT pg_logical_emit_message(true, 'proveout', 'drain')")
     deadline = time.monotonic() + limit_s

@@ -1,7 +1,8 @@
 """Connections of the agent itself to a PostgreSQL: autocommit, named, with bounded waits and TaskFaults.
 
-Flow: `connect(endpoint, purpose)` -> `psycopg.AsyncConnection`; an `OperationalError` becomes a `TaskFault`: `refused` when the
-server answered and rejected it, `unreachable` when no server answered, or one that is starting or stopping. The message is the server's own, without the password.
+Flow: `connect(endpoint, purpose)` -> `psycopg.AsyncConnection`; an `OperationalError` becomes a `TaskFault`: `refused`
+when the server answered and rejected it, `unreachable` when no server answered, or one that is starting or stopping.
+The message is the server's own, without the password.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ ANSWERS = ("FATAL", "authentication", "no pg_hba.conf entry", "does not exist", 
 
 
 async def connect(endpoint: Endpoint, purpose: str) -> Connection:
-    """An autocommit connection, `application_name` = `proveout <purpose>`; TaskFault `invalid`, `refused` or `unreachable`."""
+    """An autocommit connection, `application_name` = `proveout <purpose>`; TaskFault `invalid`, `refused` or
+    `unreachable`."""
     parts = _parts(endpoint, purpose, None)
     try:
         return await psycopg.AsyncConnection.connect(**parts, autocommit=True)
@@ -52,7 +54,8 @@ def connect_blocking(
 
 
 def _parts(endpoint: Endpoint, purpose: str, timeout_s: int | None) -> dict[str, Any]:
-    """The conninfo taken apart, with our name and a bound on the attempt; a malformed one is not quoted: it may hold secrets."""
+    """The conninfo taken apart, with our name and a bound on the attempt; a malformed one is not quoted: it may hold
+    secrets."""
     try:
         parts = conninfo_to_dict(endpoint.dsn)
     except psycopg.ProgrammingError:

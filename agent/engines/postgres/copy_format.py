@@ -1,9 +1,10 @@
 """Rows of a population as PostgreSQL's COPY formats: binary, made in numpy, or text where the server is to convert.
 
 A row of COPY BINARY is `int16` number of fields, then for each field an `int32` length and the value, big-endian. Every
-value gets as much room as its kind may need, so a slice is one array of packed records; where values are shorter (`text(n)`)
-or NULL, the room that is left over is cut out of the image afterwards, in one pass. Sources: PostgreSQL documentation,
-COPY, "Binary Format"; `numeric_recv` in its source for the digits of a numeric, base 10,000, of which zeros may lead.
+value gets as much room as its kind may need, so a slice is one array of packed records; where values are shorter
+(`text(n)`) or NULL, the room that is left over is cut out of the image afterwards, in one pass. Sources: PostgreSQL
+documentation, COPY, "Binary Format"; `numeric_recv` in its source for the digits of a numeric, base 10,000, of which
+zeros may lead.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ Array = npt.NDArray[np.generic]
 
 
 def encode(columns: Columns, rows: Sequence[Array]) -> bytes:
-    """The rows as they stand between HEADER and TRAILER; `rows` is one array per column. ValueError for an unknown kind."""
+    """The rows as they stand between HEADER and TRAILER; `rows` is one array per column. ValueError for an unknown
+    kind."""
     template = _template(columns)
     # As bytes, because numpy copies a record field by field
     image = np.empty((len(rows[0]), template.dtype.itemsize), dtype=np.uint8)
@@ -52,7 +54,8 @@ def encode(columns: Columns, rows: Sequence[Array]) -> bytes:
 
 
 def _values(kind: str, values: Array) -> Array:
-    """Return the values of the record's field: numbers as they are, timestamps from 2000 on, numerics as header and digits."""
+    """Return the values of the record's field: numbers as they are, timestamps from 2000 on, numerics as header and
+    digits."""
     plain = values.data if isinstance(values, np.ma.MaskedArray) else values
     if kind == "timestamp":
         return (plain - _EPOCH).astype(np.int64)  # type: ignore[operator]  # it is of datetime64
@@ -61,7 +64,8 @@ def _values(kind: str, values: Array) -> Array:
 
 
 def _numeric(values: npt.NDArray[np.int64], precision: int, scale: int) -> Array:
-    """Shape (rows, 4 + digits): number of digits, weight, sign, scale, then digits of base 10,000, the last after the point."""
+    """Shape (rows, 4 + digits): number of digits, weight, sign, scale, then digits of base 10,000, the last after the
+    point."""
     digits = _digits(precision, scale)
     out = np.empty((len(values), _NUMERIC_HEAD + digits), dtype=np.int16)
     out[:, 0], out[:, 1], out[:, 3] = digits, digits - 2, scale

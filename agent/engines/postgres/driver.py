@@ -145,7 +145,8 @@ class PostgresSession:
         ]
 
     def cancel(self) -> None:
-        """Send a cancel request over a connection of its own; gives up after CANCEL_S when the server does not take it."""
+        """Send a cancel request over a connection of its own; gives up after CANCEL_S when the server does not take
+        it."""
         try:
             request = self._conn.cancel_conn()
             request.start()
@@ -271,7 +272,8 @@ def failure_of(code: str, text: str, statement: Statement | None) -> StatementFa
 
 
 def kind_of(code: str, logical: frozenset[str]) -> FailureKind:
-    """Return the kind of an SQLSTATE; `logical` are those that the statement's specification counts as logical failures."""
+    """Return the kind of an SQLSTATE; `logical` are those that the statement's specification counts as logical
+    failures."""
     if code in logical:
         return FailureKind.LOGICAL
     if code in RETRYABLE:

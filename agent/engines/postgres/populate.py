@@ -1,9 +1,10 @@
 """Loading a population into PostgreSQL: binary COPY, keys and indexes afterwards; what one worker's connection does.
 
-Rows are committed slice by slice without waiting for the disk; every other commit waits, and takes those before it along
-(also on a server that has `synchronous_commit` off: VACUUM marks no page as visible to all before the commit of its rows
-is on disk). Tables stay ordinary, logged ones, so that they replicate. A table that proveout made carries a comment that says so, and only
-such tables are ever dropped; they are made and marked in one transaction. Server-side work ends soon after this process does (`client_connection_check_interval`).
+Rows are committed slice by slice without waiting for the disk; every other commit waits, and takes those before it
+along (also on a server that has `synchronous_commit` off: VACUUM marks no page as visible to all before the commit of
+its rows is on disk). Tables stay ordinary, logged ones, so that they replicate. A table that proveout made carries a
+comment that says so, and only such tables are ever dropped; they are made and marked in one transaction. Server-side
+work ends soon after this process does (`client_connection_check_interval`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import psycopg
 from psycopg import sql
 
 from proveout.agent.engines.postgres.copy_format import ANY, BINARY, TEXT
+from proveout.agent.engines.table_marker import COMMENT
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.table_marker import COMMENT
 from proveout.dsl.workloads.base import Population, Table
 
 CHUNK_UNITS = 2_000  # subscribers made and sent at a time: the arrays stay in the processor's cache
@@ -47,7 +48,8 @@ class PostgresLoader:
             raise fault("connect to the database", error) from None
 
     def prepare(self) -> None:
-        """Drop our earlier tables, create new ones, empty, and mark them; all of it or, when this process is killed, nothing."""
+        """Drop our earlier tables, create new ones, empty, and mark them; all of it or, when this process is killed,
+        nothing."""
         with self._whole():
             self._refuse_foreign_tables()
             for statement in (*self._population.drop["postgres"], *self._population.before["postgres"]):
@@ -107,7 +109,8 @@ class PostgresLoader:
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """One transaction: a table without its comment, left by a lost connection, would be taken for another owner's."""
+        """One transaction: a table without its comment, left by a lost connection, would be taken for another
+        owner's."""
         try:
             with self._connection.transaction():
                 yield

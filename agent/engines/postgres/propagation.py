@@ -1,10 +1,11 @@
 """Asynchronous propagation between two PostgreSQLs: logical replication, set up, renewed, compared and taken away.
 
-Flow: `link` -> publication on the source, subscription (and its slot) on the sink -> every table ready, the slot active.
-`compare` (see `comparison`) -> all applied, both sides the same. `unlink` -> as if nothing had been.
+Flow: `link` -> publication on the source, subscription (and its slot) on the sink -> every table ready, the slot
+active. `compare` (see `comparison`) -> all applied, both sides the same. `unlink` -> as if nothing had been.
 
-Roles: what a plan's role may do (questions, the publication of its own tables) is done as such. Of an embedded server slots are the
-replication role's, and subscriptions the administrator's (`postgres.roles`); its statements hold no word of the plan but quoted names.
+Roles: what a plan's role may do (questions, the publication of its own tables) is done as such. Of an embedded server
+slots are the replication role's, and subscriptions the administrator's (`postgres.roles`); its statements hold no word
+of the plan but quoted names.
 
 The link's publication, subscription and slot share one name made of the two systems' names: a later session finds and
 renews them. A link whose tables were made anew (populated again), or whose slot is gone, is set up from the start.
@@ -12,8 +13,8 @@ renews them. A link whose tables were made anew (populated again), or whose slot
 How the sink applies: `synchronous_commit = off` in the apply worker (what propagates asynchronously gains nothing from
 waiting for each flush on the far side; the slot keeps what is not flushed there yet, so a crash loses nothing),
 `streaming = parallel` and `binary` where both servers can, and `origin = any`. Not `disable_on_error`: a restart of the
-source is such an error. So a conflict is retried by the sink again and again, and `Watch` sees that: errors are counted up
-while nothing is applied.
+source is such an error. So a conflict is retried by the sink again and again, and `Watch` sees that: errors are counted
+up while nothing is applied.
 """
 
 from __future__ import annotations
@@ -75,9 +76,11 @@ class Ends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkEnds(Ends):
-    """The same while the link is made or taken away: with connections for slots at the source and for subscriptions at the sink.
+    """The same while the link is made or taken away: with connections for slots at the source and for subscriptions at
+    the sink.
 
-    `conninfo` is what the subscription connects with; `reader` the role of an embedded source that must be let read the tables.
+    `conninfo` is what the subscription connects with; `reader` the role of an embedded source that must be let read the
+    tables.
     """
 
     conninfo: str
@@ -88,7 +91,8 @@ class LinkEnds(Ends):
 
 @asynccontextmanager
 async def _opened(spec: LinkSystems, purpose: str) -> AsyncIterator[LinkEnds]:
-    """The ends with their connections; where a key is missing, a system is the owner's, and its dsn does all. TaskFault."""
+    """The ends with their connections; where a key is missing, a system is the owner's, and its dsn does all.
+    TaskFault."""
     slots = replace(spec.source, dsn=spec.source_key or spec.source.dsn)
     subscriptions = replace(spec.sink, dsn=spec.sink_key or spec.sink.dsn)
     async with (
@@ -149,7 +153,8 @@ async def _check_source(ends: Ends, tables: tuple[str, ...]) -> None:
     for table in tables:
         found = await _row(
             ends.at_source,
-            "SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(%s) AND indisprimary), to_regclass(%s) IS NOT NULL",
+            "SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(%s) AND indisprimary),"
+            " to_regclass(%s) IS NOT NULL",
             sql.Identifier(table).as_string(),
             sql.Identifier(table).as_string(),
         )
@@ -164,7 +169,8 @@ async def _check_source(ends: Ends, tables: tuple[str, ...]) -> None:
 
 
 async def _conninfo(ends: LinkEnds) -> str:
-    """How the sink reaches the source. An embedded source has a socket of its own for that, see `postgres.provision`."""
+    """How the sink reaches the source. An embedded source has a socket of its own for that, see
+    `postgres.provision`."""
     parts = {key: value for key, value in conninfo_to_dict(ends.conninfo).items() if value is not None}
     if ends.source.provisioned:
         sockets = str(await _value(ends.at_source, "SHOW unix_socket_directories")).split(", ")
@@ -233,7 +239,8 @@ async def _renew(ends: LinkEnds, conninfo: str) -> None:
 
 
 async def _await_ready(context: TaskContext, ends: Ends, tables: int, limit_s: float) -> None:
-    """Poll until each table's initial sync is done and the slot is in use; TaskFault with what the sink complains about."""
+    """Poll until each table's initial sync is done and the slot is in use; TaskFault with what the sink complains
+    about."""
     deadline = time.monotonic() + limit_s
     watch = Watch(context, ends)
     while True:
@@ -310,7 +317,8 @@ async def complaint(context: TaskContext, system: str) -> str:
 
 
 async def unlink(spec: LinkSystems) -> None:
-    """Take subscription, slot and publication away; what is not there is fine. TaskFault when an end cannot be reached."""
+    """Take subscription, slot and publication away; what is not there is fine. TaskFault when an end cannot be
+    reached."""
     async with _opened(spec, "unlink") as ends:
         await _remove(ends)
 
@@ -328,7 +336,8 @@ async def _remove(ends: LinkEnds) -> None:
 
 
 async def _drop_slots(ends: LinkEnds, sync_prefix: str) -> None:
-    """Drop the link's slot, and those that an unfinished initial sync has left; a sender that clings to one is ended."""
+    """Drop the link's slot, and those that an unfinished initial sync has left; a sender that clings to one is
+    ended."""
     deadline = time.monotonic() + SLOT_FREE_S
     while True:
         rows = await (
@@ -351,7 +360,8 @@ async def _drop_slots(ends: LinkEnds, sync_prefix: str) -> None:
 
 
 class Link:
-    """A link that is taken away at the session's end, when one of its ends will still be there: nothing stays on a host."""
+    """A link that is taken away at the session's end, when one of its ends will still be there: nothing stays on a
+    host."""
 
     def __init__(self, spec: LinkSystems) -> None:
         self._spec = spec

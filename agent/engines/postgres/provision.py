@@ -1,17 +1,18 @@
-"""An embedded PostgreSQL server: real PostgreSQL 18 from a wheel, on a private unix socket, that never outlives its session.
+"""An embedded PostgreSQL server: real PostgreSQL 18 from a wheel, on a private unix socket, that never outlives its
+session.
 
-Flow: as in `embedded.server`, in a workspace that has the programs too, with the configuration of `settings`. `EmbeddedPostgres` wraps
-`Server`, which does the work and blocks, for asyncio.
+Flow: as in `embedded.server`, in a workspace that has the programs too, with the configuration of `settings`.
+`EmbeddedPostgres` wraps `Server`, which does the work and blocks, for asyncio.
 
-Who may connect: the socket's folder is 0700 and belongs to the server's own numeric user (root passes, as root does), and
-every connection authenticates by SCRAM with a random 256-bit password; there is no TCP listener at all. The endpoint has the
-password of the plan's role, which is not a superuser (`postgres.roles`). The passwords are
-kept in `system.json` (0600) for a resume, and are worth nothing elsewhere, which is why one SCRAM iteration is enough: the
+Who may connect: the socket's folder is 0700 and belongs to the server's own numeric user (root passes, as root does),
+and every connection authenticates by SCRAM with a random 256-bit password; there is no TCP listener at all. The
+endpoint has the password of the plan's role, which is not a superuser (`postgres.roles`). The passwords are kept in
+`system.json` (0600) for a resume, and are worth nothing elsewhere, which is why one SCRAM iteration is enough: the
 iterations slow the guessing of weak passwords, and would slow every connection of a load by milliseconds.
 
-A server has two sockets: one for clients, whose path stays the same for the session, and one for replication, whose path
-changes with every restore. So a subscriber cannot reach a source that went back in time before it is linked anew; else it
-would acknowledge positions that the restored source has not written yet, and those changes would never arrive.
+A server has two sockets: one for clients, whose path stays the same for the session, and one for replication, whose
+path changes with every restore. So a subscriber cannot reach a source that went back in time before it is linked anew;
+else it would acknowledge positions that the restored source has not written yet, and those changes would never arrive.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ LOG_PARTS = ("ERROR", "DETAIL", "CONTEXT")
 
 
 class PostgresWorkspace(Workspace):
-    """The workspace of one PostgreSQL server, with its programs and its new data. Blocking; `on_exit(text)` as `Workspace`."""
+    """The workspace of one PostgreSQL server, with its programs and its new data. Blocking; `on_exit(text)` as
+    `Workspace`."""
 
     def __init__(self, folder: Path, on_exit: Callable[[str], None]) -> None:
         self.installation = programs.find_installation()
@@ -76,8 +78,8 @@ class PostgresWorkspace(Workspace):
         return previous
 
     def initialise(self, data: Path, password: str, finish: Callable[[Path, tuple[int, int] | None], None]) -> None:
-        """`initdb` beside `data`, which it becomes when it is whole. `finish` is called before that, with the folder and its user and
-        group, which have a name (None: the agent's own)."""
+        """`initdb` beside `data`, which it becomes when it is whole. `finish` is called before that, with the folder
+        and its user and group, which have a name (None: the agent's own)."""
         partial = data.with_name("data.new")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(mode=0o700)
@@ -146,8 +148,8 @@ class Server(EmbeddedServer[PostgresWorkspace]):
             time.sleep(POLL_S)
 
     def _configure(self) -> list[str]:
-        """Write the configuration into the session's folder: the data directory belongs to the server's user, who may have
-        put a symbolic link wherever a privileged agent would write."""
+        """Write the configuration into the session's folder: the data directory belongs to the server's user, who may
+        have put a symbolic link wherever a privileged agent would write."""
         sockets = [self.session / "socket", self.session / f"socket-{self._state.generation}"]
         for folder in sockets:
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -177,7 +179,8 @@ class Server(EmbeddedServer[PostgresWorkspace]):
         return log_complaints(self.log, offset)
 
     def _version(self) -> str:
-        """Return the version that the program prints (`postgres (PostgreSQL) 18.4`): a privileged agent does not read from the server."""
+        """Return the version that the program prints (`postgres (PostgreSQL) 18.4`): a privileged agent does not read
+        from the server."""
         printed = program_output(str(self._at.installation.programs / "postgres"), "--version")
         return printed.partition(")")[2].strip()
 
@@ -194,7 +197,8 @@ class EmbeddedPostgres(Embedded[Server]):
         super().__init__(Server(system, data_root, on_death))
 
     def replication_complaint(self) -> str:
-        """The last error of a replication worker in the server's log, with its detail and context; empty if there is none."""
+        """The last error of a replication worker in the server's log, with its detail and context; empty if there is
+        none."""
         return last_log_error(self._server.log, "logical replication")
 
 
@@ -224,7 +228,8 @@ def log_complaints(log: Path, offset: int) -> str:
 
 
 def last_log_error(log: Path, backend: str) -> str:
-    """The last ERROR of a kind of backend (`logical replication`) in the log's tail, with the lines that belong to it."""
+    """The last ERROR of a kind of backend (`logical replication`) in the log's tail, with the lines that belong to
+    it."""
     try:
         size = log.stat().st_size
     except OSError:

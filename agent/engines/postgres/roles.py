@@ -1,18 +1,20 @@
-"""The roles of an embedded PostgreSQL: what each may do, how they are made, and how agents find the passwords that no plan gets.
+"""The roles of an embedded PostgreSQL: what each may do, how they are made, and how agents find the passwords that no
+plan gets.
 
 | role | may | used by |
 |---|---|---|
-| `proveout` | own the database and its schema; watch (pg_monitor), checkpoint; set the parameters that a plan may set | all that runs SQL of a plan: workloads, populations, `sql`, tuning; captures; comparison |
-| `proveout_replication` | replicate, and read the tables that the plan's role shows it | the subscription of a sink, and the link's work on its slots |
+| `proveout` | own the database and its schema; pg_monitor; checkpoint; set plans' parameters | SQL of plans |
+| `proveout_replication` | replicate; read tables that the plan's role grants | links |
 | `proveout_administrator` | everything (superuser) | fixed statements about the link's subscription |
 
-Flow: `initdb` makes the administrator -> `make_roles` makes the others, before the server has ever served anybody -> an endpoint's dsn is
-the plan's role -> `with_keys` gives a `LinkSystems` what its statements need beside. The passwords are in `system.json` (0600); the
-session's folder has the path of that file, so that each agent of the run's user finds them, whichever of them has started the server.
+Flow: `initdb` makes the administrator -> `make_roles` makes the others, before the server has ever served anybody -> an
+endpoint's dsn is the plan's role -> `with_keys` gives a `LinkSystems` what its statements need beside. The passwords
+are in `system.json` (0600); the session's folder has the path of that file, so that each agent of the run's user finds
+them, whichever of them has started the server.
 
-A plan's role is not a superuser and is a member of none of pg_execute_server_program, pg_read_server_files, pg_write_server_files, pg_create_subscription,
-and it cannot replicate (a replication slot loads the library that its plugin names): it starts no program, reads and writes no file of the
-host, loads no library, and connects nowhere.
+A plan's role is not a superuser and is a member of none of pg_execute_server_program, pg_read_server_files,
+pg_write_server_files, pg_create_subscription, and it cannot replicate (a replication slot loads the library that its
+plugin names): it starts no program, reads and writes no file of the host, loads no library, and connects nowhere.
 """
 
 from __future__ import annotations
@@ -40,17 +42,19 @@ POINTER = "system"
 MAKE_S = 60.0
 
 QUIET = (
-    "search_path=pg_catalog,pg_temp", "track_activities=off", "log_statement=none", "log_duration=off", "log_min_duration_statement=-1",
-    "log_min_duration_sample=-1", "log_min_error_statement=panic", "debug_print_parse=off", "debug_print_rewritten=off", "debug_print_plan=off",
+    "search_path=pg_catalog,pg_temp", "track_activities=off", "log_statement=none", "log_duration=off",
+    "log_min_duration_statement=-1", "log_min_duration_sample=-1", "log_min_error_statement=panic",
+    "debug_print_parse=off", "debug_print_rewritten=off", "debug_print_plan=off",
 )  # fmt: skip
-"""The settings of an administrator's session: no name means an object of the plan's, and no view or log shows the text of a statement, which
-may hold a password."""
+"""The settings of an administrator's session: no name means an object of the plan's, and no view or log shows the text
+of a statement, which may hold a password."""
 
 SEEN = {
     "pg_file_settings": "pg_show_all_file_settings()",
     "pg_replication_origin_status": "pg_show_replication_origin_status()",
 }
-"""Views that only superusers see unless they are granted, and their functions: what ALTER SYSTEM has stored, and what a sink has applied."""
+"""Views that only superusers see unless they are granted, and their functions: what ALTER SYSTEM has stored, and what a
+sink has applied."""
 FUNCTIONS = ("pg_reload_conf()", "pg_stat_reset()", "pg_stat_reset_shared(text)")
 
 GRANT_PARAMETERS = (
@@ -66,7 +70,8 @@ def statements(state: data_store.State) -> tuple[str, ...]:
     return (
         f"CREATE ROLE {USER} LOGIN {limits} NOREPLICATION PASSWORD '{state.password}'",
         f"CREATE ROLE {REPLICATION} LOGIN {limits} REPLICATION PASSWORD '{state.replication}'",
-        # Whatever the owner of the database sets for it: no name means an object of the plan's, and no policy of its tables is run.
+        # Whatever the owner of the database sets for it: no name means an object of the plan's, and no policy of its
+        # tables is run.
         f"ALTER ROLE {REPLICATION} SET search_path = pg_catalog, pg_temp",
         f"ALTER ROLE {REPLICATION} SET row_security = off",
         f"GRANT pg_monitor, pg_checkpoint TO {USER}",
@@ -79,10 +84,11 @@ def statements(state: data_store.State) -> tuple[str, ...]:
 
 
 def make_roles(server: Path, data: Path, state: data_store.State, identity: tuple[int, int] | None) -> None:
-    """Run `statements` on data that no server runs on, by PostgreSQL's single-user mode: nothing listens meanwhile. TaskFault.
+    """Run `statements` on data that no server runs on, by PostgreSQL's single-user mode: nothing listens meanwhile.
+    TaskFault.
 
-    `identity`: the user, which must have a name, and the group that own the data; None for the agent's. The passwords go in by the standard
-    input; a message quotes the program's output without them.
+    `identity`: the user, which must have a name, and the group that own the data; None for the agent's. The passwords
+    go in by the standard input; a message quotes the program's output without them.
     """
     uid, gid = identity or ("-", "-")
     argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("single_user.py")), str(uid), str(gid)]
@@ -153,7 +159,8 @@ def _conninfo(session: Path, role: str, password: str) -> str:
 
 
 def _found(endpoint: Endpoint) -> tuple[Path, data_store.State]:
-    """The session and the state of a server that this agent's user has started; what others have put there is not read."""
+    """The session and the state of a server that this agent's user has started; what others have put there is not
+    read."""
     words: Mapping[str, str] = dict(word.partition("=")[::2] for word in endpoint.dsn.split())
     session = Path(words.get("host", "")).parent
     try:
@@ -168,13 +175,14 @@ def _found(endpoint: Endpoint) -> tuple[Path, data_store.State]:
     if state is None:
         raise TaskFault(
             "missing",
-            f"system {endpoint.system!r} is not an embedded PostgreSQL that the user of this agent has started and that runs",
+            f"system {endpoint.system!r} is not a running embedded PostgreSQL of this agent's user",
             way_out="start it in this run, or give the system a dsn",
         )
     return session, state
 
 
 def _is_own(path: Path, kind: Callable[[int], bool]) -> bool:
-    """Whether the path itself, not a link's target, is of this kind, belongs to the agent's user, and is not writable for other users."""
+    """Whether the path itself, not a link's target, is of this kind, belongs to the agent's user, and is not writable
+    for other users."""
     status = path.lstat()
     return kind(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022

@@ -1,4 +1,5 @@
-"""The configuration of an embedded PostgreSQL: our defaults, and over them the plan's settings that `dsl.operations.database.postgres_parameters` allows.
+"""The configuration of an embedded PostgreSQL: our defaults, and over them the plan's settings that
+`dsl.operations.database.postgres_parameters` allows.
 
 The defaults are those of a small, durable server that replicates:
 - durability as shipped (`fsync`, `full_page_writes`, `synchronous_commit` on) unless the plan sets them otherwise;
@@ -6,8 +7,8 @@ The defaults are those of a small, durable server that replicates:
 - checkpoints every 15 min or 2 GB of WAL, spread over 0.9 of the interval, so that a short iteration is not cut by one
   that it did not cause (`reset` and `Checkpoint` write out before);
 - `shared_buffers` 256 MB, 300 connections; unix socket only, no TLS (nothing leaves the machine);
-- dynamic shared memory out of 64 MB of the main segment, and in the data directory beyond it, so that a killed server leaves
-  nothing in /dev/shm.
+- dynamic shared memory out of 64 MB of the main segment, and in the data directory beyond it, so that a killed server
+  leaves nothing in /dev/shm.
 """
 
 from __future__ import annotations

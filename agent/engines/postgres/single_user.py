@@ -1,7 +1,9 @@
-"""A program that runs PostgreSQL's single-user mode as another user: `python -I -S single_user.py UID GID PROGRAM ARGUMENT…`.
+"""A program that runs PostgreSQL's single-user mode as another user: `python -I -S single_user.py UID GID PROGRAM
+ARGUMENT…`.
 
-It becomes that user and group (`-` for both keeps its own), can gain no privileges any more, and is replaced by the program; standard input and
-output stay. A process of its own: in an agent gRPC has threads, and a fork that changes its user runs gRPC's handlers in the child.
+It becomes that user and group (`-` for both keeps its own), can gain no privileges any more, and is replaced by the
+program; standard input and output stay. A process of its own: in an agent gRPC has threads, and a fork that changes its
+user runs gRPC's handlers in the child.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Queries and statements of the agent to one PostgreSQL: its settings for the fingerprint, plan SQL, a checkpoint, its sizes."""
+"""Queries and statements of the agent to one PostgreSQL: its settings for the fingerprint, plan SQL, a checkpoint, its
+sizes."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ async def run_all(context: TaskContext, endpoint: Endpoint, statements: tuple[st
 
 
 def _sql_fault(endpoint: Endpoint, error: psycopg.Error, done: int, count: int) -> TaskFault:
-    """A failed statement of the plan. `unreachable`, after which all may be run again, only when nothing has taken effect."""
+    """A failed statement of the plan. `unreachable`, after which all may be run again, only when nothing has taken
+    effect."""
     fault = statement_fault(endpoint, error)
     rolled_back = error.sqlstate == "57P01"  # the server reports that it has ended the session and its transaction
     if fault.code != "unreachable" or (rolled_back and not done):

@@ -1,13 +1,16 @@
 """Confine every SQLite connection of a plan to the file that it was opened for.
 
-SQLite runs inside the process that opens the file, so SQL of a plan can name other files of the host: `ATTACH`, `VACUUM INTO`,
-`load_extension`, pragmas that move temporary files or that corrupt the schema table. `open_database` is the only place that opens a
-connection; it sets an authorizer, which SQLite calls for each action while it compiles a statement, and SQLite's own defensive switches.
+SQLite runs inside the process that opens the file, so SQL of a plan can name other files of the host: `ATTACH`, `VACUUM
+INTO`, `load_extension`, pragmas that move temporary files or that corrupt the schema table. `open_database` is the only
+place that opens a connection; it sets an authorizer, which SQLite calls for each action while it compiles a statement,
+and SQLite's own defensive switches.
 
-Flow: `open_database(path, flags)` -> connection with `authorize` -> a denied action is `apsw.AuthError`, which the caller reports in its own way.
+Flow: `open_database(path, flags)` -> connection with `authorize` -> a denied action is `apsw.AuthError`, which the
+caller reports in its own way.
 
-Actions in the lists are allowed; all others are denied. Attached databases: temporary and in-memory ones only (`VACUUM` needs one).
-Source: https://www.sqlite.org/c3ref/set_authorizer.html, https://www.sqlite.org/c3ref/c_dbconfig_defensive.html.
+Actions in the lists are allowed; all others are denied. Attached databases: temporary and in-memory ones only (`VACUUM`
+needs one). Source: https://www.sqlite.org/c3ref/set_authorizer.html,
+https://www.sqlite.org/c3ref/c_dbconfig_defensive.html.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from typing import Any
 import apsw
 
 TEMPORARY = frozenset({"", ":memory:"})
-"""What `ATTACH` may name: databases without a file of their own. An expression that is not a literal arrives as None and is denied."""
+"""What `ATTACH` may name: databases without a file of their own. An expression that is not a literal arrives as None
+and is denied."""
 
 PRAGMAS = frozenset(
     {
@@ -33,8 +37,8 @@ PRAGMAS = frozenset(
         "table_xinfo", "temp_store", "threads", "user_version", "wal_autocheckpoint", "wal_checkpoint",
     }
 )  # fmt: skip
-"""Pragmas that act on the connection or on its own file. Left out: `writable_schema`, `schema_version`, `trusted_schema`,
-`temp_store_directory`, `data_store_directory` and what a later SQLite adds."""
+"""Pragmas that act on the connection or on its own file. Left out: `writable_schema`, `schema_version`,
+`trusted_schema`, `temp_store_directory`, `data_store_directory` and what a later SQLite adds."""
 
 FUNCTIONS_DENIED = frozenset({"load_extension", "fts3_tokenizer", "readfile", "writefile", "edit", "fsdir", "lsdir"})
 """Functions that load code or reach files. SQLite's library has the first two; the others belong to its shell."""

@@ -1,7 +1,7 @@
 """Loading a population into a SQLite file through apsw: one writer, one transaction per slice.
 
-The load runs without waiting for the disk (`synchronous = OFF`); `settle` writes the log back into the file and syncs it,
-and puts the connection's setting back. A file that is half loaded when the host dies is loaded anew anyway.
+The load runs without waiting for the disk (`synchronous = OFF`); `settle` writes the log back into the file and syncs
+it, and puts the connection's setting back. A file that is half loaded when the host dies is loaded anew anyway.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import apsw
 
+from proveout.agent.engines.row_values import plain_rows
 from proveout.agent.engines.sqlite.authorizer import open_database
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.row_values import plain_rows
 from proveout.core.disk_space import describe
 from proveout.dsl.workloads.base import Population, Table
 

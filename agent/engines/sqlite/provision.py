@@ -1,8 +1,8 @@
 """An embedded SQLite system: one database file in WAL mode under the data root, and a copy of it as its snapshot.
 
 There is no server: the engine lives in the load's processes. So only settings that the *file* keeps can be set here
-(`FILE_SETTINGS`); a setting of a connection is refused, as the load's connections would not have it. Methods of `EmbeddedSqlite` run
-in a thread.
+(`FILE_SETTINGS`); a setting of a connection is refused, as the load's connections would not have it. Methods of
+`EmbeddedSqlite` run in a thread.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ class EmbeddedSqlite:
         partial.rename(self._file)
 
     def _fold(self) -> None:
-        """Write the whole log back into the file, which then is the whole database. TaskFault when it is still in use."""
+        """Write the whole log back into the file, which then is the whole database. TaskFault when it is still in
+        use."""
         connection = open_file(str(self._file))
         try:
             blocked, _, _ = next(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"))

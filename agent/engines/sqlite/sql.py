@@ -1,4 +1,5 @@
-"""Queries and statements of the agent to one SQLite file: its settings, plan SQL, a checkpoint, its sizes. Functions block."""
+"""Queries and statements of the agent to one SQLite file: its settings, plan SQL, a checkpoint, its sizes. Functions
+block."""
 
 from __future__ import annotations
 

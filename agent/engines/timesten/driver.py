@@ -1,12 +1,12 @@
 """Oracle TimesTen through python-oracledb in thick mode, in processes that do nothing else with python-oracledb.
 
-Flow: `ready()` once a process: the environment that ttenv sets is looked at, then `init_oracle_client()` loads the client
-library that it names -> `connect` with `user/password@host/db:timesten_direct` (in this host's memory) or
-`…:timesten_client` -> sessions like Oracle's, without what TimesTen has not: call timeouts, end-to-end attributes, RETURNING
-INTO. A process is thin or thick for ever, which is why loads of TimesTen have a pool of workers of their own.
+Flow: `ready()` once a process: the environment that ttenv sets is looked at, then `init_oracle_client()` loads the
+client library that it names -> `connect` with `user/password@host/db:timesten_direct` (in this host's memory) or
+`…:timesten_client` -> sessions like Oracle's, without what TimesTen has not: call timeouts, end-to-end attributes,
+RETURNING INTO. A process is thin or thick for ever, which is why loads of TimesTen have a pool of workers of their own.
 
-Needs python-oracledb 2.2, TimesTen 22.1.1.25. Not run on a TimesTen in the tests: a stand-in for the client module shows
-which calls are made and which are not. Source: python-oracledb documentation, "Connecting to Oracle TimesTen".
+Needs python-oracledb 2.2, TimesTen 22.1.1.25. Not run on a TimesTen in the tests: a stand-in for the client module
+shows which calls are made and which are not. Source: python-oracledb documentation, "Connecting to Oracle TimesTen".
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class TimesTenDriver:
     waits: Literal["blocking"] = "blocking"
 
     def connect(self, dsn: str) -> TimesTenSession:
-        """A new connection. StatementFailure also where the client library is not there; the password is in no message."""
+        """A new connection. StatementFailure also where the client library is not there; the password is in no
+        message."""
         try:
             return TimesTenSession(open_timesten(dsn))
         except oracledb.Error as error:

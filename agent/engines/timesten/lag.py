@@ -1,17 +1,18 @@
 """Capture `lag` from a TimesTen cache to the Oracle behind it: a probe row that travels as every other change does.
 
-Flow: ten times a second the row of `proveout_probe` in the cache gets the next number, and the time is noted -> AWT carries
-it to Oracle -> at each report Oracle's number is looked up: the lag is the time since the cache had that number, 0 when it
-has no later one. Resolution is one look, 0.1 s. The probe queues behind all changes committed before it, so what it waits
-for is what they wait for (with parallel propagation: as long as TimesTen keeps the order of commits).
+Flow: ten times a second the row of `proveout_probe` in the cache gets the next number, and the time is noted -> AWT
+carries it to Oracle -> at each report Oracle's number is looked up: the lag is the time since the cache had that
+number, 0 when it has no later one. Resolution is one look, 0.1 s. The probe queues behind all changes committed before
+it, so what it waits for is what they wait for (with parallel propagation: as long as TimesTen keeps the order of
+commits).
 
 | metric | unit |
 |---|---|
 | `lag.seconds` | s since the cache was where Oracle is now |
 | `lag.probes_total` | probes sent since the capture began |
 
-The table must be there, in an asynchronous writethrough cache group, before a plan runs (`DDL`). Both ends are reached in
-thick mode, so an agent that captures this lag has nothing to do with Oracle in thin mode. Source of the method: the
+The table must be there, in an asynchronous writethrough cache group, before a plan runs (`DDL`). Both ends are reached
+in thick mode, so an agent that captures this lag has nothing to do with Oracle in thin mode. Source of the method: the
 probe row is the first choice of those for AWT, before ttRepAdmin, SYS.V$LOG_HOLDS and bookmarks, as it needs no
 assumption on how logs are numbered.
 """

@@ -1,9 +1,11 @@
-"""Queries and statements of the agent to a TimesTen, each in a process of its own: a process has python-oracledb in thin or thick mode.
+"""Queries and statements of the agent to a TimesTen, each in a process of its own: a process has python-oracledb in
+thin or thick mode.
 
 A helper process for TimesTen alone runs them itself (`speak_here`).
 
-Flow: handler -> `settings` or `run_statements` -> `python -m proveout.agent.engines.timesten.sql`, the task as JSON on its
-stdin (the dsn holds a password, so it goes through the pipe) -> the answer as JSON on its stdout: a result, or a fault.
+Flow: handler -> `settings` or `run_statements` -> `python -m proveout.agent.engines.timesten.sql`, the task as JSON on
+its stdin (the dsn holds a password, so it goes through the pipe) -> the answer as JSON on its stdout: a result, or a
+fault.
 """
 
 from __future__ import annotations

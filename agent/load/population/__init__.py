@@ -1,1 +1,1 @@
-"""Loading a workload's tables: jobs, worker processes, table markers."""
+"""Loading a workload's tables: the task's handler, jobs, worker processes."""

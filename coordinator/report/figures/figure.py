@@ -1,8 +1,8 @@
-"""What a figure of the report is: a Vega-Lite chart and the table that says the same in words. Pure; draws nothing.
+"""A figure of the report: a Vega-Lite chart and a table with the same numbers. Pure; draws nothing.
 
-Data flow: `load_figures`, `system_figures` -> `Figure` -> `vega` (SVG, PNG) and `page` (interactive, with the table under it). Charts get
-numbers in the units that their axes name, and text that `wording.safe` has been over; field names are fixed, so no name from
-outside is ever part of an expression.
+Data flow: `load_figures`, `system_figures`, … -> `Figure` -> `vega` (SVG, PNG) and `html` (interactive, with the table
+below it). Charts get numbers in the units of their axes, and text after `numbers.safe`; field names are fixed, so that
+no name from outside becomes part of an expression.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from typing import Any, TypeAlias
 Spec: TypeAlias = dict[str, Any]
 
 PALETTE = ("#0b6e99", "#e08a00", "#4b9b5f", "#b3446c", "#6a5acd", "#8c6d46", "#5f6b76", "#c0392b")
-"""Told apart with the usual colour blindness, and in print by lightness; lines differ in dash or point as well."""
+"""Colours that differ with the usual colour blindness, and in print by lightness.
+
+Lines differ in dash or point as well.
+"""
 PALE = ("#cfe5ee", "#fae3bf", "#d4ead9", "#eed0dc", "#dcd8f3", "#e6dccf", "#dadde0", "#f2d3cf")
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -22,7 +25,8 @@ _CONFIG: Spec = {
     "background": "white",
     "font": FONT,
     "view": {"stroke": None},
-    "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "gridColor": "#e8ecef", "domainColor": "#8a949c"},
+    "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "gridColor": "#e8ecef",
+    "domainColor": "#8a949c"},
     "legend": {"orient": "top", "title": None, "labelFontSize": 12, "labelLimit": 320, "columns": 4},
     "range": {"category": list(PALETTE)},
 }  # fmt: skip
@@ -30,9 +34,9 @@ _CONFIG: Spec = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """`name` as plans write it; `slug` is unique within a report and a file's name; `spec` is Vega-Lite.
+    """`name` is the name in plans; `slug` is unique within a report and names the file; `spec` is Vega-Lite.
 
-    `caption` says how to read it. `heads` and `rows` are the table, as text: its first column names the row.
+    `caption` explains the chart. `heads` and `rows` are the table, as text: its first column names the row.
     """
 
     name: str
@@ -45,7 +49,7 @@ class Figure:
 
 
 def chart(values: Sequence[Mapping[str, Any]], layers: Sequence[Spec], *, height: int = 300, **more: Any) -> Spec:
-    """A layered chart over one list of rows, as wide as where it stands."""
+    """A layered chart over one list of rows, as wide as its container."""
     return {
         "$schema": _SCHEMA,
         "config": _CONFIG,
@@ -69,11 +73,11 @@ def category(field: str, title: str | None = None, **more: Any) -> Spec:
 
 
 def tips(**fields: str) -> list[Spec]:
-    """A tooltip: what to say of each field."""
+    """A tooltip with a title for each field."""
     return [{"field": field, "title": title} for field, title in fields.items()]
 
 
 def slug(*parts: str) -> str:
-    """A name for a file and an anchor, made of the letters that are safe in both."""
+    """A name that is safe for a file and for an anchor."""
     text = "-".join(parts).lower()
     return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in text)[:80]

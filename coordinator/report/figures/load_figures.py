@@ -1,7 +1,7 @@
 """Figures of the load: throughput with latency, latency by transaction, scaling against ideal, NOPM with ART. Pure.
 
-Data flow: `RunResults` -> ladders in the groups in which they are compared -> one `Figure` a group or a ladder, in the forms that
-published studies use. What was not measured has no figure.
+Data flow: `RunResults` -> ladders in the groups in which they are compared -> one `Figure` a group or a ladder, in the
+forms that published studies use. There is no figure without measurements.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from proveout.coordinator.report.tables import (
     transaction_rows,
 )
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.numbers import microseconds, number, percent, safe, threads
+from proveout.core.numbers import counted, microseconds, number, percent, safe, threads
 
 _DARK = {"symbolStrokeColor": "#06445f", "symbolFillColor": "#06445f", "symbolStrokeWidth": 2, "symbolSize": 90}
 CELLS_NAMED = 2
 """Cells that a figure's title names one by one."""
 LEGEND_LETTERS = 110
-"""That stand beside each other in the width of a picture."""
+"""Letters of a legend that fit beside each other in a picture."""
 _LATENCY_HEADS = ("min", "avg", "p50", "p90", "p95", "p99", "max")
 
 
@@ -82,7 +82,8 @@ def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
             name="relative-tps-latency",
             slug=slug("relative-tps-latency", stages[0].id),
             title="Throughput and latency: " + heading(results, stages, ", "),
-            caption=f"Bars: transactions a second relative to {safe(titled(results, stages[0].id))} with {base} ({number(unit)}/s = 1), with the "
+            caption=f"Bars: transactions a second relative to {safe(titled(results, stages[0].id))} with {base} "
+            f"({number(unit)}/s = 1), with the "
             "confidence interval over the repeats. Lines: response time, mean and 99th percentile, on the right axis.",
             spec=_throughput_chart(values),
             heads=("ladder", "threads", "TPS", "CI ±", "relative", *_LATENCY_HEADS, "repeats"),
@@ -162,17 +163,26 @@ def _only(layer: Spec, values: Sequence[Mapping[str, Any]], field: str) -> list[
 
 def _throughput_rows(name: str, stage: StageResult, unit: float) -> Iterator[tuple[str, ...]]:
     for row in load_rows(stage):
-        again = f"{row.repeats}" + (f" ({row.excluded} invalid)" if row.excluded else "")
         relative = None if row.tps is None else row.tps / unit
         latencies = (microseconds(value) for value in row.response_us.values())
-        yield (name, row.label, number(row.tps), number(row.half_tps), f"{number(relative)} ×", *latencies, again)
+        yield (
+            name,
+            row.label,
+            number(row.tps),
+            number(row.half_tps),
+            f"{number(relative)} ×",
+            *latencies,
+            counted(row.repeats, row.excluded),
+        )
 
 
 # ---- latency by transaction --------------------------------------------------------------------------------------
 
 
 def latency_by_transaction(results: RunResults) -> Iterator[Figure]:
-    """Mean response with its interval and the 99th percentile, by transaction, the ladders of a group beside each other."""
+    """Mean response with its interval and the 99th percentile, by transaction, the ladders of a group beside each
+    other.
+    """
     for stages in groups(results):
         picked = _shared(stages)
         if not picked:
@@ -183,7 +193,8 @@ def latency_by_transaction(results: RunResults) -> Iterator[Figure]:
             name="latency-by-transaction",
             slug=slug("latency-by-transaction", stages[0].id),
             title="Latency by transaction: " + heading(results, [stage for stage, _ in picked]),
-            caption=f"Response time with {at}. Bars: mean, with the confidence interval over the repeats; ticks: 99th percentile. Shorter is better.",
+            caption=f"Response time with {at}. Bars: mean, with the confidence interval over the repeats; ticks: "
+            f"99th percentile. Shorter is better.",
             spec=_latency_chart(values),
             heads=("ladder", "transaction", "TPS", "share", *_LATENCY_HEADS),
             rows=tuple(row for stage, rung in picked for row in _latency_rows(label(results, stage), rung)),
@@ -258,7 +269,7 @@ def _latency_rows(name: str, rung: RungResult) -> Iterator[tuple[str, ...]]:
 
 
 def scaling(results: RunResults) -> Iterator[Figure]:
-    """What more threads bring, against what they would bring if each did as much as the first."""
+    """Throughput by threads, against ideal scaling from the first rung."""
     for stage in ladders(results):
         rungs = [rung for rung in stage.rungs if read(rung.tree, "tps")]
         if len(rungs) < 2 or (results.plan_stage(stage.id).get("arrival") or {}).get("rate") is not None:
@@ -277,7 +288,8 @@ def scaling(results: RunResults) -> Iterator[Figure]:
             name="scaling",
             slug=slug("scaling", stage.id),
             title=f"Scaling: {name}",
-            caption=f"Throughput relative to {threads(first.threads)}; dashed, what it would be if every thread did as much.{_knee(stage)}",
+            caption=f"Throughput relative to {threads(first.threads)}; dashed, ideal scaling from the first "
+            f"rung.{_knee(stage)}",
             spec=_scaling_chart(values),
             heads=("threads", "TPS", "factor", "ideal", "efficiency"),
             rows=tuple(_scaling_row(rung, first.threads, unit) for rung in rungs),
@@ -324,7 +336,8 @@ def nopm_art(results: RunResults) -> Iterator[Figure]:
                 name="nopm-art",
                 slug=slug("nopm-art", stage.id),
                 title=f"New orders and response time: {label(results, stage)}",
-                caption="Bars: new orders a minute (NOPM). Line: mean response time of all transactions (ART), on the right axis.",
+                caption="Bars: new orders a minute (NOPM). Line: mean response time of all transactions (ART), on "
+                "the right axis.",
                 spec=_nopm_chart(values),
                 heads=("users", "NOPM", "TPM", "ART"),
                 rows=tuple((r.label, number(r.nopm), number(r.tpm), microseconds(r.art_us)) for r in rows),

@@ -1,6 +1,6 @@
 """The figures of an analytic study: time to solve by mode and degree, sizes and compression by table and mode. Pure.
 
-Data flow: `solving` -> rows -> `Figure`s with the rows as their tables; `heads_and_rows` are also what the summaries print.
+Data flow: `query_sets` -> rows -> `Figure`s with the rows as their tables; `run_document` shows the same tables.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from proveout.coordinator.report.figures.figure import Figure, Spec, category, chart, quantity, slug, tips
 from proveout.coordinator.report.query_sets import SizeRow, SolveRow, size_rows, solve_rows
 from proveout.coordinator.results.results import RunResults
-from proveout.core.numbers import number, percent, safe
+from proveout.core.numbers import bounds, number, percent, safe
 
 SOLVE_HEADS = ("mode", "at", "time to solve, s", "CI", "geometric mean, s", "relative", "CI")
 SIZE_HEADS = ("table", "mode", "table, MB", "indexes, MB", "total, MB", "factor")
@@ -22,13 +22,13 @@ def solve_table(rows: Sequence[SolveRow]) -> list[tuple[str, ...]]:
     """The cells under `SOLVE_HEADS`."""
     return [
         (
-            safe(row.mode),
-            safe(row.at) or "-",
+            row.mode,
+            row.at or "-",
             number(row.solve.get("mean")),
-            _bounds(row.solve),
+            bounds(row.solve.get("lower"), row.solve.get("upper")),
             number(row.geomean.get("mean")),
             percent(row.relative.get("mean")),
-            _bounds(row.relative, percent),
+            bounds(row.relative.get("lower"), row.relative.get("upper"), percent),
         )
         for row in rows
     ]
@@ -38,8 +38,8 @@ def size_table(rows: Sequence[SizeRow]) -> list[tuple[str, ...]]:
     """The cells under `SIZE_HEADS`."""
     return [
         (
-            safe(row.table) or "all",
-            safe(row.mode),
+            row.table or "all",
+            row.mode,
             *(number(size / MB) for size in (row.table_bytes, row.index_bytes, row.total_bytes)),
             "-" if row.factor is None else f"{number(row.factor)} ×",
         )
@@ -47,14 +47,9 @@ def size_table(rows: Sequence[SizeRow]) -> list[tuple[str, ...]]:
     ]
 
 
-def _bounds(estimate: Mapping[str, Any], shown: Any = number) -> str:
-    lower, upper = estimate.get("lower"), estimate.get("upper")
-    return "-" if lower is None or upper is None else f"{shown(lower)} … {shown(upper)}"
-
-
 def named(of: str) -> str:
-    """A matrix in a title."""
-    return f": {safe(of)}" if of else ""
+    """The name of a matrix as the end of a title."""
+    return f": {of}" if of else ""
 
 
 # ---- time to solve -----------------------------------------------------------------------------------------------
@@ -70,8 +65,10 @@ def time_to_solve(results: RunResults) -> Iterator[Figure]:
             name="time-to-solve",
             slug=slug("time-to-solve", of),
             title=f"Time to solve{named(of)}",
-            caption=f"One pass over the set of queries, relative to {safe(rows[0].mode)} = 100 % in each case, with the confidence interval "
-            "of the quotient over the repeats. The time is the sum of the queries' mean response times, run in order. Shorter is better.",
+            caption=f"One pass over the set of queries, relative to {safe(rows[0].mode)} = 100 % in each case, "
+            f"with the confidence interval "
+            "of the quotient over the repeats. The time is the sum of the queries' mean response times, run in "
+            "order. Shorter is better.",
             spec=_solve_chart(values),
             heads=SOLVE_HEADS,
             rows=tuple(solve_table(rows)),
@@ -122,13 +119,14 @@ def _solve_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
 
 
 def sizes_compression(results: RunResults) -> Iterator[Figure]:
-    """Bars of what each table takes in each mode, and all of them; a figure a matrix."""
+    """Bars of the size of each table in each mode, and of all tables; a figure a matrix."""
     for of, rows in size_rows(results).items():
         yield Figure(
             name="sizes-compression",
             slug=slug("sizes-compression", of),
             title=f"Sizes and compression{named(of)}",
-            caption=f"What tables and their indexes take when the load has ended, in MB (10^6 bytes); the factor is the size in {safe(rows[0].mode)} over that in the "
+            caption=f"Size of tables and their indexes at the end of the load, in MB (10^6 bytes); the factor is "
+            f"the size in {safe(rows[0].mode)} over that in the "
             "mode: above 1, the mode is smaller.",
             spec=_size_chart(rows),
             heads=SIZE_HEADS,

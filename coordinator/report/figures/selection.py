@@ -1,6 +1,7 @@
-"""Which figures a report has: those that the plan names, in its order; every figure that there are numbers for when it names none.
+"""Select the figures of a report: those that the plan names, in its order, or all that have numbers when it names none.
 
-Data flow: `RunResults`, `Timeline` -> `figures` -> `Figure`s, and `missing`: the names that were asked for and have nothing to show, with why.
+Data flow: `RunResults`, `Timeline` -> `figures` -> `Figure`s, and `missing`: the requested figures without numbers,
+with the reason.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ _NEEDS = {
 
 
 def wanted(results: RunResults) -> tuple[str, ...]:
-    """The names that the plan asks for; all when it names none. Names of another version of proveout are left out."""
+    """The names in the plan; all when it has none. Names of another version of proveout are left out."""
     plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
     named = tuple(name for name in plan.get("figures") or () if name in DRAWN)
     return named or FIGURES
 
 
 def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict[str, str]]:
-    """The figures in order, and why each one that the plan names has none."""
+    """The figures in order, and for each figure that the plan names and that cannot be drawn the reason."""
     plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
     named = set(plan.get("figures") or ())
     drawn: list[Figure] = []

@@ -1,7 +1,8 @@
-"""Figures of the system under load: CPU over time with the measure windows shaded, wait events side by side, replication lag. Pure.
+"""Figures of the system under load: CPU over time with the measure windows shaded, wait events side by side,
+replication lag. Pure.
 
-Data flow: `RunResults` and the `Timeline` of the stored samples -> `Figure`s. CPU and lag over time need the samples; without them
-there is no such figure, and the report says so.
+Data flow: `RunResults` and the `Timeline` of the stored samples -> `Figure`s. CPU and lag over time need the samples; a
+report without them lists the figures that are missing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from proveout.coordinator.report.figures.load_figures import groups, heading, la
 from proveout.coordinator.report.figures.timeline import Line, Timeline
 from proveout.coordinator.report.tables import climbing, host_rows, peak, read, wait_rows
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.numbers import number, percent, rung_name, safe, seconds, threads
+from proveout.core.numbers import bounds, number, percent, rung_name, safe, seconds, threads
 from proveout.proto.events import IterationFinished
 
 _GAP_S = 3.0
@@ -54,7 +55,8 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         name="host-cpu",
         slug="host-cpu",
         title="CPU over time",
-        caption="Busy share of all processors of each machine since the run began; shaded, the windows that were measured. The table "
+        caption="Busy share of all processors of each machine since the run began; shaded, the windows that were "
+        "measured. The table "
         "has the measure windows alone, as means over the repeats.",
         spec=_cpu_chart(points, spans),
         heads=("ladder", "rung", "machine", "busy", "user", "system", "iowait", "servers, cores", "load, cores"),
@@ -63,7 +65,7 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
 
 
 def _points(timeline: Timeline, name: str) -> Iterator[dict[str, Any]]:
-    """A machine's readings in order of time, `piece` counting up at every hole."""
+    """A machine's readings in order of time; `piece` counts up at every gap."""
     found = sorted(
         (at, value)
         for line in timeline.cpu
@@ -116,7 +118,8 @@ def wait_events(results: RunResults) -> Iterator[Figure]:
         if not picked:
             continue
         values = [
-            {"ladder": label(results, stage), "event": safe(row.event), "share": row.db_time_fraction, "seconds": row.seconds}
+            {"ladder": label(results, stage), "event": safe(row.event), "share": row.db_time_fraction,
+            "seconds": row.seconds}
             for stage, top in picked
             for row in wait_rows(top.iterations)
         ]  # fmt: skip
@@ -124,10 +127,11 @@ def wait_events(results: RunResults) -> Iterator[Figure]:
         yield Figure(
             name="wait-events",
             slug=slug("wait-events", stages[0].id),
-            title="Where the database's time went: " + heading(results, [stage for stage, _ in picked]),
+            title="Database time by wait event: " + heading(results, [stage for stage, _ in picked]),
             caption=f"Foreground waits and CPU as a share of DB time in the measure windows of all repeats: {at}.",
             spec=_wait_chart(values),
-            heads=("event", "class", *(f"{label(results, stage)}: {what}" for stage, _ in picked for what in ("s", "DB time"))),
+            heads=("event", "class", *(f"{label(results, stage)}: {what}" for stage, _ in picked for what in ("s",
+            "DB time"))),
             rows=tuple(_wait_table(picked)),
         )  # fmt: skip
 
@@ -137,7 +141,8 @@ def _wait_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
     bar: Spec = {
         "mark": {"type": "bar", "opacity": 0.85},
         "encoding": {
-            "y": {**category("event", axis={"labelLimit": 190}), "sort": {"field": "share", "op": "max", "order": "descending"}},
+            "y": {**category("event", axis={"labelLimit": 190}), "sort": {"field": "share", "op": "max",
+            "order": "descending"}},
             **({"yOffset": category("ladder")} if several else {}),
             "x": quantity("share", "share of DB time", axis={"format": "%"}),
             "color": category("ladder", legend=legend(values)),
@@ -160,7 +165,7 @@ def _wait_table(picked: Sequence[tuple[StageResult, RungResult]]) -> Iterator[tu
 
 
 def lag(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
-    """Replication lag in the measure windows with the slope that verdicts read, one figure a stage."""
+    """Replication lag in the measure windows with the slope that verdicts use, one figure a stage."""
     for stage in results.stages.values():
         lines = [line for line in timeline.lag if line.iteration.id.stage == stage.id]
         points = [point for line in lines for point in _lag_points(timeline, line)]
@@ -171,8 +176,9 @@ def lag(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
             name="lag",
             slug=slug("lag", stage.id),
             title=f"Replication lag: {label(results, stage)}",
-            caption="Each iteration's lag over its measure window; dashed, the slope (Theil–Sen) that is judged: upwards means that the sink "
-            "cannot follow.",
+            caption="Each iteration's lag over its measure window; dashed, its slope (Theil–Sen), which verdicts "
+            "use: upwards means that the sink "
+            "cannot keep up.",
             spec=_lag_chart(points, slopes),
             heads=("iteration", "rate", "mean", "p99", "largest", "at the end", "slope, s/s", "95 % bounds", "counts"),
             rows=tuple(_lag_row(line.iteration) for line in lines),
@@ -194,7 +200,7 @@ def _lag_points(timeline: Timeline, line: Line) -> Iterator[dict[str, Any]]:
 
 
 def _slope_points(timeline: Timeline, line: Line) -> Iterator[dict[str, Any]]:
-    """The two ends of the slope's line, laid through the median of what is left when the slope is taken off."""
+    """The two ends of the slope's line, through the median of the readings after the slope is subtracted."""
     slope, points = read(line.iteration.metrics, "lag", "slope"), _inside(timeline, line)
     if slope is None or len(points) < 2:
         return
@@ -223,7 +229,6 @@ def _lag_chart(points: Sequence[Mapping[str, Any]], slopes: Sequence[Mapping[str
 def _lag_row(item: IterationFinished) -> tuple[str, ...]:
     tree = item.metrics.get("lag", {})
     lower, upper = read(tree, "slope_lower"), read(tree, "slope_upper")
-    bounds = "-" if lower is None or upper is None else f"{number(lower)} … {number(upper)}"
     rate = "as fast as it goes" if item.rate is None else f"{number(item.rate)}/s"
     sizes = (seconds(read(tree, name)) for name in ("avg_s", "p99_s", "max_s", "end_s"))
-    return (_name(item), rate, *sizes, number(read(tree, "slope")), bounds, "yes" if item.valid else "no")
+    return (_name(item), rate, *sizes, number(read(tree, "slope")), bounds(lower, upper), "yes" if item.valid else "no")

@@ -1,8 +1,8 @@
-"""What the stored samples say over time: CPU of each machine, replication lag, and where the measure windows were.
+"""Time series from the stored samples: CPU of each machine, replication lag, and the measure windows.
 
-Data flow: `samples/*.parquet` of a run directory -> per iteration one time axis (Unix seconds, from the iteration's T0, which its event
-has, and the coordinator's clock, which the samples have; so a resumed run has one axis as well) -> `Timeline`. A run without
-samples has an empty one.
+Data flow: `samples/*.parquet` of a run directory -> per iteration one time axis (Unix seconds, from the iteration's T0,
+which its event has, and the coordinator's clock, which the samples have; so a resumed run has one axis as well) ->
+`Timeline`. A run without samples has an empty one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from proveout.coordinator.measure.samples import read_table
+from proveout.coordinator.report.tables import machines
 from proveout.coordinator.results.results import RunResults
 from proveout.proto.events import IterationFinished
 
 _STATES = ("user", "system", "iowait", "idle", "steal")
 _IDLE = ("idle", "iowait")
 POINTS_MAX = 400
-"""Per line; beyond that neighbours are thinned out evenly."""
+"""Per line; longer lines are thinned out evenly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +99,8 @@ def _cpu(
         if row["metric"].startswith("cpu."):
             at = looks.setdefault(row["host"], {}).setdefault(row["coordinator_ns"], {})
             at[row["metric"].removeprefix("cpu.").removesuffix("_s_total")] = row["value"]
-    machines: dict[str, list[str]] = {}
-    for host in looks:
-        agent = results.agents.get(host)
-        machines.setdefault(agent.machine_id if agent and agent.machine_id else host, []).append(host)
     lines = []
-    for hosts in machines.values():
+    for hosts in machines(results, looks):
         times, values = _busy(looks[hosts[0]])
         shown = tuple(begun_s + (at_ns - t0_ns) / 1e9 for at_ns in times)
         lines.append(_thinned(Line(iteration=item, name=", ".join(sorted(hosts)), times=shown, values=tuple(values))))
@@ -111,7 +108,7 @@ def _cpu(
 
 
 def _busy(looks: Mapping[int, Mapping[str, float]]) -> tuple[list[int], list[float]]:
-    """The share of the time between two looks in which processors were busy, at the later look."""
+    """The busy share of processors between two readings, at the time of the later one."""
     times: list[int] = []
     values: list[float] = []
     ordered = sorted(looks.items())

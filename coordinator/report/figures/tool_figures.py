@@ -1,6 +1,7 @@
 """The figure of storage: IOPS, or MB/s where I/Os are large, by I/O depth, with lines of latency. Pure.
 
-Data flow: `RunResults` -> each tool stage that has a valid iteration -> one `Figure`, in the form that storage studies use.
+Data flow: `RunResults` -> each tool stage that has a valid iteration -> one `Figure`, in the form that storage studies
+use.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proveout.coordinator.report.figures.figure import PALETTE, Figure, Spec, category, chart, quantity, slug, tips
-from proveout.coordinator.report.tool_rows import HEADS, IoRow, io_rows, title, tools
+from proveout.coordinator.report.tables import IO_HEADS, IoRow, io_rows, tool_title, tools
 from proveout.coordinator.results.results import RunResults
 
 _LINE = "#8f5800"
@@ -28,11 +29,12 @@ def iops_by_queue_depth(results: RunResults) -> Iterator[Figure]:
         yield Figure(
             name="iops-by-queue-depth",
             slug=slug("iops-by-queue-depth", stage.id),
-            title=f"{unit} by I/O depth: {title(results, stage)}",
+            title=f"{unit} by I/O depth: {tool_title(results, stage)}",
             caption=f"Bars: {unit} of all hosts, with the confidence interval over the repeats. "
-            "Lines: response time of an I/O, mean and 99th percentile, on the right axis. The depth is that of each job.",
+            "Lines: response time of an I/O, mean and 99th percentile, on the right axis. The depth is that of "
+            "each job.",
             spec=_drawn([_value(row, large=large) for row in rows], unit),
-            heads=HEADS,
+            heads=IO_HEADS,
             rows=tuple(row.cells() for row in io_rows(stage)),
         )
 

@@ -1,7 +1,8 @@
-"""The topology as an SVG drawing: machines as boxes with their systems in them, load as arrows in, propagation as arrows across. Pure.
+"""The topology as an SVG drawing: machines as boxes with their systems in them, load as arrows in, propagation as
+arrows across. Pure.
 
-Data flow: the recorded plan (plain data) -> boxes in a grid -> SVG text. Clients stand on the left, servers on the right; every text from the
-plan is escaped. An SVG of its own makes no request and needs no script.
+Data flow: the recorded plan (plain data) -> boxes in a grid -> SVG text. Clients stand on the left, servers on the
+right; every text from the plan is escaped. An SVG of its own makes no request and needs no script.
 """
 
 from __future__ import annotations
@@ -48,8 +49,10 @@ def topology(results: RunResults) -> str:
     ]
     label = "Hosts, the systems on them, where load goes and what propagates"
     return (
-        f'<svg class="topology" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg">'
-        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto-start-reverse">'
+        f'<svg class="topology" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}" '
+        f'xmlns="http://www.w3.org/2000/svg">'
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+        'orient="auto-start-reverse">'
         '<path d="M0 0 L8 4 L0 8 z" class="tip"/></marker></defs>' + "".join(parts) + "</svg>"
     )
 
@@ -77,7 +80,8 @@ def _host(
         middle = box.systems[one["name"]]
         up = results.systems.get(one["name"])
         version = f"{one.get('engine', '')} {up.version if up else ''}".strip()
-        yield f'<rect class="system" x="{box.x + 10}" y="{middle - _ROW // 2}" width="{_BOX - 20}" height="{_ROW}" rx="5"/>'
+        place = f'x="{box.x + 10}" y="{middle - _ROW // 2}" width="{_BOX - 20}" height="{_ROW}"'
+        yield f'<rect class="system" {place} rx="5"/>'
         yield _text(box.x + 20, middle + 5, "label", f"{one['name']}: {version}")
 
 
@@ -93,13 +97,16 @@ def _links(plan: Mapping[str, Any], boxes: Mapping[str, _Drawn]) -> Iterator[str
         source, home = boxes.get(client), homes.get(target)
         if source is not None and home is not None and source.x < home.x:
             y1, y2 = source.y + source.height // 2, home.systems[target]
-            yield f'<path class="load" marker-end="url(#tip)" d="M{source.x + _BOX} {y1} C{source.x + _BOX + 70} {y1} {home.x - 70} {y2} {home.x + 8} {y2}"/>'
+            x1, x2 = source.x + _BOX, home.x
+            curve = f"M{x1} {y1} C{x1 + 70} {y1} {x2 - 70} {y2} {x2 + 8} {y2}"
+            yield f'<path class="load" marker-end="url(#tip)" d="{curve}"/>'
     for system in plan.get("systems", ()):
         sink = system.get("propagates_to")
         if sink in homes and system["name"] in homes:
             home, to = homes[system["name"]], homes[sink]
             y1, y2, edge = home.systems[system["name"]], to.systems[sink], home.x + _BOX - 8
-            yield f'<path class="propagates" marker-end="url(#tip)" d="M{edge} {y1} C{edge + 60} {y1} {edge + 60} {y2} {edge} {y2}"/>'
+            curve = f"M{edge} {y1} C{edge + 60} {y1} {edge + 60} {y2} {edge} {y2}"
+            yield f'<path class="propagates" marker-end="url(#tip)" d="{curve}"/>'
 
 
 def _text(x: int, y: int, kind: str, text: str) -> str:

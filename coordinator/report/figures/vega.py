@@ -1,8 +1,9 @@
-"""Figures as pictures, and the libraries that draw them in a browser: everything from vl-convert, nothing from a network.
+"""Render figures as pictures, and provide the libraries that draw them in a browser: from vl-convert, without a
+network.
 
-Data flow: a `Figure`'s Vega-Lite -> SVG or PNG (Vega runs inside vl-convert); `javascript()` -> Vega, Vega-Lite and Vega-Embed as one
-script for the report. The script takes seconds to put together and is the same for a version of vl-convert, so it is kept in the
-user's cache directory.
+Data flow: a `Figure`'s Vega-Lite -> SVG or PNG (Vega runs inside vl-convert); `javascript()` -> Vega, Vega-Lite and
+Vega-Embed as one script for the report. The script takes seconds to build and is the same for a version of vl-convert,
+so it is cached in the user's cache directory.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from typing import Literal
 from proveout.coordinator.report.figures.figure import Figure, Spec
 
 WIDTH = 760
-"""Of a picture, in pixels; on a page a figure is as wide as its column."""
+"""Width of a picture in pixels; on a page a figure is as wide as its column."""
 PNG_SCALE = 2.0
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 def svg(figure: Figure) -> str:
     """The figure as an SVG document."""
-    import vl_convert  # noqa: PLC0415  # 150 ms that only a report needs to pay
+    import vl_convert  # noqa: PLC0415  # takes 150 ms; only a report needs it
 
     return str(vl_convert.vegalite_to_svg(_fixed(figure.spec)))
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as a PNG, two pixels to one of the page."""
+    """The figure as a PNG, at twice the resolution of the page."""
     import vl_convert  # noqa: PLC0415
 
     return bytes(vl_convert.vegalite_to_png(_fixed(figure.spec), scale=PNG_SCALE))
@@ -59,7 +60,7 @@ def cache_directory() -> Path:
 
 
 def _keep(path: Path, text: str) -> None:
-    """A cache that cannot be written costs the next report its seconds and nothing else."""
+    """Write the cache; without it the next report only takes longer."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,5 +71,5 @@ def _keep(path: Path, text: str) -> None:
 
 
 def _fixed(spec: Spec) -> Spec:
-    """The same chart with a width of its own: there is no page around it."""
+    """The same chart with a fixed width, for a picture without a page."""
     return {**copy.deepcopy(spec), "width": WIDTH, "autosize": {"type": "fit-x", "contains": "padding"}}

@@ -1,7 +1,9 @@
-"""`oracle_parameters`: initialization parameters of a database, on all of its instances, in effect and in the server parameter file.
+"""`oracle_parameters`: initialization parameters of a database, on all of its instances, in effect and in the server
+parameter file.
 
-What an instance runs with is in GV$SYSTEM_PARAMETER, what the file has in V$SPPARAMETER. A parameter that cannot be changed while the instances
-run is stored and waits for their restart: a state of its own. Source: Database Reference, ALTER SYSTEM in the SQL Reference.
+What an instance runs with is in GV$SYSTEM_PARAMETER, what the file has in V$SPPARAMETER. A parameter that cannot be
+changed while the instances run is stored and waits for their restart: a state of its own. Source: Database Reference,
+ALTER SYSTEM in the SQL Reference.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def _name(value: str) -> str:
         raise custom(f"`{value}` is not the name of an initialization parameter, as sga_target")
     if _WAY_IN.fullmatch(value):
         raise custom(
-            f"`{value}` decides what the database is, how it is reached or what it records, so no plan sets it"
+            f"`{value}` decides the identity of the database, how it is reached or what it records, so no plan sets it"
         )
     return value
 
@@ -56,7 +58,8 @@ ParameterName: TypeAlias = Annotated[str, AfterValidator(_name)]
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """A parameter: what the instances run with (one value unless they differ), and what the file has for all of them."""
+    """A parameter: what the instances run with (one value unless they differ), and what the file has for all of
+    them."""
 
     running: tuple[str, ...]
     modifiable: str
@@ -99,7 +102,7 @@ class OracleParameters(SystemOperation):
         return RowsQuery(self.system, text)
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
-        """What is running, and what is stored."""
+        """The running values and the stored values."""
         return (self._running, self._stored)
 
     def changes(self, facts: Facts) -> Step:
@@ -156,9 +159,12 @@ def alter(name: str, value: str, scope: str) -> str:
 
 
 def reset(name: str) -> str:
-    """ALTER SYSTEM RESET, which may be run where there is nothing to reset."""
+    """ALTER SYSTEM RESET, which succeeds also when there is nothing to reset."""
     statement = literal(f"ALTER SYSTEM RESET {name} SCOPE=SPFILE SID='*'")
-    return f"BEGIN EXECUTE IMMEDIATE {statement}; EXCEPTION WHEN OTHERS THEN IF SQLCODE != {_NOT_IN_FILE} THEN RAISE; END IF; END;"
+    return (
+        f"BEGIN EXECUTE IMMEDIATE {statement}; EXCEPTION WHEN OTHERS THEN IF SQLCODE != {_NOT_IN_FILE} THEN RAISE; END "
+        "IF; END;"
+    )
 
 
 def _refusal(name: str, value: str, now: _Now) -> str:
@@ -174,7 +180,7 @@ def _refusal(name: str, value: str, now: _Now) -> str:
 
 
 def _odd(text: str) -> bool:
-    """Whether it is no literal of `database_words`."""
+    """Whether it cannot be a literal of `sql_literals`."""
     try:
         literal(text)
     except ValueError:

@@ -1,8 +1,8 @@
 """`oracle_redo`: the online redo log groups of an instance: so many, of one size, on these disk groups in turn.
 
-New groups are added first; then the instance is switched away from the others, a checkpoint makes them inactive, and they are dropped.
-To undo goes the same way back, and no further than it can: the new groups stay until the old ones are there again. Every statement looks
-first, so that it may be run again. Source: Administrator's Guide, 11.
+New groups are added first; then the instance is switched away from the others, a checkpoint makes them inactive, and
+they are dropped. To undo goes the same way back, and no further than it can: the new groups stay until the old ones are
+there again. Every statement looks first, so that it may be run again. Source: Administrator's Guide, 11.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class OracleRedo(SystemOperation):
         return {f"redo log groups of {self.system}": self._groups}
 
     def wanted(self) -> tuple[str, ...]:
-        """The groups, and what becomes of those that are there."""
+        """The wanted groups, and the groups to drop."""
         return (self._groups, "every other group of its thread is dropped, after log switches and a checkpoint")
 
     @property
@@ -113,8 +113,8 @@ def _drop(group: _Group) -> str:
 def _leave(groups: Sequence[_Group]) -> str:
     """A block that switches until the current group is none of these."""
     numbers = ", ".join(str(group.number) for group in groups)
-    asked = f"SELECT COUNT(*) INTO n FROM v$log WHERE status = 'CURRENT' AND group# IN ({numbers})"  # noqa: S608 - numbers
+    query = f"SELECT COUNT(*) INTO n FROM v$log WHERE status = 'CURRENT' AND group# IN ({numbers})"  # noqa: S608 - numbers
     return (
-        f"DECLARE n NUMBER; BEGIN FOR i IN 1..{SWITCHES_MAX} LOOP {asked}; EXIT WHEN n = 0; "
+        f"DECLARE n NUMBER; BEGIN FOR i IN 1..{SWITCHES_MAX} LOOP {query}; EXIT WHEN n = 0; "
         "EXECUTE IMMEDIATE 'ALTER SYSTEM SWITCH LOGFILE'; END LOOP; END;"
     )

@@ -1,12 +1,14 @@
-"""PostgreSQL parameters that a plan may set: one rule for `settings:`, `postgres_settings` and the grants of an embedded server.
+"""PostgreSQL parameters that a plan may set: one rule for `settings:`, `postgres_settings` and the grants of an
+embedded server.
 
-Flow: a parameter's name -> `objection` -> "" or the reason for a refusal. The compiler asks when it reads a plan, agents ask again
-when they start a server and when they read a tuning; an embedded server grants ALTER SYSTEM and SET on these parameters only, so
-that it enforces the same rule itself.
+Flow: a parameter's name -> `objection` -> "" or the reason for a refusal. The compiler applies it to a plan, agents
+apply it again when they start a server and when they read a tuning; an embedded server grants ALTER SYSTEM and SET on
+these parameters only, so that it enforces the same rule itself.
 
-The rule allows: a name passes when it belongs to a family whose parameters are numbers, switches and words (memory, planner, WAL,
-vacuum, replication limits …). What names a program, a library, a file or an address, or decides who is let in, is in no family; the
-ending of a name refuses it even within one, for parameters of releases that are not known here. Source: PostgreSQL 18, chapter 19.
+The rule allows: a name passes when it belongs to a family whose parameters are numbers, switches and words (memory,
+planner, WAL, vacuum, replication limits …). What names a program, a library, a file or an address, or decides who is
+let in, is in no family; the ending of a name refuses it even within one, for parameters of releases that are not known
+here. Source: PostgreSQL 18, chapter 19.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ FAMILIES = (
     "jit_expressions|jit_tuple_deforming|force_parallel_mode|debug_parallel_query|gin_.*|synchronize_seqscans|compute_query_id",
     # vacuum, statistics, locks, crashes
     "autovacuum.*|vacuum_.*|track_.*|stats_fetch_consistency|deadlock_timeout|restart_after_crash|remove_temp_files_after_crash|exit_on_error",
-    # what a session is like
+    # session behaviour
     "(statement|lock|transaction|idle_session|idle_in_transaction_session)_timeout|default_(transaction_.*|toast_compression|tablespace|"
     "table_access_method|text_search_config|with_oids)|temp_tablespaces|search_path|session_replication_role|row_security|"
     "check_function_bodies|bytea_output|xmlbinary|xmloption|datestyle|intervalstyle|timezone|extra_float_digits|icu_validation_level|"
     "lc_(messages|monetary|numeric|time)|client_(min_messages|encoding|connection_check_interval)|tcp_.*|scram_iterations|"
     "array_nulls|backslash_quote|escape_string_warning|standard_conforming_strings|quote_all_identifiers|transform_null_equals|"
     "createrole_self_grant|lo_compat_privileges|restrict_nonsystem_relation_kind|application_name",
-    # what the log says, not where it goes
+    # contents of the log, not its destination
     "log_(autovacuum_min_duration|checkpoints|connections|disconnections|duration|error_verbosity|hostname|line_prefix|lock_.*|"
     "parameter_max_length.*|recovery_conflict_waits|replication_commands|statement.*|temp_files|timezone|min_.*|"
     "startup_progress_interval|transaction_sample_rate|executor_stats|parser_stats|planner_stats|rotation_.*|truncate_on_rotation)|"

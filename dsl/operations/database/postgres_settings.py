@@ -1,7 +1,10 @@
-"""`postgres_settings`: settings of a PostgreSQL by ALTER SYSTEM and a reload; undone by RESET, or by what was stored before.
+"""`postgres_settings`: settings of a PostgreSQL by ALTER SYSTEM and a reload; undone by RESET, or by the value stored
+before.
 
-What a setting is now is in pg_settings (`setting` in the unit that it names), what ALTER SYSTEM has stored in pg_file_settings.
-A setting that is stored but needs a restart of the server is a state of its own. Source: PostgreSQL 18, 19.1, 53.25 and 53.8.
+The running value of a setting is in pg_settings (`setting` in the unit that it names), the value stored by ALTER SYSTEM
+in pg_file_settings.
+A setting that is stored but needs a restart of the server is a state of its own. Source: PostgreSQL 18, 19.1, 53.25 and
+53.8.
 """
 
 from __future__ import annotations
@@ -43,11 +46,13 @@ _OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
     "log_min_messages": {"debug": "debug2"},
     "log_min_error_statement": {"debug": "debug2"},
 }
-"""Words of one meaning: what may be written, and what pg_settings tells then. Source: guc_tables.c of PostgreSQL 18."""
+"""Synonyms: the words that may be written, and the value that pg_settings shows then. Source: guc_tables.c of
+PostgreSQL 18."""
 _LISTS = ("search_path", "temp_tablespaces")
 """Lists of names: a text with commas would be taken for one name."""
 _OF_THE_SOCKET = ("tcp_keepalives_", "tcp_user_timeout")
-"""Shown as the asking connection's socket has them, which is 0 for one that is not TCP: what is stored is what new ones get."""
+"""Shown as the querying connection's socket has them, 0 unless it is TCP; the stored value is that of new
+connections."""
 _ANY_CASE = ("timezone", "log_timezone")
 
 
@@ -99,7 +104,10 @@ class PostgresSettings(SystemOperation):
 
     settings: SkipJsonSchema[Annotated[dict[SettingName, Setting], Field(min_length=1, max_length=200)]]
 
-    privileges = "in the database: ALTER SYSTEM and pg_reload_conf (a superuser, or both granted, as they are in an embedded PostgreSQL)"
+    privileges = (
+        "in the database: ALTER SYSTEM and pg_reload_conf (a superuser, or both granted, as they are in an embedded "
+        "PostgreSQL)"
+    )
 
     @classmethod
     def reshape(cls, block: Map) -> Map:
@@ -130,7 +138,7 @@ class PostgresSettings(SystemOperation):
         return in_list(tuple(sorted(self.settings)))
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
-        """What is running, and what is stored."""
+        """The running values and the stored values."""
         return (self._running, self._stored)
 
     def _facts(self, facts: Facts) -> dict[str, _Now]:
@@ -167,13 +175,14 @@ class PostgresSettings(SystemOperation):
         return Step(changes=tuple(changes), refusals=tuple(refusals), restarts=tuple(restarts))
 
     def _no_longer_pending(self, known: Mapping[str, _Now]) -> tuple[Statement, ...]:
-        """Before what waits for a restart is taken back: only a stored value that is the running one ends `pending_restart`."""
+        """Before what waits for a restart is taken back: only a stored value that is the running one ends
+        `pending_restart`."""
         waiting = [
             Statement(system=self.system, undo=_set(name, now.setting))
             for name, now in known.items()
             if now.context == "postmaster"
             and not now.same(now.setting, self.settings[name])
-            and not _is_stored(now, self.settings[name])  # what was stored before stays so
+            and not _is_stored(now, self.settings[name])  # a value stored before stays
         ]
         return (Statement(system=self.system, undo=RELOAD), *waiting) if waiting else ()
 
@@ -190,7 +199,8 @@ def _set(name: str, value: str) -> str:
 
 
 def _text(value: str) -> str:
-    """A literal, of what the server had stored too: with backslashes it is one whatever `standard_conforming_strings` is."""
+    """A literal, also of a value that the server had stored; backslashes are safe under any
+    `standard_conforming_strings`."""
     quoted = value.replace("'", "''")
     return f"E'{quoted.replace(chr(92), chr(92) * 2)}'" if "\\" in value else f"'{quoted}'"
 
@@ -225,7 +235,8 @@ def _shown(now: _Now) -> str:
 
 
 def normal(text: str, kind: str, unit: str) -> object:
-    """A value as it is compared: numbers as the server rounds them, on and off as booleans, words in lower case, texts as they are."""
+    """A value as it is compared: numbers as the server rounds them, on and off as booleans, words in lower case, texts
+    as they are."""
     word = text.strip().lower()
     if kind == "bool":
         return True if word in _TRUE else False if word in _FALSE else word
@@ -238,7 +249,7 @@ def normal(text: str, kind: str, unit: str) -> object:
 
 
 def _amount(text: str, unit: str) -> float | str:
-    """A number in the setting's unit; a text that is none as it is."""
+    """A number in the setting's unit; other text unchanged."""
     found = _NUMBER.fullmatch(text)
     if found is None:
         return text

@@ -1,6 +1,7 @@
-"""`sql`: statements of the plan's own in a system, with a question that tells whether they are needed and whether they worked.
+"""`sql`: the plan's own statements in a system, with a query that shows whether they are needed and whether they
+worked.
 
-The plan says how it is undone as well. What stands there may be run twice (after a crash nobody knows whether it was run), so it
+The plan also has the statements that undo them. Both may run twice (after a crash it is unknown whether they ran), so a
 has to be written that way: DROP … IF EXISTS.
 """
 
@@ -27,7 +28,7 @@ SHOWN_MAX = 200
 def _question(text: str) -> str:
     bare = _LITERALS.sub("''", text)
     if not _QUESTION.match(bare) or _WRITES.search(bare) or ";" in bare:
-        raise custom("`query` only asks: one SELECT, WITH or SHOW, without a semicolon")
+        raise custom("`query` must only read: one SELECT, WITH or SHOW, without a semicolon")
     return text
 
 
@@ -39,7 +40,7 @@ def _many(value: object) -> object:
 
 
 class Verify(BaseModel):
-    """A question and the answer that there is when nothing is left to do."""
+    """A query, and the answer that means that nothing is left to do."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -52,7 +53,7 @@ class Verify(BaseModel):
 class Sql(SystemOperation):
     """Statements in a system: `{system: db, verify: {query: …, equals: …}, apply: […], revert: […]}`."""
 
-    verify: Verify = Field(description="What tells that it is so: asked before, and again afterwards.")
+    verify: Verify = Field(description="The check that the statements have worked: it runs before them and after them.")
     apply: Statements = Field(description="What makes it so.")
     revert: Statements = Field(description="What undoes it; may be run where there is nothing to undo.")
 
@@ -85,7 +86,7 @@ class Sql(SystemOperation):
 
 
 def _plain(value: str | None) -> str:
-    """A value as it is compared: databases tell truth as True, t or true."""
+    """A value as it is compared: databases return truth as True, t or true."""
     text = "" if value is None else value.strip()
     return text.lower() if text in ("True", "False") else text
 

@@ -1,6 +1,8 @@
-"""The texts that a statement may hold: names, quoted names and literals, and the base of the operations that tune a system.
+"""The texts that a statement may hold: names, quoted names and literals, and the base of the operations that tune a
+system.
 
-Statements are made of these and of nothing that a plan wrote as it stands (but for `sql`, whose statements are the plan's own).
+Statements are made of these and of nothing that a plan wrote as it stands (but for `sql`, whose statements are the
+plan's own).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class SystemOperation(Operation):
 
 
 def literal(text: str) -> str:
-    """A text as a literal of SQL: quotes doubled. What has control characters or a backslash is no literal here."""
+    """A text as a literal of SQL: quotes doubled. Raises for control characters and backslashes."""
     if "\\" in text or no_control(text) != text:
         raise ValueError(f"{text!r} cannot be written as a literal")
     return "'" + text.replace("'", "''") + "'"
@@ -51,13 +53,13 @@ def bytes_of(size: str) -> int:
     """`15G` in bytes; K, M, G, T are powers of 1024, as in Oracle."""
     found = _SIZE.fullmatch(size)
     if found is None:
-        raise ValueError(f"{size!r} is no size")
+        raise ValueError(f"{size!r} is not a size")
     return int(found[1]) * _FACTORS[found[2]]
 
 
 def _size(value: str) -> str:
     if not _SIZE.fullmatch(value):
-        raise custom(f"`{value}` is no size, as 15G or 512M")
+        raise custom(f"`{value}` is not a size, as 15G or 512M")
     return value
 
 
@@ -72,10 +74,10 @@ def _setting(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, (int, float, str)):
-        raise custom(f"{value} is no value of a setting: a number or text")
+        raise custom(f"{value} is not a value of a setting: a number or text")
     text = no_control(str(value))
     if "\\" in text or text != text.strip() or not 0 < len(text) <= 1000:
-        raise custom(f"{text!r} is no value of a setting: one line without \\ and without blanks around it")
+        raise custom(f"{text!r} is not a value of a setting: one line without \\ and without blanks around it")
     return text
 
 

@@ -1,7 +1,8 @@
 """`file`: a file of a host, from the plan's own text or a template whose values cannot become lines.
 
-A template is Jinja's syntax with names alone: `{{ name }}`, rendered when the plan is compiled, with values that stand on one line.
-What the file is for, only its program knows: `validator` names a check of the host's policy that has to accept it first.
+A template is Jinja's syntax with names alone: `{{ name }}`, rendered when the plan is compiled, with values that stand
+on one line. Only its program can judge the file: `validator` names a check of the host's policy that must accept it
+first.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ Word: TypeAlias = Annotated[
 
 
 def rendered(template: str, values: Mapping[str, str]) -> str:
-    """The text with each `{{ name }}` in its place. ValueError for anything else that Jinja knows, and for names without a value."""
+    """The text with each `{{ name }}` in its place. Raises ValueError for any other Jinja syntax, and for names without
+    a value."""
     import jinja2  # noqa: PLC0415 - most plans have no template
     from jinja2 import nodes  # noqa: PLC0415
 

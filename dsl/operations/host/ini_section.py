@@ -1,7 +1,7 @@
 """`ini_section`: attributes of one section of an INI file, as the DSNs of TimesTen's sys.odbc.ini.
 
-The file is edited, not written anew: every byte that is not the value of an attribute of that section stays, comments, order, blanks
-and line ends too. Names of sections and attributes are compared without regard to case, as ODBC does.
+The file is edited, not written anew: every byte that is not the value of an attribute of that section stays, comments,
+order, blanks and line ends too. Names of sections and attributes are compared without regard to case, as ODBC does.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def _key(value: str) -> str:
 
 def _value(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise custom(f"{value} is no value of an attribute: a number or text")
+        raise custom(f"{value} is not a value of an attribute: a number or text")
     text = no_control(str(value))
     if text != text.strip() or len(text) > 500:
-        raise custom(f"{text!r} is no value of an attribute: no blanks around it, 500 characters at most")
+        raise custom(f"{text!r} is not a value of an attribute: no blanks around it, 500 characters at most")
     return text
 
 
@@ -62,13 +62,14 @@ Text: TypeAlias = Annotated[
 
 
 class IniSection(Operation):
-    """Attributes of a section of an INI file: `{file: /opt/TimesTen/conf/sys.odbc.ini, section: hlrcache, set: {PermSize: 620000}}`."""
+    """Attributes of a section of an INI file: `{file: /opt/TimesTen/conf/sys.odbc.ini, section: hlrcache, set:
+    {PermSize: 620000}}`."""
 
     file: OwnPath = Field(description="The file; it has to be there.")
     section: Annotated[str, AfterValidator(_section)] = Field(description="The section, without its brackets.")
     set: Annotated[
         dict[Name, Text],
-        Field(min_length=1, max_length=200, description="Attribute to value; what is not named stays."),
+        Field(min_length=1, max_length=200, description="Attribute to value; other attributes stay."),
         AfterValidator(_once_each),
     ]
     create: bool = Field(False, description="Add the section at the end of the file where there is none.")

@@ -1,4 +1,5 @@
-"""`limits`: what the processes of a login may use, as a file of /etc/security/limits.d. Source: limits.conf(5)."""
+"""`limits`: resource limits of the processes of a login, as a file of /etc/security/limits.d. Source:
+limits.conf(5)."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def _limit(value: object) -> object:
         return str(value)
     if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value):
         return value  # from the compiled plan
-    raise custom(f"{value} is no limit: a whole number, or unlimited")
+    raise custom(f"{value} is not a limit: a whole number, or unlimited")
 
 
 def _file(path: str) -> str:
@@ -38,7 +39,7 @@ def _file(path: str) -> str:
 
 def _domain(name: str) -> str:
     if not _DOMAIN.fullmatch(name):
-        raise custom(f"`{name}` is no user, no @group and not *")
+        raise custom(f"`{name}` is not a user, an @group or *")
     return name
 
 
@@ -65,7 +66,8 @@ Both: TypeAlias = Annotated[Pair, BeforeValidator(_pair)]
 
 
 class Limits(Operation):
-    """Limits of users and groups, in force for logins from then on: `{file: …, users: {oracle: {memlock: unlimited}}}`."""
+    """Limits of users and groups, in force for logins from then on: `{file: …, users: {oracle: {memlock:
+    unlimited}}}`."""
 
     file: Annotated[AbsolutePath, AfterValidator(_file)] = Field(
         description="The file of /etc/security/limits.d that holds them, whole and alone."

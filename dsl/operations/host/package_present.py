@@ -1,4 +1,4 @@
-"""`package_present`: packages that must be there. A fact that is looked at, never a change: what is missing, the host's owner installs."""
+"""`package_present`: packages that must be there. It only checks; the owner of the host installs a missing package."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from proveout.dsl.schema.scalar_types import OrOne, one_or_many
 
 
 class PackagePresent(Operation):
-    """Packages (rpm or dpkg) that the host must have: `{packages: [tuned]}`. Nothing is installed; the run ends where one is missing."""
+    """Packages (rpm or dpkg) that the host must have: `{packages: [tuned]}`. Nothing is installed; the run ends where
+    one is missing."""
 
     packages: Annotated[
         list[PackageName], Field(min_length=1, max_length=200), BeforeValidator(one_or_many), OrOne()
     ] = Field(description="Their names.")
 
-    privileges = "asks rpm or dpkg"
+    privileges = "runs rpm or dpkg"
     changing = False
 
     def targets(self) -> Mapping[str, str]:

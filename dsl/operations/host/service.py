@@ -44,7 +44,8 @@ class Service(Operation):
         return (UnitQuery(self.unit),)
 
     def changes(self, facts: Facts) -> Step:
-        """Stopped before it is disabled, enabled before it is started; a unit that is not there neither runs nor is enabled."""
+        """Stopped before it is disabled, enabled before it is started; a unit that is not there neither runs nor is
+        enabled."""
         unit = facts.unit(self.unit)
         if unit is None:
             if self.state == "running" or self.enabled:

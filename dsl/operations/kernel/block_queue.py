@@ -1,4 +1,5 @@
-"""`block_queue`: how the kernel queues requests to disks, below /sys/block/*/queue. Source: Documentation/block/queue-sysfs of Linux."""
+"""`block_queue`: how the kernel queues requests to disks, below /sys/block/*/queue. Source:
+Documentation/block/queue-sysfs of Linux."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class BlockQueue(Operation):
     devices: Devices = Field(description="Names in /sys/block, or patterns of them.")
     scheduler: Schedulers = Field(
         [],
-        description="The I/O scheduler; of several, the first that the kernel offers: [none, noop] is no scheduler on new kernels and old.",
+        description="The I/O scheduler; of several, the first that the kernel offers: `[none, noop]` means no "
+        "scheduler on new and on old kernels.",
     )
     rotational: Annotated[int, Field(ge=0, le=1)] | None = Field(None, description="Whether it turns: 0 or 1.")
     rq_affinity: Annotated[int, Field(ge=0, le=2)] | None = Field(
@@ -107,7 +109,8 @@ class BlockQueue(Operation):
         return text is not None and self._offered(text) not in (None, _current(text))
 
     def _along(self, queue: str, facts: Facts) -> tuple[str, tuple[str, str]] | None:
-        """(pattern of the scheduler's own attributes that the kernel sets anew, the attribute and text that come back before them)."""
+        """(pattern of the scheduler's own attributes that the kernel sets anew, the attribute and text that come back
+        before them)."""
         if self._switches(queue, facts):
             path = f"{queue}/{SCHEDULER}"
             return f"{queue}/iosched/*", (path, _current(facts.text(path) or ""))
@@ -116,7 +119,7 @@ class BlockQueue(Operation):
         return (f"{queue}/iosched/async_depth", (path, length)) if length not in (None, str(self.nr_requests)) else None
 
     def _own_of_scheduler(self, queue: str, facts: Facts) -> Iterator[SetText]:
-        """What sets them back: the last thing to be done, as the length of the queue is one's measure."""
+        """The changes on undo, which run last, because the length of the queue depends on the scheduler."""
         along = self._along(queue, facts)
         for path in facts.paths(along[0]) if along else ():
             if along and (text := facts.text(path)):
@@ -139,7 +142,8 @@ class BlockQueue(Operation):
         return Step(changes=tuple(changes), refusals=tuple(refusals))
 
     def _of(self, queue: str, facts: Facts) -> Iterator[SetText]:
-        """The scheduler first: with another one the kernel sets the length of the queue anew, also when it is set back; and what is its own."""
+        """The scheduler first: with another scheduler the kernel resets the length of the queue, also on undo, and the
+        scheduler's own attributes."""
         yield from self._own_of_scheduler(queue, facts)
         anew = self._switches(queue, facts)
         if anew and (length := facts.text(f"{queue}/{REQUESTS}")) is not None:

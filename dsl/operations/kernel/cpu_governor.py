@@ -1,4 +1,5 @@
-"""`cpu_governor`: how the kernel chooses the clock of each CPU. Source: Documentation/admin-guide/pm/cpufreq of Linux."""
+"""`cpu_governor`: how the kernel chooses the clock of each CPU. Source: Documentation/admin-guide/pm/cpufreq of
+Linux."""
 
 from __future__ import annotations
 

@@ -41,18 +41,19 @@ class HugePages(Operation):
         return {name: str(self.pages)}
 
     def wanted(self) -> tuple[str, ...]:
-        """How many, how much memory that is, and who takes it up."""
+        """The number of pages, the memory that they take, and the program that uses it."""
         gib = self.pages * _KIB[self.size or "2MiB"] / 1024**2
         size, where = (self.size, "") if self.size else ("the host's default size", " where that is 2MiB")
         taken = ("a server that runs already takes them up when it is started again",) if self.pages else ()
         return (f"{self.pages:,} huge pages of {size}: {gib:,.6g} GiB{where}", *taken)
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
-        """How many there are, and the memory there is."""
+        """The current number of pages, and the memory of the host."""
         return (TextQuery(self._path), TextQuery(MEMINFO))
 
     def changes(self, facts: Facts) -> Step:
-        """Refused where it would take nearly all of the memory. That the kernel found the pages, only verifying tells."""
+        """Refused where it would take nearly all of the memory. Whether the kernel found the pages shows only on
+        verification."""
         now = facts.text(self._path)
         if now is None:
             return Step(refusals=(f"this kernel has no huge pages of {self.size or 'any size'} ({self._path})",))
@@ -60,10 +61,10 @@ class HugePages(Operation):
         size_kib = _KIB[self.size] if self.size else memory.get("Hugepagesize", 0)
         total_kib = memory.get("MemTotal", 0)
         if self.pages * size_kib > SHARE_MAX * total_kib:
-            asked, there = self.pages * size_kib / 1024**2, total_kib / 1024**2
+            wanted, there = self.pages * size_kib / 1024**2, total_kib / 1024**2
             return Step(
                 refusals=(
-                    f"{self.pages} huge pages are {asked:,.1f} GiB, but this host has {there:,.1f} GiB of memory",
+                    f"{self.pages} huge pages are {wanted:,.1f} GiB, but this host has {there:,.1f} GiB of memory",
                 )
             )
         if now == str(self.pages):

@@ -1,4 +1,5 @@
-"""`sysctl`: kernel parameters below /proc/sys, and where asked the file of /etc/sysctl.d that keeps them over a restart."""
+"""`sysctl`: kernel parameters below /proc/sys, and optionally the file of /etc/sysctl.d that keeps them over a
+restart."""
 
 from __future__ import annotations
 
@@ -46,17 +47,20 @@ _CHANGES_OTHERS = (
     "net.ipv[46].neigh.*.retrans_time",
     "net.ipv[46].neigh.*.unres_qlen",
 )
-"""Writing one sets those of other interfaces, takes addresses away, or rounds the same in a finer unit: setting it back does not bring this back.
-Source: Documentation/networking/ip-sysctl and admin-guide/sysctl/kernel of Linux, net/ipv4/devinet.c, net/ipv6/addrconf.c."""
+"""Writing one sets those of other interfaces, takes addresses away, or rounds the same in a finer unit: setting it back
+does not bring this back.
+Source: Documentation/networking/ip-sysctl and admin-guide/sysctl/kernel of Linux, net/ipv4/devinet.c,
+net/ipv6/addrconf.c."""
 COUPLED: Mapping[str, str] = {
     "vm.dirty_bytes": "vm.dirty_ratio",
     "vm.dirty_background_bytes": "vm.dirty_background_ratio",
     "vm.overcommit_kbytes": "vm.overcommit_ratio",
 }
-"""Two ways to say one thing: the kernel sets one to 0 when the other is written. Source: Documentation/admin-guide/sysctl/vm of Linux."""
+"""Two parameters for one quantity: the kernel sets one to 0 when the other is written. Source:
+Documentation/admin-guide/sysctl/vm of Linux."""
 _OTHER = {**COUPLED, **{ratio: number for number, ratio in COUPLED.items()}}
 _AS_FOUND = ("vm.nr_hugepages",)
-"""The kernel gives as many as it finds."""
+"""The kernel provides as many as it can allocate."""
 _NEVER_ZERO = ("vm.dirty_bytes", "vm.dirty_background_bytes")
 _ACTS = ("vm.drop_caches", "vm.compact_memory", "net.ipv4.route.flush", "net.ipv6.route.flush", "vm.stat_refresh")
 
@@ -86,16 +90,16 @@ def _checked_name(name: str) -> str:
     if any(fnmatchcase(name, pattern) for pattern in _CHANGES_OTHERS):
         raise custom(f"`{name}` changes more of the host than itself, which could not be set back, so no plan sets it")
     if name in _ACTS:
-        raise custom(f"`{name}` is no setting: writing it does something once")
+        raise custom(f"`{name}` is not a setting: writing it does something once")
     return name
 
 
 def _checked_value(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise custom(f"{value} is no value of a kernel parameter: a number or words")
+        raise custom(f"{value} is not a value of a kernel parameter: a number or words")
     text = normal(str(value)) if "\n" not in str(value) else str(value)
     if not _VALUE.fullmatch(text) or len(text) > 500:
-        raise custom(f"`{text}` is no value of a kernel parameter: numbers or words with blanks between them")
+        raise custom(f"`{text}` is not a value of a kernel parameter: numbers or words with blanks between them")
     return text
 
 
@@ -126,7 +130,8 @@ class Sysctl(Operation):
     ]
     file: Annotated[AbsolutePath, AfterValidator(_checked_file)] | None = Field(
         None,
-        description="Also keep them in this file of /etc/sysctl.d, whole and alone: what comes with the restart of the host.",
+        description="Also keep them in this file of /etc/sysctl.d, as its only content, for the next start of the "
+        "host.",
     )
 
     privileges = "root: writes /proc/sys"

@@ -56,7 +56,7 @@ class Thp(Operation):
         return tuple(TextQuery(f"{FOLDER}/{name[4:]}") for name in self.targets())
 
     def changes(self, facts: Facts) -> Step:
-        """What differs; refused where the kernel does not know the choice."""
+        """The changes; a refusal where the kernel does not offer the choice."""
         changes: list[SetText] = []
         refusals: list[str] = []
         for name, value in self.targets().items():

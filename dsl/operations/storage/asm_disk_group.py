@@ -1,9 +1,11 @@
-"""`asm_disk_group`: a disk group of Automatic Storage Management, made of disks that nobody uses; never by FORCE.
+"""`asm_disk_group`: a disk group of Automatic Storage Management, made of unused disks; never by FORCE.
 
-The system is the ASM instance, reached with SYSASM by the agent of its own host, which looks at the disks itself: ASM takes a filesystem that
-it does not know for an empty disk. Each disk is traced to what /dev/disk/by-id calls it, as only that can be a key of the host's owner;
-a label of the filter driver (AFD) to the device that the plan names for it, whose header must carry that label. A group of that name with the same redundancy and allocation unit is as wanted; another one
-is refused. To undo drops the group if it is empty: what lies in it by then is not destroyed but named. Source: ASM Administrator's Guide.
+The system is the ASM instance, reached with SYSASM by the agent of its own host, which looks at the disks itself: ASM
+takes a filesystem that it does not know for an empty disk. Each disk is traced to its name in /dev/disk/by-id, the only
+name that a policy can list; a label of the filter driver (AFD) to the device that the plan names for it, whose header
+must carry that label. A group of that name with the same redundancy and allocation unit is as wanted; another one is
+refused. To undo drops the group if it is empty: what lies in it by then is not destroyed but named. Source: ASM
+Administrator's Guide.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ FREE = ("CANDIDATE", "PROVISIONED", "FORMER")
 REDUNDANCY = {"external": "EXTERN", "normal": "NORMAL", "high": "HIGH"}
 """As V$ASM_DISKGROUP.TYPE has them."""
 LEAST = {"external": 1, "normal": 2, "high": 3}
-"""Failure groups; a disk is one of its own unless it is said otherwise."""
+"""Failure groups; by default each disk is one of its own."""
 _PATH = re.compile(r"/dev/[A-Za-z0-9._:+@/-]{1,200}|AFD:[A-Z0-9_]{1,30}")
 _DEVICE = re.compile(rf"{BY_ID}[A-Za-z0-9][A-Za-z0-9._:+-]*")
 _AFD, _SIGNATURE = "AFD:", "oracleasm"
@@ -35,14 +37,14 @@ _VERSION = re.compile(r"\d{1,2}(\.\d{1,2}){1,4}")
 def _path(value: str) -> str:
     if not _PATH.fullmatch(value) or ".." in value.split("/") or value.startswith("/dev/oracleasm"):
         raise custom(
-            f"`{value}` is no disk of ASM: /dev/oraudev/disks/DATA1, AFD:DATA1; no patterns, not /dev/oracleasm"
+            f"`{value}` is not a disk of ASM: /dev/oraudev/disks/DATA1, AFD:DATA1; no patterns, not /dev/oracleasm"
         )
     return value
 
 
 def _version(value: str) -> str:
     if not _VERSION.fullmatch(value):
-        raise custom(f'`{value}` is no version, as "19.0.0.0"')
+        raise custom(f'`{value}` is not a version, as "19.0.0.0"')
     return value
 
 
@@ -53,10 +55,11 @@ def _device(value: str) -> str:
 
 
 class AsmDiskGroup(SystemOperation):
-    """An ASM disk group: `{system: asm, disk_group: DATA, redundancy: external, au_size: 4M, disks: [/dev/oraudev/disks/DATA1]}`."""
+    """An ASM disk group: `{system: asm, disk_group: DATA, redundancy: external, au_size: 4M, disks:
+    [/dev/oraudev/disks/DATA1]}`."""
 
     disk_group: Annotated[OracleName, Field(max_length=30)] = Field(description="Its name.")
-    redundancy: Literal["external", "normal", "high"] = Field(description="How often ASM keeps what is in it.")
+    redundancy: Literal["external", "normal", "high"] = Field(description="How many copies ASM keeps of its contents.")
     au_size: Literal["1M", "2M", "4M", "8M", "16M", "32M", "64M"] = Field("4M", description="The allocation unit.")
     disks: Annotated[list[Annotated[str, AfterValidator(_path)]], Field(min_length=1, max_length=200)] = Field(
         description="Its disks by path, as V$ASM_DISK has them; every one by itself."
@@ -85,7 +88,7 @@ class AsmDiskGroup(SystemOperation):
     def _labels_have_devices(self) -> Self:
         labels = {disk for disk in self.disks if disk.startswith(_AFD)}
         if missing := sorted(labels - self.devices.keys()):
-            raise custom(f"`{missing[0]}` says not which disk it is: give its device in `devices`")
+            raise custom(f"`{missing[0]}` does not identify its disk: give the device in `devices`")
         if more := sorted(self.devices.keys() - labels):
             raise custom(f"`devices` are for labels of the filter driver among `disks`, which `{more[0]}` is not")
         return self
@@ -113,7 +116,7 @@ class AsmDiskGroup(SystemOperation):
         return RowsQuery(self.system, f"SELECT path, header_status FROM v$asm_disk WHERE {where} ORDER BY path")  # noqa: S608 - literals
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
-        """The group, and where there is none its disks."""
+        """The group, and its disks when the group does not exist."""
         if self._groups not in known or facts_of(known, self._groups):
             return (self._groups,)
         volumes = [query for disk in self.disks for query in self._volume_queries(disk, known)]
@@ -160,7 +163,7 @@ class AsmDiskGroup(SystemOperation):
                 yield from self._in_use(disk, facts)
 
     def _in_use(self, disk: str, facts: Facts) -> Iterator[str]:
-        """What the host itself says against it."""
+        """Reasons on the host itself against it."""
         path = self.devices.get(disk, disk)
         found = names(path, facts)
         if not found:
@@ -169,7 +172,7 @@ class AsmDiskGroup(SystemOperation):
             return
         label = (probed(found[0], facts) or {}).get("LABEL", "")
         if disk.startswith(_AFD) and label != disk.removeprefix(_AFD):
-            yield f"{path} is not {disk}: its header says {label or 'nothing'}"
+            yield f"{path} is not {disk}: its header has {label or 'no label'}"
         yield from in_use(found[0], facts, VOLUMES, own=_SIGNATURE)
 
     def _create(self) -> str:

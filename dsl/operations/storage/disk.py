@@ -1,7 +1,9 @@
-"""Whether a disk is in use, or has anything on it: what is asked of a host, and the reasons not to touch it. Source: blkid(8).
+"""Whether a disk is in use or holds data: the queries to a host, and the reasons not to touch the disk. Source:
+blkid(8).
 
-Data flow: a by-id name -> `disk_queries` (where the name leads; then all that could be in use or on it) -> facts -> `in_use`. Of a volume that
-is known by another path (a partition, an alias of udev's) `name_queries` -> facts -> `names`: what /dev/disk/by-id calls it.
+Data flow: a by-id name -> `disk_queries` (where the name leads; then all that could be in use or on it) -> facts ->
+`in_use`. Of a volume that is known by another path (a partition, an alias of udev's) `name_queries` -> facts ->
+`names`: what /dev/disk/by-id calls it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ MOUNTS, SWAPS = "/proc/self/mountinfo", "/proc/swaps"
 SECTOR = 512
 """/sys/block/*/size counts in these, whatever the disk does."""
 NOTHING_FOUND, AMBIVALENT = 2, 8
-"""Exit code of blkid: there is nothing that it knows."""
+"""Exit code of blkid: it recognises nothing."""
 BY_ID = "/dev/disk/by-id/"
 BLOCK, VOLUMES = "/sys/block", "/sys/class/block"
 """Whole disks only; all block devices, partitions too."""
@@ -29,7 +31,7 @@ def sys_folder(device: str, facts: Facts, tree: str = BLOCK) -> str:
 
 
 def disk_queries(device: str, known: Facts, tree: str = BLOCK) -> tuple[Query, ...]:
-    """What has to be known of a disk before it is written to; asked again until nothing is new."""
+    """The queries before a disk is written to; called again until they give nothing new."""
     link = LinkQuery(device)
     if link not in known or known.link(device) is None:
         return (link,)
@@ -44,7 +46,7 @@ def disk_queries(device: str, known: Facts, tree: str = BLOCK) -> tuple[Query, .
 
 
 def name_queries(path: str, known: Facts) -> tuple[Query, ...]:
-    """What it takes to tell by which names /dev/disk/by-id knows a volume; asked again until nothing is new."""
+    """The queries for the names of a volume in /dev/disk/by-id; called again until they give nothing new."""
     listing = PathsQuery(f"{BY_ID}*")
     if listing not in known:
         return (LinkQuery(path), listing)
@@ -52,7 +54,7 @@ def name_queries(path: str, known: Facts) -> tuple[Query, ...]:
 
 
 def names(path: str, facts: Facts) -> tuple[str, ...]:
-    """The names below /dev/disk/by-id of what a path leads to, those first that the disk itself gives."""
+    """The names below /dev/disk/by-id of the device at a path, the disk's own names first."""
     real = facts.link(path)
     found = [] if real is None else [name for name in facts.paths(f"{BY_ID}*") if facts.link(name) == real]
     return tuple(sorted(found, key=lambda name: (not name.removeprefix(BY_ID).startswith(_LASTING), name)))
@@ -64,15 +66,17 @@ def probe_argv(device: str) -> tuple[str, ...]:
 
 
 def probed(device: str, facts: Facts) -> dict[str, str] | None:
-    """What blkid finds on it, by its words (TYPE, LABEL …); empty when nothing, None when it cannot tell."""
-    said = facts.output(*probe_argv(device))
-    if said.code not in (0, NOTHING_FOUND):
+    """The contents that blkid finds, by its keys (TYPE, LABEL …); empty when there is nothing, None when it cannot
+    tell."""
+    output = facts.output(*probe_argv(device))
+    if output.code not in (0, NOTHING_FOUND):
         return None
-    return dict(line.partition("=")[::2] for line in said.text.splitlines()) if said.code == 0 else {}
+    return dict(line.partition("=")[::2] for line in output.text.splitlines()) if output.code == 0 else {}
 
 
 def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str = "") -> Iterator[str]:
-    """Why the disk must not be written to: it is read-only, held, mounted, swap, signed (with anything but `own`) or partitioned."""
+    """Why the disk must not be written to: it is read-only, held, mounted, swap, signed (with anything but `own`) or
+    partitioned."""
     disk = sys_folder(device, facts, tree)
     if facts.text(f"{disk}/ro") != "0":
         yield f"{device} is read-only"
@@ -97,17 +101,18 @@ def _nodes(node: str) -> re.Pattern[str]:
 
 
 def _signature(device: str, facts: Facts, disk: str, own: str) -> Iterator[str]:
-    said = facts.output(*probe_argv(device))
+    output = facts.output(*probe_argv(device))
     found = probed(device, facts)
-    if said.code != NOTHING_FOUND and not (own and found is not None and _is_own(found, own)):
+    if output.code != NOTHING_FOUND and not (own and found is not None and _is_own(found, own)):
         words = " ".join(
-            line for line in said.text.split() if line.startswith(("TYPE=", "PTTYPE=", "LABEL=", "USAGE="))
+            line for line in output.text.split() if line.startswith(("TYPE=", "PTTYPE=", "LABEL=", "USAGE="))
         )
-        yield f"{device} is not empty: blkid finds {words or 'something that it cannot tell'}"
+        yield f"{device} is not empty: blkid finds {words or 'data that it does not recognise'}"
     if facts.paths(f"{disk}/*/dev"):
         yield f"{device} has partitions"
 
 
 def _is_own(found: dict[str, str], own: str) -> bool:
-    """Whether all that is found is a signature of the one kind, or no signature but the partition's entry in its table."""
+    """Whether all that is found is a signature of the one kind, or no signature but the partition's entry in its
+    table."""
     return found.get("TYPE", own) == own and "PTTYPE" not in found

@@ -1,4 +1,5 @@
-"""`mount`: a filesystem in /etc/fstab, mounted by the unit that systemd makes of that line. Source: fstab(5), systemd.mount(5)."""
+"""`mount`: a filesystem in /etc/fstab, mounted by the unit that systemd makes of that line. Source: fstab(5),
+systemd.mount(5)."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ _ALL_OF = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/usr"),
     *("/var/lib/proveout", "/var/lib/systemd", "/var/run", "/var/spool"),
 )
-"""Folders of which nothing may be covered: what root runs, believes or keeps lies there."""
+"""Folders that must not be mounted over: they hold programs, configuration and data of root."""
 _ON_DISKS = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "gfs2", "jfs", "ocfs2", "vfat", "xfs"})
-"""Filesystems of the kernel that lie on a block device. mount(8) starts a helper for a type that it does not know (`fuse.NAME` is a
-program), and with some others a folder that anybody can write is laid over another."""
+"""Filesystems of the kernel that lie on a block device. mount(8) starts a helper for a type that it does not know
+(`fuse.NAME` is a program), and with some others a folder that anybody can write is laid over another."""
 _SHOWN = frozenset({"noatime", "nodiratime", "relatime", "ro", "rw", "nosuid", "nodev", "noexec", "sync", "dirsync"})
 _RUNS = (
     "helper=",
@@ -50,7 +51,7 @@ _RUNS = (
 
 def _source(value: str) -> str:
     if not _SOURCE.fullmatch(value) or ".." in value.split("/") or value.startswith(_NO_DISKS):
-        raise custom(f"`{value}` is no device: /dev/disk/by-id/…, UUID=…, LABEL=…")
+        raise custom(f"`{value}` is not a device: /dev/disk/by-id/…, UUID=…, LABEL=…")
     return value
 
 
@@ -101,7 +102,7 @@ class Mount(Operation):
     privileges = "root: writes /etc/fstab, starts mount units"
 
     def targets(self) -> Mapping[str, str]:
-        """What is mounted there."""
+        """The filesystem that is mounted there."""
         return {f"mount {self.at}": self._line}
 
     def wanted(self) -> tuple[str, ...]:
@@ -113,12 +114,12 @@ class Mount(Operation):
         return f"{self.device} {self.at} {self.type} {','.join(self.options)} 0 0"
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
-        """/etc/fstab, what is mounted, the folder, the device and the unit."""
+        """/etc/fstab, the mounted filesystems, the folder, the device and the unit."""
         device = (LinkQuery(self.device),) if self.device.startswith("/") else ()
         return (FileQuery(FSTAB), TextQuery(MOUNTS), LinkQuery(self.at), UnitQuery(unit_of(self.at)), *device)
 
     def changes(self, facts: Facts) -> Step:
-        """The line of /etc/fstab, then the unit; what is mounted there already is left mounted."""
+        """The line of /etc/fstab, then the unit; a filesystem that is mounted there already stays mounted."""
         fstab, mounted = facts.file(FSTAB), self._mounted(facts)
         if refusals := self._refusals(facts, fstab, mounted):
             return Step(refusals=refusals)
@@ -151,7 +152,7 @@ class Mount(Operation):
         return sum(_place(line) == self.at for line in content.split(b"\n"))
 
     def _with_line(self, content: bytes) -> bytes:
-        """The file with the line, in the place of the one that there is for the folder; all else stays."""
+        """The file with the line, which replaces an existing line of the folder; all other lines stay."""
         lines = content.split(b"\n")
         for number, line in enumerate(lines):
             if _place(line) == self.at:
@@ -161,7 +162,7 @@ class Mount(Operation):
         return content + gap + self._line.encode() + b"\n"
 
     def _mounted(self, facts: Facts) -> list[str] | None:
-        """(device, folder, type, options …) of what is mounted there, the last if several are."""
+        """(device, folder, type, options …) of the filesystem mounted there, the last of several."""
         found = [line.split() for line in (facts.text(MOUNTS) or "").splitlines() if line.split()[1:2] == [self.at]]
         return found[-1] if found else None
 

@@ -1,7 +1,9 @@
-"""`multipath`: how multipathd treats the disks of an array, and the names it gives them, in a file of /etc/multipath/conf.d.
+"""`multipath`: how multipathd treats the disks of an array, and the names it gives them, in a file of
+/etc/multipath/conf.d.
 
-The worldwide names of disks are read out of their vital product data, as the kernel shows it; nothing is run for that. Disks of
-one array are numbered in the order of those names, so every host of a cluster calls a disk the same. Source: multipath.conf(5).
+The worldwide names of disks are read out of their vital product data, as the kernel shows it; nothing is run for that.
+Disks of one array are numbered in the order of those names, so every host of a cluster calls a disk the same. Source:
+multipath.conf(5).
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def _alias(value: str) -> str:
 
 def _wwid(value: str) -> str:
     if not _WWID.fullmatch(value):
-        raise custom(f"`{value}` is no worldwide name, as 3600a098038304437415d4b6a59676d51")
+        raise custom(f"`{value}` is not a worldwide name, as 3600a098038304437415d4b6a59676d51")
     return value
 
 
@@ -61,7 +63,8 @@ Seconds: TypeAlias = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
 class Device(BaseModel):
-    """A `device` section: an array, and how its paths are treated. What is left out is multipathd's own."""
+    """A `device` section: an array, and how its paths are treated. Keys that are left out keep multipathd's own
+    values."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -97,14 +100,15 @@ class Numbered(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    vendor: Word = Field(description="As the disks tell it, or a pattern: FUSIONIO, 3PARdata.")
-    model: Word = Field("*", description="As the disks tell it, or a pattern.")
+    vendor: Word = Field(description="As the disks report it, or a pattern: FUSIONIO, 3PARdata.")
+    model: Word = Field("*", description="As the disks report it, or a pattern.")
     prefix: Alias = Field(description="fcion gives fcion1, fcion2 …")
     count: int = Field(ge=1, le=1000, description="How many there have to be: a missing disk must not shift the names.")
 
 
 class Multipath(Operation):
-    """Device sections and names of maps, in a file of their own: `{file: /etc/multipath/conf.d/x.conf, devices: […], aliases: {…}}`."""
+    """Device sections and names of maps, in a file of their own: `{file: /etc/multipath/conf.d/x.conf, devices: […],
+    aliases: {…}}`."""
 
     file: Annotated[AbsolutePath, AfterValidator(_file)] = Field(
         description="The file of /etc/multipath/conf.d that holds them, whole and alone."
@@ -128,9 +132,10 @@ class Multipath(Operation):
         return {f"file {self.file}": "\n".join(self.wanted())}
 
     def wanted(self) -> tuple[str, ...]:
-        """The sections, and the names as far as they can be told."""
+        """The sections, and the names as far as they can be predicted."""
         numbered = (
-            f"    {one.prefix}1 … {one.prefix}{one.count}: disks of {one.vendor} {one.model}, in the order of their worldwide names"
+            f"    {one.prefix}1 … {one.prefix}{one.count}: disks of {one.vendor} {one.model}, in the order of their "
+            "worldwide names"
             for one in self.numbered
         )
         return (f"{self.file}:", *_text(self.devices, self.aliases).splitlines(), *numbered)
@@ -147,7 +152,8 @@ class Multipath(Operation):
         return (*first, *maps, *words, *(BytesQuery(page) for page in pages))
 
     def changes(self, facts: Facts) -> Step:
-        """The file; multipathd is reloaded after it, also when it is set back. A map that keeps an older name is told."""
+        """The file; multipathd is reloaded after it, also when it is set back. A map that keeps an older name is
+        reported."""
         unit = facts.unit(UNIT)
         if unit is None or not unit.active:
             return Step(refusals=("multipathd does not run on this host (multipathd.service)",))
@@ -191,7 +197,7 @@ def _misnamed(aliases: Mapping[str, str], facts: Facts) -> Iterator[str]:
     for alias, disk in aliases.items():
         now = names.get(f"mpath-{disk}")
         if now is not None and now != alias:
-            yield f"{disk} is still called {now}: multipathd names it {alias} when nobody has it open"
+            yield f"{disk} is still called {now}: multipathd names it {alias} once no program has it open"
 
 
 def _name_of(uuid: str) -> str:

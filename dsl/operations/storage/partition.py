@@ -1,8 +1,10 @@
-"""`partition`: a new GPT on an empty disk, each partition beginning at a whole MiB. Source: parted(8), wipefs(8), blkid(8).
+"""`partition`: a new GPT on an empty disk, each partition beginning at a whole MiB. Source: parted(8), wipefs(8),
+blkid(8).
 
-It destroys data, so a disk that holds anything is refused: a signature of any kind, a partition, something mounted or swapped on it, a
-holder (LVM, md, device mapper). It is named by /dev/disk/by-id, as sdb is another disk after the next boot. To undo it takes away
-the table's signatures and then, if nothing is on the disk that another hand has put there, writes back what the table has taken.
+It destroys data, so a disk that holds anything is refused: a signature of any kind, a partition, something mounted or
+swapped on it, a holder (LVM, md, device mapper). It is named by /dev/disk/by-id, as sdb is another disk after the next
+boot. To undo it takes away the table's signatures and then, if no other program has written to the disk, writes back
+what the table has taken.
 """
 
 from __future__ import annotations
@@ -39,13 +41,13 @@ def _device(value: str) -> str:
 
 def _size(value: str) -> str:
     if not _SIZE.fullmatch(value):
-        raise custom(f"`{value}` is no size of a partition, as 15GiB or 512MiB")
+        raise custom(f"`{value}` is not a size of a partition, as 15GiB or 512MiB")
     return value
 
 
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
-        raise custom(f"`{value}` is no name of a partition: a letter, then letters, digits and _, 36 at most")
+        raise custom(f"`{value}` is not a name of a partition: a letter, then letters, digits and _, 36 at most")
     return value
 
 
@@ -79,7 +81,8 @@ Parts: TypeAlias = Annotated[list[Part], Field(min_length=1, max_length=64)]
 
 
 class Partition(Operation):
-    """Partitions of an empty disk: `{device: /dev/disk/by-id/…, partitions: [{name: redo, size: 15GiB}, {name: data}]}`."""
+    """Partitions of an empty disk: `{device: /dev/disk/by-id/…, partitions: [{name: redo, size: 15GiB}, {name:
+    data}]}`."""
 
     device: Annotated[str, AfterValidator(_device)] = Field(description="The whole disk, by /dev/disk/by-id.")
     partitions: Parts = Field(description="From the beginning of the disk to its end, at whole MiB.")
@@ -165,14 +168,15 @@ def _block(facts: Facts, disk: str) -> int:
 
 
 def _ends(facts: Facts, disk: str) -> tuple[tuple[int, int], ...]:
-    """What a GPT takes: a protective MBR and the header, a block each, with the entries; and at the end the entries and the header again."""
+    """The space of a GPT: a protective MBR and the header, a block each, with the entries; and at the end the entries
+    and the header again."""
     block, size = _block(facts, disk), int(facts.text(f"{disk}/size") or 0) * SECTOR
     return (0, 2 * block + ENTRIES), (size - ENTRIES - block, ENTRIES + block)
 
 
-def _table(said: Output) -> list[_Span]:
-    """The partitions of a GPT as parted tells them (`1:2048s:40959s:38912s::redo:;`); none of any other table."""
-    lines = [line.strip().rstrip(";").split(":") for line in said.text.splitlines()]
-    if said.code != 0 or not any(len(words) > 5 and words[5] == "gpt" for words in lines[1:2]):
+def _table(output: Output) -> list[_Span]:
+    """The partitions of a GPT in parted's output (`1:2048s:40959s:38912s::redo:;`); none of any other table."""
+    lines = [line.strip().rstrip(";").split(":") for line in output.text.splitlines()]
+    if output.code != 0 or not any(len(words) > 5 and words[5] == "gpt" for words in lines[1:2]):
         return []
     return [_Span(words[5], int(words[1][:-1]), int(words[2][:-1])) for words in lines[2:] if len(words) > 5]

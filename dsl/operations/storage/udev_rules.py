@@ -1,11 +1,14 @@
-"""`udev_rules`: a file of /etc/udev/rules.d, from pairs of what a device must be and what it is then given. Source: udev(7).
+"""`udev_rules`: a file of /etc/udev/rules.d, from pairs of device properties to match and values to assign. Source:
+udev(7).
 
-A rule is made of keys that are known here, with quoted values that cannot end early: there is no way to RUN or IMPORT anything. `program`
-is udev's PROGRAM, for devices that only their vendor's tool can tell apart; the policy of the host has to list it with its arguments.
+A rule is made of keys listed here, with quoted values that cannot end early: there is no way to RUN or IMPORT anything.
+`program` is udev's PROGRAM, for devices that only their vendor's tool can tell apart; the policy of the host has to
+list it with its arguments.
 
-A rule that gives an owner, a mode, a link or a property names its devices by a pair of `match` that the policy of the host lists
-(`WriteFile.governs`). Links lie in a folder of their own below /dev. Of udev's substitutions only the kernel's own name and number of a
-device are taken: an environment variable or the output of a program can be empty or hold `..`.
+A rule that gives an owner, a mode, a link or a property names its devices by a pair of `match` that the policy of the
+host lists (`WriteFile.governs`). Links lie in a folder of their own below /dev. Of udev's substitutions only the
+kernel's own name and number of a device are taken: an environment variable or the output of a program can be empty or
+hold `..`.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ _MATCH = re.compile(
     r"ACTION|DEVPATH|KERNELS?|SUBSYSTEMS?|DRIVERS?|RESULT|TAGS?|(ATTRS?|ENV)\{[A-Za-z0-9_][A-Za-z0-9_./-]*\}"
 )
 _QUEUES = "/sys/block/queue"
-"""Stands for the queues of all disks, where a policy is asked."""
+"""The path of the queues of all disks, for the check against a policy."""
 _ASSIGN = re.compile(r"SYMLINK|OWNER|GROUP|MODE|ATTR\{queue/[a-z][a-z_]*\}|ENV\{(DM_UDEV|ID|UDISKS)_[A-Z0-9_]{1,60}\}")
 _VALUE = re.compile(r"[ !#$%&'()*+,./0-9:;<=>?@A-Z\[\]^_a-z{|}~-]+")
 _MODE = re.compile(r"0?[0-7]{3}")
@@ -39,8 +42,10 @@ _SUBSTITUTION = re.compile(r"%[kn]|\$(kernel|number|name)(?![a-z])")
 """The kernel's name of a device (`sdb1`), its number (`1`, or nothing) and its name in /dev."""
 FOLDERS_OF_UDEV = frozenset(
     {
-        "block", "bus", "char", "core", "cpu", "cpu_dma_latency", "disk", "dma_heap", "dri", "fd", "hugepages", "infiniband", "input",
-        "log", "mapper", "md", "mqueue", "net", "nvme-fabrics", "pts", "raw", "serial", "shm", "snd", "usb", "v4l", "vfio", "vhost-net",
+        "block", "bus", "char", "core", "cpu", "cpu_dma_latency", "disk", "dma_heap", "dri", "fd", "hugepages",
+        "infiniband", "input",
+        "log", "mapper", "md", "mqueue", "net", "nvme-fabrics", "pts", "raw", "serial", "shm", "snd", "usb", "v4l",
+        "vfio", "vhost-net",
     }
 )  # fmt: skip
 """Folders of /dev that hold names of udev, of the kernel or of the C library."""
@@ -56,7 +61,7 @@ def _file(path: str) -> str:
 def _match_key(key: str) -> str:
     if not _MATCH.fullmatch(key):
         raise custom(
-            f"`{key}` is no key that a device is matched by: KERNEL, SUBSYSTEM, ENV{{NAME}}, ATTRS{{name}}, RESULT …"
+            f"`{key}` is not a key that a device is matched by: KERNEL, SUBSYSTEM, ENV{{NAME}}, ATTRS{{name}}, RESULT …"
         )
     return key
 
@@ -105,7 +110,7 @@ def _link(link: str) -> None:
     """A link below /dev that cannot take the place of another name of a device."""
     folder = link.split("/", maxsplit=1)[0]
     if not _LINK.fullmatch(link):
-        raise custom(f"`{link}` is no name in a folder below /dev, as oraudev/disks/DATA1")
+        raise custom(f"`{link}` is not a name in a folder below /dev, as oraudev/disks/DATA1")
     if folder == "oracleasm":
         raise custom("/dev/oracleasm is ASMLib's own file system; name another folder, as oraudev/disks")
     if folder in FOLDERS_OF_UDEV or _SUBSTITUTION.search(folder):
@@ -115,9 +120,9 @@ def _link(link: str) -> None:
 
 
 def _checked(key: str, value: str) -> None:
-    """What a device is given, held to what the key means."""
+    """A value to assign, checked by the rules of its key."""
     if key == "MODE" and (not _MODE.fullmatch(value) or int(value, 8) & _WORLD_WRITE):
-        raise custom(f'MODE {value} is no mode, as "0660", or lets everybody write the device')
+        raise custom(f'MODE {value} is not a mode, as "0660", or makes the device writable for all users')
     if key in ("OWNER", "GROUP") and not _ACCOUNT.fullmatch(value):
         raise custom(f"`{value}` is not the name of a user or group")
     if key == "SYMLINK":
@@ -139,7 +144,7 @@ Assigns: TypeAlias = Annotated[
 
 
 class Rule(BaseModel):
-    """One rule: a device that is all of `match` and none of `unless` is given what `assign` says."""
+    """One rule: a device with all of `match` and none of `unless` gets the values of `assign`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -148,7 +153,8 @@ class Rule(BaseModel):
     program: Annotated[list[Annotated[Line, AfterValidator(_word)]], AfterValidator(_program)] = Field(
         [],
         max_length=20,
-        description="A program that udev starts to tell devices apart, and its arguments; `RESULT` in `match` is what it has to say.",
+        description="A program that udev starts to tell devices apart, and its arguments; `RESULT` in `match` is its "
+        "expected output.",
     )
     assign: Assigns = Field(description='What it is given: {OWNER: grid, MODE: "0660"}; SYMLINK is added.')
 
@@ -178,7 +184,8 @@ class Rule(BaseModel):
 
 
 class UdevRules(Operation):
-    """Rules for devices, in a file of their own: `{file: /etc/udev/rules.d/66-x.rules, rules: [{match: …, assign: …}]}`."""
+    """Rules for devices, in a file of their own: `{file: /etc/udev/rules.d/66-x.rules, rules: [{match: …, assign:
+    …}]}`."""
 
     file: Annotated[AbsolutePath, AfterValidator(_file)] = Field(
         description="The file of /etc/udev/rules.d that holds them, whole and alone."
@@ -195,7 +202,7 @@ class UdevRules(Operation):
 
     @property
     def lasting(self) -> str:
-        """Attributes that udev writes: it takes none back when the rule is gone, as `block_queue` does."""
+        """Attributes that udev writes: it restores none when the rule is removed; `block_queue` does."""
         attributes = [key for rule in self.rules for key in rule.assign if key.startswith("ATTR{")]
         return f"what udev writes to {attributes[0]}" if attributes else ""
 
@@ -213,7 +220,7 @@ class UdevRules(Operation):
         return (FileQuery(self.file),)
 
     def changes(self, facts: Facts) -> Step:
-        """The file; udev reads it and looks at the devices again, also when it is set back."""
+        """The file; udev reads it and evaluates the devices again, also on undo."""
         step = whole_file(facts, self.file, self._content(), validator=self.validator)
         runs = tuple(tuple(rule.program) for rule in self.rules if rule.program)
         writes = (_QUEUES,) if self.lasting else ()

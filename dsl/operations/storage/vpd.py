@@ -1,6 +1,7 @@
 """The name of a disk out of its vital product data, page 0x83, as the kernel shows it in /sys/block/*/device/vpd_pg83.
 
-Source: SPC-5, 7.7.6 (device identification page); names as scsi_id(8) makes them: the type of the designator, then its bytes.
+Source: SPC-5, 7.7.6 (device identification page); names as scsi_id(8) makes them: the type of the designator, then its
+bytes.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from itertools import repeat
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +18,16 @@ from proveout.dsl.workloads.base import Request, Row
 from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, Hlr
 from proveout.dsl.workloads.hlr.shares import END_TIMES, START_TIMES, types_of
 from proveout.dsl.workloads.hlr.statements import GET_ACCESS, GET_DESTINATION, GET_SUBSCRIBER
-from proveout.dsl.workloads.random_streams import Draw, batch_of, endless
+from proveout.dsl.workloads.random_streams import Draw, sources
 
 COLLISION_DRAWS = 2**18
 Ints = npt.NDArray[np.int64]
-Values = tuple[Row, ...]  # of each statement, what is drawn for it
+Values = tuple[Row, ...]  # the values drawn for each statement
 
 
 class Keys:
-    """One terminal's arguments: each attribute gives the next ones of a transaction, drawn in batches from its own stream.
+    """One terminal's arguments: each attribute gives the next ones of a transaction, drawn in batches from its own
+    stream.
 
     Reads give their request, the others the drawn values of each of their statements. Streams are Philox, keyed
     (seed, transaction) and set apart by `stream` (0 <= stream < 2^128), so no two terminals draw the same keys and the
@@ -52,11 +52,9 @@ class Keys:
                 _numbers(s_id(random, n)), zip(_upto(random, types, n), _starts(random, n), strict=True), strict=True
             ),
         )
-        total = sum(parameters.weights.values())
-        next_of: list[Callable[[], Any]] = []
-        for purpose, (name, draw) in enumerate(zip(HLR_TRANSACTIONS, draws, strict=True)):
-            batch = batch_of(parameters.weights[name] / total)
-            next_of.append(endless(draw, batch, parameters.seed, purpose, stream).__next__)
+        weights = parameters.weights
+        chosen = [weights[name] for name in HLR_TRANSACTIONS]
+        next_of = sources(draws, chosen, sum(weights.values()), seed=parameters.seed, purpose=0, stream=stream)
         self.subscriber: Callable[[], Request] = next_of[0]
         self.access: Callable[[], Request] = next_of[1]
         self.destination: Callable[[], Request] = next_of[2]

@@ -1,8 +1,8 @@
 """The HLR schema for Oracle Database: tables before the load, keys, indexes and statistics after it.
 
-Tables are loaded bare and get their keys afterwards. With partitions every table is range-partitioned by s_id at the same
-edges, primary keys are local (they lead with s_id), and the number's index is a global one whose partitions follow the
-same edges (sub_nbr is s_id in 15 digits): instances that keep to their own partitions share no index block.
+Tables are loaded bare and get their keys afterwards. With partitions every table is range-partitioned by s_id at the
+same edges, primary keys are local (they lead with s_id), and the number's index is a global one whose partitions follow
+the same edges (sub_nbr is s_id in 15 digits): instances that keep to their own partitions share no index block.
 
 TimesTen takes the same statements where it has them: it has no range partitions and no DBMS_STATS; see `timesten`.
 Source: Oracle Database SQL Language Reference, CREATE TABLE and CREATE INDEX. Not run on a live server in the tests.
@@ -42,7 +42,7 @@ def after(
 
 
 def drop(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Statements that remove the tables; whoever runs them takes ORA-00942 (no such table) for done."""
+    """Statements that remove the tables; the caller must treat ORA-00942 (no such table) as success."""
     return tuple(f"DROP TABLE {name} CASCADE CONSTRAINTS PURGE" for name in reversed(names))
 
 

@@ -1,7 +1,7 @@
 """The HLR rows, made by arithmetic: subscriber number -> random words -> columns, in numpy, any slice at any time.
 
-Every subscriber owns a fixed run of words in each stream of its own purpose (`streams`), so a row never depends on how the
-population was cut. Fields come from disjoint bits.
+Every subscriber owns a fixed run of words in each stream of its own purpose (`random_streams`), so a row never depends
+on how the population was cut. Fields come from disjoint bits.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def _call_forwarding_lab(parameters: Hlr, first: int, count: int) -> Rows:
 
 
 def _owned_types(parameters: Hlr, purpose: Purpose, first: int, count: int) -> npt.NDArray[np.bool_]:
-    """Shape (count, types): which types each subscriber has. 1..4 of four by chance, all five in the lab's cardinality."""
+    """Shape (count, types): which types each subscriber has. 1..4 of four by chance, all five in the lab's
+    cardinality."""
     if parameters.cardinality == "lab":
         return np.ones((count, types_of(parameters)), dtype=np.bool_)
     drawn = words(parameters.seed, purpose, first, count, 1)[:, 0]

@@ -1,21 +1,22 @@
-"""What share of each HLR transaction succeeds: worked out from the population's and the arguments' distributions.
+"""Expected share of success of each HLR transaction, computed from the distributions of population and arguments.
 
-Not copied from anywhere: `shares(parameters)` enumerates the distributions that `hlr_population` loads and `hlr` draws from,
-so a change of the weights or the cardinality changes what is expected. Fresh is a load that was just made. Steady is where
-InsertCallForwarding and DeleteCallForwarding take the data in the end. A pair (special facility, start time) is a slot
-that is full or empty; inserts hit it i times a unit of time and fill it when it is empty, deletes d times and empty it
-when it is full. With p = i/(i + d), at age t:
+`shares(parameters)` enumerates the distributions that `hlr.rows` loads and `hlr.keys` draws
+from, so a change of the weights or the cardinality changes the expectation. Fresh is a load that was just made. Steady
+is where InsertCallForwarding and DeleteCallForwarding take the data in the end. A pair (special facility, start time)
+is a slot that is full or empty; inserts hit it i times a unit of time and fill it when it is empty, deletes d times and
+empty it when it is full. With p = i/(i + d), at age t:
 
     P(full | loaded full)  = p + (1 - p) exp(-(i + d) t), of which exp(-d t) is still the loaded row
     P(full | loaded empty) = p - p exp(-(i + d) t), all of it inserted rows
 
-so a slot ends full with probability p, one half by the specification's weights, each slot by itself. An inserted row ends
-at 1..24, whatever its start time; a loaded one 1..8 after it. That is why GetNewDestination succeeds more often on aged
-data (20.4 %) than on fresh (14.8 %) by the specification's weights. Without inserts and deletes nothing ages.
+so a slot ends full with probability p, one half by the specification's weights, each slot by itself. An inserted row
+ends at 1..24, whatever its start time; a loaded one 1..8 after it. That is why GetNewDestination succeeds more often on
+aged data (20.4 %) than on fresh (14.8 %) by the specification's weights. Without inserts and deletes nothing ages.
 
-Keys: what a subscriber has does not depend on its number, so `keys` and `range` leave every expectation as it is. They
-do change how far a load may be off it: few hot subscribers are a small sample of the population (see `conformance`), and
-hot slots age sooner. A load over subscribers of many ages is a mixture of ages, so it lies between `low` and `high`.
+Keys: the rows of a subscriber do not depend on its number, so `keys` and `range` leave every expectation as it is. They
+do change how far a load may be off it: few hot subscribers are a small sample of the population (see `conformance`),
+and hot slots age sooner. A load over subscribers of many ages is a mixture of ages, so it lies between `low` and
+`high`.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ def _ages(insert: float, delete: float) -> tuple[float, ...]:
 
 
 def _at_age(insert: float, delete: float, age: float) -> FullAndAfter:
-    """P(a slot holds a row with an end time after `e`) at that age, by start time, `e`, and whether it was loaded full."""
+    """P(a slot holds a row with an end time after `e`) at that age, by start time, `e`, and whether it was loaded
+    full."""
     full = insert / (insert + delete) if insert + delete else 0.0
     decay = math.exp(-(insert + delete) * age) if age else 1.0
     still_loaded = (math.exp(-delete * age) if delete else 1.0) if age else 1.0

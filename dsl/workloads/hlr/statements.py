@@ -1,4 +1,5 @@
-"""The HLR statements (TATP), one text for all dialects: they are plain SQL-92. Names are unique, so they can name prepared statements."""
+"""The HLR statements (TATP), one text for all dialects: they are plain SQL-92. Names are unique, so they can name
+prepared statements."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.hlr.tables import columns
 
-# SQLSTATE 23505 unique_violation, 23503 foreign_key_violation, and what SQLite, Oracle and MySQL call them; MySQL's 1216
+# SQLSTATE 23505 unique_violation, 23503 foreign_key_violation, and what SQLite, Oracle and MySQL call them; MySQL's
+# 1216
 # is 1452 for a user who may not see the referenced table
 _MISFITS = frozenset(
     {

@@ -54,7 +54,8 @@ def columns(population: int) -> Mapping[str, Columns]:
 
 
 def before(parameters: Hlr) -> Mapping[Dialect, tuple[str, ...]]:
-    """Statements that create the empty tables. SQLite and MySQL are left out where they cannot hold them (partitions)."""
+    """Statements that create the empty tables. SQLite and MySQL are left out where they cannot hold them
+    (partitions)."""
     tables = columns(parameters.population)
     made: dict[Dialect, tuple[str, ...]] = {
         "postgres": tuple(text for name in NAMES for text in _postgres_table(name, tables[name], parameters)),
@@ -99,10 +100,10 @@ def bounds(parameters: Hlr) -> tuple[int, ...]:
 
 
 def expected(parameters: Hlr) -> Mapping[str, tuple[int, int]]:
-    """The range of rows of each table: six standard deviations around the mean, within what can be at all.
+    """The range of rows of each table: six standard deviations around the mean, within the possible range.
 
-    Per subscriber: access information and facilities 1..4 (mean 2.5, variance 1.25); forwardings the sum of 0..3 over each
-    facility (mean 2.5 x 1.5, variance 2.5 x 1.25 + 1.25 x 1.5^2). The lab's: 5, 5, and one with probability 0.1.
+    Per subscriber: access information and facilities 1..4 (mean 2.5, variance 1.25); forwardings the sum of 0..3 over
+    each facility (mean 2.5 x 1.5, variance 2.5 x 1.25 + 1.25 x 1.5^2). The lab's: 5, 5, and one with probability 0.1.
     """
     subscribers = parameters.population
     if parameters.cardinality == "lab":

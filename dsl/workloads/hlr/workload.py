@@ -1,8 +1,9 @@
 """The HLR workload (TATP): seven transactions over a home location register, their statements, keys and population.
 
-Flow: `build(parameters)` -> `HlrWorkload`; a driver takes `keys(stream)` for each terminal, picks a `TransactionType` by
-weight, draws its inputs, runs its body and sends each statement's result back in. Inputs are drawn ahead in batches
-(`hlr_keys`); the three reads are one statement each, the four others tables of steps, which an engine may run by itself.
+Flow: `build(parameters)` -> `HlrWorkload`; a driver takes `keys(stream)` for each terminal, picks a `TransactionType`
+by weight, draws its inputs, runs its body and sends each statement's result back in. Inputs are drawn ahead in batches
+(`hlr.keys`); the three reads are one statement each, the four others tables of steps, which an engine may run by
+itself.
 
 Success and failure follow the TATP specification (version 1.0): a transaction that finds nothing, changes nothing, or
 inserts what is there already (or belongs to no special facility) has failed *logically*; it is rolled back and counted
@@ -51,8 +52,8 @@ COMMIT, LOGICAL_FAILURE = Outcome.COMMIT, Outcome.LOGICAL_FAILURE
 
 
 def find(request: Request) -> Body:
-    """One statement that finds a row or not: a subscriber's row; its access information of one type, which it may not have;
-    where calls to an active special facility are forwarded to at a time of day, if they are."""
+    """One statement that finds a row or not: a subscriber's row; its access information of one type, which it may not
+    have; where calls to an active special facility are forwarded to at a time of day, if they are."""
     result = yield request
     return COMMIT if result.count else LOGICAL_FAILURE
 
@@ -127,7 +128,7 @@ class HlrWorkload:
 
     @cached_property
     def population(self) -> Population:
-        """The four tables; see `hlr_rows` for what is in them."""
+        """The four tables; `rows` makes their contents."""
         columns = hlr_tables.columns(self.parameters.population)
         return Population(
             units=self.parameters.population,
@@ -143,7 +144,7 @@ class HlrWorkload:
 
     @property
     def invariants(self) -> tuple[Invariant, ...]:
-        """None: nothing is conserved; what a load did is judged by its shares (`conformance`)."""
+        """None: nothing is conserved; a load is judged by its success shares (`findings`)."""
         return ()
 
     def keys(self, stream: int) -> Keys:

@@ -1,9 +1,10 @@
-"""Random arguments of the prepaid transactions, drawn ahead in numpy batches. Customers and accounts are drawn all alike.
+"""Random arguments of the prepaid transactions, drawn ahead in numpy batches. Customers and accounts are drawn all
+alike.
 
-What is moved depends on the profile, in cents (ours): *prepaid* charges 0.10 … 0.95 nineteen times in twenty and refills
+The amounts depend on the profile, in cents (ours): *prepaid* charges 0.10 … 0.95 nineteen times in twenty and refills
 10.00 once, so that an account is used up about as fast as it is filled; *banking* credits and debits 1.00 … 100.00
-equally often. A history row is named by the terminal's stripe (see `tptbm_keys.stripe`: no two terminals of a load, and no
-two iterations of a run, share one) and a count.
+equally often. A history row is named by the terminal's stripe (see `random_streams.stripe`: no two terminals of a load, and
+no two iterations of a run, share one) and a count.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ import numpy as np
 from proveout.dsl.workloads.base import Request, Row
 from proveout.dsl.workloads.prepaid.parameters import PREPAID_TRANSACTIONS, Prepaid
 from proveout.dsl.workloads.prepaid.statements import AUTHORIZE, BALANCE, LOW, PROFILE, SEARCHED
-from proveout.dsl.workloads.random_streams import Ints, batch_of, endless
-from proveout.dsl.workloads.tptbm.keys import stripe
+from proveout.dsl.workloads.random_streams import Ints, sources, stripe
 
 PURPOSE = 200  # of the first transaction; other workloads' keys have others
 LOW_BALANCE = 1_000  # cents
@@ -29,7 +29,7 @@ LOW_BALANCE = 1_000  # cents
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amounts:
-    """What is moved: credits with that probability, from … to (cents, both included); likewise debits."""
+    """The amounts of a profile: credits with that probability, from … to (cents, both included); likewise debits."""
 
     credit_share: float
     credit: tuple[int, int]
@@ -63,22 +63,18 @@ class Keys:
             lambda random, n: _changes(random, n, account(random, n), AMOUNTS[parameters.profile], history),
             lambda random, n: _searches(account(random, n), parameters.accounts),
         )
-        total = sum(parameters.weights.values())
-        sources: list[Callable[[], Any]] = [
-            endless(
-                draw, batch_of(parameters.weights[name] / total), parameters.seed, PURPOSE + purpose, stream
-            ).__next__
-            for purpose, (name, draw) in enumerate(zip(PREPAID_TRANSACTIONS, draws, strict=True))
-        ]
-        self.authorize: Callable[[], Request] = sources[0]
-        self.balance: Callable[[], Request] = sources[1]
-        self.profile: Callable[[], Request] = sources[2]
-        self.change: Callable[[], tuple[Row, Row]] = sources[3]
-        self.low: Callable[[], Request] = sources[4]
+        weights = parameters.weights
+        chosen = [weights[name] for name in PREPAID_TRANSACTIONS]
+        drawn = sources(draws, chosen, sum(weights.values()), seed=parameters.seed, purpose=PURPOSE, stream=stream)
+        self.authorize: Callable[[], Request] = drawn[0]
+        self.balance: Callable[[], Request] = drawn[1]
+        self.profile: Callable[[], Request] = drawn[2]
+        self.change: Callable[[], tuple[Row, Row]] = drawn[3]
+        self.low: Callable[[], Request] = drawn[4]
 
 
 def amounts(random: np.random.Generator, count: int, kinds: Amounts) -> Ints:
-    """What is moved, cents: credits above 0, debits below."""
+    """The amounts moved, in cents: credits above 0, debits below."""
     credits_ = random.integers(kinds.credit[0], kinds.credit[1] + 1, count)
     debits = random.integers(kinds.debit[0], kinds.debit[1] + 1, count)
     return np.where(random.random(count) < kinds.credit_share, credits_, -debits)
@@ -100,7 +96,7 @@ def _profiles(random: np.random.Generator, count: int, customers: Ints) -> Itera
 def _changes(
     random: np.random.Generator, count: int, accounts: Ints, kinds: Amounts, history: Iterator[tuple[int, int]]
 ) -> Iterable[tuple[Row, Row]]:
-    """The change, which needs a balance of at least what is taken away, and its history row."""
+    """The change, which needs a balance of at least the amount debited, and its history row."""
     for account, amount in zip(accounts.tolist(), amounts(random, count, kinds).tolist(), strict=True):
         code = kinds.codes[amount < 0]
         yield (amount, account, max(0, -amount)), (account, *next(history), code, amount)

@@ -1,4 +1,4 @@
-"""Parameters of `kind: prepaid`. See `prepaid` for the workload, `parameters` for what becomes of them."""
+"""Parameters of `kind: prepaid`. See `workload` for the transactions."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ PROFILES: Mapping[str, Mapping[str, float]] = {
 
 
 class Prepaid(BaseModel):
-    """Parameters of `kind: prepaid` (prepaid mobile or online banking): customers, their accounts, a history that adds up."""
+    """Parameters of `kind: prepaid` (prepaid mobile or online banking): customers, their accounts, a history that adds
+    up."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     population: int = Field(default=100_000, ge=1, le=1_000_000_000, description="Customers: rows in CUSTOMERS.")
     accounts_per_customer: int = Field(default=1, ge=1, le=10, description="Accounts of each customer.")
     profile: Literal["prepaid", "banking"] = Field(
-        default="prepaid", description="Which amounts are moved, and the mix where `weights` do not say otherwise."
+        default="prepaid", description="The amounts that are moved, and the default mix."
     )
     seed: int = Field(default=1, ge=0, lt=2**63, description="Seed of the data and of the keys drawn.")
     weights: Annotated[dict[str, float], mix(PREPAID_TRANSACTIONS, empty=True)] = Field(

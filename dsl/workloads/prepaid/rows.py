@@ -1,8 +1,9 @@
-"""The rows of the prepaid workload, made by arithmetic from customer numbers: see `streams` for how slices stay independent.
+"""The rows of the prepaid workload, made by arithmetic from customer numbers: see `random_streams` for how slices stay
+independent.
 
-Customer c (from 1) has the accounts (c - 1)·n + 1 … c·n. Balances open at 0 … 1,000.00, all alike; nine accounts in ten are
-active, the others in one of the four other states; both are ours. The two tables of codes come with customer 1, and the
-history begins empty.
+Customer c (from 1) has the accounts (c - 1)·n + 1 … c·n. Balances open at 0 … 1,000.00, all alike; nine accounts in ten
+are active, the others in one of the four other states; both are ours. The two tables of codes come with customer 1, and
+the history begins empty.
 """
 
 from __future__ import annotations

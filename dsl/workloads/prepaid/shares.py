@@ -1,10 +1,10 @@
-"""What share of each prepaid transaction succeeds: worked out from the population and the amounts.
+"""Expected share of success of each prepaid transaction, computed from the population and the amounts.
 
-An authorisation finds the accounts that are active. A change of balance fails when a debit is more than there is; that share
-depends on how far the balances have wandered since the population, so it has a range. At most, those accounts fail that
-are emptier than the largest debit; ageing can gather accounts there, but not more than a credit's width of them, as any
-credit takes one out of that range: with opening balances all alike over 0 … M, the share of debits that fail stays
-below (mean debit + largest credit) / M. A test holds that against simulated ageing.
+An authorisation finds the accounts that are active. A change of balance fails when a debit is more than there is; that
+share depends on how far the balances have moved since the population, so it has a range. At most, those accounts
+fail that are emptier than the largest debit; ageing can gather accounts there, but not more than a credit's width of
+them, as any credit takes one out of that range: with opening balances all alike over 0 … M, the share of debits that
+fail stays below (mean debit + largest credit) / M. A test holds that against simulated ageing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The statements of the prepaid workload, and the ones that ask its invariants; nearly all are one text for all dialects.
+"""The statements of the prepaid workload, and those of its invariants; nearly all are one text for all dialects.
 
-Arguments stand in the order of their numbers, as engines with unnamed placeholders want them. In `CHANGE` the old balance is
-kept before the new one is set, because MySQL assigns from left to right; the others take all values from the old row.
+Arguments stand in the order of their numbers, as engines with unnamed placeholders want them. In `CHANGE` the old
+balance is kept before the new one is set, because MySQL assigns from left to right; the others take all values from the
+old row.
 """
 
 from __future__ import annotations

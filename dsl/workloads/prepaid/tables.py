@@ -1,7 +1,8 @@
 """The tables of the prepaid workload and what their codes mean.
 
 They are those of the TimesTen Scaleout sample GridSample (oracle-samples/oracle-timesten-samples, cr_schema.sql), whose
-CUSTOMERS, ACCOUNTS, ACCOUNT_TYPE, ACCOUNT_STATUS and TRANSACTIONS are the ones that the prepaid and banking studies name.
+CUSTOMERS, ACCOUNTS, ACCOUNT_TYPE, ACCOUNT_STATUS and TRANSACTIONS are the ones that the prepaid and banking studies
+name.
 Ours: money is whole cents; dates are whole numbers yyyymmdd; a history row is named by the session (one terminal in one
 iteration) and its count there, where the sample takes a sequence and a time stamp; texts have one width.
 """

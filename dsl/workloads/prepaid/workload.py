@@ -1,15 +1,15 @@
 """The prepaid workload (PPM/OLB, prepaid mobile or online banking): five transactions on customers and accounts.
 
-Flow: `build(parameters)` -> `PrepaidWorkload`; a driver takes `keys(stream)` for each terminal, picks a `TransactionType` by
-weight and runs it. Authorise a user, check a balance, update a profile, change a balance (refill, credit or debit: the
-balance and a row of history in one transaction), search a run of accounts for low balances.
+Flow: `build(parameters)` -> `PrepaidWorkload`; a driver takes `keys(stream)` for each terminal, picks a
+`TransactionType` by weight and runs it. Authorise a user, check a balance, update a profile, change a balance (refill,
+credit or debit: the balance and a row of history in one transaction), search a run of accounts for low balances.
 
-Whatever the load does, money is conserved: the balances sum to what they opened with and what the history has moved. That
-is an invariant, and so is that no account is overdrawn. A debit that is more than there is fails *logically*, as does an
-authorisation of an account that is not active.
+Money is conserved: the balances sum to the opening balances and the movements of the history. That
+is an invariant, and so is that no account is overdrawn. A debit that is more than there is fails *logically*, as does
+an authorisation of an account that is not active.
 
-The transactions are those that Oracle's white papers on TimesTen Scaleout name; statements, amounts and weights are ours,
-after the sample GridSample (see `prepaid_tables`).
+The transactions are those that Oracle's white papers on TimesTen Scaleout name; statements, amounts and weights are
+ours, after the sample GridSample (see `prepaid.tables`).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class PrepaidWorkload:
 
     @cached_property
     def population(self) -> Population:
-        """The five tables; see `prepaid_rows` for what is in them."""
+        """The five tables; `rows` makes their contents."""
         parameters = self.parameters
         tables = (
             Table(name=one.name, columns=one.columns, rows=partial(getattr(prepaid_rows, one.name), parameters))
@@ -155,7 +155,8 @@ class PrepaidWorkload:
         return Keys(self.parameters, stream)
 
     def findings(self, seen: Sequence[Seen], _: Sequence[Prepaid]) -> tuple[Finding, ...]:
-        """Whether the mix and the success shares are the expected ones, whatever the age of the data; see `conformance`."""
+        """Whether the mix and the success shares are the expected ones, whatever the age of the data; see
+        `conformance`."""
         expected = prepaid_shares.expected(self.parameters)
         return judge_mix(self.parameters.weights, seen), judge_expected(expected, seen, self.parameters.accounts)
 

@@ -1,4 +1,5 @@
-"""The `sql` workload, whose tables and transactions stand in the plan: its description for the compiler. No numpy here."""
+"""The `sql` workload, whose tables and transactions stand in the plan: its description for the compiler. No numpy
+here."""
 
 from __future__ import annotations
 

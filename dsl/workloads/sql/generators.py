@@ -1,9 +1,10 @@
 """The generators of `kind: sql`: random 64-bit words -> values, in numpy. One arithmetic for rows and for binds.
 
 A generator takes a fixed number of words per value, so a row of a population finds its words in a counter-based stream
-at once (`hlr_rows.words`), and a terminal draws a batch at a time from its own. Only raw Philox words are used, which
-numpy guarantees for ever. A choice of at most 2^32 values is made of 32 bits, a wider one of 64: no value is favoured by more than
-2^-24 of its probability for ranges up to 2^8 … 2^40 and their like; what a test can see is far above that.
+at once (`random_streams.words`), and a terminal draws a batch at a time from its own. Only raw Philox words are used,
+which numpy guarantees for ever. A choice of at most 2^32 values is made of 32 bits, a wider one of 64: no value is
+favoured by more than 2^-24 of its probability for ranges up to 2^8 … 2^40 and similar ones, far below what a test could
+detect.
 """
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ def _pick(generator: Generator) -> Draw:
 
 
 def _text(shortest: int, longest: int, alphabet: str) -> Draw:
-    """Half a word for each character, one more where the length is drawn too. numpy drops the zeros after a short text."""
+    """Half a word for each character, one more where the length is drawn too. numpy drops the zeros after a short
+    text."""
     letters = np.array(list(alphabet))
     if longest == 0:
         return Draw(0, lambda words: np.full(len(words), ""))

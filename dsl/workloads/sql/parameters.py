@@ -1,7 +1,7 @@
-"""What a plan says about `kind: sql`: tables with a generator per column, transactions of statements with named binds.
+"""Parameters of `kind: sql`: tables with a generator per column, transactions of statements with named binds.
 
 Strict models; shorthand is spelt out as it is read (`sql: text` is `{any: text}`, `expect_rows: some` is (1, None)), so
-that everything behind has one form to work with. What the texts themselves must satisfy is checked where positions are
+that later steps have one form to work with. The rules for the texts themselves are checked where positions are
 known (`proveout.dsl.workloads.sql.statement_rules`). Only pydantic is imported here.
 """
 
@@ -82,7 +82,7 @@ def _rows(value: object) -> object:
     """`some`, `none`, `any`, a number, or [least, most]."""
     if isinstance(value, str):
         if value not in _ROWS:
-            raise ValueError(f"`{value}` is no number of rows: some, none, any, a number, or [least, most]")
+            raise ValueError(f"`{value}` is not a number of rows: some, none, any, a number, or [least, most]")
         return _ROWS[value]
     return _pair(value)
 
@@ -191,7 +191,9 @@ class Generator(_Strict):
     )
     pick: Choices | None = Field(None, description="One of a list, or of a mapping of values to weights.")
     text: Lengths | None = Field(None, description="Random letters: a length, or [shortest, longest].")
-    alphabet: str | None = Field(None, min_length=1, max_length=1000, description="text: what it is made of.")
+    alphabet: str | None = Field(
+        None, min_length=1, max_length=1000, description="text: the characters that it is made of."
+    )
     uuid: Literal["random"] | None = Field(None, description="A UUID of version 4.")
     timestamp: Moments | None = Field(None, description='["2024-01-01", "2024-12-31 23:59:59"], to the second.')
     from_: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*\.[A-Za-z_]\w*$")] | None = Field(
@@ -204,8 +206,8 @@ class Generator(_Strict):
     def _one_source(self) -> Self:
         given = [source for source in SOURCES if self._of(source) is not None]
         if len(given) != 1:
-            said = f"both {' and '.join(given)}" if given else "no source"
-            raise ValueError(f"{said}: a value has exactly one of {', '.join(SOURCES)}")
+            found = f"both {' and '.join(given)}" if given else "no source"
+            raise ValueError(f"{found}: a value has exactly one of {', '.join(SOURCES)}")
         for source, names in _MODIFIERS.items():
             stray = [name for name in names if getattr(self, name) is not None]
             if stray and source != given[0]:
@@ -225,7 +227,7 @@ class Generator(_Strict):
 
     @property
     def type(self) -> type[object]:
-        """int, float or str; `object` when only the database knows, and for a mixture."""
+        """int, float or str; `object` for a type that only the database determines, and for a mixture."""
         if self.pick is not None:
             types = {type(value) for value, _ in self.pick}
             return types.pop() if len(types) == 1 else float
@@ -294,7 +296,7 @@ def _timestamp_problem(one: Generator) -> str | None:
         try:
             at = datetime.fromisoformat(moment)
         except ValueError:
-            return f"`{moment}` is no date or time: 2024-01-31 or 2024-01-31 23:59:59"
+            return f"`{moment}` is not a date or time: 2024-01-31 or 2024-01-31 23:59:59"
         if at.tzinfo is not None:
             return f"`{moment}` has a time zone; give a local time"
     first, last = map(datetime.fromisoformat, one.timestamp or ())
@@ -316,9 +318,11 @@ class TableEntry(_Strict):
     """A table of the population."""
 
     rows: int = Field(ge=1, le=10_000_000_000, description="How many.")
-    create: Scripts = Field(description="CREATE TABLE, and what must stand before the rows.")
+    create: Scripts = Field(description="CREATE TABLE, and other statements before the rows are loaded.")
     columns: dict[Name, Generator] = Field(
-        min_length=1, max_length=1000, description="What is in each column; one that is left out gets its default."
+        min_length=1,
+        max_length=1000,
+        description="The generator of each column; a column that is left out gets its default.",
     )
     after: Scripts = Field(default_factory=dict, description="Indexes and the like, once all rows are in.")
 
@@ -384,7 +388,8 @@ class Custom(_Strict):
     )
     in_order: bool = Field(
         False,
-        description="A set of queries instead of a mix: each terminal runs all transactions as they stand, round and round, the n-th "
+        description="A set of queries instead of a mix: each terminal runs all transactions as they stand, round and "
+        "round, the n-th "
         "beginning with the n-th.",
     )
 

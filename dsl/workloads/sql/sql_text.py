@@ -1,8 +1,9 @@
-"""SQL as far as a plan's author and a driver must agree on it: binds, how many statements, what comes back. No parser.
+"""The parts of SQL that the plan checks need: binds, number of statements, result columns. Not a
+parser.
 
 Flow: text -> `scan` -> tokens, in which literals, comments and casts cannot be mistaken for binds -> questions about
-them: `binds`, `positional` (`:name` -> `$1`), `reads`, `writes`, `columns`, `table`. What is not understood gives no
-answer rather than a wrong one.
+them: `binds`, `positional` (`:name` -> `$1`), `reads`, `writes`, `columns`, `table`. Text that is not understood gives
+no answer rather than a wrong one.
 
 The lexical rules are those of SQL-92 with what the engines add: PostgreSQL's `E'…'`, `$tag$…$tag$` and `::type`, nested
 comments, MySQL's backquotes. Source: PostgreSQL documentation, "Lexical Structure".
@@ -49,7 +50,8 @@ _NO_COLUMN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of a statement that means something; `start` is its offset in the text, `depth` the parentheses around it."""
+    """A piece of a statement that means something; `start` is its offset in the text, `depth` the parentheses around
+    it."""
 
     kind: Kind
     text: str
@@ -77,7 +79,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a CREATE TABLE: name, the first word of its type in capitals, and the number in parentheses after it."""
+    """A column of a CREATE TABLE: name, the first word of its type in capitals, and the number in parentheses after
+    it."""
 
     name: str
     type: str
@@ -106,7 +109,7 @@ def scan(text: str) -> tuple[Token, ...]:
 
 
 def fault(tokens: Sequence[Token]) -> Fault | None:
-    """What stands against sending this text as one statement of a transaction; None when nothing does."""
+    """Why this text cannot be sent as one statement of a transaction; None when it can."""
     if not tokens or all(token.text == ";" for token in tokens):
         return Fault("there is no statement here")
     return _broken(tokens) or _control(tokens) or _second(tokens)
@@ -152,7 +155,7 @@ def reads(tokens: Sequence[Token]) -> bool:
 
 
 def writes(tokens: Sequence[Token]) -> bool:
-    """Whether rows are changed, as far as the words tell; a function that a query calls may change some unseen."""
+    """Whether rows are changed, by the words of the text; a function that a query calls may change rows unseen."""
     if _verb(tokens) not in _READERS:
         return True
     words = [token.upper for token in tokens]
@@ -236,7 +239,7 @@ def _has_body(tokens: Sequence[Token]) -> bool:
 
 
 def _verb(tokens: Sequence[Token]) -> str:
-    """The word that says what the statement does; of a WITH, what it does in the end."""
+    """The word that names the action of the statement; of a WITH, that of its last part."""
     words = (token for token in tokens if token.kind == "word")
     first = next(words, None)
     if first is None or first.upper != "WITH":
@@ -281,7 +284,7 @@ def _items(tokens: Sequence[Token], start: int) -> Iterator[Sequence[Token]]:
 
 
 def _name(item: Sequence[Token]) -> str | None:
-    """What a column of a result is called: its alias, or the column that it is."""
+    """The name of a result column: its alias, or the column's own name."""
     named = item[-1].kind in ("word", "quoted")
     if not named:
         return None

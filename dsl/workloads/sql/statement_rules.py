@@ -1,7 +1,7 @@
-"""What the SQL of a `kind: sql` workload must satisfy, each problem at its place: binds, results, one statement, DDL.
+"""Rules for the SQL of a `kind: sql` workload, with each problem at its position: binds, results, one statement, DDL.
 
-Flow: the validated model and its node -> every text scanned once (`workloads.sql_text`) -> problems. Runs after the models
-have found nothing, so that names and shapes can be trusted here.
+Flow: the validated model and its node -> every text scanned once (`sql_text`) -> problems. Runs after the
+models have found no problem, so names and shapes are valid here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHAR_TYPES = frozenset({"CHAR", "VARCHAR", "VARCHAR2", "CHARACTER", "NCHAR", "N
 
 
 def check_sql(model: Custom, node: Map, path: str, problems: Problems) -> None:
-    """Note what is wrong with the texts of a workload; `node` is its mapping, `path` where that stands in the plan."""
+    """Add the problems of a workload's SQL texts; `node` is its mapping, `path` the place of that in the plan."""
     check = _Check(model=model, node=node, path=path, problems=problems)
     for name, table in model.tables.items():
         check.table(name, table)
@@ -48,7 +48,8 @@ class _Check:
         return key.where if key is not None else where_of(self.node, *at)
 
     def text_at(self, at: Sequence[str], text: str, offset: int) -> Where:
-        """The position of a character of a text below `at`: to the column where the text stands as it is, else its start."""
+        """The position of a character of a text below `at`: to the column where the text stands as it is, else its
+        start."""
         node = _scalar(self.node, at, text)
         return node.at(offset) if node is not None else where_of(self.node, *at)
 
@@ -76,7 +77,7 @@ class _Check:
                 self.columns(name, entry, engine, *made[0])
 
     def columns(self, name: str, entry: TableEntry, engine: str, made: str, columns: Sequence[sql_text.Column]) -> None:
-        """The generators against what CREATE TABLE says."""
+        """Check the generators against the columns of CREATE TABLE."""
         if made.lower() != name.lower():
             message = f"it creates `{made}`, but the table is called `{name}`"
             self.add(where_of(self.node, "tables", name, "create", engine), message, ("tables", name, "create"))
@@ -139,7 +140,8 @@ class _Check:
             self.add(self.text_at(at, text, first.start), f"the bind `:{name}` has no generator", at, hint)
 
     def origin(self, transaction: str, entry: TransactionEntry, bind: str, source: str) -> None:
-        """A `from:`: the statement must give rows, and earlier than whoever uses the bind; its column must be known."""
+        """A `from:`: the statement must give rows, and stand before the statement that uses the bind; its column must
+        be known."""
         at = ("transactions", transaction, "binds", bind)
         where = where_of(self.node, *at, "from")
         names = list(entry.statements)
@@ -152,8 +154,8 @@ class _Check:
             late = "gives it itself" if early == name else f"runs before `{name}`, which gives it"
             self.add(where, f"`{early}` uses `:{bind}`, but {late}", at)
         for text in entry.statements[name].sql.values():
-            if (said := _no_column(text, name, column)) is not None:
-                self.add(where, said[0], at, said[1])
+            if (problem := _no_column(text, name, column)) is not None:
+                self.add(where, problem[0], at, problem[1])
                 return
 
     def shared(self) -> None:

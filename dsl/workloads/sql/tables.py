@@ -1,8 +1,10 @@
-"""The tables of `kind: sql`: the plan's DDL, and rows by arithmetic on counters, so that any slice can be made at any time.
+"""The tables of `kind: sql`: the plan's DDL, and rows by arithmetic on counters, so that any slice can be made at any
+time.
 
-Every column owns a fixed run of words per row in a Philox stream of its own (`hlr_rows.words`, keyed by seed and column), so
-a value depends on (seed, table, column, row) alone. Tables differ in rows while a population is cut into units: unit u of U
-owns the rows (u - 1) R / U + 1 … u R / U of a table of R rows, rounded down, which covers each row once.
+Every column owns a fixed run of words per row in a Philox stream of its own (`random_streams.words`, keyed by seed and
+column), so a value depends on (seed, table, column, row) alone. Tables differ in rows while a population is cut into
+units: unit u of U owns the rows (u - 1) R / U + 1 … u R / U of a table of R rows, rounded down, which covers each row
+once.
 """
 
 from __future__ import annotations
@@ -83,8 +85,8 @@ def _before(tables: Mapping[str, TableEntry], dialect: Dialect) -> tuple[str, ..
 
 
 def _after(tables: Mapping[str, TableEntry], dialect: Dialect) -> tuple[tuple[str, ...], ...]:
-    """One statement at a time, in the plan's order, then statistics; PostgreSQL's tables are vacuumed, so that no measured
-    transaction pays for hint bits."""
+    """One statement at a time, in the plan's order, then statistics; PostgreSQL's tables are vacuumed, so that no
+    measured transaction pays for hint bits."""
     own = tuple((text,) for entry in tables.values() for text in _scripts(entry.after, dialect))
     if dialect == "postgres":
         return (*own, tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in tables))

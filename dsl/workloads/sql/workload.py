@@ -1,9 +1,9 @@
-"""`kind: sql`: the transactions that a plan's author wrote, made into statements, bodies, keys and a population.
+"""`kind: sql`: the transactions written in a plan, made into statements, bodies, keys and a population.
 
 Flow: `build(parameters)` -> `SqlWorkload`; its statements are the plan's with binds as `$1, $2 …`, its keys batches of
-arguments drawn ahead (`sql_draws`), a bind once for each transaction however often it is used. A transaction whose
-statements need no earlier result gets its requests ready made; one of a single statement that fails logically just when it finds
-nothing is driven without a generator, as the built-in workloads' are.
+arguments drawn ahead (`sql.generators`), a bind once for each transaction however often it is used. A transaction whose
+statements need no earlier result gets its requests ready made; one of a single statement that fails logically just when
+it finds nothing is driven without a generator, as the built-in workloads' are.
 
 Names of prepared statements are `<transaction>.<statement>`, so that two transactions may call theirs alike.
 """
@@ -36,6 +36,7 @@ from proveout.dsl.workloads.base import (
     walk,
 )
 from proveout.dsl.workloads.conformance import Finding, Seen, band, judge_mix, percent_range
+from proveout.dsl.workloads.random_streams import philox
 from proveout.dsl.workloads.sql import sql_text
 from proveout.dsl.workloads.sql import tables as sql_population
 from proveout.dsl.workloads.sql.generators import Words, draw
@@ -50,7 +51,7 @@ from proveout.dsl.workloads.sql.parameters import (
 
 DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "oracle", "mysql")
 BATCH = 256
-PURPOSE_FIRST = 20_000  # keys apart from those of populations (sql_population) and of the built-in workloads
+PURPOSE_FIRST = 20_000  # keys apart from those of populations (sql.tables) and of the built-in workloads
 
 # Of a sequence's 62 bits: 23 of the iteration's seed, 25 of the count, 14 of the terminal, so that nothing comes twice.
 TERMINAL_BITS, COUNT_BITS, SEED_BITS = 14, 25, 23
@@ -89,23 +90,23 @@ class SqlWorkload:
 
     @cached_property
     def population(self) -> Population:
-        """The plan's tables; see `sql_population`."""
+        """The plan's tables; see `sql.tables`."""
         return sql_population.population(self.parameters)
 
     @property
     def invariants(self) -> tuple[Invariant, ...]:
-        """None: what the data must satisfy, a plan cannot say yet."""
+        """None: a plan cannot define invariants yet."""
         return ()
 
     def keys(self, stream: int) -> tuple[Source, ...]:
-        """What one terminal draws from: of each transaction, a function that gives what all its statements need."""
+        """The keys of one terminal: for each transaction, a function that gives the values for all its statements."""
         return tuple(
             _endless(parts, self._generators(name), self.parameters.seed, PURPOSE_FIRST + number, stream).__next__
             for number, (name, parts) in enumerate(self._parts.items())
         )
 
     def findings(self, seen: Sequence[Seen], _: Sequence[Custom]) -> tuple[Finding, ...]:
-        """Whether the mix and the logical failures are as the plan says; see `conformance`."""
+        """Whether the mix and the logical failures are those of the plan; see `conformance`."""
         weights = {name: entry.weight for name, entry in self.parameters.transactions.items()}
         return judge_mix(weights, seen), judge_failures(self.parameters, seen)
 
@@ -125,7 +126,8 @@ def build(parameters: Custom) -> SqlWorkload:
 
 
 def judge_failures(parameters: Custom, seen: Sequence[Seen]) -> Finding:
-    """Whether each transaction fails logically as often as the plan says; one without `logical_failures` is not judged."""
+    """Whether each transaction fails logically as often as the plan says; one without `logical_failures` is not
+    judged."""
     right: list[str] = []
     wrong: list[str] = []
     for one in seen:
@@ -264,21 +266,18 @@ def _drawn(columns: list[Column]) -> Iterable[Row]:
 
 def _columns(names: Sequence[str], generators: dict[str, Generator], seed: int, purpose: int, stream: int) -> Next:
     """A function of n that gives n values of every bind, plain Python ones."""
-    philox = np.random.Philox(
-        key=np.array((seed, purpose), dtype=np.uint64),
-        counter=np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64),
-    )
-    columns = [_column(generators[name], philox, stream) for name in names]
+    random = philox(seed, purpose, stream)
+    columns = [_column(generators[name], random, stream) for name in names]
     return lambda count: [column(count) for column in columns]
 
 
-def _column(generator: Generator, philox: np.random.Philox, stream: int) -> Callable[[int], Column]:
+def _column(generator: Generator, random: np.random.Philox, stream: int) -> Callable[[int], Column]:
     if generator.sequence is not None:
         return _counting(generator.sequence, stream)
     one = draw(generator)
 
     def values(count: int) -> Column:
-        words: Words = philox.random_raw(count * one.each).reshape(count, one.each)
+        words: Words = random.random_raw(count * one.each).reshape(count, one.each)
         drawn: list[Any] = one.make(words).tolist()
         return drawn
 
@@ -286,7 +285,8 @@ def _column(generator: Generator, philox: np.random.Philox, stream: int) -> Call
 
 
 def _counting(first: int, stream: int) -> Callable[[int], Column]:
-    """Values that no other terminal and no other iteration of the run has: the seed's bits, the count, the terminal's number."""
+    """Values that no other terminal and no other iteration of the run has: the seed's bits, the count, the terminal's
+    number."""
     number = stream & (2**STREAM_NUMBER_BITS - 1)
     seed = stream >> STREAM_NUMBER_BITS & (2**SEED_BITS - 1)
     stripe = 2**TERMINAL_BITS

@@ -32,7 +32,8 @@ def _engine_problem(model: Tprocc, engine: str) -> str | None:
 
 
 def _division_problem(model: Tprocc, instances: int) -> str | None:
-    """Terminal n works at warehouse n mod warehouses and on instance n mod instances: each instance has its own warehouses."""
+    """Terminal n works at warehouse n mod warehouses and on instance n mod instances: each instance has its own
+    warehouses."""
     if model.home == "fixed" and model.warehouses % instances == 0:
         return None
     return f"{instances} instances need `home: fixed` and a number of warehouses that {instances} divides"

@@ -1,7 +1,7 @@
 """Consistency conditions 1 to 4 of TPC-C (3.3.2.1 to 3.3.2.4), each as two counts that must be equal.
 
-Each statement counts the warehouses or districts that satisfy the condition, and all there are. A district whose orders are
-all delivered has no row in NEW_ORDER; of it, conditions 2 and 3 ask nothing about that table.
+Each statement counts the warehouses or districts that satisfy the condition, and all there are. A district whose orders
+are all delivered has no row in NEW_ORDER; conditions 2 and 3 then demand nothing of that table.
 
 Beside them, the sum of the districts' next order numbers: each committed New Order raises it by one.
 """
@@ -18,7 +18,8 @@ _YTD = (
     " FROM warehouse LEFT JOIN (SELECT d_w_id, SUM(d_ytd) AS ytd FROM district GROUP BY d_w_id) d ON d.d_w_id = w_id"
 )
 _NEXT_ORDER = (
-    "SELECT COUNT(CASE WHEN d_next_o_id - 1 = o.newest AND (n.newest IS NULL OR n.newest = o.newest) THEN 1 END), COUNT(*)"
+    "SELECT COUNT(CASE WHEN d_next_o_id - 1 = o.newest AND (n.newest IS NULL OR n.newest = o.newest) THEN 1 END), "
+    "COUNT(*)"
     " FROM district"
     " LEFT JOIN (SELECT o_w_id, o_d_id, MAX(o_id) AS newest FROM orders GROUP BY o_w_id, o_d_id) o"
     " ON o.o_w_id = d_w_id AND o.o_d_id = d_id"
@@ -26,7 +27,8 @@ _NEXT_ORDER = (
     " ON n.no_w_id = d_w_id AND n.no_d_id = d_id"
 )
 _NEW_ORDERS = (
-    "SELECT COUNT(CASE WHEN n.waiting IS NULL OR n.newest - n.oldest + 1 = n.waiting THEN 1 END), COUNT(*) FROM district"
+    "SELECT COUNT(CASE WHEN n.waiting IS NULL OR n.newest - n.oldest + 1 = n.waiting THEN 1 END), COUNT(*) FROM "
+    "district"
     " LEFT JOIN (SELECT no_w_id, no_d_id, MAX(no_o_id) AS newest, MIN(no_o_id) AS oldest, COUNT(*) AS waiting"
     " FROM new_order GROUP BY no_w_id, no_d_id) n ON n.no_w_id = d_w_id AND n.no_d_id = d_id"
 )

@@ -1,20 +1,21 @@
 """Random inputs of the TPROC-C transactions: one stream per terminal and transaction, drawn ahead in numpy batches.
 
-Flow: (parameters, stream) -> Philox keyed (seed, transaction), set apart by stream -> batches -> one tuple of inputs for each
-transaction.
+Flow: (parameters, stream) -> Philox keyed (seed, transaction), set apart by stream -> batches -> one tuple of inputs
+for each transaction.
 
-An order's lines come sorted by item. All orders then take their stock locks in one order, and the item that is not there
-is last anyway (2.4.1.4).
+An order's lines come sorted by item. All orders then take their stock locks in one order, and the item that is not
+there is last anyway (2.4.1.4).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from proveout.dsl.workloads.random_streams import endless
 from proveout.dsl.workloads.tprocc.parameters import CUSTOMERS, DISTRICTS, ITEMS, ROLLED_BACK, Tprocc
 from proveout.dsl.workloads.tprocc.rows import C_LAST_RUN, last_name, nurand
 from proveout.dsl.workloads.tprocc.tables import LINES_MAX, LINES_MIN
@@ -23,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 Random = np.random.Generator
 
 BATCH = 32
-PURPOSE_FIRST = 1_100  # apart from the streams of populations and of other workloads' keys
+PURPOSE = 100  # of the first transaction
 TERMINAL_BITS = 32  # of a stream: the terminal's number (`agent.load.loop.terminal.stream_of`)
 # 2.1.6.1
 C_CUSTOMER, C_ITEM = 259, 7_911
@@ -32,7 +33,8 @@ BY_NAME, REMOTE_CUSTOMER, REMOTE_ITEM = 0.60, 0.15, 0.01
 
 
 class NewOrder(NamedTuple):
-    """`lines` are (item, supplying warehouse, quantity), by item; a rolled back one ends with an item that is not there."""
+    """`lines` are (item, supplying warehouse, quantity), by item; a rolled back one ends with an item that is not
+    there."""
 
     w_id: int
     d_id: int
@@ -73,7 +75,7 @@ class Keys:
             lambda random, n: _pairs(home.warehouses(random, n), random.integers(1, 11, n)),
             home.stock_levels,
         )
-        drawn = [_endless(draw, parameters.seed, i, stream).__next__ for i, draw in enumerate(draws)]
+        drawn = [endless(draw, BATCH, parameters.seed, PURPOSE + i, stream).__next__ for i, draw in enumerate(draws)]
         self.new_order: Callable[[], NewOrder] = drawn[0]
         self.payment: Callable[[], Payment] = drawn[1]
         self.order_status: Callable[[], Customer] = drawn[2]
@@ -82,7 +84,8 @@ class Keys:
 
 
 class Home:
-    """Where a terminal works: terminals are spread over warehouses, and then over their districts (for Stock Level, 2.8.1.1)."""
+    """Where a terminal works: terminals are spread over warehouses, and then over their districts (for Stock Level,
+    2.8.1.1)."""
 
     def __init__(self, parameters: Tprocc, number: int) -> None:
         self._all, self._fixed = parameters.warehouses, parameters.home == "fixed"
@@ -97,15 +100,6 @@ class Home:
         """Warehouse, district, and the threshold of 10 … 20."""
         w_ids, levels = self.warehouses(random, count).tolist(), random.integers(10, 21, count).tolist()
         return zip(w_ids, [self.d_id] * count, levels, strict=True)
-
-
-def _endless(draw: Callable[[Random, int], Iterable[Any]], seed: int, purpose: int, stream: int) -> Iterator[Any]:
-    """Batch after batch; nothing is drawn before the first is asked for."""
-    key = np.array((seed, PURPOSE_FIRST + purpose), dtype=np.uint64)
-    counter = np.array((0, 0, stream & (2**64 - 1), stream >> 64), dtype=np.uint64)
-    random = np.random.Generator(np.random.Philox(key=key, counter=counter))
-    while True:
-        yield from draw(random, BATCH)
 
 
 def customer_numbers(parameters: Tprocc, random: Random, count: int) -> Ints:

@@ -1,7 +1,8 @@
-"""What a plan may say about TPROC-C (HammerDB's derivative of TPC-C): a strict model, names and weights. Imports only pydantic.
+"""Parameters of `kind: tprocc` (HammerDB's derivative of TPC-C): a strict model, names and weights. Imports only
+pydantic.
 
-Sources: TPC-C Standard Specification 5.11 (clause numbers in comments are its own); HammerDB's TPROC-C for what it leaves out:
-keying and think times are off by default, and customers and items are drawn uniformly (`keys: tproc`).
+Sources: TPC-C Standard Specification 5.11 (clause numbers in comments are its own); HammerDB's TPROC-C for what it
+leaves out: keying and think times are off by default, and customers and items are drawn uniformly (`keys: tproc`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ TPROCC_TRANSACTIONS: tuple[str, ...] = ("NewOrder", "Payment", "OrderStatus", "D
 # HammerDB draws U(1..23): ten of it are new orders, ten payments, one each of the others
 TPROCC_WEIGHTS: Mapping[str, float] = dict(zip(TPROCC_TRANSACTIONS, (10.0, 10.0, 1.0, 1.0, 1.0), strict=True))
 TPROCC_WRITERS: frozenset[str] = frozenset(("NewOrder", "Payment", "Delivery"))
-# 5.2.5.7: what a user takes to key a transaction in, and on average to think after it, s
+# 5.2.5.7: keying time before a transaction, and mean think time after it, s
 KEYING_S: Mapping[str, float] = dict(zip(TPROCC_TRANSACTIONS, (18.0, 3.0, 2.0, 2.0, 2.0), strict=True))
 THINKING_S: Mapping[str, float] = dict(zip(TPROCC_TRANSACTIONS, (12.0, 12.0, 10.0, 5.0, 5.0), strict=True))
 
@@ -43,7 +44,8 @@ class Tprocc(BaseModel):
     )
     keys: Literal["tproc", "tpc"] = Field(
         default="tproc",
-        description="How customers and items are drawn: all alike as HammerDB does, or with the TPC specification's hot spots.",
+        description="How customers and items are drawn: all alike as HammerDB does, or with the TPC specification's "
+        "hot spots.",
     )
     procedures: bool = Field(
         default=False, description="Each transaction as one call of a stored procedure, instead of SQL from the client."

@@ -1,8 +1,8 @@
 """TPROC-C's transactions as stored procedures: PL/pgSQL functions and PL/SQL procedures, one for each transaction.
 
-Unlike HammerDB's they draw nothing at random: every input comes from the client, so a run can be repeated, and a call that
-is retried does the same again. An order's lines are three lists of numbers with commas. A customer is a number, or 0 and a
-last name. PL/SQL is not tried on an Oracle server here: its text is only kept as it is by a test.
+Unlike HammerDB's they draw nothing at random: every input comes from the client, so a run can be repeated, and a call
+that is retried does the same again. An order's lines are three lists of numbers with commas. A customer is a number, or
+0 and a last name. PL/SQL is not tried on an Oracle server here: its text is only kept as it is by a test.
 """
 
 # ruff: noqa: S608 - the texts are put together from our own constants
@@ -161,8 +161,8 @@ ORACLE_PROCEDURES: Mapping[str, str] = {
         """\
   lines PLS_INTEGER := REGEXP_COUNT(p_items, ',') + 1;
   v_discount NUMBER; v_last VARCHAR2(16); v_credit CHAR(2); v_w_tax NUMBER; v_d_tax NUMBER;
-  v_o NUMBER; v_item NUMBER; v_supply NUMBER; v_quantity NUMBER; v_price NUMBER; v_name VARCHAR2(24); v_data VARCHAR2(50);
-  v_dist CHAR(24);
+  v_o NUMBER; v_item NUMBER; v_supply NUMBER; v_quantity NUMBER; v_price NUMBER; v_name VARCHAR2(24); v_data
+  VARCHAR2(50); v_dist CHAR(24);
 """,
         f"""\
   SELECT c_discount, c_last, c_credit, w_tax INTO v_discount, v_last, v_credit, v_w_tax FROM customer, warehouse

@@ -1,8 +1,9 @@
 """The rows of a TPROC-C population, slice by slice: arithmetic on Philox counters, the same however the slices are cut.
 
-Flow: a slice of units (customers, `tprocc_parameters`) -> the rows of each table that lie in the same share of that table
--> `Source`, the random words of those rows -> numpy arrays, one a column. What is in them is clause 4.3.3 of TPC-C.
-Money comes in cents and rates in ten-thousandths, as the kind `numeric(p,s)` asks for; what is NULL is masked.
+Flow: a slice of units (customers, `tprocc.parameters`) -> the rows of each table that lie in the same share of that
+table
+-> `Source`, the random words of those rows -> numpy arrays, one a column. Their contents follow clause 4.3.3 of TPC-C.
+Money comes in cents and rates in ten-thousandths, as the kind `numeric(p,s)` requires; NULLs are masked.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _DIGITS = np.frombuffer((b"0123456789" * 26)[:256], dtype=np.uint8)
 
 
 class Purpose(IntEnum):
-    """What a random stream is for."""
+    """The purposes of random streams."""
 
     ITEM = 101
     WAREHOUSE = 102
@@ -57,7 +58,8 @@ class Purpose(IntEnum):
 
 
 class Source:
-    """The random words of rows `low` … `low + count - 1` (from 0): so many numbers, then so many letters, for each row."""
+    """The random words of rows `low` … `low + count - 1` (from 0): so many numbers, then so many letters, for each
+    row."""
 
     def __init__(self, seed: int, purpose: Purpose, low: int, count: int, *, numbers: int, letters: int = 0) -> None:
         number_words = -(-numbers // 2)

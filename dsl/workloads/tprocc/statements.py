@@ -17,7 +17,7 @@ from proveout.dsl.workloads.tprocc.tables import LINES_MAX, LINES_MIN
 Type = type[int] | type[str]
 
 ROLLED_BACK_STATE = "TC001"
-"""What the procedure raises for an item that does not exist; in Oracle it is error 20001."""
+"""The error that the procedure raises for an item that does not exist; in Oracle it is error 20001."""
 _DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "mysql", "oracle")
 _WRITTEN: Mapping[str, Mapping[Dialect, str]] = {
     "{lock}": {"postgres": " FOR UPDATE", "sqlite": "", "mysql": " FOR UPDATE", "oracle": " FOR UPDATE"},

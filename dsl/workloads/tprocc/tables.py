@@ -111,7 +111,7 @@ COLUMNS: Mapping[str, Columns] = {
     ),
 }
 NAMES: tuple[str, ...] = tuple(COLUMNS)
-# What has no value as long as an order is not delivered
+# Columns that are NULL until an order is delivered
 NULLABLE = frozenset(("o_carrier_id", "ol_delivery_d"))
 PRIMARY_KEYS: Mapping[str, str] = {
     "item": "i_id",
@@ -145,7 +145,8 @@ _KIND = re.compile(r"([a-z0-9]+)(\(.*\))?")
 
 
 def before(parameters: Tprocc) -> Mapping[Dialect, tuple[str, ...]]:
-    """Statements that create the empty tables and the procedures; a dialect without procedures is left out when they are asked for."""
+    """Statements that create the empty tables and the procedures; a dialect without procedures is left out when they
+    are asked for."""
     tables = {dialect: tuple(_table(name, dialect) for name in NAMES) for dialect in _TYPES}
     if not parameters.procedures:
         return tables
@@ -179,7 +180,8 @@ def drop(parameters: Tprocc) -> Mapping[Dialect, tuple[str, ...]]:
 
 
 def expected(parameters: Tprocc) -> Mapping[str, tuple[int, int]]:
-    """Rows of each table (4.3.3.1); all exact but the order lines: six standard deviations around 10 an order, variance 10."""
+    """Rows of each table (4.3.3.1); all exact but the order lines: six standard deviations around 10 an order, variance
+    10."""
     warehouses = parameters.warehouses
     orders = warehouses * DISTRICTS * CUSTOMERS
     spread = 6.0 * (10.0 * orders) ** 0.5

@@ -1,8 +1,10 @@
 """The TPROC-C workload: five transactions of an order entry company, as SQL from the client or as calls of procedures.
 
-Flow: `build(parameters)` -> `TproccWorkload`; a driver takes `keys(stream)` for each terminal, picks a transaction by weight and
-runs its body. Bodies follow TPC-C 2.4 to 2.8. One New Order in a hundred names an item that does not exist and is rolled
-back: a logical failure, as specified. A delivery does its ten districts in one transaction and at once, as HammerDB does.
+Flow: `build(parameters)` -> `TproccWorkload`; a driver takes `keys(stream)` for each terminal, picks a transaction by
+weight and runs its body. Bodies follow TPC-C 2.4 to 2.8. One New Order in a hundred names an item that does not exist
+and is rolled
+back: a logical failure, as specified. A delivery does its ten districts in one transaction and at once, as HammerDB
+does.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ Found = Generator[Request, Result, Any]
 
 
 def new_order(inputs: NewOrder) -> Body:
-    """An order of 5 to 15 lines; rolled back where an item does not exist, which shows after all else was done (2.4.2.2)."""
+    """An order of 5 to 15 lines; rolled back where an item does not exist, which shows after all else was done
+    (2.4.2.2)."""
     w_id, d_id, c_id, lines = inputs
     yield sql.GET_CUSTOMER, (w_id, d_id, c_id)
     district = yield sql.GET_NEXT_ORDER, (w_id, d_id)
@@ -108,8 +111,8 @@ def payment(inputs: Payment) -> Body:
     payer = yield sql.GET_PAYER, place
     if payer.rows()[0][sql.CREDIT] == "BC":
         data = yield sql.GET_DATA, place
-        told = f"{c_id} {customer.d_id} {customer.w_id} {d_id} {w_id} {amount}|{data.rows()[0][0]}"
-        yield sql.PAY_BAD_CUSTOMER, (amount, amount, told[:DATA_MAX], *place)
+        history_data = f"{c_id} {customer.d_id} {customer.w_id} {d_id} {w_id} {amount}|{data.rows()[0][0]}"
+        yield sql.PAY_BAD_CUSTOMER, (amount, amount, history_data[:DATA_MAX], *place)
     else:
         yield sql.PAY_CUSTOMER, (amount, amount, *place)
     history = (c_id, customer.d_id, customer.w_id, d_id, w_id, amount, f"{w_name}    {d_name}")
@@ -129,7 +132,8 @@ def order_status(inputs: Customer) -> Body:
 
 
 def delivery(inputs: tuple[int, int]) -> Body:
-    """The oldest order of each district that has one is delivered and billed; one that another delivery took is left to it."""
+    """The oldest order of each district that has one is delivered and billed; one that another delivery took is left to
+    it."""
     w_id, carrier = inputs
     for d_id in range(1, DISTRICTS + 1):
         oldest = yield sql.GET_OLDEST, (w_id, d_id)
@@ -323,7 +327,8 @@ class TproccWorkload:
         return Keys(self.parameters, stream)
 
     def findings(self, seen: Sequence[Seen], _: Sequence[Tprocc]) -> tuple[Finding, ...]:
-        """Whether the mix is as asked for, and all succeed but the New Orders that 2.4.1.4 rolls back; see `conformance`."""
+        """Whether the mix is as asked for, and all succeed but the New Orders that 2.4.1.4 rolls back; see
+        `conformance`."""
         expected = dict.fromkeys(TPROCC_TRANSACTIONS, (1.0, 1.0))
         expected["NewOrder"] = (1.0 - ROLLED_BACK, 1.0 - ROLLED_BACK)
         return judge_mix(self.parameters.weights, seen), judge_expected(expected, seen, math.inf)

@@ -20,14 +20,12 @@ from itertools import repeat
 import numpy as np
 
 from proveout.dsl.workloads.base import Request
-from proveout.dsl.workloads.random_streams import batch_of, endless
+from proveout.dsl.workloads.random_streams import sources, stripe
 from proveout.dsl.workloads.tptbm import rows as tptbm_rows
 from proveout.dsl.workloads.tptbm.parameters import TPTBM_TRANSACTIONS, Tptbm
 from proveout.dsl.workloads.tptbm.statements import DELETE, INSERT, READ, UPDATE
 
 PURPOSE = 100  # of the first transaction; other workloads' keys have others
-TERMINAL_BITS = 24
-ITERATION_BITS = 32
 PLACE_BITS = 32
 TURN = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: multiples of it are spread evenly over the circle
 
@@ -43,23 +41,12 @@ class Keys:
             lambda random, n: _updates(random, n, parameters.key),
         )
         total = sum(parameters.weights.values()) / parameters.ops_per_transaction
-        sources = [
-            endless(draw, batch_of(parameters.weights[name] / total), parameters.seed, PURPOSE + purpose, stream)
-            for purpose, (name, draw) in enumerate(zip(TPTBM_TRANSACTIONS, draws, strict=False))
-        ]
-        self.read: Callable[[], Request] = sources[0].__next__
-        self.update: Callable[[], Request] = sources[1].__next__
+        weights = (parameters.weights[name] for name in TPTBM_TRANSACTIONS[:2])
+        drawn = sources(draws, weights, total, seed=parameters.seed, purpose=PURPOSE, stream=stream)
+        self.read: Callable[[], Request] = drawn[0]
+        self.update: Callable[[], Request] = drawn[1]
         self.insert: Callable[[], Request] = _inserts(parameters.key + stripe(stream)).__next__
         self.delete: Callable[[], Request] = _deletes(parameters.key, delete_start(parameters.rows, stream)).__next__
-
-
-def stripe(stream: int) -> int:
-    """A number below 2^56 of a terminal's own: `stream` has the iteration's seed above bit 32 and the terminal below.
-
-    Different for any two terminals below 2^24 and iterations whose seeds are below 2^32, which they are (`tasks.iteration_seed`).
-    """
-    iteration = stream >> 32 & (1 << ITERATION_BITS) - 1
-    return iteration << TERMINAL_BITS | stream & (1 << TERMINAL_BITS) - 1
 
 
 def delete_start(rows: int, stream: int) -> int:
@@ -76,7 +63,7 @@ def _loaded(random: np.random.Generator, count: int, key: int) -> Iterator[tuple
 
 
 def _updates(random: np.random.Generator, count: int, key: int) -> Iterable[Request]:
-    """The new value is what the original writes: the row's own id and number, cut to the column."""
+    """The new value is that of the original program: the row's own id and number, cut to the column."""
     return [
         (UPDATE, (f"{vpn_id}x{vpn_nb}"[:10].ljust(10), vpn_id, vpn_nb))
         for vpn_id, vpn_nb in _loaded(random, count, key)
@@ -86,7 +73,7 @@ def _updates(random: np.random.Generator, count: int, key: int) -> Iterable[Requ
 def _inserts(vpn_id: int) -> Iterator[Request]:
     vpn_nb = 0
     while True:
-        texts = (tptbm_rows.directory_nb(vpn_id, vpn_nb), tptbm_rows.NOBODY, tptbm_rows.descr(vpn_id, vpn_nb))
+        texts = (tptbm_rows.directory_nb(vpn_id, vpn_nb), tptbm_rows.NO_CALLER, tptbm_rows.descr(vpn_id, vpn_nb))
         yield INSERT, (vpn_id, vpn_nb, *texts)
         vpn_nb += 1
 

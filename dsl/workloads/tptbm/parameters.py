@@ -1,4 +1,4 @@
-"""Parameters of `kind: tptbm`. See `tptbm` for the workload, `parameters` for what becomes of them."""
+"""Parameters of `kind: tptbm`. See `workload` for the transactions."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""The rows of TPTBM's one table, made by arithmetic from their number: nothing is random, so any slice can be made anywhere.
+"""The rows of TPTBM's one table, made by arithmetic from their number: nothing is random, so any slice can be made
+anywhere.
 
-Row u (from 1) has vpn_id = (u - 1) div key and vpn_nb = (u - 1) mod key. directory_nb is 55 and the last four digits of each,
-descr names both, as the original does (there the numbers in descr have no leading zeros; here five digits make every row
-equally long). Texts fill their CHAR columns with spaces to the last character, so that they are as long in an engine that
-does not pad.
+Row u (from 1) has vpn_id = (u - 1) div key and vpn_nb = (u - 1) mod key. directory_nb is 55 and the last four digits of
+each, descr names both, as the original does (there the numbers in descr have no leading zeros; here five digits make
+every row equally long). Texts fill their CHAR columns with spaces to the last character, so that they are as long in an
+engine that does not pad.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from proveout.dsl.workloads.random_streams import Ints, Rows, five_digits
 from proveout.dsl.workloads.tptbm.parameters import Tptbm
 
 DESCRIPTION = "<place holder for description of VPN {:05d} extension {:05d}>"
-NOBODY = "0" * 10
+NO_CALLER = "0" * 10
 WIDTH = 100
 _VPN = DESCRIPTION.index("{")
 _EXTENSION = DESCRIPTION.format(0, 0).rindex("0") - 4
@@ -40,8 +41,8 @@ def vpn_users(parameters: Tptbm, first: int, count: int) -> Rows:
     directory[:, 2:6], directory[:, 6:10] = left[:, 1:], right[:, 1:]
     described = _filled(count, DESCRIPTION.format(0, 0).ljust(WIDTH).encode())
     described[:, _VPN : _VPN + 5], described[:, _EXTENSION : _EXTENSION + 5] = left, right
-    nobody = np.full(count, NOBODY.encode(), dtype="S10")
-    return [vpn_id, vpn_nb, directory.view("S10")[:, 0], nobody, described.view(f"S{WIDTH}")[:, 0]]
+    no_caller = np.full(count, NO_CALLER.encode(), dtype="S10")
+    return [vpn_id, vpn_nb, directory.view("S10")[:, 0], no_caller, described.view(f"S{WIDTH}")[:, 0]]
 
 
 def _digits(numbers: Ints) -> npt.NDArray[np.uint8]:

@@ -1,8 +1,8 @@
-"""What share of each TPTBM transaction succeeds, as far as that can be known.
+"""Expected share of success of each TPTBM transaction, as far as it can be computed.
 
-Inserts always do. Reads, updates and deletes find their row unless an earlier transaction has deleted it. How many rows that
-is depends on all that was run since the population, which one iteration does not know; but reads and updates draw their
-rows alike, so they must miss alike. A load over rows that nothing deletes must not miss at all.
+Inserts always do. Reads, updates and deletes find their row unless an earlier transaction has deleted it. How many rows
+that is depends on all that was run since the population, which one iteration does not know; but reads and updates draw
+their rows alike, so they must miss alike. A load over rows that nothing deletes must not miss at all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def expected(
 ) -> Mapping[str, tuple[float, float]]:
     """The range of each transaction's success share; `counts` are (ok, logical failures) of the iteration itself.
 
-    A read's range is what the updates say of it (Wilson's interval at z = 5), all of 0 … 1 when there are none.
+    A read's range is estimated from the updates (Wilson's interval at z = 5), all of 0 … 1 when there are none.
     """
     deleted = any(one.weights["Delete"] > 0 for one in (parameters, *earlier))
     if not deleted:

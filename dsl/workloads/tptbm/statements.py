@@ -1,6 +1,7 @@
 """The TPTBM statements, one text for all dialects: they are plain SQL-92.
 
-Source: tptbm.c of the TimesTen quickstart samples (oracle-samples/oracle-timesten-samples), `select_stmnt` and the others.
+Source: tptbm.c of the TimesTen quickstart samples (oracle-samples/oracle-timesten-samples), `select_stmnt` and the
+others.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ UPDATE = Statement(
     arguments=(str, int, int),
     reads=False,
 )
-# A duplicate is no logical failure: no two terminals have an id in common, so it would be a fault of ours.
+# A duplicate is not a logical failure: no two terminals have an id in common, so it would be a fault of ours.
 INSERT = Statement(
     name="insert",
     text=everywhere(

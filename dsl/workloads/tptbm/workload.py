@@ -1,8 +1,8 @@
 """The TPTBM workload: reads, updates, inserts and deletes by key on one table of key × key rows.
 
-Flow: `build(parameters)` -> `TptbmWorkload`; a driver takes `keys(stream)` for each terminal, picks a `TransactionType` by
-weight and runs it. The mix 80-10-5-5 is 80 % reads, 10 % updates, 5 % inserts, 5 % deletes; the original is given the
-percentages of reads, inserts and deletes, and updates are the rest.
+Flow: `build(parameters)` -> `TptbmWorkload`; a driver takes `keys(stream)` for each terminal, picks a `TransactionType`
+by weight and runs it. The mix 80-10-5-5 is 80 % reads, 10 % updates, 5 % inserts, 5 % deletes; the original is given
+the percentages of reads, inserts and deletes, and updates are the rest.
 
 A read, an update or a delete of a row that has been deleted finds nothing: a *logical failure*, counted apart. With
 `ops_per_transaction: n` a transaction is n statements of its own kind in one commit, and one that misses fails as a
@@ -84,7 +84,7 @@ class TptbmWorkload:
 
     @cached_property
     def population(self) -> Population:
-        """The one table; see `tptbm_rows`."""
+        """The one table; see `tptbm.rows`."""
         rows = self.parameters.rows
         table = Table(name=VPN_USERS.name, columns=VPN_USERS.columns, rows=partial(vpn_users, self.parameters))
         return Population(

@@ -1,8 +1,8 @@
-"""The command line: one thin module per verb, imported only when it is asked for.
+"""The command line: one thin module per verb, imported only when the verb is used.
 
-Data flow: argv -> the verb's module (`VERBS`) -> exit code. What is expected to fail is a `ProveoutError`, printed as one
-message; its `exit_code` is the process's (0 fine, 1 a verdict failed, 2 plan or command line wrong, 3 inconclusive, 4
-infrastructure, 130 interrupted).
+Data flow: argv -> the verb's module (`VERBS`) -> exit code. What is expected to fail is a `ProveoutError`, printed as
+one message; its `exit_code` is the process's (0 fine, 1 a verdict failed, 2 plan or command line wrong, 3 inconclusive,
+4 infrastructure, 130 interrupted).
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ VERBS: tuple[str, ...] = (
     "pki",
     "audit",
 )
-"""In the order of the help. The verb `x` is the function, or the group of verbs, `x` of `proveout.cli.x`, its examples are that module's `EPILOG`."""
+"""The verbs in the order of the help.
+
+Verb `x` is the function, or the group of verbs, `x` of `proveout.cli.x`; its examples are that module's `EPILOG`.
+"""
 
 EPILOG = """Examples:
 
@@ -79,7 +82,7 @@ def execute(arguments: Sequence[str]) -> int:
 
 
 def _application(arguments: Sequence[str]) -> typer.Typer:
-    """The application with the verb that is asked for, or with all of them when none is."""
+    """The application with the given verb, or with all verbs."""
     application = typer.Typer(
         help="Prove out a database system: run a declarative test plan and judge what it measured.",
         epilog=_examples(EPILOG),
@@ -117,4 +120,4 @@ def _options(
         bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_version)
     ] = False,
 ) -> None:
-    """What every verb has."""
+    """Settings of every verb."""

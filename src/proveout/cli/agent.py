@@ -1,4 +1,4 @@
-"""`proveout agent`: the daemon on a host."""
+"""`proveout agent`: run the agent of a host."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def agent(
         ),
     ] = None,
     check_policy: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Check a policy, say what it allows, and leave.")
+        Path | None, typer.Option(metavar="FILE", help="Check a policy, print its rules, and exit.")
     ] = None,
     print_unit: Annotated[
         bool, typer.Option("--print-unit", help="Print a systemd unit for an agent with these options, and leave.")

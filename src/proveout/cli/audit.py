@@ -1,4 +1,4 @@
-"""`proveout audit`: whether an audit log is what was written."""
+"""`proveout audit`: check audit logs for changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ audit = typer.Typer(help="Logs that show when they were changed.", no_args_is_he
 
 @audit.callback()
 def group() -> None:
-    """Logs that show when they were changed: of an agent, of a run, of the authority."""
+    """Tamper-evident logs of an agent, of a run, of the authority."""
 
 
 @audit.command()
@@ -29,10 +29,10 @@ def verify(
         list[Path] | None, typer.Option("--against", metavar="LOG", help="The log of another side; may be repeated.")
     ] = None,
 ) -> None:
-    """Check that no line was changed, removed, added or moved; the first that does not fit is named. Exit code 1 then.
+    """Check that no line was changed, removed, added or moved. Exit code 1, with the first wrong line, otherwise.
 
-    Lines cut off the end show only against the log of another side, which notes how far this one was at each session; so does a log that
-    was removed and began anew: the other side has never seen it.
+    Lines cut off the end show only against the log of another side, which notes how far this one was at each session;
+    so does a log that was removed and began anew: the other side has never seen it.
     """
     from proveout.proto.trust.audit_log import verify as check
 
@@ -40,10 +40,10 @@ def verify(
     typer.echo(f"{log}: {found.head.number} lines, each follows from the one before")
     if not against:
         typer.echo(
-            "whether lines are missing at its end cannot be told from it alone: name the other side's log with --against"
+            "this log alone cannot show whether lines are missing at its end: name the other side's log with --against"
         )
     else:
         typer.echo(
             f"{found.seen_by_others} times another log has seen it, the last time at line {found.last_seen}: all agree"
         )
-        typer.echo(f"lines after {found.last_seen} were seen by nobody else")
+        typer.echo(f"lines after {found.last_seen} are in this log only")

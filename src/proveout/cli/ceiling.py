@@ -1,4 +1,4 @@
-"""`proveout ceiling`: how fast this client can go at most."""
+"""`proveout ceiling`: measure the highest rate of this client."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli.common.options import Inventory, Overrides, parse_overrides
+from proveout.core.numbers import number
 from proveout.dsl import engines
 
 if TYPE_CHECKING:
@@ -54,11 +55,11 @@ def ceiling(
     parameters: Overrides = None,
     inventory: Inventory = None,
 ) -> None:
-    """Measure how fast this host's load generator goes at most, with a statement that does nothing.
+    """Measure the highest rate of this host's load generator, with a statement that does nothing.
 
     The figure is kept for this user on this host. From then on the results of loads from here say how much of it they
-    reached, and from 90 % of it on that the client may have been the bottleneck. Run it on every client host, as the user that
-    the agent runs as. Nothing is written to the target.
+    reached, and from 90 % of it on that the client may have been the bottleneck. Run it on every client host, as the
+    user that the agent runs as. Nothing is written to the target.
     """
     import asyncio
 
@@ -79,18 +80,18 @@ def ceiling(
     best = measuring.ceiling(found.engine, steps, shared=shared, workers=workers or measuring.cores())
     path = ceiling_store.keep(best)
     typer.echo(
-        f"ceiling: {best.per_s:,.0f}/s at {best.connections} connections with the {best.engine} driver; kept in {path}"
+        f"ceiling: {number(best.per_s)}/s at {best.connections} connections with the {best.engine} driver; kept in {path}"
     )
 
 
 def is_local(engine: str, dsn: str) -> bool:
-    """Whether a DSN leads to a server on this machine, as far as its text tells."""
+    """Whether a DSN names a server on this machine, judged by its text."""
     named = re.search(r"://|\bhost=|@", dsn)
     return engines.of(engine).in_files or named is None or _LOCAL.search(dsn) is not None
 
 
 def _show(step: Step) -> None:
-    row = (f"{step.per_s:,.0f}", f"{step.cpu_us:.1f}", f"{step.p50_us:,.0f}", f"{step.p99_us:,.0f}")
+    row = tuple(map(number, (step.per_s, step.cpu_us, step.p50_us, step.p99_us)))
     typer.echo(_FORMAT.format(step.connections, *row))
 
 
@@ -108,7 +109,7 @@ def _endpoint(dsn: str, engine: str) -> Endpoint:
     named = engine or _SCHEMES.get(scheme, "postgres" if re.search(r"\b(host|dbname|service)=", dsn) else "")
     if not named:
         raise typer.BadParameter(
-            f"{dsn!r} is no engine ({', '.join(PROVISIONED)}), no plan file and no DSN whose engine can be told",
+            f"{dsn!r} is not an engine ({', '.join(PROVISIONED)}), not a plan file and not a DSN of a known engine",
             param_hint="TARGET",
         )
     return Endpoint(system="target", engine=named, dsn=dsn)

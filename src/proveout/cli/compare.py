@@ -1,4 +1,4 @@
-"""`proveout compare`: what changed between runs."""
+"""`proveout compare`: the changes between runs."""
 
 from __future__ import annotations
 
@@ -41,10 +41,14 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="NAMES",
-            help="What may differ, by the names that a refusal shows: `kernel`, `db1:kernel`, `sysctl.*`, `plan.*`; commas between.",
+            help="Differences to allow, by the names in a refusal, separated by commas: `kernel`, `db1:kernel`, "
+            "`sysctl.*`, "
+            "`plan.*`.",
         ),
     ] = None,
-    despite: Annotated[bool, typer.Option("--despite", help="Compare whatever differs; it is listed.")] = False,
+    despite: Annotated[
+        bool, typer.Option("--despite", help="Compare despite all differences; they are listed.")
+    ] = False,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(metavar="CONDITION", help="Exit 1 when this holds: 'tps.change.upper < -5%'. May be given again."),
@@ -59,29 +63,31 @@ def compare(
     ] = None,
     annotations: AnnotationsOption = Annotations.auto,
 ) -> None:
-    """Show what changed from the first run to each of the others, with confidence intervals.
+    """Show the changes from the first run to each of the others, with confidence intervals.
 
-    Exit codes: 0 compared, 1 a --fail-if holds, 2 the runs are not comparable or the command line is wrong, 3 a --fail-if is undecidable.
+    Exit codes: 0 compared, 1 a --fail-if holds, 2 the runs are not comparable or the command line is wrong, 3 a
+    --fail-if is undecidable.
     """
-    from proveout.cli.common import run_session
+    from proveout.cli.common import outputs as output_files
     from proveout.coordinator.compare import comparison as comparing
     from proveout.coordinator.compare import fail_if as regression
     from proveout.coordinator.report import annotations as marks
-    from proveout.coordinator.report.compare import terminal as compared_terminal
+    from proveout.coordinator.report import terminal
+    from proveout.coordinator.report.compare.comparison_document import comparison_document
     from proveout.coordinator.storage import run_directory
 
     if len(runs) < 2:
         raise typer.BadParameter("name at least two runs", param_hint="RUN RUN...")
-    outputs = run_session.check_outputs({"json": json, "markdown": markdown, "html": html})
+    outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
     folder = run_directory.runs_directory(runs_dir, os.environ)
     results = [_results(folder, name) for name in runs]
     conditions = _conditions(fail_if or [], results[0])
     allowed = [name.strip() for words in allow or () for name in words.split(",") if name.strip()]
     compared = [comparing.compare(results[0], other, allow=allowed, despite=despite) for other in results[1:]]
     judged = [regression.judge(condition, one) for one in compared for condition in conditions]
-    compared_terminal.show(compared, judged, sys.stdout)
-    if run_session.wants_github(annotations, os.environ):
-        sys.stdout.write(marks.to_github(marks.of_conditions(judged), run_session.checkout(os.environ)))
+    terminal.show(comparison_document(compared, judged), sys.stdout)
+    if output_files.wants_github(annotations, os.environ):
+        sys.stdout.write(marks.to_github(marks.of_conditions(judged), output_files.checkout(os.environ)))
     _write(outputs, results, compared, judged)
     raise typer.Exit(regression.exit_code(judged))
 
@@ -96,7 +102,7 @@ def _results(folder: Path, name: str) -> RunResults:
     directory = run_directory.find(folder, name)
     results = load_results(read(directory.path))
     if results.run is None:
-        raise ProveoutError(f"{directory.name} has not begun", where=str(directory.path), way_out="Take another run.")
+        raise ProveoutError(f"{directory.name} has not started", where=str(directory.path), way_out="Name another run.")
     messages.note_unchecked(directory.path)
     return results
 
@@ -105,7 +111,7 @@ def _conditions(texts: list[str], reference: RunResults) -> list[Condition]:
     from proveout.coordinator.compare import fail_if as regression
     from proveout.coordinator.storage.event_codec import recorded_plan
 
-    assert reference.run is not None  # noqa: S101 - `_results` has looked
+    assert reference.run is not None  # noqa: S101 - `_results` has checked
     plan = recorded_plan(reference.run.plan) if texts else None
     return [regression.check(text, plan) for text in texts if plan is not None]
 
@@ -113,15 +119,16 @@ def _conditions(texts: list[str], reference: RunResults) -> list[Condition]:
 def _write(
     outputs: dict[str, str], runs: list[RunResults], compared: list[ComparedRuns], judged: list[Judgement]
 ) -> None:
-    from proveout.coordinator.report.compare import document as report
-    from proveout.coordinator.report.compare import html as compared_page
+    from proveout.coordinator.report import html, markdown
+    from proveout.coordinator.report.compare.comparison_document import comparison_document
+    from proveout.coordinator.report.compare.comparison_json import to_json
     from proveout.coordinator.storage.run_directory import write_whole
     from proveout.core.errors import ProveoutError
 
     writers = {
-        "json": lambda: report.to_json(compared, judged),
-        "markdown": lambda: report.to_markdown(compared, judged),
-        "html": lambda: compared_page.to_html(runs, compared, judged),
+        "json": lambda: to_json(compared, judged),
+        "markdown": lambda: markdown.render(comparison_document(compared, judged)),
+        "html": lambda: html.render(comparison_document(compared, judged, runs)),
     }
     for name, path in outputs.items():
         try:

@@ -1,6 +1,7 @@
-"""`proveout doctor`: what this machine has for runs, how it is set, and what is missing for a plan.
+"""`proveout doctor`: check the software and settings of this machine, and the needs of a plan.
 
-Data flow: `agent.diagnosis` (this machine), and for a plan what its systems, pools, secrets and agents want -> findings -> lines or JSON.
+Data flow: `agent.diagnosis` (this machine), and for a plan what its systems, pools, secrets and agents want -> findings
+-> lines or JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MISSING = 1
 SIGNS = {"ok": "✓", "note": "!", "absent": "–", "missing": "✗"}
 NAME_MAX = 28
 FILES_BESIDE = 200
-"""Open files of a load process that are no connections: libraries, pipes, logs; with room."""
+"""Open files of a load process other than connections: libraries, pipes, logs; with a margin."""
 
 
 def doctor(
@@ -54,10 +55,10 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Look at what is installed here, how this machine is set, and what is missing for a plan. Nothing is changed.
+    """Check what is installed here, the settings of this machine, and the needs of a plan. Nothing is changed.
 
-    ✓ fine, ! worth a look (it may move figures), – not there and not needed by what was asked, ✗ missing. Exit codes: 0 nothing is missing,
-    1 something is, 2 the plan or command line is wrong.
+    ✓ fine, ! worth a look (it may move figures), – not there and not needed by what was asked, ✗ missing. Exit codes: 0
+    nothing is missing, 1 something is, 2 the plan or command line is wrong.
     """
     from proveout.agent import diagnosis
     from proveout.coordinator.storage import run_directory
@@ -94,7 +95,7 @@ def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, pki:
 
 
 def _drivers(plan: Plan) -> Iterator[Finding]:
-    """Load, and most captures, go through a driver on the agent's host: here, where the agent is started here."""
+    """The drivers of agents that are started here: load and most captures need one on the agent's host."""
     from proveout.agent import diagnosis
 
     if any(host.is_local for host in plan.hosts):
@@ -124,7 +125,7 @@ def _pools(plan: Plan) -> Iterator[Finding]:
 
 
 def _tools(plan: Plan) -> Iterator[Finding]:
-    """Outside programs that a stage runs on this machine; of the others' the run's first step tells."""
+    """Outside programs that a stage runs on this machine; the first step of a run checks the other hosts."""
     from shutil import which
 
     from proveout.agent.diagnosis import Finding
@@ -179,7 +180,7 @@ def _secrets(plan: Plan) -> Iterator[Finding]:
 
 
 def _agents(plan: Plan, pki: Path | None) -> Iterator[Finding]:
-    """Hosts with an agent of their own: the certificate that they want, and that they are not looked at from here."""
+    """Hosts with a remote agent: the certificate that they require, and a note that they are not checked from here."""
     from proveout.agent.diagnosis import Finding
     from proveout.cli.common import run_session
     from proveout.core.errors import ProveoutError
@@ -196,7 +197,7 @@ def _agents(plan: Plan, pki: Path | None) -> Iterator[Finding]:
     names = ", ".join(host.name for host in remote)
     engines = ", ".join(sorted({system.engine for system in plan.systems}))
     way_out = f"run `proveout doctor` there too; clients need the driver for {engines}"
-    yield Finding(area="plan", name="agents", state="note", said=f"not looked at from here: {names}", way_out=way_out)
+    yield Finding(area="plan", name="agents", state="note", said=f"not checked from here: {names}", way_out=way_out)
 
 
 def _changes(plan: Plan) -> Iterator[Finding]:
@@ -212,7 +213,7 @@ def _changes(plan: Plan) -> Iterator[Finding]:
 
 
 def _lines(found: Sequence[Finding]) -> Iterator[str]:
-    from proveout.cli.common.messages import readable
+    from proveout.core.numbers import safe_lines
 
     width = max(len(one.name) for one in found if len(one.name) <= NAME_MAX)
     area = ""
@@ -221,9 +222,9 @@ def _lines(found: Sequence[Finding]) -> Iterator[str]:
             yield from ([""] if area else [])
             yield one.area
             area = one.area
-        yield readable(f"  {SIGNS[one.state]} {one.name:<{width}}  {one.said}")
+        yield safe_lines(f"  {SIGNS[one.state]} {one.name:<{width}}  {one.said}")
         for line in one.way_out.splitlines():
-            yield readable(f"    {'':<{width}}  {line}")
+            yield safe_lines(f"    {'':<{width}}  {line}")
     counted = {state: sum(one.state == state for one in found) for state in ("note", "missing")}
     yield ""
     yield f"{counted['missing'] or 'nothing'} missing, {counted['note'] or 'nothing'} worth a look"

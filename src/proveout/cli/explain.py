@@ -1,4 +1,4 @@
-"""`proveout explain`: what a plan would do, without doing any of it."""
+"""`proveout explain`: show the effects of a plan without running it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def explain(
     """
     import json
 
-    from proveout.cli.common.messages import readable
+    from proveout.core.numbers import safe_lines
     from proveout.dsl.compile.compiler import compile_plan
     from proveout.dsl.explain.text import render
     from proveout.dsl.explain.timetable import timetable
@@ -58,14 +58,14 @@ def explain(
 
     compiled = compile_plan(plan, overrides=parse_overrides(parameters or []), inventory=inventory)
     if not facts and (pki is not None or policy is not None):
-        raise typer.BadParameter("it is for --facts, which asks agents", param_hint="--pki/--policy")
+        raise typer.BadParameter("only together with --facts, which queries agents", param_hint="--pki/--policy")
     answers = _asked(compiled, pki, policy) if facts else ()
     table = timetable(compiled)
     if as_json:
         document = to_data(table) | ({"facts": to_data(answers)} if facts else {})
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        typer.echo(readable("\n".join([render(table), *_lines(answers)])))
+        typer.echo(safe_lines("\n".join([render(table), *_lines(answers)])))
     if any(answer.problem or _refused(answer) for answer in answers):
         raise typer.Exit(4)
 

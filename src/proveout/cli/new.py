@@ -1,6 +1,6 @@
-"""`proveout new`: a starter plan to make one's own.
+"""`proveout new`: write a starter plan to edit.
 
-Data flow: plans/starters/KIND.yaml, which the package holds -> a file that is not there yet, with the plan's name after it.
+Data flow: plans/starters/KIND.yaml of the package -> a new file, with the plan named after it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from proveout.cli.common import completion
 from proveout.core.errors import ProveoutError
 
 EPILOG = """Examples:
@@ -36,15 +35,20 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "mysql": ("a thread ladder on MySQL or MariaDB", "the extra `mysql`, the server's programs"),
     "oracle": ("a thread ladder on an Oracle Database of yours", "the extra `oracle`, a database"),
     "analytics": ("a set of analytic queries by setting and degree of parallelism, and sizes", "the extra `embedded`"),
-    "storage": ("what the storage of a host can do, by I/O depth", "fio"),
+    "storage": ("IOPS and response time of the storage of a host, by I/O depth", "fio"),
     "lab": ("a PostgreSQL server under load from two client machines", "agents on three hosts, a database"),
 }
-"""What each starter is, and what a run of it needs."""
+"""Description of each starter, and the needs of a run."""
 
 STARTERS = Path(__file__).parents[1] / "plans" / "starters"
 _SCHEMA = re.compile(r"\A# yaml-language-server: .*\n#\n")
-"""Where editors find the schema in a checkout; elsewhere `proveout schema` writes it."""
+"""The schema's place for editors in a checkout; elsewhere `proveout schema` writes it."""
 _NAME = re.compile(r"^name: .*$", re.MULTILINE)
+
+
+def _complete(incomplete: str) -> list[tuple[str, str]]:
+    """The starters that begin so, for a shell."""
+    return [(kind, title) for kind, (title, _) in KINDS.items() if kind.startswith(incomplete)]
 
 
 class NotWritten(ProveoutError):
@@ -57,14 +61,14 @@ def new(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="[KIND]", help="What to study; without one, the kinds are listed.", autocompletion=completion.kinds
+            metavar="[KIND]", help="The kind of study; without one, the kinds are listed.", autocompletion=_complete
         ),
     ] = "",
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="The file to write [default: KIND.yaml, here].")
     ] = None,
 ) -> None:
-    """Write a commented starter plan, which runs or compiles as it is; never over a file that exists.
+    """Write a commented starter plan that runs or compiles unchanged; never over an existing file.
 
     Without a KIND the kinds are listed. Exit code 0, or 2 when nothing was written.
     """
@@ -78,7 +82,7 @@ def new(
     path = file or Path(f"{kind}.yaml")
     write(path, starter(kind, path.stem))
     typer.echo(f"wrote {path}: {KINDS[kind][0]}; a run needs {KINDS[kind][1]}")
-    typer.echo(f"  proveout explain {path}    what it would do, and for how long")
+    typer.echo(f"  proveout explain {path}    shows its stages and how long they take")
     typer.echo(f"  proveout run {path}")
 
 
@@ -90,7 +94,7 @@ def starter(kind: str, stem: str) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file that must not be there yet. NotWritten."""
+    """Write a new file. NotWritten when it exists."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError as fault:

@@ -1,4 +1,4 @@
-"""`proveout pki`: the certificates of a lab. An authority in a directory, members that are invited, renewed and revoked."""
+"""`proveout pki`: the certificates of a lab: an authority in a directory; invite, renew and revoke members."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ EPILOG = """Examples:
 HOURS_MAX = 24 * 400
 
 pki = typer.Typer(
-    help="The certificates of a lab: an authority, its members, and whom it no longer believes.",
+    help="The certificates of a lab: an authority, its members, revoked certificates.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
 class Role(StrEnum):
-    """What a certificate lets its holder do: serve runs, run plans, or look."""
+    """The role of a certificate: agent (serve runs), coordinator (run plans), or viewer."""
 
     agent = "agent"
     coordinator = "coordinator"
@@ -60,7 +60,7 @@ def init(
     directory: Authority,
     days: Annotated[float, typer.Option(help="How long the certificates of members are valid.")] = 7.0,
 ) -> None:
-    """Make an authority. Its key stays in DIR: keep that where plans are started, and off the hosts under test."""
+    """Create an authority. Its key stays in DIR: keep DIR where plans are started, and off the hosts under test."""
     from proveout.coordinator.pki.ca import Ledger
 
     if not 0 < days * 24 <= HOURS_MAX:
@@ -78,7 +78,7 @@ def issue(
     role: RoleOption = Role.agent,
     address: Addresses = None,
 ) -> None:
-    """Make a member's keys and certificates here, to be copied to its host by hand: without enrolment, and without renewal."""
+    """Create keys and certificates of a member here, to copy to its host by hand: without enrolment and renewal."""
     from proveout.coordinator.pki.ca import Ledger, Member, write_member
 
     ledger = Ledger.open(directory)
@@ -97,7 +97,7 @@ def invite(
     authority: Annotated[str, typer.Option(help="Where `pki serve` listens, as the host sees it.")] = "",
     minutes: Annotated[float, typer.Option(help="How long the token is valid; 10 at most.")] = 10.0,
 ) -> None:
-    """Print the command that lets one host in, once, within ten minutes. Its key is made there."""
+    """Print the command that enrols one host, once, within ten minutes. The host creates its own key."""
     from proveout.coordinator.pki.ca import Ledger, Member
 
     ledger = Ledger.open(directory)
@@ -105,8 +105,8 @@ def invite(
     token = ledger.invite(member, timedelta(minutes=minutes))
     where = authority or f"{socket.gethostname()}:7444"
     # Not as an option: every user of that host could read it there, and be let in first.
-    said = f"proveout pki enrol {where} --ca-hash {ledger.fingerprint} --pki /etc/proveout/pki"
-    typer.echo(f"PROVEOUT_ENROL_TOKEN={token} {said}")
+    command = f"proveout pki enrol {where} --ca-hash {ledger.fingerprint} --pki /etc/proveout/pki"
+    typer.echo(f"PROVEOUT_ENROL_TOKEN={token} {command}")
     ledger.close()
 
 
@@ -126,7 +126,7 @@ def enrol(
         ),
     ],
 ) -> None:
-    """Become a member, with the token of an invitation. Keys are made here and stay here."""
+    """Enrol this host with the token of an invitation. Keys are created here and stay here."""
     from proveout.proto.trust.enrolment import enrol as ask
 
     role = asyncio.run(ask(authority, ca_hash, token, out))
@@ -137,7 +137,7 @@ def enrol(
 def renew(
     out: Annotated[Path, typer.Argument(metavar="PKI", help="A member's directory.", show_default=False)],
 ) -> None:
-    """Have a member's certificates renewed when two thirds of their time are over. Agents that run do it by themselves."""
+    """Renew a member's certificates when two thirds of their lifetime are over. Running agents do it by themselves."""
     from proveout.proto.trust.enrolment import ROLES, authority_of
     from proveout.proto.trust.enrolment import renew as ask
 
@@ -152,7 +152,7 @@ def revoke(
     directory: Authority,
     who: Annotated[str, typer.Argument(metavar="NAME", help="A name, or a serial number.", show_default=False)],
 ) -> None:
-    """Stop believing in a member, at once where `pki serve` runs: enrolled hosts ask it every few seconds.
+    """Revoke the certificates of a member, at once where `pki serve` runs: enrolled hosts poll it every few seconds.
 
     Elsewhere copy DIR/denied into each member's directory of certificates; it is read whenever it changes.
     """
@@ -167,7 +167,7 @@ def revoke(
 
 @pki.command("list")
 def list_(directory: Authority) -> None:
-    """List the certificates of an authority: role, name, addresses, serial number, how it came about, time left."""
+    """List the certificates of an authority: role, name, addresses, serial number, how it was issued, time left."""
     from proveout.coordinator.pki.ca import Ledger, rows
 
     ledger = Ledger.open(directory)
@@ -187,7 +187,7 @@ def serve(
         typer.Option("--address", help="A name or IP address that hosts reach it at [default: this host's name]."),
     ] = None,
 ) -> None:
-    """Let hosts in, renew certificates, and say who is revoked, until SIGTERM or Ctrl-C."""
+    """Enrol hosts, renew certificates and publish revocations until SIGTERM or Ctrl-C."""
     import logging
 
     from proveout.coordinator.pki.ca_server import serve as run

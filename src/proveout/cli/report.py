@@ -1,4 +1,4 @@
-"""`proveout report`: a run as HTML, Markdown, tables of numbers, and pictures."""
+"""`proveout report`: write a run as HTML, Markdown, tables of numbers, and pictures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EPILOG = """Examples:
 
 
 class Format(StrEnum):
-    """Of exported figures."""
+    """Format of exported figures."""
 
     SVG = "svg"
     PNG = "png"
@@ -62,9 +62,9 @@ def report(
     figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Write every figure into this directory.")] = None,
     form: Annotated[Format, typer.Option("--format", help="Of the figures.")] = Format.SVG,
 ) -> None:
-    """Report a run, also one that has not finished. Without an option, write report.html into the run's directory.
+    """Report a run, finished or not. Without an option, write report.html into the run's directory.
 
-    A result.json that is missing is made as well when the run has ended.
+    A missing result.json is written as well when the run has ended.
     """
     from proveout.cli.common import messages, outputs
     from proveout.coordinator.results.results import load_results
@@ -93,14 +93,15 @@ def report(
 
 def _render(kind: str, results: RunResults, directory: RunDirectory) -> bytes:
     from proveout.coordinator.report import csv_export
-    from proveout.coordinator.report import html as page
-    from proveout.coordinator.report import markdown as summary
+    from proveout.coordinator.report import html as html_renderer
+    from proveout.coordinator.report import markdown as markdown_renderer
+    from proveout.coordinator.report.run_document import page_document, run_document
 
     match kind:
         case "html":
-            return page.to_html(results, directory).encode()
+            return html_renderer.render(page_document(results, directory)).encode()
         case "markdown":
-            return summary.to_markdown(results).encode()
+            return markdown_renderer.render(run_document(results)).encode()
         case "csv":
             return csv_export.to_csv(results).encode()
         case "sizes":
@@ -132,5 +133,6 @@ def _write(path: Path, data: bytes, *, parents: bool = False) -> None:
         write_bytes(path, data)
     except OSError as fault:
         raise ReportUnwritable(
-            f"{path} cannot be written: {fault.strerror or fault}", way_out="Name a file in a place of yours."
+            f"{path} cannot be written: {fault.strerror or fault}",
+            way_out="Name a file in a directory that you can write.",
         ) from fault

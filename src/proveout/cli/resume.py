@@ -1,4 +1,4 @@
-"""`proveout resume`: go on with a run that was interrupted, that failed, or whose coordinator was killed.
+"""`proveout resume`: continue a run that was interrupted, that failed, or whose coordinator was killed.
 
 Of a run that has finished, it makes the result files that are missing.
 """
@@ -44,15 +44,15 @@ def resume(
     metrics: MetricsAddress = None,
     tell_fd: TellFd = None,
 ) -> None:
-    """Go on with a run at its first unfinished iteration; finished ones are not run again.
+    """Continue a run at its first unfinished iteration; finished ones are not run again.
 
-    The plan must be the one that the run began with. Of a run that has finished, the result files that are missing are
-    made. Exit codes as of `run`.
+    The plan must be the one of the run. For a run that has finished, missing result files are
+    written. Exit codes as of `run`.
     """
     from proveout.cli.common import messages, run_session, with_screen
-    from proveout.cli.common import outputs as files
+    from proveout.cli.common import outputs as output_files
     from proveout.coordinator.agents.endpoints import external_endpoints
-    from proveout.coordinator.exporter import server
+    from proveout.coordinator.exporter import http_server
     from proveout.coordinator.storage import resume as resuming
     from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage.journal import Journal
@@ -63,23 +63,25 @@ def resume(
         raise typer.Exit(with_screen.run(["resume", run, *with_screen.words(None, named, metrics=metrics)]))
     directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
     messages.note_unchecked(directory.path)
-    with server.bound(metrics) as listening, Journal(directory.path) as journal:
-        chosen = dict(zip(run_session.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
+    with http_server.bound(metrics) as listening, Journal(directory.path) as journal:
+        chosen = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
         try:
             found = resuming.examine(directory)
         except resuming.Finished:
             directory.tidy()  # a coordinator that was killed after the last event leaves the databases' files
-            raise typer.Exit(files.complete(directory, run_session.check_outputs(chosen), annotations)) from None
+            raise typer.Exit(
+                output_files.complete(directory, output_files.check_outputs(chosen), annotations)
+            ) from None
         earlier = {name: Path(path) for name, path in found.command.outputs.items()}
-        outputs = run_session.check_outputs({name: chosen[name] or earlier.get(name) for name in run_session.OUTPUTS})
+        outputs = output_files.check_outputs({name: chosen[name] or earlier.get(name) for name in output_files.OUTPUTS})
         pki_dir = found.command.pki or os.environ.get(run_session.PKI_VARIABLE)
         external = external_endpoints(found.plan, os.environ)
         credentials = run_session.remote_credentials(found.plan, pki_dir)
-        run_session.make_room(found.plan)
-        arranged = run_session.arrange(
+        run_session.raise_file_limit(found.plan)
+        arranged = run_session.prepare(
             found.plan, directory, found.command, external, credentials, crashed=found.crashed
         )
         with_screen.tell(tell_fd, directory.path)
         show = run_session.printer(headless=headless, earlier=found.events)
-        exit_code = run_session.sit(arranged, journal, show, outputs, annotations, metrics=listening)
+        exit_code = run_session.execute(arranged, journal, show, outputs, annotations, metrics=listening)
     raise typer.Exit(exit_code)

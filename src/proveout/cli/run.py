@@ -58,29 +58,30 @@ def run(
     policy: PolicyFile = None,
     tell_fd: TellFd = None,
 ) -> None:
-    """Run a plan and judge it; on a terminal with a screen, which the run does not depend on.
+    """Run a plan and judge it; on a terminal with a screen, on which the run does not depend.
 
     Exit codes: 0 every verdict passed, 1 a verdict failed, 2 the plan or command line is wrong, 3 inconclusive,
     4 the infrastructure failed, 130 interrupted.
     """
+    from proveout.cli.common import outputs as output_files
     from proveout.cli.common import run_session, with_screen
     from proveout.coordinator.agents.endpoints import external_endpoints
-    from proveout.coordinator.exporter import server
+    from proveout.coordinator.exporter import http_server
     from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage.journal import Journal
     from proveout.dsl.compile.compiler import compile_plan
 
-    outputs = dict(zip(run_session.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
+    outputs = dict(zip(output_files.OUTPUTS, (junit, json, summary, codequality, gitlab_metrics), strict=True))
     if with_screen.wanted(headless=headless or annotations is Annotations.github):
         files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
         words = with_screen.words(parameters, files, metrics=metrics)
         raise typer.Exit(with_screen.run(["run", str(plan), *words]))
     overrides = parse_overrides(parameters)
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
-    checked = run_session.check_outputs(outputs)
+    checked = output_files.check_outputs(outputs)
     pki_dir = str(pki) if pki is not None else os.environ.get(run_session.PKI_VARIABLE)
     credentials = run_session.remote_credentials(compiled, pki_dir)
-    run_session.make_room(compiled)
+    run_session.raise_file_limit(compiled)
     external = external_endpoints(compiled, os.environ)
     command = run_directory.Command(
         plan=str(plan.absolute()),
@@ -90,12 +91,12 @@ def run(
         policy=str(policy.absolute()) if policy else None,
         outputs=checked,
     )
-    with server.bound(metrics) as listening:
+    with http_server.bound(metrics) as listening:
         runs = run_directory.runs_directory(runs_dir, os.environ)
         directory = run_directory.create(runs, compiled, command, datetime.now().astimezone())
-        arranged = run_session.arrange(compiled, directory, command, external, credentials)
+        arranged = run_session.prepare(compiled, directory, command, external, credentials)
         with Journal(directory.path) as journal:
             with_screen.tell(tell_fd, directory.path)  # a watcher opens the journal
             show = run_session.printer(headless=headless)
-            exit_code = run_session.sit(arranged, journal, show, checked, annotations, metrics=listening)
+            exit_code = run_session.execute(arranged, journal, show, checked, annotations, metrics=listening)
     raise typer.Exit(exit_code)

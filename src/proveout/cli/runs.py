@@ -1,4 +1,4 @@
-"""`proveout runs`: what has been run."""
+"""`proveout runs`: list the runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def runs(
         ),
     ] = None,
 ) -> None:
-    """List the runs, newest first: what was run, when, how it ended, what the verdicts were."""
+    """List the runs, newest first: plan, start, end and verdicts."""
     from proveout.coordinator.storage import run_directory
 
     folder = run_directory.runs_directory(runs_dir, os.environ)
@@ -57,7 +57,7 @@ def runs(
 
 
 def _environment(directory: RunDirectory) -> Iterator[str]:
-    """Every fact of every host and system, with the digest, and what changed while the run went on."""
+    """All facts of every host and system, with the digest, and changes during the run."""
     from proveout.coordinator.results.fingerprint import fingerprints, outline
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage.journal import read

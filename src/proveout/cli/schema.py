@@ -23,19 +23,19 @@ A plan's first line points editors at it:
 def schema(
     *,
     result: Annotated[
-        bool, typer.Option("--result", help="That of `--json` files (proveout.result/1) instead.")
+        bool, typer.Option("--result", help="The schema of `--json` files (proveout.result/1) instead.")
     ] = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="That of `compare --json` files (proveout.compare/1) instead.")
+        bool, typer.Option("--compare", help="The schema of `compare --json` files (proveout.compare/1) instead.")
     ] = False,
 ) -> None:
     """Print the JSON Schema of the plan format; editors use it to complete and check plans."""
     if result and compare:
         raise typer.BadParameter("one schema at a time: --result or --compare")
     if compare:
-        from proveout.coordinator.report.compare import json_schema
+        from proveout.coordinator.report.compare import comparison_json
 
-        typer.echo(json_schema.schema_json(), nl=False)
+        typer.echo(comparison_json.schema_json(), nl=False)
         return
     if result:
         from proveout.coordinator.report import result_schema

@@ -1,7 +1,7 @@
-"""`proveout tui`: the plans found here and the runs of the past, on a screen; start, watch, resume and compare from there.
+"""`proveout tui`: a screen with the plans and the runs found here; start, watch, resume and compare from there.
 
-Data flow: `LocalDesk` -> `HomeApp` -> a `Choice` -> what `run`, `watch` or `resume` do on a terminal -> the home screen again, where it was
-left. The home screen is gone while a run is shown, so that a run has the one screen that it always has.
+Data flow: `LocalServices` -> `HomeApp` -> a `Choice` -> the verb `run`, `watch` or `resume` -> the home screen again,
+in the same state. The home screen is closed while a run is shown.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ EPILOG = """Examples:
   proveout tui ~/studies plans/smoke.yaml --runs-dir /var/lib/proveout/runs
 """
 
-SAID_MAX = 4000
+ERROR_MAX = 4000
 SPEED = 10.0
-"""How fast a replay begins, as of `watch`."""
+"""Initial speed of a replay, as of `watch`."""
 
 
 def tui(
@@ -51,7 +51,7 @@ def tui(
     Exit code 0, or 2 when there is no terminal or a place that was named does not exist.
     """
     from proveout.cli.common import with_screen
-    from proveout.cli.common.home_services import LocalDesk
+    from proveout.cli.common.home_services import LocalServices
     from proveout.coordinator.storage import run_directory
     from proveout.tui.home.app import HomeApp, Place
     from proveout.tui.home.model import HomeView
@@ -62,10 +62,10 @@ def tui(
             raise typer.BadParameter(f"there is no file or folder {place}", param_hint="PLACE")
     folder = run_directory.runs_directory(runs_dir, os.environ)
     chosen = places or [Path(), Path("plans")]
-    desk = LocalDesk(chosen, folder, ", ".join(map(str, places)) if places else str(Path.cwd()))
+    services = LocalServices(chosen, folder, ", ".join(map(str, places)) if places else str(Path.cwd()))
     view, left = HomeView(), Place()
     while True:
-        app = HomeApp(desk, view, left)
+        app = HomeApp(services, view, left)
         choice = app.run()
         if choice is None:
             return
@@ -75,7 +75,7 @@ def tui(
 
 
 def carried_out(choice: Choice, runs: Path) -> str:
-    """Do what was chosen, to its end or until its screen is left; what went wrong, "" for nothing."""
+    """Execute the choice, to its end or until its screen is left; the error, "" for none."""
     from proveout.cli.common import with_screen
     from proveout.cli.watch import source
     from proveout.coordinator.storage.run_directory import RunDirectory
@@ -112,13 +112,13 @@ def _path(text: str) -> Path | None:
 
 
 def _run(arguments: list[str]) -> str:
-    """Run it with its screen; why it did not begin, when it did not."""
+    """Run it with its screen; the error when it did not start, else ""."""
     from proveout.cli.common import with_screen
-    from proveout.cli.common.messages import readable
+    from proveout.core.numbers import safe_lines
 
-    with tempfile.TemporaryFile() as said:
-        sys.stdout.write(f"proveout {readable(' '.join(arguments[:2]))} …\n")
+    with tempfile.TemporaryFile() as output:
+        sys.stdout.write(f"proveout {safe_lines(' '.join(arguments[:2]))} …\n")
         sys.stdout.flush()
-        code = with_screen.run(arguments, said)
-        said.seek(0)
-        return said.read(SAID_MAX).decode(errors="replace").strip() if code else ""
+        code = with_screen.run(arguments, output)
+        output.seek(0)
+        return output.read(ERROR_MAX).decode(errors="replace").strip() if code else ""

@@ -1,4 +1,4 @@
-"""`proveout watch`: look at a run that is under way, or once more at one that has ended."""
+"""`proveout watch`: show a run that is under way, or replay one that has ended."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def watch(
         Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")
     ] = None,
 ) -> None:
-    """Show a run in the whole terminal: live while it is driven, else replayed from its journal and its samples.
+    """Show a run full screen: live while its coordinator runs, else replayed from its journal and its samples.
 
-    As many as like may watch a run; leaving never disturbs it. Exit code 0, or 2 when there is no such run or no terminal.
+    Any number of screens can watch a run; leaving never disturbs it. Exit code 0, or 2 when there is no such run or no
+    terminal.
     """
     from proveout.cli.common import messages, with_screen
     from proveout.coordinator.storage import run_directory
@@ -46,7 +47,7 @@ def watch(
 
 
 def source(directory: RunDirectory, speed: float) -> Source:
-    """The run as it happens while somebody drives it, else as it happened."""
+    """The live events while a coordinator runs, else a replay."""
     from proveout.coordinator.live.follow import Tail
     from proveout.coordinator.live.replay import Moved
     from proveout.coordinator.storage.journal import is_driven, read

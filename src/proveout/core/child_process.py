@@ -1,18 +1,20 @@
 """Start child processes of proveout: Python isolated from the working directory, with a clean environment.
 
-Flow: `python(module, …)` -> argv; `environment(…)` -> variables; `DIRECTORY` -> working directory. All agents, workers and
-helpers are started with these three; `tests/style/test_process_starts.py` refuses a process start that is not, unless it lists why.
+Flow: `python(module, …)` -> argv; `environment(…)` -> variables; `DIRECTORY` -> working directory. All agents, workers
+and helpers are started with these three; `tests/style/test_process_starts.py` refuses a process start that is not,
+unless it lists why.
 
-Argv. `-I` keeps out the working directory, `PYTHONPATH` and every other `PYTHON*` variable, and the user's own site folder with
-its `usercustomize`. An installation that `-I` would not find is named to the child instead: the user's site folder when proveout is
-installed there (`PYTHONUSERBASE`), otherwise the one folder that holds the package (`PYTHONPATH`), as for a checkout. `.pth` files
-and `sitecustomize` of the installation itself count as the installation. `PROVEOUT_PASS_ENV=PYTHONPATH` gives children the absolute
-folders of `PYTHONPATH` after all, for a driver that is not installed.
+Argv. `-I` keeps out the working directory, `PYTHONPATH` and every other `PYTHON*` variable, and the user's own site
+folder with its `usercustomize`. An installation that `-I` would not find is named to the child instead: the user's site
+folder when proveout is installed there (`PYTHONUSERBASE`), otherwise the one folder that holds the package
+(`PYTHONPATH`), as for a checkout. `.pth` files and `sitecustomize` of the installation itself count as the
+installation. `PROVEOUT_PASS_ENV=PYTHONPATH` gives children the absolute folders of `PYTHONPATH` after all, for a driver
+that is not installed.
 
-Environment. Nothing is inherited but `NAMES` and `LC_*`. So a child has no password, token or CI secret of its starter, no
-`LD_PRELOAD`, and none of the variables that redirect a database client (`PGSERVICEFILE`, `PGPASSFILE`, `TNS_ADMIN`, `ODBCINI` …).
-`PROVEOUT_PASS_ENV` names further ones, separated by commas: the owner of a permanent agent sets it in the agent's unit, a caller of
-`proveout run` for the local agents of that run. A plan cannot set it.
+Environment. Nothing is inherited but `NAMES` and `LC_*`. So a child has no password, token or CI secret of its starter,
+no `LD_PRELOAD`, and none of the variables that redirect a database client (`PGSERVICEFILE`, `PGPASSFILE`, `TNS_ADMIN`,
+`ODBCINI` …). `PROVEOUT_PASS_ENV` names further ones, separated by commas: the owner of a permanent agent sets it in the
+agent's unit, a caller of `proveout run` for the local agents of that run. A plan cannot set it.
 """
 
 from __future__ import annotations
@@ -89,12 +91,14 @@ def interpreter() -> tuple[str, ...]:
 
 
 def coordinator(*arguments: str) -> tuple[str, ...]:
-    """Argv of a `proveout` command for the same user and terminal. It keeps the caller's `PYTHONPATH`, as the caller's own command does."""
+    """Argv of a `proveout` command for the same user and terminal. It keeps the caller's `PYTHONPATH`, as the caller's
+    own command does."""
     return (sys.executable, "-P", *_NO_BYTECODE, "-m", "proveout", *arguments)
 
 
 def environment(*more: str, without: Collection[str] = ()) -> dict[str, str]:
-    """The environment of a child: `NAMES`, `LC_*`, what `PROVEOUT_PASS_ENV` names, and `more`. Never those in `without`."""
+    """The environment of a child: `NAMES`, `LC_*`, what `PROVEOUT_PASS_ENV` names, and `more`. Never those in
+    `without`."""
     wanted = NAMES.keys() | passed_on() | set(more)
     found = {name: value for name, value in os.environ.items() if name in wanted or name.startswith("LC_")}
     found |= {name: _absolute(found[name]) for name in ("PATH", "PYTHONPATH", "TMPDIR") if name in found}
@@ -137,7 +141,8 @@ def said_of(names: Collection[str]) -> str:
 
 
 def keep_only(*more: str) -> None:
-    """Reduce the environment of this process itself to what `environment` gives, so that work done in it finds the same."""
+    """Reduce the environment of this process itself to what `environment` gives, so that work done in it finds the
+    same."""
     kept = environment(*more)
     for name in set(os.environ) - set(kept):
         del os.environ[name]
@@ -150,7 +155,8 @@ def _absolute(folders: str) -> str:
 
 
 def _libraries(folders: str, timesten: str) -> str:
-    """Of a library path the folders below the Python installation, which may have a shared libpython, and below TimesTen's home."""
+    """Of a library path the folders below the Python installation, which may have a shared libpython, and below
+    TimesTen's home."""
     prefixes = tuple(f"{os.path.realpath(home)}/" for home in (sys.base_prefix, timesten) if home.startswith("/"))
     return os.pathsep.join(
         folder for folder in folders.split(os.pathsep) if f"{os.path.realpath(folder)}/".startswith(prefixes)

@@ -20,7 +20,8 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def is_used_up(path: Path) -> bool:
-    """Whether the file system of a directory has no room for anything: for programs that do not say why they cannot write."""
+    """Whether the file system of a directory has no room for anything: for programs that do not say why they cannot
+    write."""
     try:
         about = os.statvfs(path)
     except OSError:

@@ -1,6 +1,7 @@
 """The root of all expected failures, and the plan errors that the loader, schema and compiler collect.
 
-Expected failures are values while they are collected (`PlanProblem`) and one exception at the edge (`PlanError`). Bugs raise other exceptions.
+Expected failures are values while they are collected (`PlanProblem`) and one exception at the edge (`PlanError`). Bugs
+raise other exceptions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ NOWHERE = Where()
 
 
 class ProveoutError(Exception):
-    """An expected failure: `what` happened, `where` (file, host or task) and the `way_out`. The CLI prints just that."""
+    """An expected failure: `what` happened, `where` (file, host or task) and the `way_out`. The CLI prints just
+    that."""
 
     exit_code = 4
 

@@ -1,7 +1,8 @@
-"""Length-prefixed frames over pipes and sockets: a big-endian uint32 and that many bytes; and JSON lines where a person may read along.
+"""Length-prefixed frames over pipes and sockets: a big-endian uint32 and that many bytes; and JSON lines where a person
+may read along.
 
-Data flow: bytes -> `frame` -> pipe -> `read_frame` (asyncio) or `read_frame_blocking` (a descriptor) -> the same bytes. The callers
-serialize: protobuf envelopes (Ray pool, sandbox helper), JSON and raw arrays (load workers).
+Data flow: bytes -> `frame` -> pipe -> `read_frame` (asyncio) or `read_frame_blocking` (a descriptor) -> the same bytes.
+The callers serialize: protobuf envelopes (Ray pool, sandbox helper), JSON and raw arrays (load workers).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def frame(*parts: bytes) -> bytes:
 
 
 async def read_frame(stream: asyncio.StreamReader, limit: int = FRAME_BYTES_MAX) -> bytes | None:
-    """The content of the next frame; None at the end of the stream, also within a frame. ValueError above `limit` bytes."""
+    """The content of the next frame; None at the end of the stream, also within a frame. ValueError above `limit`
+    bytes."""
     try:
         (length,) = _LENGTH.unpack(await stream.readexactly(_LENGTH.size))
         if length > limit:

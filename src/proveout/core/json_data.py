@@ -1,9 +1,10 @@
 """Frozen dataclasses as plain data and back, strictly, by their own type hints.
 
-Data flow: `to_plain(value)` -> dicts, lists, scalars of JSON -> `from_plain(type, data)` -> an equal value. A missing or unknown field, or a
-value of another type, is a TypeError, KeyError or ValueError. Unions of dataclasses are distinguished by their `kind` field. Used for
-run events and for the plan that a run recorded. An int in a float field stays an int, because the digest of a plan depends on it;
-pydantic's TypeAdapter converts it to a float, also in strict mode.
+Data flow: `to_plain(value)` -> dicts, lists, scalars of JSON -> `from_plain(type, data)` -> an equal value. A missing
+or unknown field, or a value of another type, is a TypeError, KeyError or ValueError. Unions of dataclasses are
+distinguished by their `kind` field. Used for run events and for the plan that a run recorded. An int in a float field
+stays an int, because the digest of a plan depends on it; pydantic's TypeAdapter converts it to a float, also in strict
+mode.
 """
 
 from __future__ import annotations

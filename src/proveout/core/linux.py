@@ -1,8 +1,9 @@
-"""Linux system calls that Python's standard library lacks or makes awkward: prctl, capabilities and advisory file locks.
+"""Linux system calls that Python's standard library lacks or makes awkward: prctl, capabilities and advisory file
+locks.
 
-Each function is one request to the kernel and raises OSError when the kernel refuses. Only `ctypes`, `fcntl`, `os` and `signal` are
-imported: `agent.engines.supervisor` and `agent.engines.postgres.single_user` run from their files, without site-packages, and
-import this module by its file name. Sources: prctl(2), capset(2), capabilities(7), flock(2).
+Each function is one request to the kernel and raises OSError when the kernel refuses. Only `ctypes`, `fcntl`, `os` and
+`signal` are imported: `agent.engines.supervisor` and `agent.engines.postgres.single_user` run from their files, without
+site-packages, and import this module by its file name. Sources: prctl(2), capset(2), capabilities(7), flock(2).
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ def set_parent_death_signal(number: int = signal.SIGKILL) -> None:
 
 
 def die_with_parent(parent: int, name: str) -> None:
-    """Set the process name (15 characters at most) and have the kernel kill this process when the process `parent` ends.
+    """Set the process name (15 characters at most) and have the kernel kill this process when the process `parent`
+    ends.
 
-    Exits with `ORPHANED` when the parent has ended already. The signal is bound to the parent *thread*, so a parent must start
-    workers from a thread that lives as long as the parent.
+    Exits with `ORPHANED` when the parent has ended already. The signal is bound to the parent *thread*, so a parent
+    must start workers from a thread that lives as long as the parent.
     """
     LIBC.prctl(_NAME, name.encode(), 0, 0, 0)
     set_parent_death_signal()

@@ -1,12 +1,18 @@
-"""Numbers as people read them: 4 digits at most, a unit that fits, no false precision. Pure; used in evidence and reports."""
+"""Format numbers, times, rates, sizes and intervals for people, and make text from outside harmless. Pure.
+
+Every surface uses these functions: terminal, TUI, HTML, Markdown, log, evidence. A number has at most 4 significant
+digits and the unit that fits; a number that is not there, or not finite, is `-`.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+_SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
 
 
 def number(value: float | None) -> str:
@@ -22,6 +28,17 @@ def number(value: float | None) -> str:
         decimals = max(3 - math.floor(math.log10(size)), 0)
         return f"{value:.{decimals}f}".rstrip("0").rstrip(".")
     return f"{value:.3g}"
+
+
+def short(value: float | None) -> str:
+    """At most 6 characters for narrow columns: 3 digits, thousands as k."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if abs(value) >= 99_950:
+        return f"{value / 1e3:,.0f}k"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) >= 0.001 or value == 0.0 else "<.001"
 
 
 def microseconds(value: float | None) -> str:
@@ -60,6 +77,22 @@ def seconds(value: float | None) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def clock(duration_s: float) -> str:
+    """Elapsed time to the second: 1:05, 1:02:05."""
+    whole = max(int(duration_s), 0)
+    if whole >= 3600:
+        return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+    return f"{whole // 60}:{whole % 60:02d}"
+
+
+def size(value: float | None) -> str:
+    """Bytes with 3 digits in the unit that fits: 47.7 MiB."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    factor, unit = next(((f, u) for f, u in _SIZES if abs(value) >= f), (1.0, "B"))
+    return f"{value / factor:.3g} {unit}"
+
+
 def quantity(value: float | None, name: str) -> str:
     """A number with the unit that its metric's name ends in (`avg_us`, `busy_fraction`, `max_bytes`, `drain_s` …)."""
     if name.endswith("_us"):
@@ -85,18 +118,23 @@ def interval(estimate: Mapping[str, Any], name: str = "") -> str:
     return f"{mean} ({level(estimate)} CI {quantity(lower, name)} … {quantity(upper, name)}, n = {repeats}{how})"
 
 
+def bounds(lower: float | None, upper: float | None, form: Callable[[float], str] = number) -> str:
+    """The ends of an interval: `1,200 … 1,270`; `-` when one is missing."""
+    return "-" if lower is None or upper is None else f"{form(lower)} … {form(upper)}"
+
+
 def level(estimate: Mapping[str, Any]) -> str:
     """The confidence of an estimate's interval: 95 %, or 99.4 % where repeats are bought until a verdict is decided."""
     return percent(float(estimate.get("confidence", 0.95)))
 
 
 def rung_name(kind: str, count: int) -> str:
-    """What a rung of such a stage is: `4 threads`, of a tool `I/O depth 4`."""
+    """A rung of a stage of this kind: `4 threads`, of a tool `I/O depth 4`."""
     return f"I/O depth {count}" if kind == "tool" else threads(count)
 
 
 def rate_unit(kind: str) -> str:
-    """What such a stage does in a second: TPS, of a tool IOPS."""
+    """The throughput unit of a stage of this kind: TPS, of a tool IOPS."""
     return "IOPS" if kind == "tool" else "TPS"
 
 
@@ -105,8 +143,13 @@ def threads(count: int) -> str:
     return f"{count} thread{'s' if count != 1 else ''}"
 
 
+def counted(repeats: int, excluded: int) -> str:
+    """How many repeats an estimate is made of: `3`, `2 (1 invalid)`."""
+    return f"{repeats} ({excluded} invalid)" if excluded else f"{repeats}"
+
+
 def pieces(evidence: str) -> list[str]:
-    """Evidence at its semicolons, but not at those inside parentheses."""
+    """Split evidence at its semicolons, except those inside parentheses."""
     found, depth = [""], 0
     for part in re.split(r"([()]|; )", evidence):
         depth += (part == "(") - (part == ")")
@@ -118,16 +161,22 @@ def pieces(evidence: str) -> list[str]:
 
 
 def safe(text: str) -> str:
-    """Text from outside (host names, a database's words) in one line that cannot act on a terminal.
+    """Text from outside (host names, a database's messages) as one line that cannot act on a terminal.
 
-    Control characters (ANSI escapes, newlines) and bidirectional overrides are shown as `\\x1b`; the rest stays as it is.
+    Control characters (ANSI escapes, newlines) and bidirectional overrides become escapes such as `\\x1b`; the rest
+    stays as it is.
     """
-    return "".join(character if _harmless(character) else _shown(character) for character in text)
+    return "".join(character if _is_harmless(character) else _escaped(character) for character in text)
 
 
-def _harmless(character: str) -> bool:
+def safe_lines(text: str) -> str:
+    """As `safe`, but newlines stay."""
+    return "\n".join(map(safe, text.split("\n")))
+
+
+def _is_harmless(character: str) -> bool:
     return unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 
-def _shown(character: str) -> str:
+def _escaped(character: str) -> str:
     return {"\n": "\\n", "\t": " ", "\r": "\\r"}.get(character, character.encode("unicode_escape", "replace").decode())

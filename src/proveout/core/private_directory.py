@@ -1,9 +1,10 @@
-"""Temporary directories of a command: private, locked while anything of the command lives, removed by the next command if it was killed.
+"""Temporary directories of a command: private, locked while anything of the command lives, removed by the next command
+if it was killed.
 
-Flow: `make("agents")` -> `PrivateDirectory` with a path (0700) and a descriptor that holds a shared lock on it. Child processes
-that inherit the descriptor hold the lock as well, so the lock lasts until the last of them has ended, however it ended. Every
-`proveout` command calls `sweep()` first: a directory of the same user with such a name that is not locked was left by killed
-processes, and is removed.
+Flow: `make("agents")` -> `PrivateDirectory` with a path (0700) and a descriptor that holds a shared lock on it. Child
+processes that inherit the descriptor hold the lock as well, so the lock lasts until the last of them has ended, however
+it ended. Every `proveout` command calls `sweep()` first: a directory of the same user with such a name that is not
+locked was left by killed processes, and is removed.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def _swept() -> Iterator[Path]:
 
 
 def _locked(path: Path, *, shared: bool = False) -> int | None:
-    """A descriptor of a private directory of this user that holds its lock; None when another process holds it, or it is something else."""
+    """A descriptor of a private directory of this user that holds its lock; None when another process holds it, or it
+    is something else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

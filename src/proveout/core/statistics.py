@@ -1,12 +1,12 @@
 """Statistics over repeats and over time: estimates with intervals, ratios, robust slopes. Pure; knows no event.
 
 Data flow: `evidence` asks for slopes of one iteration's series; `results` turns the repeats of a rung into estimates;
-`dsl.expr.evaluation` is handed `ratio` as a function; `verdict` reads the bounds. An estimate is a plain dict (it is stored
-as JSON and read by CEL): `mean, median, n, values, method` always, `lower, upper` (95 % confidence interval) and `cv`
-only when the data give them. A bound that is not there makes a comparison inconclusive; it is never invented.
+`dsl.expr.evaluation` is handed `ratio` as a function; `verdict` reads the bounds. An estimate is a plain dict (it is
+stored as JSON and read by CEL): `mean, median, n, values, method` always, `lower, upper` (95 % confidence interval) and
+`cv` only when the data give them. A bound that is not there makes a comparison inconclusive; it is never invented.
 
-All intervals are two-sided, at 95 % unless a ladder's `auto` repeats ask for more (`confidence_after`): such an estimate says
-so in `confidence`. Quantiles come from `scipy.special` because `scipy.stats` takes most of a second to
+All intervals are two-sided, at 95 % unless a ladder's `auto` repeats ask for more (`confidence_after`): such an
+estimate has its level in `confidence`. Quantiles come from `scipy.special` because `scipy.stats` takes most of a second to
 import.
 """
 
@@ -46,6 +46,11 @@ def confidence_after(looks: int) -> float:
     return 1.0 - (1.0 - CONFIDENCE) / looks
 
 
+def repeats_confidence(repeat: int, repeat_min: int | None) -> float:
+    """The level of the intervals of a ladder: above 95 % where repeats are added until its verdicts are decided (`repeat_min`)."""
+    return CONFIDENCE if repeat_min is None else confidence_after(int(repeat) - int(repeat_min) + 1)
+
+
 def _tail(confidence: float) -> float:
     return 1.0 - (1.0 - confidence) / 2.0
 
@@ -71,7 +76,8 @@ def estimate(
 
     - `t`: mean ± t(n-1) · s/√n; for n >= 3, and for n = 2 when no intervals are given (very wide, but honest);
     - `bootstrap`: n < 3 with at least 4 seconds: repeats and the seconds in them are resampled (a two-stage percentile
-      bootstrap, 2000 resamples of a fixed seed), then widened to hold every repeat, since two repeats cannot tell their own spread;
+      bootstrap, 2000 resamples of a fixed seed), then widened to hold every repeat, since two repeats cannot tell their
+      own spread;
     - `single`: one repeat and no intervals: no bounds.
 
     Source: Student 1908; Davison & Hinkley, Bootstrap Methods and their Application (1997), 3.8. ValueError when empty.
@@ -104,7 +110,8 @@ def estimate(
 
 
 def _bootstrap(values: Floats, intervals: Sequence[Sequence[float]], tail: float) -> tuple[float, float]:
-    """Two-stage percentile bootstrap of the mean of the repeats, moved to the mean of `values` (whole-window numbers)."""
+    """Two-stage percentile bootstrap of the mean of the repeats, moved to the mean of `values` (whole-window
+    numbers)."""
     generator = np.random.default_rng(20210701)
     groups = [np.asarray(seconds, dtype=np.float64) for seconds in intervals]
     centre = float(np.mean([group.mean() for group in groups]))
@@ -130,13 +137,13 @@ class _LogMean:
 def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFIDENCE) -> Estimate:
     """a / b of two positive estimates over independent repeats, with a confidence interval.
 
-    Derivation: with x_i = ln a_i and y_j = ln b_j, ln(a/b) is estimated by mean(x) - mean(y), whose variance is
-    v = s_x²/n + s_y²/m. The two variances differ, so by Welch the statistic follows Student's t with
-    ν = v² / ((s_x²/n)²/(n-1) + (s_y²/m)²/(m-1)) degrees of freedom, and exp(ln(a/b) ± t(ν) √v) is the interval: it is
-    the same whichever of the two is the numerator. `mean` is therefore the ratio of the geometric means.
-    The interval's level is the highest of `confidence` and the two sides'. With fewer than 3 repeats the variance of a side is taken back from its own interval (normal for `bootstrap`, t for
-    `t`). A plain number is exact. A side without an interval, or a value <= 0, gives a ratio of means without bounds;
-    a denominator of 0 gives no mean either.
+    Derivation: with x_i = ln a_i and y_j = ln b_j, ln(a/b) is estimated by mean(x) - mean(y), whose variance is v =
+    s_x²/n + s_y²/m. The two variances differ, so by Welch the statistic follows Student's t with ν = v² /
+    ((s_x²/n)²/(n-1) + (s_y²/m)²/(m-1)) degrees of freedom, and exp(ln(a/b) ± t(ν) √v) is the interval: it is the same
+    whichever of the two is the numerator. `mean` is therefore the ratio of the geometric means. The interval's level is
+    the highest of `confidence` and the two sides'. With fewer than 3 repeats the variance of a side is taken back from
+    its own interval (normal for `bootstrap`, t for `t`). A plain number is exact. A side without an interval, or a
+    value <= 0, gives a ratio of means without bounds; a denominator of 0 gives no mean either.
 
     Source: Welch, Biometrika 34 (1947); Kalibera & Jones, Rigorous Benchmarking in Reasonable Time (ISMM 2013).
     """
@@ -160,7 +167,8 @@ def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFI
 
 
 def _exp(power: float) -> float:
-    """exp that gives a very large number instead of an OverflowError: with two repeats an interval may be absurdly wide."""
+    """exp that gives a very large number instead of an OverflowError: with two repeats an interval may be absurdly
+    wide."""
     return math.exp(min(power, 700.0))
 
 
@@ -200,7 +208,8 @@ def _welch_degrees(x: _LogMean, y: _LogMean) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """A robust slope (units of y per unit of x), its 95 % confidence interval where there is one, the median level of y."""
+    """A robust slope (units of y per unit of x), its 95 % confidence interval where there is one, the median level of
+    y."""
 
     slope: float
     lower: float | None
@@ -217,11 +226,11 @@ class Slope:
 def theil_sen(x: Sequence[float], y: Sequence[float]) -> Slope | None:
     """The median of all pairwise slopes with Sen's rank interval; None with fewer than 3 distinct x.
 
-    With N pairs of different x and n points, Kendall's S has variance (n(n-1)(2n+5) - Σ t(t-1)(2t+5)) / 18, the sum going over
-    the groups of t ties in x and in y. The interval runs from the M₁-th to the (M₂+1)-th smallest slope with
-    M₁,₂ = (N ∓ z √variance)/2. All points level: slope and bounds are 0. Fewer than 5 points cannot carry 95 % (4 points
-    in perfect order are still 1 chance in 12): no bounds then. The interval presumes independent errors; samples close in
-    time follow each other, so it is on the narrow side for a series sampled faster than its own changes.
+    With N pairs of different x and n points, Kendall's S has variance (n(n-1)(2n+5) - Σ t(t-1)(2t+5)) / 18, the sum
+    going over the groups of t ties in x and in y. The interval runs from the M₁-th to the (M₂+1)-th smallest slope with
+    M₁,₂ = (N ∓ z √variance)/2. All points level: slope and bounds are 0. Fewer than 5 points cannot carry 95 % (4
+    points in perfect order are still 1 chance in 12): no bounds then. The interval presumes independent errors; samples
+    close in time follow each other, so it is on the narrow side for a series sampled faster than its own changes.
 
     Source: Theil 1950; Sen, Estimates of the Regression Coefficient Based on Kendall's Tau, JASA 63 (1968).
     """
@@ -256,7 +265,7 @@ def _kendall_variance(x: Floats, y: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How a per-second series moved over its window, as a fraction of its median, and its coefficient of variation."""
+    """The trend of a per-second series over its window, as a fraction of its median, and its coefficient of variation."""
 
     change: float
     significant: bool
@@ -265,7 +274,8 @@ class Drift:
 
 
 def drift(per_second: Sequence[float]) -> Drift | None:
-    """Theil-Sen slope × length over the median of a per-second series; None with fewer than 3 seconds or a median of 0."""
+    """Theil-Sen slope × length over the median of a per-second series; None with fewer than 3 seconds or a median
+    of 0."""
     slope = theil_sen(range(len(per_second)), per_second)
     if slope is None or slope.level <= 0.0:
         return None

@@ -1,8 +1,9 @@
 """The pytest plugin: plans as tests, one item per verdict (`pytest plans/smoke.yaml`, `pytest plans/ --proveout`).
 
-Data flow: a plan's file -> (`collect`) compiled when it is collected -> items -> (`execute`) one run in a process of its own before the
-first of them -> `result.json` -> each item's outcome. This module has only the hooks: pytest loads it at every start, so it imports
-nothing of ours, and collects nothing unless a plan is named or `--proveout` or the ini key `proveout_plans` ask for it.
+Data flow: a plan's file -> (`collect`) compiled when it is collected -> items -> (`execute`) one run in a process of
+its own before the first of them -> `result.json` -> each item's outcome. This module has only the hooks: pytest loads
+it at every start, so it imports nothing of ours, and collects nothing unless a plan is named or `--proveout` or the ini
+key `proveout_plans` ask for it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PlanFile | None:
-    """A plan that is named on the command line, or one in a folder when that is asked for."""
+    """Collect a plan that is named on the command line, or one in a folder with `--proveout`."""
     if file_path.suffix not in SUFFIXES:
         return None
     named = parent.session.isinitpath(file_path)
@@ -65,7 +66,7 @@ def _wanted(file_path: Path, config: pytest.Config) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Where the runs are."""
+    """Print the run directories."""
     from proveout.pytest_plugin.names import RUNS  # noqa: PLC0415
 
     for plan, directory in config.stash.get(RUNS, {}).items():

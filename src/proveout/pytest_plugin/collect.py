@@ -1,7 +1,7 @@
 """Plans as pytest's collectors, verdicts as its items.
 
-Data flow: file -> `PlanFile.collect` (compiled: a wrong plan is a collection error with all its problems) -> `RunItem` and a
-`VerdictItem` per verdict -> `PlanFile.setup`, before the first item: the run -> `runtest` reads its verdict.
+Data flow: file -> `PlanFile.collect` (compiled: a wrong plan is a collection error with all its problems) -> `RunItem`
+and a `VerdictItem` per verdict -> `PlanFile.setup`, before the first item: the run -> `runtest` reads its verdict.
 
 | verdict | item |
 |---|---|
@@ -35,7 +35,7 @@ Answer: TypeAlias = Literal["passed", "failed", "skipped"]
 
 
 def is_plan(path: Path) -> bool:
-    """Whether the YAML file says that it is one: fragments, inventories and other people's files do not."""
+    """Whether the YAML file is marked as a plan; fragments, inventories and other files are not."""
     try:
         with path.open("rb") as file:
             return _PLAN.search(file.read(HEAD_BYTES)) is not None
@@ -44,7 +44,7 @@ def is_plan(path: Path) -> bool:
 
 
 class VerdictFailed(Exception):
-    """What a failed item shows, ready for people."""
+    """The text of a failed item."""
 
 
 class PlanFile(pytest.File):
@@ -85,7 +85,7 @@ class PlanFile(pytest.File):
         return self.config.invocation_params.dir / given if given else None
 
     def setup(self) -> None:
-        """Run the plan; when it fails, every item has an error that says so."""
+        """Run the plan; when it fails, every item has an error with the reason."""
         from proveout.pytest_plugin import execute  # noqa: PLC0415
 
         if hasattr(self.config, "workerinput"):
@@ -109,35 +109,35 @@ class _Item(pytest.Item):
     """An item of a plan."""
 
     def plan_run(self) -> PlanRun:
-        """The run that `PlanFile.setup` has made."""
+        """The run of `PlanFile.setup`."""
         assert isinstance(self.parent, PlanFile)  # noqa: S101
         assert self.parent.run is not None  # noqa: S101
         return self.parent.run
 
     def settle(self, verdict: Mapping[str, Any]) -> None:
-        """Fail, skip or pass as the verdict says."""
+        """Fail, skip or pass by the outcome of the verdict."""
         mode = self.config.getoption("--proveout-inconclusive") or self.config.getini("proveout_inconclusive")
         found = answer(verdict["outcome"], verdict["severity"], mode)
         self.user_properties.append((f"evidence of {verdict['id']}", verdict["evidence"]))
         if found == "skipped":
-            about = "a warning only: " if verdict["severity"] == "warn" else ""
+            about = "warning only: " if verdict["severity"] == "warn" else ""
             reason = f"{about}{verdict['outcome']} {verdict['id']}: {verdict['evidence']}"
             raise pytest.skip.Exception(reason, _use_item_location=True)  # the plan's line, not this one
         if found == "failed":
-            raise VerdictFailed(told(verdict, self.plan_run().directory))
+            raise VerdictFailed(describe(verdict, self.plan_run().directory))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The evidence; no traceback for what no code is to blame for."""
+        """The evidence; without a traceback, since no code has failed."""
         if isinstance(excinfo.value, VerdictFailed):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
 
 class RunItem(_Item):
-    """The run came to its end, and what must hold without being said (propagation, invariants) did."""
+    """The run has finished, and the built-in verdicts (propagation, invariants) have passed."""
 
     def runtest(self) -> None:
-        """Settle the built-in verdicts; the worst is told."""
+        """Judge the built-in verdicts; the worst one counts."""
         made = self.plan_run()
         self.user_properties.append(("run", str(made.directory)))
         built_in = [verdict for verdict in made.verdicts.values() if ":" in verdict["id"]]  # no id of a plan has one
@@ -157,21 +157,21 @@ class VerdictItem(_Item):
         self._check = check
 
     def runtest(self) -> None:
-        """Settle it."""
+        """Judge it."""
         verdict = self.plan_run().verdicts.get(self.name)
         if verdict is None:
             raise VerdictFailed(f"the run has no verdict {self.name}: {self.plan_run().directory}")
         self.settle(verdict)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where the verdict is written."""
+        """The line of the verdict in the plan."""
         where = self._check.where
         file = Path(where.file) if where.file else self.path
         return file, max(where.line - 1, 0), self.name
 
 
 def answer(outcome: str, severity: str, mode: str) -> Answer:
-    """What an item with this verdict is; `mode` is for INCONCLUSIVE. UsageError for another word."""
+    """The result of an item with this verdict; `mode` is for INCONCLUSIVE. UsageError for an unknown mode."""
     if mode not in ("fail", "skip"):
         raise pytest.UsageError(f"proveout_inconclusive = {mode}: use fail or skip")
     if outcome == "PASS":
@@ -181,8 +181,8 @@ def answer(outcome: str, severity: str, mode: str) -> Answer:
     return "failed"
 
 
-def told(verdict: Mapping[str, Any], directory: Path) -> str:
-    """A verdict for people, in lines."""
+def describe(verdict: Mapping[str, Any], directory: Path) -> str:
+    """The verdict as lines of text."""
     lines = [
         f"{verdict['outcome']} {verdict['id']}" + (f": {verdict['title']}" if verdict["title"] else ""),
         f"  check:      {verdict['check']}",

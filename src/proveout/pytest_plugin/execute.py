@@ -1,7 +1,8 @@
-"""One run of a plan for its tests: `proveout run` in a process of its own, so that neither disturbs the other.
+"""Run a plan for its tests: `proveout run` in a child process, so that neither disturbs the other.
 
-Data flow: argv -> child -> its run directory, named on a pipe (what it says goes to `run.log` there) -> exit code -> `result.json`
-(`proveout.result/1`). Ctrl-C and SIGTERM are handed on, and the child is waited for: it stops loads and takes back changes first.
+Data flow: argv -> child -> its run directory, named on a pipe (its output goes to `run.log` there) -> exit code ->
+`result.json` (`proveout.result/1`). Ctrl-C and SIGTERM are handed on, and the child is waited for: it stops loads and
+takes back changes first.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from typing import Any
 from proveout.core import child_process
 
 JUDGED = (0, 1, 3)
-"""Exit codes of a run that came to its verdicts."""
+"""Exit codes of a run that reached its verdicts."""
 LOG_LINES = 25
 
 
 class RunFailed(Exception):
-    """There are no verdicts; the text says why."""
+    """The run reached no verdicts; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +39,19 @@ class PlanRun:
 
     @property
     def verdicts(self) -> dict[str, dict[str, Any]]:
-        """By id: those of the plan, and the built-in ones."""
+        """The verdicts by id: those of the plan, and the built-in ones."""
         return {verdict["id"]: verdict for verdict in self.document["verdicts"]}
 
 
 def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
-    """Run `proveout run ARGUMENTS`. RunFailed when it does not come to verdicts, KeyboardInterrupt when it was interrupted."""
-    with tempfile.TemporaryFile() as said:
-        directory, exit_code = _child(["run", *arguments, "--headless"], cwd, said)
-        said.seek(0)
-        early = said.read().decode(errors="replace").strip()
+    """Run `proveout run ARGUMENTS`.
+
+    RunFailed when it reaches no verdicts, KeyboardInterrupt when it was interrupted.
+    """
+    with tempfile.TemporaryFile() as output:
+        directory, exit_code = _child(["run", *arguments, "--headless"], cwd, output)
+        output.seek(0)
+        early = output.read().decode(errors="replace").strip()
     if directory is None:
         raise RunFailed(f"the run did not begin (exit code {exit_code})\n{early}")
     if exit_code not in JUDGED:
@@ -61,7 +65,7 @@ def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
     return PlanRun(directory=directory, document=document)
 
 
-def _child(arguments: Sequence[str], cwd: Path, said: Any) -> tuple[Path | None, int]:
+def _child(arguments: Sequence[str], cwd: Path, output: Any) -> tuple[Path | None, int]:
     reading, writing = os.pipe()
     argv = child_process.coordinator(*arguments, "--tell-fd", str(writing))
     with _handing_on() as interrupts:
@@ -70,8 +74,8 @@ def _child(arguments: Sequence[str], cwd: Path, said: Any) -> tuple[Path | None,
             cwd=cwd,
             env=child_process.coordinator_environment(),
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             pass_fds=(writing,),
             start_new_session=True,
         )
@@ -86,14 +90,14 @@ def _child(arguments: Sequence[str], cwd: Path, said: Any) -> tuple[Path | None,
 
 
 class _Interrupts:
-    """Signals that go to a child as SIGINT; those that come while it is being started go there when it is."""
+    """Forward signals to a child as SIGINT; signals that come before the child has started are forwarded then."""
 
     def __init__(self) -> None:
         self.seen = self._kept = False
         self._send: Callable[[int], None] | None = None
 
     def __call__(self, number: int, frame: object) -> None:
-        """The handler."""
+        """Handle a signal."""
         self.seen = True
         if self._send is None:
             self._kept = True
@@ -101,15 +105,15 @@ class _Interrupts:
             self._send(signal.SIGINT)
 
     def to(self, send: Callable[[int], None]) -> None:
-        """The child is there."""
-        self._send = send  # from here on none is kept
+        """The child has started."""
+        self._send = send  # from here on signals are forwarded at once
         if self._kept:
             send(signal.SIGINT)
 
 
 @contextmanager
 def _handing_on() -> Iterator[_Interrupts]:
-    """Catch SIGINT and SIGTERM, from before there is a child: one that nobody handed on would run for ever."""
+    """Catch SIGINT and SIGTERM before the child starts: a child that misses the signal would run for ever."""
     interrupts = _Interrupts()
     if threading.current_thread() is not threading.main_thread():
         yield interrupts  # only the main thread may, and only it is interrupted

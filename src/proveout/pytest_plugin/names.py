@@ -1,4 +1,4 @@
-"""What the hooks and the collector share."""
+"""Session state that the hooks and the collector share."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ async def test_an_exporter_that_fails_later_costs_samples_and_comes_back(task_co
     [
         (404, b"", "answered 404"),
         (302, b"", "answered 302"),
-        (200, b"load many\n", "cannot be asked"),
+        (200, b"load many\n", "cannot be read"),
         (200, b"x" * 2000, "longer than"),
     ],
 )

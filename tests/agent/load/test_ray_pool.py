@@ -179,7 +179,8 @@ async def test_an_actor_that_is_killed_voids_the_load_and_the_next_one_runs(
     assert raised.value.code == "fault"
     assert DRIVER not in on_ray.resources and NODE not in on_ray.resources
     nothing_left(directories)
-    again = await run_load(on_ray, replace(spec(hlr_database), pool=RAY))  # type: ignore[arg-type, operator]
+    asked = spec(hlr_database, windows=(0.3, 2.0, 0.2))  # type: ignore[operator]
+    again = await run_load(on_ray, replace(asked, pool=RAY))  # type: ignore[arg-type]
     assert again.ended_in_window > 0
 
 

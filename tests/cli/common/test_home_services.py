@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proveout.cli import execute
-from proveout.cli.common.home_services import LocalDesk, plan_files
+from proveout.cli.common.home_services import LocalServices, plan_files
 from proveout.cli.tui import words
 from proveout.coordinator.results.results import ladder_metrics
 from proveout.coordinator.storage import run_directory
@@ -76,8 +76,8 @@ def whole(factor: float = 1.0) -> list[Event]:
     ]
 
 
-def desk(*places: Path, runs: Path | None = None) -> LocalDesk:
-    return LocalDesk(places, runs or places[0] / "runs", "here")
+def services(*places: Path, runs: Path | None = None) -> LocalServices:
+    return LocalServices(places, runs or places[0] / "runs", "here")
 
 
 def test_plans_are_found_and_what_is_none_is_not(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_plans_are_found_and_what_is_none_is_not(tmp_path: Path) -> None:
     assert [path.name for path in plan_files([tmp_path])] == ["a.yml", "again.yaml"]
     named = tmp_path / "compose.yaml"
     assert plan_files([named]) == [named]  # who names a file means it
-    assert desk(tmp_path / "nowhere").plans() == []
+    assert services(tmp_path / "nowhere").plans() == []
 
 
 def test_a_plan_is_read_again_when_it_or_what_it_includes_has_changed(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_plan_is_read_again_when_it_or_what_it_includes_has_changed(tmp_path: 
     (tmp_path / "fragments").mkdir()
     fragment = tmp_path / "fragments" / "f.yaml"
     fragment.write_text("x")
-    here = desk(tmp_path)
+    here = services(tmp_path)
     (before,) = here.plans()
     assert here.plans() == [before]
     os.utime(fragment, ns=(1, before.stamp[1] + 5))  # type: ignore[index]
@@ -110,7 +110,7 @@ def test_a_plan_is_read_again_when_it_or_what_it_includes_has_changed(tmp_path: 
 
 
 def test_a_plan_says_what_it_would_do_or_what_is_wrong(tmp_path: Path) -> None:
-    here = desk(ROOT / "plans")
+    here = services(ROOT / "plans")
     card = here.plan(str(ROOT / "plans" / "smoke.yaml"), {"repeats": "3"}, "")
     assert (card.state, card.title, card.iterations, card.remote) == ("fine", "One small server, end to end", 6, False)
     assert any("populate" in line for line in card.lines)
@@ -128,7 +128,7 @@ def test_a_plan_says_what_it_would_do_or_what_is_wrong(tmp_path: Path) -> None:
 
 def test_a_run_is_summed_up_from_its_journal(tmp_path: Path) -> None:
     path = record(tmp_path, whole())
-    here = desk(tmp_path, runs=tmp_path)
+    here = services(tmp_path, runs=tmp_path)
     (found,) = here.runs()
     card = here.run(found.path)
     assert (card.path, card.state, card.plan, card.reason) == (str(path), "finished", "smoke", "every verdict passed")
@@ -140,7 +140,7 @@ def test_a_run_is_summed_up_from_its_journal(tmp_path: Path) -> None:
 
 def test_runs_under_way_crashed_and_unreadable_are_told_apart(tmp_path: Path) -> None:
     path = record(tmp_path, [])
-    here = desk(tmp_path, runs=tmp_path)
+    here = services(tmp_path, runs=tmp_path)
     assert here.run(str(path)).state == "crashed"
     before = here.runs()
     with Journal(path):
@@ -154,7 +154,7 @@ def test_runs_under_way_crashed_and_unreadable_are_told_apart(tmp_path: Path) ->
 
 def test_two_runs_are_compared_or_refused_as_the_command_does(tmp_path: Path) -> None:
     before, after = record(tmp_path, whole()), record(tmp_path, whole(1.5), kernel="6.2")
-    here = desk(tmp_path, runs=tmp_path)
+    here = services(tmp_path, runs=tmp_path)
     refused = here.compare(str(before), str(after), despite=False)
     assert refused.refused
     assert refused.differences == ("db1: kernel: 6.1 -> 6.2",)

@@ -134,7 +134,7 @@ def test_a_run_that_is_killed_is_said_with_the_way_on(tmp_path: Path) -> None:
         directory = the_run(tmp_path / "runs")
         assert directory is not None
         os.kill(int((directory / "lock").read_text()), signal.SIGKILL)
-        terminal.until(lambda: b"nobody drives" in terminal.drawn)
+        terminal.until(lambda: b"no coordinator runs" in terminal.drawn)
         terminal.press("q")
         terminal.until(lambda: terminal.process.poll() is not None and b"proveout resume" in terminal.drawn)
         assert terminal.process.returncode == 4

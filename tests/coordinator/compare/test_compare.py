@@ -1,5 +1,4 @@
-"""Two runs side by side: identical ones have not changed, shifted ones have, chance is not taken for change, and what is not
-alike is refused."""
+"""Comparison of runs: changes with intervals, comparability, conditions, reports."""
 
 from __future__ import annotations
 
@@ -20,10 +19,11 @@ from proveout.coordinator.compare import comparison as comparing
 from proveout.coordinator.compare import fail_if
 from proveout.coordinator.compare.comparability import NotComparable, differences, refused
 from proveout.coordinator.compare.comparison import ComparedRuns, compare
-from proveout.coordinator.report.compare import document as report
-from proveout.coordinator.report.compare import html as compared_page
-from proveout.coordinator.report.compare import json_schema
-from proveout.coordinator.report.compare import terminal as compared_terminal
+from proveout.coordinator.report import html as html_renderer
+from proveout.coordinator.report import markdown as markdown_renderer
+from proveout.coordinator.report import terminal
+from proveout.coordinator.report.compare import comparison_json
+from proveout.coordinator.report.compare.comparison_document import comparison_document, overlaid
 from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
 from proveout.coordinator.storage.event_codec import plan_data
 from proveout.dsl.compile.compiler import compile_plan
@@ -283,24 +283,24 @@ def test_reports_say_the_same_and_hold_nothing_that_acts(plan: Plan) -> None:
     odd = FACTS | {"kernel": HOSTILE}
     compared = [compare(results(plan, BASE), results(plan, slower(0.8), run_id=HOSTILE, facts=odd), despite=True)]
     judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
-    markdown = report.to_markdown(compared, judged)
+    markdown = markdown_renderer.render(comparison_document(compared, judged))
     assert "| TPS | 3,010 | 2,408 | -20 % |" in markdown
-    assert "**HOLDS**" in markdown
-    data = json.loads(report.to_json(compared, judged))
+    assert "❌ HOLDS" in markdown
+    data = json.loads(comparison_json.to_json(compared, judged))
     assert data["format"] == "proveout.compare/1"
     assert data["exit_code"] == 1
     rung = data["comparisons"][0]["stages"][0]["rungs"][1]
     assert rung["rows"][0]["metric"] == "tps"
     assert rung["rows"][0]["change"]["mean"] == pytest.approx(-0.2)
     stream = io.StringIO()
-    compared_terminal.show(compared, judged, stream)
+    terminal.show(comparison_document(compared, judged), stream)
     shown = stream.getvalue()
     assert "worse" in shown
-    assert shown.index("differs: db1: kernel") < shown.index("TPS")
+    assert shown.index("db1: kernel") < shown.index("TPS")
     for text in (markdown, shown):
         assert "\x1b" not in text
         assert "\u202e" not in text
-    table = [line for line in markdown.splitlines() if line.startswith("|")]
+    table = [line for line in markdown.partition("## Changes")[2].splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
 
 
@@ -308,9 +308,9 @@ def test_the_page_overlays_the_runs_and_holds_nothing_that_acts(plan: Plan) -> N
     runs = [results(plan, BASE, run_id="first"), results(plan, slower(0.8), run_id="<script>x</script>")]
     compared = [compare(*runs)]
     judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
-    together = compared_page.overlaid(runs)
+    together = overlaid(runs)
     assert list(together.stages) == ["ladder", "ladder (2)"]
-    html = compared_page.to_html(runs, compared, judged)
+    html = html_renderer.render(comparison_document(compared, judged, runs))
     assert "<script>x" not in html
     assert "&lt;script&gt;x" in html
     specs = json.loads(html.split('id="specs">')[1].split("</script>")[0])
@@ -318,21 +318,23 @@ def test_the_page_overlays_the_runs_and_holds_nothing_that_acts(plan: Plan) -> N
     values = specs["relative-tps-latency-ladder"]["data"]["values"]
     relative = {(value["ladder"].split(" ")[1], value["threads"]): value["relative"] for value in values}
     assert relative["(2)", 4] == pytest.approx(relative["on", 4] * 0.8)
-    assert html.index("differ in") < html.index("HOLDS") < html.index("<figure") < html.index("<h2>Changes")
+    assert html.index("Differences") < html.index("HOLDS") < html.index("<figure") < html.index("<h2>Changes")
     assert "<td>-20 %</td>" in html
 
 
 def test_a_run_that_measured_nothing_has_a_page_that_says_so(plan: Plan) -> None:
     runs = [results(plan, BASE), results(plan, {}, run_id="second")]
-    html = compared_page.to_html(runs, [compare(*runs)], [])
+    html = html_renderer.render(comparison_document([compare(*runs)], [], runs))
     assert "ladder at 4 threads: no valid iteration in second" in html
 
 
 def test_the_schema_of_comparisons_tells_what_is_none(plan: Plan) -> None:
-    schema = json_schema.document()
+    schema = comparison_json.schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     one = compare(results(plan, BASE), results(plan, slower(0.8)))
-    written = json.loads(report.to_json([one], [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), one)]))
+    written = json.loads(
+        comparison_json.to_json([one], [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), one)])
+    )
     jsonschema.validate(written | {"later": 1}, schema)
     for change in ({"format": "proveout.compare/2"}, {"exit_code": 7}, {"conditions": [{"text": "x"}]}):
         with pytest.raises(jsonschema.ValidationError):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from proveout.coordinator.exporter import metric_families, server
+from proveout.coordinator.exporter import http_server, metric_families
 from proveout.coordinator.exporter import series as board
 from proveout.coordinator.exporter.instruments import Instruments
 from proveout.coordinator.exporter.metric_families import FAMILIES
@@ -253,7 +253,7 @@ def test_the_dashboard_asks_only_for_what_there_is() -> None:
 
 
 async def ask(
-    place: server.Listening, request: bytes = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+    place: http_server.Listening, request: bytes = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 ) -> tuple[str, bytes]:
     """The head (lower case) and the body."""
     where = place.socket.getsockname()
@@ -268,7 +268,7 @@ async def ask(
     return head.decode().lower(), body
 
 
-async def heard(place: server.Listening) -> bool:
+async def heard(place: http_server.Listening) -> bool:
     try:
         return bool((await ask(place))[1])
     except ConnectionError:
@@ -276,10 +276,10 @@ async def heard(place: server.Listening) -> bool:
 
 
 async def test_a_scraper_gets_the_newest_text_over_tcp() -> None:
-    with server.bound("0") as place:
+    with http_server.bound("0") as place:
         assert place is not None
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", place.shown)
-        async with server.serving(place, [e.Stamped(sequence=1, unix_s=1.0, event=started())]) as instruments:
+        async with http_server.serving(place, [e.Stamped(sequence=1, unix_s=1.0, event=started())]) as instruments:
             instruments(e.Stamped(sequence=2, unix_s=2.0, event=tick(77.0)))
             head, body = await ask(place)
             assert head.startswith("http/1.1 200 ok\r\n")
@@ -295,31 +295,31 @@ async def test_a_scraper_gets_the_newest_text_over_tcp() -> None:
     [(b"GET / HTTP/1.1\r\n\r\n", "404"), (b"POST /metrics HTTP/1.1\r\n\r\n", "405"), (b"\x00\xff\r\n\r\n", "405")],
 )
 async def test_other_requests_are_refused(request_: bytes, status: str) -> None:
-    with server.bound("127.0.0.1:0") as place:
+    with http_server.bound("127.0.0.1:0") as place:
         assert place is not None
-        async with server.serving(place):
+        async with http_server.serving(place):
             head, _ = await ask(place, request_)
             assert head.split()[1] == status
 
 
 async def test_one_who_says_nothing_or_too_much_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "PATIENCE_S", 0.1)
-    with server.bound("0") as place:
+    monkeypatch.setattr(http_server, "PATIENCE_S", 0.1)
+    with http_server.bound("0") as place:
         assert place is not None
-        async with server.serving(place):
-            for request in (b"GET /metr", b"x" * (server.REQUEST_BYTES_MAX * 3)):
+        async with http_server.serving(place):
+            for request in (b"GET /metr", b"x" * (http_server.REQUEST_BYTES_MAX * 3)):
                 with contextlib.suppress(ConnectionError):  # a reset is a way to hang up
                     assert await ask(place, request) == ("", b"")
-            monkeypatch.setattr(server, "PATIENCE_S", 60.0)
+            monkeypatch.setattr(http_server, "PATIENCE_S", 60.0)
             assert (await ask(place))[0].startswith("http/1.1 200")
 
 
 async def test_more_than_a_few_at_once_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS_MAX", 2)
-    monkeypatch.setattr(server, "PATIENCE_S", 60.0)
-    with server.bound("0") as place:
+    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(http_server, "PATIENCE_S", 60.0)
+    with http_server.bound("0") as place:
         assert place is not None
-        async with server.serving(place):
+        async with http_server.serving(place):
             waiting = [await asyncio.open_connection(*place.socket.getsockname()) for _ in range(2)]
             async with asyncio.timeout(60):
                 while await heard(place):  # until both have been accepted
@@ -332,10 +332,10 @@ async def test_more_than_a_few_at_once_are_not_heard(monkeypatch: pytest.MonkeyP
 
 
 async def test_it_ends_with_the_run_even_when_somebody_hangs_on() -> None:
-    with server.bound("0") as place:
+    with http_server.bound("0") as place:
         assert place is not None
         address = place.socket.getsockname()
-        async with server.serving(place):
+        async with http_server.serving(place):
             _, writer = await asyncio.open_connection(*address)
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(*address)
@@ -343,7 +343,7 @@ async def test_it_ends_with_the_run_even_when_somebody_hangs_on() -> None:
 
 
 async def test_the_text_is_not_made_for_each_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "FRESH_S", 1_000.0)
+    monkeypatch.setattr(http_server, "FRESH_S", 1_000.0)
     made = 0
     text = board.Board.text
 
@@ -353,21 +353,21 @@ async def test_the_text_is_not_made_for_each_who_asks(monkeypatch: pytest.Monkey
         return text(self)
 
     monkeypatch.setattr(board.Board, "text", counted)
-    with server.bound("0") as place:
+    with http_server.bound("0") as place:
         assert place is not None
-        async with server.serving(place):
+        async with http_server.serving(place):
             bodies = {(await ask(place))[1] for _ in range(5)}
     assert (len(bodies), made) == (1, 1)
 
 
 async def test_a_unix_socket_is_for_its_owner_and_goes_with_the_run(tmp_path: Path) -> None:
     path = tmp_path / "metrics.sock"
-    with server.bound(str(path)) as place:
+    with http_server.bound(str(path)) as place:
         assert place is not None
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        async with server.serving(place):
+        async with http_server.serving(place):
             assert (await ask(place))[1].endswith(b"# EOF\n")
-        with pytest.raises(server.UnusableMetricsAddress, match="in use"), server.bound(str(path)):
+        with pytest.raises(http_server.UnusableMetricsAddress, match="in use"), http_server.bound(str(path)):
             pass
         assert path.exists()
     assert not path.exists()
@@ -377,10 +377,10 @@ def test_a_socket_of_a_dead_process_is_replaced_and_a_file_is_not(tmp_path: Path
     dead, file = tmp_path / "dead.sock", tmp_path / "file"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(dead))
-    with server.bound(str(dead)) as place:
+    with http_server.bound(str(dead)) as place:
         assert place is not None
     file.write_text("mine")
-    with pytest.raises(server.UnusableMetricsAddress, match="cannot listen there"), server.bound(str(file)):
+    with pytest.raises(http_server.UnusableMetricsAddress, match="cannot listen there"), http_server.bound(str(file)):
         pass
     assert file.read_text() == "mine"
 
@@ -390,14 +390,17 @@ def test_a_port_in_use_is_said_before_anything_begins() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(server.UnusableMetricsAddress, match=f"{address}.*in use") as refused, server.bound(address):
+        with (
+            pytest.raises(http_server.UnusableMetricsAddress, match=f"{address}.*in use") as refused,
+            http_server.bound(address),
+        ):
             pass
         assert refused.value.exit_code == 2
 
 
 @pytest.mark.parametrize("address", ["", "x", "1:2:3", "127.0.0.1:", "127.0.0.1:70000", "h:-1", "::1", "٣"])
 def test_what_is_no_address_is_refused_with_the_forms(address: str) -> None:
-    with pytest.raises(server.UnusableMetricsAddress, match="Unix socket"), server.bound(address):
+    with pytest.raises(http_server.UnusableMetricsAddress, match="Unix socket"), http_server.bound(address):
         pass
 
 
@@ -406,13 +409,13 @@ def test_what_is_no_address_is_refused_with_the_forms(address: str) -> None:
     [("9464", "127.0.0.1", 9464), (":9464", "127.0.0.1", 9464), ("[::1]:1", "::1", 1), ("0.0.0.0:0", "0.0.0.0", 0)],
 )
 def test_addresses(address: str, host: str, port: int) -> None:
-    assert server.parse(address) == (host, port)
+    assert http_server.parse(address) == (host, port)
 
 
 def test_no_address_listens_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Callable[..., Any]] = []
-    monkeypatch.setattr(server.socket, "socket", opened.append)
-    with server.bound(None) as place:
+    monkeypatch.setattr(http_server.socket, "socket", opened.append)
+    with http_server.bound(None) as place:
         assert place is None
     assert opened == []
 

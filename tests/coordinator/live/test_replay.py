@@ -1,4 +1,5 @@
-"""The replay of a run shows what was shown while it ran: the stored samples give the same ticks as the live ones gave."""
+"""The replay of a run shows what was shown while it ran: the stored samples give the same ticks as the live ones
+gave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is shown of an iteration while it runs: seconds of load added up by window, waits since the measure window began."""
+"""What is shown of an iteration while it runs: seconds of load added up by window, waits since the measure window
+began."""
 
 from __future__ import annotations
 

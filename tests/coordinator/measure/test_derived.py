@@ -1,4 +1,5 @@
-"""NOPM and TPM of an iteration of TPROC-C, from counts and counters whose answers are known; what plans may say of them."""
+"""NOPM and TPM of an iteration of TPROC-C, from counts and counters whose answers are known; what plans may say of
+them."""
 
 from __future__ import annotations
 

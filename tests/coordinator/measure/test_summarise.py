@@ -136,7 +136,8 @@ def os_samples(host: str, *, busy: float, cores: int = 4) -> list[CaptureSample]
 
 
 def wait_samples() -> list[CaptureSample]:
-    """In the measure window 1.5 s of WALSync and 0.5 s on CPU pass per second; before it another event, that must not show."""
+    """In the measure window 1.5 s of WALSync and 0.5 s on CPU pass per second; before it another event, that must not
+    show."""
     samples = []
     for tick in range(-1, 10):
         measured_s = min(max(tick - RAMP_S, 0.0), MEASURE_S)
@@ -223,7 +224,8 @@ def test_captures_are_cut_to_the_measure_window_on_their_own_clocks() -> None:
     found = evidence()
     hosts = found.metrics["hosts"]
     assert found.metrics["cpu"] == hosts["db1"]["cpu"]
-    # Samples lie 0.3 s beside the window's ends: a straight line there loses 0.3 × 0.7 s of the window's load at each end.
+    # Samples lie 0.3 s beside the window's ends: a straight line there loses 0.3 × 0.7 s of the window's load at each
+    # end.
     seen = 1 - 2 * 0.3 * 0.7 / MEASURE_S
     for host, busy in (("db1", 0.5), ("client1", 0.25), ("client2", 0.1)):
         assert hosts[host]["cpu"]["busy_fraction"] == pytest.approx(busy * seen)

@@ -124,7 +124,7 @@ def test_gitlab_reads_the_metrics_report() -> None:
 
 
 def test_the_schema_is_one_and_forbids_no_further_field() -> None:
-    schema = result_schema.document()
+    schema = result_schema.schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     document = json.loads(result_json.to_json(run(verdict("bad", "FAIL"))))
     jsonschema.validate(document | {"later": 1}, schema)
@@ -136,10 +136,10 @@ def test_the_schema_is_one_and_forbids_no_further_field() -> None:
 def test_the_schema_tells_what_is_no_result(change: dict[str, Any]) -> None:
     document = json.loads(result_json.to_json(run(verdict("bad", "FAIL"))))
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(document | change, result_schema.document())
+        jsonschema.validate(document | change, result_schema.schema())
     without = {name: part for name, part in document.items() if name != "verdicts"}
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(without, result_schema.document())
+        jsonschema.validate(without, result_schema.schema())
 
 
 def test_conditions_of_a_comparison_are_remarked_when_they_fail_the_job() -> None:

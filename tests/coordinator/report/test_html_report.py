@@ -1,4 +1,7 @@
-"""One history with hostile names and samples of a capture -> the HTML page, the rows, the pictures; read back, and opened in Chromium."""
+"""One history with hostile names and samples of a capture -> the HTML page, the rows, the pictures.
+
+Read back, and opened in Chromium.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,10 @@ import pytest
 from proveout.cli import execute
 from proveout.coordinator.measure.samples import SamplesUnreadable
 from proveout.coordinator.report import csv_export
-from proveout.coordinator.report import html as page
+from proveout.coordinator.report import html as html_renderer
 from proveout.coordinator.report.figures import selection, vega
 from proveout.coordinator.report.figures.timeline import read_timeline
+from proveout.coordinator.report.run_document import page_document
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.coordinator.storage.journal import Journal
 from proveout.coordinator.storage.run_directory import RunDirectory
@@ -69,7 +73,8 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
         "transactions": {name: {"tps": tps * share, "response": latency(avg_us)} for name, share in names.items()},
         "hosts": {"box": {"cpu": {"busy_fraction": 0.5, "user_fraction": 0.4}}},
         "waits": {"db_time_s": 2.0},
-        "lag": {"avg_s": 0.01, "p99_s": 0.02, "max_s": 0.03, "slope": 0.001, "slope_lower": -0.001, "slope_upper": 0.003},
+        "lag": {"avg_s": 0.01, "p99_s": 0.02, "max_s": 0.03, "slope": 0.001, "slope_lower": -0.001,
+        "slope_upper": 0.003},
         "solve_s": 500.0 / tps,
         "geomean_s": 50.0 / tps,
         "nopm": tps * 27,
@@ -111,7 +116,8 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
 def plan(*names: str) -> dict[str, Any]:
     stage = {"kind": "ladder", "workload": "hlr", "threads": [1, 4], "clients": ["box"], "arrival": {"kind": "closed"}}
     return {
-        "hosts": [{"name": "box", "roles": ["client"], "address": "local"}, {"name": HOSTILE, "roles": ["server"], "address": "local"}],
+        "hosts": [{"name": "box", "roles": ["client"], "address": "local"}, {"name": HOSTILE, "roles": ["server"],
+        "address": "local"}],
         "systems": [
             {"name": "base", "host": HOSTILE, "engine": "postgres", "propagates_to": None},
             {"name": "cache", "host": HOSTILE, "engine": "postgres", "propagates_to": "base"},
@@ -123,7 +129,8 @@ def plan(*names: str) -> dict[str, Any]:
 
 def history(*names: str) -> list[Stamped]:
     events: list[Event] = [
-        RunStarted(run_id="r-1", epoch=1, name="study", title=HOSTILE, digest="sha256:0", plan=plan(*names), version="1", estimate_s=1.0),
+        RunStarted(run_id="r-1", epoch=1, name="study", title=HOSTILE, digest="sha256:0", plan=plan(*names),
+        version="1", estimate_s=1.0),
         AgentUp(host="box", agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=1),
         SystemUp(system="base", host=HOSTILE, engine="postgres", version=HOSTILE, provisioned=True),
         FactsTaken(when="start", host="box", facts={"kernel": HOSTILE}),
@@ -139,7 +146,8 @@ def history(*names: str) -> list[Stamped]:
                 at_s += 4.0
         events.append(StageFinished(stage=stage, outcome="ok", seconds=8.0))
     events += [
-        VerdictReached(id="v", title=HOSTILE, severity="fail", outcome="FAIL", check="1 > 2", evidence=f"one; {HOSTILE}"),
+        VerdictReached(id="v", title=HOSTILE, severity="fail", outcome="FAIL", check="1 > 2",
+        evidence=f"one; {HOSTILE}"),
         RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=20.0),
     ]  # fmt: skip
     return [Stamped(sequence=n, unix_s=BEGUN_S + n * 0.001, event=event) for n, event in enumerate(events, 1)]
@@ -209,7 +217,7 @@ class Reader(HTMLParser):
 @pytest.fixture
 def html(directory: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(vega, "javascript", lambda: "window.vegaEmbed = () => new Promise(() => 0);")
-    return page.to_html(load_results(history()), directory)
+    return html_renderer.render(page_document(load_results(history()), directory))
 
 
 # ---- the page ----------------------------------------------------------------------------------------------------
@@ -236,7 +244,7 @@ def test_what_a_person_looks_for_is_there(html: str) -> None:
         "proveout run study.yaml -p 'a=1; rm -rf /'",
     ):
         assert said in text, said
-    assert text.index("Verdicts") < text.index("What was tested") < text.index("The plan, and")
+    assert text.index("Verdicts") < text.index("Topology") < text.index("To repeat the run")
 
 
 def test_every_figure_has_a_picture_its_numbers_and_a_chart(html: str, directory: RunDirectory) -> None:
@@ -388,14 +396,14 @@ def test_a_run_that_was_cut_off_is_reported(directory: RunDirectory) -> None:
     cut = [stamped for stamped in history() if not isinstance(stamped.event, VerdictReached | RunFinished | FactsTaken)]
     shutil.rmtree(directory.samples)
     (directory.path / "command.json").unlink()
-    text = "".join(Reader(page.to_html(load_results(cut), directory)).text)
+    text = "".join(Reader(html_renderer.render(page_document(load_results(cut), directory))).text)
     assert "not finished" in text
     assert "No verdict was reached." in text
 
 
 def test_a_run_without_anything_is_reported(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    text = page.to_html(load_results(history()[:1]), RunDirectory(tmp_path / "empty"))
+    text = html_renderer.render(page_document(load_results(history()[:1]), RunDirectory(tmp_path / "empty")))
     assert "<figure" not in text
     assert "<script" not in text
 
@@ -411,8 +419,10 @@ def browse(path: Path, width: int, tmp_path: Path) -> tuple[str, str, list[str]]
     assert CHROMIUM is not None
     log = tmp_path / f"net-{width}.json"
     argv = [
-        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
-        "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND", "--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}",
+        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+        "--disable-extensions",
+        "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND", "--disable-component-update",
+        "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}",
         f"--log-net-log={log}", "--enable-logging=stderr", "--virtual-time-budget=10000", f"--window-size={width},900",
         "--dump-dom", path.as_uri(),
     ]  # fmt: skip
@@ -438,7 +448,7 @@ def test_a_request_would_be_seen(tmp_path: Path) -> None:
 @needs_chromium
 @pytest.mark.slow
 def test_chromium_opens_it_from_a_file(directory: RunDirectory, tmp_path: Path) -> None:
-    text = page.to_html(load_results(history()), directory)
+    text = html_renderer.render(page_document(load_results(history()), directory))
     path = tmp_path / "report.html"
     path.write_text(text, encoding="utf-8")
     dom, console, requests = browse(path, 1200, tmp_path)
@@ -456,10 +466,12 @@ def test_chromium_opens_it_from_a_file(directory: RunDirectory, tmp_path: Path) 
 @pytest.mark.parametrize("width", [390, 1200])
 def test_no_width_is_too_small(width: int, directory: RunDirectory, tmp_path: Path) -> None:
     """In a frame of that width, because a window of a browser has a least one."""
-    text = page.to_html(load_results(history()), directory)
-    probe = "<script>setTimeout(() => parent.postMessage([innerWidth, document.documentElement.scrollWidth], '*'), 3000)</script>"
+    text = html_renderer.render(page_document(load_results(history()), directory))
+    widths = "[innerWidth, document.documentElement.scrollWidth]"
+    probe = f"<script>setTimeout(() => parent.postMessage({widths}, '*'), 3000)</script>"
     (tmp_path / "inner.html").write_text(text.rpartition("</body>")[0] + probe, encoding="utf-8")
-    outer = f"<p id=said></p><script>onmessage = (e) => {{ said.textContent = e.data.join(' ') }}</script><iframe src=inner.html width={width} height=800 style='border:0'>"
+    script = "<script>onmessage = (e) => { said.textContent = e.data.join(' ') }</script>"
+    outer = f"<p id=said></p>{script}<iframe src=inner.html width={width} height=800 style='border:0'>"
     (tmp_path / "outer.html").write_text(outer)
     dom, console, _ = browse(tmp_path / "outer.html", 1300, tmp_path)
     assert console == ""

@@ -1,4 +1,6 @@
-"""Time to solve and sizes: from the means of queries to rows, figures and tables, each against the same arithmetic by hand."""
+"""Time to solve and sizes: from the means of queries to rows, figures and tables, each against the same arithmetic by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ from proveout.coordinator.report import result_json as report
 from proveout.coordinator.report.figures import vega
 from proveout.coordinator.report.figures.query_set_figures import sizes_compression, time_to_solve
 from proveout.coordinator.report.query_sets import size_rows, solve_rows
+from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
 from proveout.coordinator.storage.event_codec import plan_data
 from proveout.dsl.compile.compiler import compile_plan
@@ -206,11 +209,11 @@ def test_the_figures_can_be_drawn(plan: Plan, draw: Any) -> None:
 
 def test_markdown_and_json_have_the_same_numbers(plan: Plan) -> None:
     found = run(plan, TIMES)
-    text = markdown.to_markdown(found)
+    text = markdown.render(run_document(found))
     assert "| pglz | degree 2 | 0.25 |" in text
     assert "| review | pglz | 3 | 0 | 3 | 8.667 × |" in text
     document = report.document(found)
-    jsonschema.validate(document, result_schema.document())
+    jsonschema.validate(document, result_schema.schema())
     assert document["stages"][0]["iterations"][0]["sizes"][0]["end_bytes"] == 25.0 * MB
 
 

@@ -6,7 +6,6 @@ import io
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -15,6 +14,7 @@ from rich.console import Console
 
 from proveout.coordinator.report import junit, markdown, result_json, terminal
 from proveout.coordinator.report.ladder_comparison import comparisons
+from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.report.tables import host_rows, load_rows, peak, wait_rows
 from proveout.coordinator.results import results
 from proveout.core.numbers import pieces
@@ -356,7 +356,7 @@ def test_junit_cannot_be_broken_by_what_a_database_says() -> None:
 
 
 def test_markdown_tables_hold_their_shape_whatever_is_in_them() -> None:
-    text = markdown.to_markdown(loaded(*ALL), run_dir="/runs/study-1")
+    text = markdown.render(run_document(loaded(*ALL), run_dir="/runs/study-1"))
     blocks = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
     assert len(blocks) >= 7
     for block in blocks:
@@ -368,7 +368,7 @@ def test_markdown_tables_hold_their_shape_whatever_is_in_them() -> None:
 
 
 def test_markdown_says_what_matters() -> None:
-    text = markdown.to_markdown(loaded(*ALL))
+    text = markdown.render(run_document(loaded(*ALL)))
     assert text.startswith("# A \\[b\\]study")
     for words in (
         "✅ PASS",
@@ -376,7 +376,7 @@ def test_markdown_says_what_matters() -> None:
         "❔ INCONCLUSIVE",
         "(warning only)",
         "base against cached, 4 threads",
-        "## cap: 9,000/s",
+        "## Search cap: 9,000/s in 1 probe",
         "Validity",
     ):
         assert words in text
@@ -388,7 +388,7 @@ def test_markdown_says_what_matters() -> None:
 def printed(found: results.RunResults, *, width: int, colour: bool = False) -> str:
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=colour, color_system="standard" if colour else None)
-    terminal.print_summary(found, console, run_dir="/var/lib/proveout/runs/study-1")
+    terminal.render(run_document(found, run_dir="/var/lib/proveout/runs/study-1"), console)
     return stream.getvalue()
 
 
@@ -397,7 +397,7 @@ def test_terminal_fits_its_width_and_cuts_no_number(width: int) -> None:
     text = printed(loaded(*ALL), width=width)
     assert max(map(len, text.splitlines())) <= width
     row = next(line for line in text.splitlines() if line.startswith("4 "))
-    assert row.split() == ["4", "4,020", "0.62", "3.94", "0.199", "0.995", "0.796", "1.99", "2.99", "4.98", "19.9"]
+    assert row.split() == ["4", "4,020", "0.62", "3.94", "0.199", "0.995", "0.796", "1.99", "2.99", "4.98", "19.9", "3"]
     assert "…" not in row
 
 
@@ -405,7 +405,7 @@ def test_terminal_begins_with_the_verdicts_and_ends_with_the_directory() -> None
     lines = [line for line in printed(loaded(*ALL), width=100).splitlines() if line.strip()]
     assert lines[0].startswith("PASS")
     assert "Title of good" in lines[0]
-    assert lines[-1] == "everything is in /var/lib/proveout/runs/study-1"
+    assert lines[-1] == "All recorded data: /var/lib/proveout/runs/study-1"
     assert "exit code 0" in lines[-2]
 
 
@@ -426,9 +426,9 @@ def test_terminal_shows_all_that_was_asked_for() -> None:
         "UpdateLocation",
         "WalSync",
         "db1, client1",
-        "replication lag",
-        "propagation cache -> backend",
-        "cap: 9,000/s",
+        "Replication lag",
+        "Propagation cache to backend",
+        "Search cap: 9,000/s",
     ):
         assert words in text
     assert "1 of 3 repeats invalid" in text
@@ -450,9 +450,9 @@ def test_a_broken_off_run_has_a_summary_too() -> None:
 
 def test_show_writes_plain_text_to_a_pipe() -> None:
     stream = io.StringIO()
-    terminal.show(loaded(*ALL), Path("/runs/x"), stream)
+    terminal.show(run_document(loaded(*ALL), run_dir="/runs/x"), stream)
     assert "\x1b" not in stream.getvalue()
-    assert "everything is in /runs/x" in stream.getvalue()
+    assert "All recorded data: /runs/x" in stream.getvalue()
 
 
 def test_what_an_exporter_said_is_in_the_summaries() -> None:
@@ -462,6 +462,6 @@ def test_what_an_exporter_said_is_in_the_summaries() -> None:
     shown = " ".join(printed(found, width=100).split())
     assert "node.load avg 2.5" in shown
     assert "node.reads per_s 120/s" in shown
-    text = markdown.to_markdown(found)
-    assert re.search(r"\| node\.reads \| per_s \| 120/s .*n = 2", text)
+    text = markdown.render(run_document(found))
+    assert re.search(r"\| node\.reads \| per\\_s \| 120/s .*n = 2", text)
     assert "gone" not in text

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from proveout.coordinator.report.markdown import to_markdown
+from proveout.coordinator.report import markdown
 from proveout.coordinator.report.result_json import document
+from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.fingerprint import differences, digest, fingerprints, outline
 from proveout.coordinator.results.results import load_results
 from proveout.proto.events import FactsTaken
@@ -53,7 +54,7 @@ def test_it_is_in_every_report() -> None:
     results = load_results([taken("start", **HOST), taken("end", **HOST | {"kernel": "6.2"})])
     (host,) = fingerprints(results)
     assert outline(host) == "2 × A, 8 GiB, Linux 6.1"
-    text = to_markdown(results)
+    text = markdown.render(run_document(results))
     assert "## Environment" in text
     assert host.digest[7:19] in text
     assert "kernel: 6.1 -\\> 6.2" in text

@@ -1,4 +1,6 @@
-"""Results of a matrix: labels in rows, JSON and figures, comparisons between neighbours only, and conditions over two runs."""
+"""Results of a matrix: labels in rows, JSON and figures, comparisons between neighbours only, and conditions over two
+runs.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def test_a_run_without_a_matrix_has_the_columns_that_it_always_had() -> None:
 
 def test_json_has_the_labels_with_their_types(plan: Plan) -> None:
     document = json.loads(result_json.to_json(run(plan)))
-    jsonschema.validate(document, result_schema.document())
+    jsonschema.validate(document, result_schema.schema())
     assert [stage["cell"] for stage in document["stages"]][-1] == {"of": "solve", "labels": {"mode": "lz4", "users": 2}}
 
 

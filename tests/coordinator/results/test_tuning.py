@@ -6,12 +6,12 @@ import io
 
 from rich.console import Console
 
-from proveout.coordinator.report.markdown import to_markdown
+from proveout.coordinator.report import markdown, terminal
 from proveout.coordinator.report.result_json import document
-from proveout.coordinator.report.terminal import print_summary
+from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import load_results
-from proveout.coordinator.results.tuning import tuned
 from proveout.proto.events import Event, TuningAct, TuningSeen
+from proveout.proto.tuning_state import TunedHost, tuned
 from proveout.proto.wire.results import TuningOutcome, TuningState
 
 
@@ -30,8 +30,12 @@ APPLIED: list[Event] = [
 ]
 
 
+def state_after(*more: Event) -> tuple[TunedHost, ...]:
+    return tuned(load_results([*APPLIED, *more]).tunings)
+
+
 def told(*more: Event) -> list[tuple[str, str, str]]:
-    return [(one.host, one.name, one.fate) for one in tuned(load_results([*APPLIED, *more]))]
+    return [(one.host, one.name, one.describe(ended=True)) for one in state_after(*more)]
 
 
 def test_applied_and_reverted() -> None:
@@ -47,30 +51,28 @@ def test_an_end_that_nobody_saw_is_not_called_reverted() -> None:
 
 def test_the_worst_end_of_several_changes_counts() -> None:
     ends = seen("revert", ("swap", "residue", ("/x could not be undone",)), ("swap", "reverted", ()))
-    (one, _) = tuned(load_results([*APPLIED, ends]))
-    assert one.fate == "applied, NOT reverted"
+    (one, _) = state_after(ends)
+    assert one.describe(ended=True) == "applied, NOT reverted"
     assert one.left == ("/x could not be undone",)
 
 
 def test_a_host_that_was_lost_and_tuned_again() -> None:
     again = seen("apply", ("swap", "applied", ("vm.swappiness: 60 -> 10",)))
-    (one, _) = tuned(load_results([*APPLIED, again, seen("revert", ("swap", "reverted", ()))]))
+    (one, _) = state_after(again, seen("revert", ("swap", "reverted", ())))
     assert one.changes == ("vm.swappiness: 60 -> 10",)
     assert one.end == "reverted"
 
 
 def test_drift_is_told_once() -> None:
     drift = seen("look", ("swap", "drifted", ("vm.swappiness is 33",)))
-    (one, _) = tuned(
-        load_results([*APPLIED, drift, drift, seen("revert", ("swap", "drifted", ("vm.swappiness is 33",)))])
-    )
+    (one, _) = state_after(drift, drift, seen("revert", ("swap", "drifted", ("vm.swappiness is 33",))))
     assert one.drift == ("vm.swappiness is 33",)
-    assert one.fate == "applied, left as another hand set it"
+    assert one.describe(ended=True) == "applied, left as changed from outside"
 
 
 def test_a_transaction_that_failed_tells_what_it_undid() -> None:
     failed = seen("apply", ("ports", "failed", ("it was written, but",)), ("swap", "reverted", ()))
-    assert [(one.name, one.fate) for one in tuned(load_results([*APPLIED, failed]))] == [
+    assert [(one.name, one.describe(ended=True)) for one in state_after(failed)] == [
         ("swap", "applied, reverted"),
         ("ports", "failed"),
     ]
@@ -79,9 +81,11 @@ def test_a_transaction_that_failed_tells_what_it_undid() -> None:
 def test_every_report_has_it() -> None:
     results = load_results([*APPLIED, seen("revert", ("swap", "reverted", ()))])
     assert document(results)["tuning"][0]["changes"] == ["vm.swappiness: 60 -> 10", "vm.dirty_ratio: 20 -> 5"]
-    assert "| db1 | swap (sysctl) | applied, reverted | vm.swappiness: 60 -\\> 10<br>" in to_markdown(results)
+    assert "| db1 | swap (sysctl) | applied, reverted | vm.swappiness: 60 -\\> 10<br>" in markdown.render(
+        run_document(results)
+    )
     stream = io.StringIO()
-    print_summary(results, Console(file=stream, width=100), run_dir="")
+    terminal.render(run_document(results), Console(file=stream, width=100))
     lines = [line.split() for line in stream.getvalue().splitlines()]
     assert ["db1", "swap", "(sysctl)", "applied,", "reverted", "vm.swappiness:", "60", "->", "10"] in lines
     assert ["vm.dirty_ratio:", "20", "->", "5"] in lines

@@ -1,4 +1,5 @@
-"""Rungs of processes: what the compiler makes of `processes:`, and that every terminal gets a worker process of its own."""
+"""Rungs of processes: what the compiler makes of `processes:`, and that every terminal gets a worker process of its
+own."""
 
 from __future__ import annotations
 

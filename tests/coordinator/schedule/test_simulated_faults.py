@@ -1,4 +1,5 @@
-"""Whole runs with faults at every point: an end is always reached, nothing is left running, a resume changes no result."""
+"""Whole runs with faults at every point: an end is always reached, nothing is left running, a resume changes no
+result."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from simulated import PLAN, Model, assert_ended, results, simulate
 from proveout.coordinator.measure import summarise
 from proveout.coordinator.report.figures import vega
 from proveout.coordinator.report.figures.tool_figures import iops_by_queue_depth
-from proveout.coordinator.report.tool_rows import io_rows, node_rows
+from proveout.coordinator.report.tables import io_rows, node_rows
 from proveout.coordinator.results.results import load_results, stage_metrics
 from proveout.dsl import metrics
 from proveout.dsl.compile import result_names
@@ -184,7 +184,8 @@ def test_hosts_are_merged_before_percentiles_are_taken() -> None:
     assert tree["mb_per_s"] == pytest.approx(505 * 8192 / 1e6)
     assert tree["nodes"]["client1"]["iops"] == pytest.approx(500.0)
     assert tree["nodes"]["client2"]["response"]["p99_us"] == pytest.approx(10_000.0, rel=0.001)
-    # 1010 I/Os, of which 10 take 10 ms: rank 1000 of 1010 is one of 0.2 ms. The mean of two percentiles would say 5.1 ms.
+    # 1010 I/Os, of which 10 take 10 ms: rank 1000 of 1010 is one of 0.2 ms. The mean of two percentiles would say 5.1
+    # ms.
     assert tree["response"]["p99_us"] == pytest.approx(200.0, rel=0.001)
     assert tree["response"]["max_us"] == pytest.approx(10_000.0, rel=0.001)
     assert tree["iodepth"] == 2

@@ -1,4 +1,5 @@
-"""Runs whose plan tunes hosts, against simulated agents: tuned before the first stage, looked at after each, set back whatever happens."""
+"""Runs whose plan tunes hosts, against simulated agents: tuned before the first stage, looked at after each, set back
+whatever happens."""
 
 from __future__ import annotations
 

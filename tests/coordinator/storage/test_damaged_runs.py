@@ -1,4 +1,5 @@
-"""Damaged run directories: every changed bit of a journal shows, and every verb that reads a run says so without a traceback."""
+"""Damaged run directories: every changed bit of a journal shows, and every verb that reads a run says so without a
+traceback."""
 
 from __future__ import annotations
 
@@ -157,7 +158,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.thorough
 def test_every_changed_bit_of_the_write_ahead_log_shows_or_changes_nothing(tmp_path: Path) -> None:
-    """A killed coordinator leaves its last events there, and SQLite takes a log with a wrong checksum for one that ends early."""
+    """A killed coordinator leaves its last events there, and SQLite takes a log with a wrong checksum for one that ends
+    early."""
     place = tmp_path / "journal"
     place.mkdir()
     ended = subprocess.run([sys.executable, "-c", _APPEND_AND_DIE, str(place)], check=False, timeout=180)
@@ -373,7 +375,8 @@ def test_garbage_in_a_run_directory_ends_in_a_message(
 
 
 def test_the_cost_of_a_hash_is_small(tmp_path: Path) -> None:
-    """Checksum and head take less than a tenth of what SQLite takes to make an event durable on a disk; here only an upper bound."""
+    """Checksum and head take less than a tenth of what SQLite takes to make an event durable on a disk; here only an
+    upper bound."""
     with Journal(tmp_path) as journal:
         event = e.Notice(level="info", host="h", text="x" * 2000)
         began_s = time.process_time()

@@ -1,4 +1,5 @@
-"""Which runs may go on, and with which plan. (That going on gives the same results is in test_simulation and test_run.)"""
+"""Which runs may go on, and with which plan. (That going on gives the same results is in test_simulation and
+test_run.)"""
 
 from __future__ import annotations
 

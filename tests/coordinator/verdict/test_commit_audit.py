@@ -92,7 +92,11 @@ LOST = IterationVoided(id=identity(), reason="an agent was lost", rerun=True)
         ([read(100), ran(20), read(119, "first")], "FAIL", "the database counts 19 NewOrder, the clients 20"),
         ([read(100), ran(20, 2), read(122, "first")], "PASS", "the clients 20 (2 without an answer)"),
         ([read(100), ran(20, 2), read(123, "first")], "FAIL", "the clients 20 (2 without an answer)"),
-        ([read(100), ran(20), LOST, read(130, "first")], "INCONCLUSIVE", "no span could be judged; stage first is left out"),
+        (
+            [read(100), ran(20), LOST, read(130, "first")],
+            "INCONCLUSIVE",
+            "no span could be judged; stage first is left out",
+        ),
         (
             [read(100), LOST, read(130, "first"), ran(7, stage="second"), read(137, "second")],
             "PASS",

@@ -253,7 +253,7 @@ BROKEN = InvariantCheck(name="balance", holds=False, evidence="balances 31 is no
         ([(HOLDS,), (HOLDS,)], "PASS", "held each of 2 times"),
         ([(BROKEN,), (HOLDS,)], "FAIL", "first after iteration base/1/1/1: balance: balances 31 is not"),
         ([(HOLDS,), (BROKEN,), ()], "FAIL", "broken after 1 of 3 times"),
-        ([(HOLDS,), ()], "INCONCLUSIVE", "could not be asked after iteration base/1/2/1"),
+        ([(HOLDS,), ()], "INCONCLUSIVE", "could not be checked after iteration base/1/2/1"),
     ],
     ids=["held", "broken and mended", "broken and unasked", "unasked"],
 )

@@ -1,6 +1,8 @@
-"""`matrix:` laid out: how many cells there may be, in which order and under which ids, and what expressions make of them.
+"""`matrix:` laid out: how many cells there may be, in which order and under which ids, and what expressions make of
+them.
 
-What a whole plan with a matrix compiles to, and what is said of wrong ones, are golden files (good/matrix, bad/matrix*)."""
+What a whole plan with a matrix compiles to, and what is said of wrong ones, are golden files (good/matrix,
+bad/matrix*)."""
 
 from __future__ import annotations
 

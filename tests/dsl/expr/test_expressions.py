@@ -110,7 +110,8 @@ def test_a_function_that_fails_is_missing_data_and_not_a_traceback(caplog: pytes
 @pytest.mark.parametrize(
     ("text", "offset"),
     [
-        ("tps >", 5), ("a b", 2), ("1 < 2 < 3", 6), ("tps[1]", 4), ("é", 0), ("a..b", 2), ("(a", 2), ("a.at(", 5), ("", 0),
+        ("tps >", 5), ("a b", 2), ("1 < 2 < 3", 6), ("tps[1]", 4), ("é", 0), ("a..b", 2), ("(a", 2), ("a.at(", 5), ("",
+        0),
         ("a in b", 2), ("x = 1", 2), ("a & b", 2), ("in", 0), ("a ? b", 5), ("'a", 0), ("1e999", 0),
     ],
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""The tuning fragments of the studies: each compiles on its hosts, and `explain` lists every change on every one of them."""
+"""The tuning fragments of the studies: each compiles on its hosts, and `explain` lists every change on every one of
+them."""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ topology:
   systems: {asm: {engine: oracle, host: rac1, dsn: "sys as sysasm/${secrets.asm}@//rac1:1521/+ASM"}}
 secrets: {asm: {env: PROVEOUT_ASM}}
 tuning:
-  - {name: data, destructive: true, asm_disk_group: {system: asm, disk_group: DATA, redundancy: external, disks: [/dev/oraudev/disks/D1]}}
+  - {name: data, destructive: true, asm_disk_group: {system: asm, disk_group: DATA, redundancy: external, disks:
+    [/dev/oraudev/disks/D1]}}
   - {name: pages, on: rac1, huge_pages: {pages: 512}}
 stages: [{pause: {duration: 1s}}]
 """

@@ -1,4 +1,5 @@
-"""Parameters of PostgreSQL that a plan may set: by `settings:`, and by the operation `postgres_settings`, in one rule."""
+"""Parameters of PostgreSQL that a plan may set: by `settings:`, and by the operation `postgres_settings`, in one
+rule."""
 
 from __future__ import annotations
 
@@ -10,18 +11,25 @@ from proveout.dsl.operations.database.postgres_parameters import objection
 from proveout.dsl.operations.database.postgres_settings import PostgresSettings
 
 PROGRAMS_AND_LIBRARIES = (
-    "archive_command", "archive_cleanup_command", "restore_command", "recovery_end_command", "ssl_passphrase_command", "archive_library",
-    "shared_preload_libraries", "session_preload_libraries", "local_preload_libraries", "oauth_validator_libraries", "dynamic_library_path",
+    "archive_command", "archive_cleanup_command", "restore_command", "recovery_end_command", "ssl_passphrase_command",
+    "archive_library",
+    "shared_preload_libraries", "session_preload_libraries", "local_preload_libraries", "oauth_validator_libraries",
+    "dynamic_library_path",
     "extension_control_path", "jit_provider",
 )  # fmt: skip
 FILES = (
-    "data_directory", "config_file", "hba_file", "ident_file", "external_pid_file", "log_directory", "log_filename", "log_destination",
-    "logging_collector", "stats_temp_directory", "krb_server_keyfile", "ssl_cert_file", "ssl_crl_dir", "promote_trigger_file", "include",
-    "include_dir", "include_if_exists", "unix_socket_directories", "primary_conninfo", "timezone_abbreviations", "jit_dump_bitcode",
+    "data_directory", "config_file", "hba_file", "ident_file", "external_pid_file", "log_directory", "log_filename",
+    "log_destination",
+    "logging_collector", "stats_temp_directory", "krb_server_keyfile", "ssl_cert_file", "ssl_crl_dir",
+    "promote_trigger_file", "include",
+    "include_dir", "include_if_exists", "unix_socket_directories", "primary_conninfo", "timezone_abbreviations",
+    "jit_dump_bitcode",
 )  # fmt: skip
 WAY_IN = (
-    "listen_addresses", "port", "unix_socket_group", "unix_socket_permissions", "ssl", "password_encryption", "allow_alter_system",
-    "allow_system_table_mods", "allow_in_place_tablespaces", "event_triggers", "reserved_connections", "gss_accept_delegation", "bonjour",
+    "listen_addresses", "port", "unix_socket_group", "unix_socket_permissions", "ssl", "password_encryption",
+    "allow_alter_system",
+    "allow_system_table_mods", "allow_in_place_tablespaces", "event_triggers", "reserved_connections",
+    "gss_accept_delegation", "bonjour",
     "ignore_checksum_failure", "zero_damaged_pages", "role",
 )  # fmt: skip
 UNKNOWN = (
@@ -35,10 +43,14 @@ UNKNOWN = (
     "track_directory",
 )
 ORDINARY = (
-    "shared_buffers", "work_mem", "max_connections", "fsync", "synchronous_commit", "wal_level", "wal_compression", "max_wal_size",
-    "checkpoint_timeout", "random_page_cost", "enable_hashjoin", "jit", "autovacuum", "effective_io_concurrency", "io_method", "huge_pages",
-    "track_io_timing", "log_min_duration_statement", "log_line_prefix", "log_temp_files", "search_path", "DateStyle", "TimeZone",
-    "idle_in_transaction_session_timeout", "default_transaction_isolation", "plpgsql.extra_warnings", "pg_stat_statements.track",
+    "shared_buffers", "work_mem", "max_connections", "fsync", "synchronous_commit", "wal_level", "wal_compression",
+    "max_wal_size",
+    "checkpoint_timeout", "random_page_cost", "enable_hashjoin", "jit", "autovacuum", "effective_io_concurrency",
+    "io_method", "huge_pages",
+    "track_io_timing", "log_min_duration_statement", "log_line_prefix", "log_temp_files", "search_path", "DateStyle",
+    "TimeZone",
+    "idle_in_transaction_session_timeout", "default_transaction_isolation", "plpgsql.extra_warnings",
+    "pg_stat_statements.track",
     "old_snapshot_threshold", "max_parallel_workers_per_gather", "commit_delay", "temp_file_limit", "cluster_name",
 )  # fmt: skip
 

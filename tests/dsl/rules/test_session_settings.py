@@ -38,7 +38,8 @@ def test_what_is_refused(engine: str, name: str, value: str) -> None:
     [
         ("postgres", "max_parallel_workers_per_gather", "2", "SELECT set_config($1, $2, false)"),
         ("mysql", "join_buffer_size", "262144", "SET SESSION join_buffer_size = 262144"),
-        ("mysql", "optimizer_switch", "mrr=on,mrr_cost_based=off", "SET SESSION optimizer_switch = 'mrr=on,mrr_cost_based=off'"),
+        ("mysql", "optimizer_switch", "mrr=on,mrr_cost_based=off", "SET SESSION optimizer_switch = "
+        "'mrr=on,mrr_cost_based=off'"),
         ("sqlite", "mmap_size", "268435456", "PRAGMA mmap_size = 268435456"),
         ("oracle", "optimizer_mode", "ALL_ROWS", "ALTER SESSION SET optimizer_mode = ALL_ROWS"),
         ("oracle", "nls_date_format", "YYYY-MM-DD", "ALTER SESSION SET nls_date_format = 'YYYY-MM-DD'"),

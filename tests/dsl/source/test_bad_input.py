@@ -1,9 +1,11 @@
-"""Bad input in a plan, item by item in the order of the list in the specification (reliability, "Bad input", the plan): what is said to each.
+"""Bad input in a plan, item by item in the order of the list in the specification (reliability, "Bad input", the plan):
+what is said to each.
 
-Data flow: a good plan with one of its sections replaced, or raw bytes -> `compile_plan` -> one of its problems says the text beside
-the item, with file, line and column. Items that are decided where the plan does not reach (a host's memory, the environment) go to the
-function that decides; a disk that holds something is in tests/agent/tuning/cases/partition, and a plan that is edited while its run is
-under way in tests/coordinator/storage/test_resume.py. Whole messages to the character are in tests/golden/bad.
+Data flow: a good plan with one of its sections replaced, or raw bytes -> `compile_plan` -> one of its problems says the
+text beside the item, with file, line and column. Items that are decided where the plan does not reach (a host's memory,
+the environment) go to the function that decides; a disk that holds something is in tests/agent/tuning/cases/partition,
+and a plan that is edited while its run is under way in tests/coordinator/storage/test_resume.py. Whole messages to the
+character are in tests/golden/bad.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ ITEMS: tuple[tuple[str, bytes, str], ...] = (
         ),
         "more than 20000 values once aliases are expanded",
     ),
-    ("recursive alias", plan(more="params: &a {p: *a}"), "stands inside what it refers to"),
+    ("recursive alias", plan(more="params: &a {p: *a}"), "stands inside the node that it refers to"),
     ("duplicate key", plan(name="name: t\nname: u"), "the key `name` is there twice"),
     ("<< surprises", plan(workload="{<<: {kind: hlr}, population: 100}"), "`<<` is not part of the plan language"),
     ("no/on/off", ladder("threads: [1, 4], measure: 5s, capture: no"), "`no` is a boolean in YAML 1.1"),
@@ -168,23 +170,27 @@ ITEMS: tuple[tuple[str, bytes, str], ...] = (
     (
         "quoted DB identifiers",
         plan(
-            workload='{kind: sql, tables: {"a\\"; DROP TABLE x": {columns: {a: int}, rows: 1}}, transactions: {t: {weight: 1, statements: [{sql: SELECT 1}]}}}'
+            workload='{kind: sql, tables: {"a\\"; DROP TABLE x": {columns: {a: int}, rows: 1}}, transactions: {t: '
+            "{weight: 1, statements: [{sql: SELECT 1}]}}}"
         ),
         '`a"; DROP TABLE x` is not a name that can be used here',
     ),
     (
         "two tunings in conflict on one host",
         plan(
-            more="tuning:\n  - {name: a, on: all, sysctl: {vm.swappiness: 1}}\n  - {name: b, on: h, sysctl: {vm.swappiness: 2}}"
+            more="tuning:\n  - {name: a, on: all, sysctl: {vm.swappiness: 1}}\n  - {name: b, on: h, sysctl: "
+            "{vm.swappiness: 2}}"
         ),
         "`b` and `a` are in conflict over sysctl vm.swappiness on h",
     ),
     (
         "two tunings of which one sets the other back",
         plan(
-            more="tuning:\n  - {name: a, on: all, sysctl: {vm.dirty_ratio: 10}}\n  - {name: b, on: h, sysctl: {vm.dirty_bytes: 1000000}}"
+            more="tuning:\n  - {name: a, on: all, sysctl: {vm.dirty_ratio: 10}}\n  - {name: b, on: h, sysctl: "
+            "{vm.dirty_bytes: 1000000}}"
         ),
-        "`b` and `a` are in conflict over vm.dirty_bytes or vm.dirty_ratio (the kernel sets one to 0 when the other is set) on h",
+        "`b` and `a` are in conflict over vm.dirty_bytes or vm.dirty_ratio (the kernel sets one to 0 when the other is "
+        "set) on h",
     ),
     ("zero hosts", plan(hosts="    {}"), "the topology has no hosts"),
     ("duplicate hosts", plan(hosts=MANY_HOSTS), "the key `h` is there twice"),

@@ -15,8 +15,10 @@ from proveout.dsl.source.nodes import Map, Problems, Scalar, Seq, plain
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 PIECES = [
-    "proveout: 1\n", "name: ", "stages:\n", "  - ladder: ", "{", "}", "[", "]", "&a ", "*a", "<<: ", "!!str ", "? ", ": ",
-    "- ", "|\n", ">-\n  ", '"', "'", "\\u202e", "${params.x}", "#", "\n", "  ", "%YAML 1.1\n", "---\n", "...\n", "1_000",
+    "proveout: 1\n", "name: ", "stages:\n", "  - ladder: ", "{", "}", "[", "]", "&a ", "*a", "<<: ", "!!str ", "? ",
+    ": ",
+    "- ", "|\n", ">-\n  ", '"', "'", "\\u202e", "${params.x}", "#", "\n", "  ", "%YAML 1.1\n", "---\n", "...\n",
+    "1_000",
     "no", "22:22", "é", "\u202e", "\t", "\x00", "threads: [1, 2]\n", "params: {x: {type: int, default: 1}}\n", "@", "`",
 ]  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Parameters: what a plan may say, the way through the compiled plan and back, and what the compiler asks about them."""
+"""Parameters: what a plan may say, the way through the compiled plan and back, and what the compiler asks about
+them."""
 
 from __future__ import annotations
 
@@ -132,6 +133,9 @@ def test_an_unknown_kind_is_an_error_for_people() -> None:
 
 
 def test_parameters_import_nothing_heavy() -> None:
-    code = "import sys; from proveout.dsl.workloads.kinds import BUILT_IN, built_in; [*map(built_in, BUILT_IN)]; print(*sys.modules)"
+    code = (
+        "import sys; from proveout.dsl.workloads.kinds import BUILT_IN, built_in; [*map(built_in, BUILT_IN)]; "
+        "print(*sys.modules)"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "psycopg", "apsw", "scipy", "grpc"} & set(loaded)

@@ -62,8 +62,8 @@ CHANGES: list[tuple[Callable[[list[bytes]], list[bytes]], str, int]] = [
     (lambda all_: all_[1:], "removed, added or moved", 1),
     (lambda all_: [*all_[:2], all_[3], all_[2], *all_[4:]], "removed, added or moved", 3),
     (lambda all_: [*all_[:3], all_[2], *all_[3:]], "removed, added or moved", 4),
-    (lambda all_: [*all_[:3], b"garbage\n", *all_[3:]], "no line of an audit log", 4),
-    (lambda all_: [*all_[:-1], all_[-1][:-20]], "no line of an audit log", 6),
+    (lambda all_: [*all_[:3], b"garbage\n", *all_[3:]], "not a line of an audit log", 4),
+    (lambda all_: [*all_[:-1], all_[-1][:-20]], "not a line of an audit log", 6),
 ]
 
 
@@ -105,7 +105,7 @@ def test_a_log_that_was_written_anew_shows_against_the_other_side(tmp_path: Path
         head = _append(descriptor, head, "task", {"key": f"forged{number}"})
     os.close(descriptor)
     assert verify(agent).head.number == 8
-    with pytest.raises(AuditFault, match="written anew") as caught:
+    with pytest.raises(AuditFault, match="was rewritten") as caught:
         verify(agent, [run])
     assert caught.value.where == f"{agent}:6"
 
@@ -154,7 +154,7 @@ def test_a_log_that_ends_with_no_line_is_not_gone_on_with(last: bytes, tmp_path:
     with path.open("ab") as stream:
         stream.write(last)
     content = path.read_bytes()
-    with pytest.raises(OSError, match="its last line is no line of an audit log"):
+    with pytest.raises(OSError, match="its last line is not a line of an audit log"):
         AuditLog(path).note("task", key="after")
     with pytest.raises(AuditFault):
         verify(path)
@@ -167,7 +167,7 @@ def test_a_log_that_ends_in_a_lot_of_garbage_is_not_gone_on_with(tmp_path: Path)
     with path.open("ab") as stream:
         stream.write(b"x" * 200_000)
     content = path.read_bytes()
-    with pytest.raises(OSError, match="no line of an audit log"):
+    with pytest.raises(OSError, match="not a line of an audit log"):
         AuditLog(path).note("task", key="after")
     assert path.read_bytes() == content
 
@@ -189,7 +189,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     agent, run = tmp_path / "agent.log", tmp_path / "run.log"
     AuditLog(run).note("agent", host="db1", head=written(agent).head())
     assert execute(["audit", "verify", str(agent)]) == 0
-    assert "cannot be told from it alone" in capsys.readouterr().out
+    assert "this log alone cannot show" in capsys.readouterr().out
     assert execute(["audit", "verify", str(agent), "--against", str(run)]) == 0
     assert "1 times another log has seen it, the last time at line 6: all agree" in capsys.readouterr().out
     agent.write_bytes(b"".join(changed(lines(agent))))

@@ -227,7 +227,7 @@ def test_a_value_that_is_nested_too_deeply() -> None:
     value: Value = ()
     for _ in range(VALUE_DEPTH_MAX + 1):
         value = (value,)
-    with pytest.raises(WireFault, match="no value of a parameter"):
+    with pytest.raises(WireFault, match="not a valid parameter"):
         codec.agent_envelope(dataclasses.replace(welcome(), facts=(("deep", value),)))
 
 

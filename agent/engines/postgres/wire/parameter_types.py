@@ -1,8 +1,9 @@
-"""What a statement's author meant against what the server takes: which parameters travel as binary integers, and what comes back.
+"""What a statement's author meant against what the server takes: which parameters travel as binary integers, and what
+comes back.
 
-The server tells the types when a statement is prepared. A whole number goes into an integer parameter as it is; anything
-else goes as text, which the server reads as its own type. What can never fit is refused here, before the load, rather
-than failing in every transaction.
+The server tells the types when a statement is prepared. A whole number goes into an integer parameter as it is;
+anything else goes as text, which the server reads as its own type. What can never fit is refused here, before the load,
+rather than failing in every transaction.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ _INTEGERS = {
     20: ("bigint", -(2**63), 2**63 - 1),
     26: ("oid", 0, 2**32 - 1),
 }
-# oid of float4, float8. numeric is left as text: it may hold more digits than a float, and is sent back just as it came.
+# oid of float4, float8. numeric is left as text: it may hold more digits than a float, and is sent back just as it
+# came.
 _FLOATS = frozenset({700, 701})
 NUMERIC_OUT_OF_RANGE, INVALID_TEXT = "22003", "22P02"
 
 
 def travels(statement: Statement, oids: Sequence[int]) -> list[int]:
-    """The oid of each parameter that travels as what it is, AS_TEXT for the others. Raises StatementFailure for a misfit."""
+    """The oid of each parameter that travels as what it is, AS_TEXT for the others. Raises StatementFailure for a
+    misfit."""
     ranges = statement.ranges or (None,) * len(oids)
     kinds = statement.arguments
     if len(kinds) != len(oids):

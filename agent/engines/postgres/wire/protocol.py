@@ -192,7 +192,8 @@ class Failures:
         self._expected: dict[tuple[str, str], StatementFailure] = {}
 
     def of(self, body: bytes, statement: Statement | None) -> StatementFailure:
-        """An ErrorResponse. One that the statement's specification expects is made once, with the words of the first."""
+        """An ErrorResponse. One that the statement's specification expects is made once, with the words of the
+        first."""
         code = _field(body, b"C").decode()
         expected = self._expected.get((code, statement.name)) if statement else None
         if expected is not None:
@@ -206,12 +207,14 @@ class Failures:
 
 
 def gone(text: str, told: StatementFailure | None) -> StatementFailure:
-    """The connection has ended: for the reason that the server gave last, if that was why; never an error of the statement."""
+    """The connection has ended: for the reason that the server gave last, if that was why; never an error of the
+    statement."""
     return told if told is not None and told.kind is FailureKind.LOST else _lost(text)
 
 
 def send_rest(fd: int, rest: bytes) -> None:
-    """The kernel's buffer is full, which a statement at a time hardly does: wait for room. Raises StatementFailure (lost)."""
+    """The kernel's buffer is full, which a statement at a time hardly does: wait for room. Raises StatementFailure
+    (lost)."""
     room = select.poll()
     room.register(fd, select.POLLOUT)
     while rest:
@@ -236,7 +239,8 @@ def rows_of(data: bytes, decoders: Sequence[Callable[[bytes], Any]]) -> list[Row
 
 
 def around(name: bytes, parameters: Parameters, result_format: int) -> tuple[bytes, bytes]:
-    """What is the same in every message: Bind's body before the values, and all after them, of which 4 bytes are Bind's."""
+    """What is the same in every message: Bind's body before the values, and all after them, of which 4 bytes are
+    Bind's."""
     formats = b"".join(_U16.pack(1 if kind else 0) for kind in parameters)
     counts = _U16.pack(len(parameters))
     return (

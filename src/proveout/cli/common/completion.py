@@ -1,8 +1,8 @@
-"""What a shell completes: plan files, runs, parameters of the plan on the line, kinds of starters.
+"""Shell completion: plan files, runs, parameters of the plan on the command line.
 
-Data flow: what has been typed of a word (and the words before it, `context.params`) -> words, or (word, what it is). Quick, and silent
-whatever is wrong: a shell that waits, or shows a traceback, is worse than one that completes nothing. Reads names, and of a plan its
-parameters; no journal.
+Data flow: the beginning of a word (and the words before it, `context.params`) -> words, or (word, description). It is
+quick and ignores every error, since a shell must neither wait nor show a traceback. It reads file names, and of a plan
+the parameters; no journal.
 """
 
 from __future__ import annotations
@@ -79,10 +79,3 @@ def parameters(context: typer.Context, incomplete: str) -> Words:
         ]
         return [word for word in found if word[0].startswith(incomplete) and " " not in word[0]]
     return []
-
-
-def kinds(incomplete: str) -> Words:
-    """The starters."""
-    from proveout.cli.new import KINDS
-
-    return [(kind, what) for kind, (what, _) in KINDS.items() if kind.startswith(incomplete)]

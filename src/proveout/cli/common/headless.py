@@ -1,8 +1,9 @@
-"""Plain progress lines of a run: for CI, pipes, and terminals that want no screen.
+"""Plain progress lines of a run: for CI, pipes, and terminals without a screen.
 
-Data flow: stamped events -> `tui.run.model.reduce` -> a `RunView` -> lines. What happens once (a stage begins, an iteration ends, a verdict) is a
-line of its own; what moves all the time (load, progress) is at most one line a second, and none when nothing has changed. Lines are
-never rewritten. Colour only on a terminal and without NO_COLOR. Text from outside cannot act on the terminal (`wording.safe`).
+Data flow: stamped events -> `tui.run_view.reduce` -> a `RunView` -> lines. A single event (a stage begins, an iteration
+ends, a verdict) is a line of its own; load and progress are at most one line a second, and none without a change. Lines
+are never rewritten. Colour only on a terminal and without NO_COLOR. Text from outside cannot act on the terminal
+(`numbers.safe`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TextIO
 
-from proveout.core.numbers import microseconds, number, percent, rate_unit, rung_name, safe, seconds, threads
+from proveout.core.numbers import clock, microseconds, number, percent, rate_unit, rung_name, safe, seconds, threads
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -38,9 +39,10 @@ from proveout.proto.events import (
     VerdictForeseen,
     VerdictReached,
 )
-from proveout.tui.run.model import RunView, reduce
+from proveout.tui.run_view import RunView, reduce
 
 LIVE_EVERY_S = 1.0
+_CLEAR = "\r\x1b[K"
 _COLOURS = {"PASS": "32", "FAIL": "31", "INCONCLUSIVE": "33", "error": "31", "warning": "33"}
 
 
@@ -51,7 +53,10 @@ def wants_colour(stream: TextIO, environment: Mapping[str, str] | None = None) -
 
 
 class HeadlessPrinter:
-    """Call it with each stamped event, in order. Writes to `stream` and flushes; a stream that is gone is not written to again."""
+    """Print the line of each stamped event.
+
+    Call it with the events in order; it flushes `stream`, and stops writing to a closed one.
+    """
 
     def __init__(self, stream: TextIO, *, colour: bool | None = None) -> None:
         self.view = RunView()
@@ -62,7 +67,7 @@ class HeadlessPrinter:
         self._gone = False
 
     def __call__(self, stamped: Stamped) -> None:
-        """Take in one event and print what it gives to say."""
+        """Add one event to the view and print its line."""
         self.view = reduce(self.view, stamped)
         if isinstance(stamped.event, LoadTick | StageProgress):
             self._live(stamped)
@@ -85,14 +90,14 @@ class HeadlessPrinter:
             self._stream.write(f"{self._clock()} {self._paint(text)}\n")
             self._stream.flush()
         except (BrokenPipeError, ValueError):
-            # The reader has closed the pipe; the run goes on without being watched.
+            # The reader has closed the pipe; the run continues without output.
             self._gone = True
 
     def _clock(self) -> str:
-        """Elapsed, and what the estimate leaves while it leaves something: `[ 1:05, 2:10 left]`."""
-        left = _minutes(self.view.remaining_s)
+        """Elapsed time, and the estimated remaining time: `[ 1:05, 2:10 left]`."""
+        left = clock(self.view.remaining_s)
         rest = f", {left} left" if self.view.remaining_s >= 1.0 else ""
-        return f"[{_minutes(self.view.elapsed_s):>5}{rest}]"
+        return f"[{clock(self.view.elapsed_s):>5}{rest}]"
 
     def _paint(self, text: str) -> str:
         word = text.partition(" ")[0].rstrip(":")
@@ -101,11 +106,32 @@ class HeadlessPrinter:
         return f"\x1b[{_COLOURS[word]}m{word}\x1b[0m{text[len(word) :]}"
 
 
-def _minutes(duration_s: float) -> str:
-    whole = int(duration_s)
-    if whole >= 3600:
-        return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
-    return f"{whole // 60}:{whole % 60:02d}"
+class LiveLinePrinter(HeadlessPrinter):
+    """As `HeadlessPrinter` for a terminal of `width` columns: load and progress are one line that is rewritten."""
+
+    def __init__(self, stream: TextIO, *, width: int, colour: bool | None = None) -> None:
+        super().__init__(stream, colour=colour)
+        self._width = width
+        self._moving = False
+
+    def _live(self, stamped: Stamped) -> None:
+        self._moving = True
+        super()._live(stamped)
+        self._moving = False
+
+    def _write(self, text: str) -> None:
+        if self._gone:
+            return
+        try:
+            if self._moving:
+                line = f"{self._clock()} {text}"
+                self._stream.write(_CLEAR + line[: max(1, self._width - 1)])
+                self._stream.flush()
+            else:
+                self._stream.write(_CLEAR)
+                super()._write(text)
+        except (BrokenPipeError, ValueError):
+            self._gone = True
 
 
 def _name(view: RunView, iteration: IterationId) -> str:
@@ -124,7 +150,7 @@ def _unit(view: RunView, iteration: IterationId) -> str:
     return rate_unit(stage.kind if stage is not None else "")
 
 
-# ---- what moves --------------------------------------------------------------------------------------------------
+# ---- load and progress -------------------------------------------------------------------------------------------
 
 
 def _tick(view: RunView, stamped: Stamped) -> str:
@@ -162,14 +188,15 @@ def _line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one arm pe
         case AgentLost() as lost:
             return f"error: agent {safe(lost.host)} is lost: {safe(lost.reason)}"
         case SystemUp() as system:
-            return f"system {safe(system.system)} is up on {safe(system.host)}: {safe(system.engine)} {safe(system.version)}"
+            version = f"{safe(system.engine)} {safe(system.version)}"
+            return f"system {safe(system.system)} is up on {safe(system.host)}: {version}"
         case Notice() as notice:
             where = f" on {safe(notice.host)}" if notice.host else ""
             return f"{notice.level}{where}: {safe(notice.text)}"
         case VerdictForeseen() as verdict:
             return f"provisional: {verdict.outcome} {safe(verdict.id)}: {safe(verdict.evidence)}"
         case VerdictReached() as verdict:
-            warn = " (a warning only)" if verdict.severity == "warn" and verdict.outcome != "PASS" else ""
+            warn = " (warning only)" if verdict.severity == "warn" and verdict.outcome != "PASS" else ""
             return f"{verdict.outcome} {safe(verdict.id)}{warn}: {safe(verdict.evidence)}"
         case RunFinished() as ended:
             return f"{ended.status} in {seconds(ended.seconds)}: {safe(ended.reason)} (exit code {ended.exit_code})"
@@ -186,7 +213,7 @@ def _stage_line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one 
             return f"stage {safe(stage.stage)} ({safe(stage.kind)}) begins{count}{about}"
         case StageFinished() as stage:
             if stage.outcome == "skipped":
-                return ""  # the notice before it has said why
+                return ""  # the notice before it has the reason
             word = "is done" if stage.outcome == "ok" else "failed"
             return f"stage {safe(stage.stage)} {word} after {seconds(stage.seconds)}"
         case PopulateFinished() as done:
@@ -226,7 +253,7 @@ _TOLD = {"would_change", "applied", "needs_restart", "refused", "failed", "drift
 
 
 def _tuning_lines(tuned: TuningSeen) -> Iterator[str]:
-    """A line for each tuning that is worth one, and the diff of what was applied."""
+    """A line for each tuning with a notable outcome, and the diff of applied ones."""
     for state in tuned.states:
         if state.outcome in _TOLD:
             yield f"  {safe(tuned.host)}: tuning {safe(state.name)}: {state.outcome.replace('_', ' ')}"

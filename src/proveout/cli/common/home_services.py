@@ -1,7 +1,8 @@
-"""What the home screen works with: the folders, the compiler, the journals and the comparison, as plain data.
+"""Services of the home screen: folders, compiler, journals and comparison, as plain data.
 
-Data flow: folders -> `Found` (path, stamp) -> `compile_plan` or a journal -> the cards of `tui.home.services`. Nothing is started or written.
-Every call may block and is made in a thread of the screen's; nothing raises but what its docstring says.
+Data flow: folders -> `Found` (path, stamp) -> `compile_plan` or a journal -> the cards of `tui.home.services`. Nothing
+is started or written. Every call may block and is made in a thread of the screen; each raises only the errors in its
+docstring.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from proveout.cli.common.messages import describe
 from proveout.core.errors import PlanError, ProveoutError
+from proveout.core.numbers import number
 from proveout.tui.home import services as shown
 
 if TYPE_CHECKING:
@@ -30,7 +32,10 @@ _HAS_STAGES = re.compile(rb"^[\"']?(stages|extends|name)[\"']?[ \t]*:", re.MULTI
 
 
 def plan_files(places: Sequence[Path]) -> list[Path]:
-    """The plan files among `places` and in those that are folders, each once, by name; fragments and inventories are none."""
+    """The plan files among `places` and in those that are folders, each once, by name.
+
+    Without fragments and inventories.
+    """
     found: dict[Path, Path] = {}
     for place in places:
         inside = sorted(place.iterdir()) if place.is_dir() else [place]
@@ -41,7 +46,7 @@ def plan_files(places: Sequence[Path]) -> list[Path]:
 
 
 def _is_plan(path: Path) -> bool:
-    """Whether a file looks like a plan; one that cannot be read is shown, so that its reader learns why."""
+    """Whether a file looks like a plan; one that cannot be read counts, so that its error is shown."""
     try:
         with path.open("rb") as stream:
             head = stream.read(HEAD_BYTES)
@@ -50,8 +55,11 @@ def _is_plan(path: Path) -> bool:
     return _IS_PLAN.search(head) is not None and _HAS_STAGES.search(head) is not None
 
 
-class LocalDesk:
-    """The desk of this machine. `places` are files and folders with plans, `runs` the folder of the run directories."""
+class LocalServices:
+    """The services of the home screen on this machine.
+
+    `places` are files and folders with plans, `runs` the folder of the run directories.
+    """
 
     def __init__(self, places: Sequence[Path], runs: Path, here: str) -> None:
         self._places, self._runs = [place.absolute() for place in places], runs
@@ -59,10 +67,10 @@ class LocalDesk:
         self._ended: dict[str, object] = {}
 
     def plans(self) -> Sequence[shown.Found]:
-        """The plan files. Their stamp is when they and what lies beside them were last changed."""
+        """The plan files. Their stamp is the last change of the file and of the files beside it."""
         try:
             files = plan_files(self._places)
-        except OSError:  # a folder is gone, or is nobody's business
+        except OSError:  # a folder is gone or cannot be read
             return []
         newest = {folder: _newest(folder) for folder in {file.parent for file in files}}
         return [
@@ -70,7 +78,7 @@ class LocalDesk:
         ]
 
     def plan(self, path: str, overrides: Mapping[str, str], inventory: str) -> shown.PlanCard:
-        """The plan as it compiles, with what it would do or what is wrong."""
+        """Compile the plan: its stages or its problems."""
         from proveout.dsl.compile.compiler import compile_plan
         from proveout.dsl.explain.timetable import timetable
 
@@ -105,7 +113,10 @@ class LocalDesk:
         return shown.Form(fields=fields, objection=found.objection)
 
     def runs(self) -> Sequence[shown.Found]:
-        """The runs, newest first. A run that has ended is another one when its journal changes, others also with who drives them."""
+        """The runs, newest first.
+
+        The stamp is that of the journal, and for a run that has not ended also that of its coordinator.
+        """
         from proveout.coordinator.storage import run_directory
         from proveout.coordinator.storage.journal import is_driven
 
@@ -122,7 +133,7 @@ class LocalDesk:
         return listed
 
     def run(self, path: str) -> shown.RunCard:
-        """What the journal says."""
+        """The card of a run, from its journal."""
         from proveout.coordinator.schedule.progress import run_progress
         from proveout.coordinator.storage.journal import is_driven, read
 
@@ -151,14 +162,18 @@ class LocalDesk:
         try:
             found = comparing.compare(before, after, despite=despite)
         except NotComparable:
-            said = "They differ in what figures depend on, and nobody has said that this is what is compared."
-            return shown.Comparison(reference=names[0], other=names[1], refused=said, differences=differing)
-        from proveout.core.numbers import percent
+            refused = "The runs differ in their plan or environment."
+            return shown.Comparison(reference=names[0], other=names[1], refused=refused, differences=differing)
+        from proveout.coordinator.report.compare.comparison_document import heads
 
-        heads = ("", "reference", "this run", "change", f"{percent(found.confidence)} CI", "")
         parts = tuple(_compared(found))
         return shown.Comparison(
-            reference=names[0], other=names[1], differences=differing, notes=found.notes, heads=heads, parts=parts
+            reference=names[0],
+            other=names[1],
+            differences=differing,
+            notes=found.notes,
+            heads=heads(found),
+            parts=parts,
         )
 
 
@@ -184,7 +199,7 @@ def _run_card(directory: Path, facts: RunProgress, began: float, seconds: float,
         title=facts.started.title if facts.started else "",
         began_unix_s=began,
         seconds=seconds,
-        reason=ended.reason if ended is not None and not driven else "" if driven else "nobody drives it any more",
+        reason=ended.reason if ended is not None and not driven else "" if driven else "the coordinator has stopped",
         verdicts=tuple(
             shown.PastVerdict(id=one.id, outcome=one.outcome, title=one.title, evidence=one.evidence)
             for one in {one.id: one for one in facts.verdicts}.values()  # a resumed run reaches them again
@@ -193,7 +208,9 @@ def _run_card(directory: Path, facts: RunProgress, began: float, seconds: float,
             ladder for data in planned if data.get("kind") == "ladder" and (ladder := _ladder(facts, str(data["id"])))
         ),
         found=tuple(
-            f"{name}: {answer.rate:,.4g}/s, {answer.reason}" if answer.rate is not None else f"{name}: {answer.reason}"
+            f"{name}: {number(answer.rate)}/s, {answer.reason}"
+            if answer.rate is not None
+            else f"{name}: {answer.reason}"
             for name, answer in facts.searches.items()
         ),
     )
@@ -217,51 +234,33 @@ def _results(directory: Path) -> RunResults:
 
     results = load_results(read(directory))
     if results.run is None:
-        raise ProveoutError(f"{directory.name} has not begun", where=str(directory), way_out="Take another run.")
+        raise ProveoutError(f"{directory.name} has not started", where=str(directory), way_out="Name another run.")
     return results
 
 
 def _compared(found: ComparedRuns) -> Iterator[shown.ComparedPart]:
-    from proveout.coordinator.report.compare.document import SAID, bounds, change, label, value
-    from proveout.core.numbers import rung_name
+    from proveout.coordinator.report.compare.comparison_document import cells, missing_rungs, rung_title
 
     for stage in found.stages:
         for rung in stage.rungs:
-            rows = tuple(
-                shown.ComparedRow(
-                    cells=(
-                        label(row),
-                        value(row, row.base),
-                        value(row, row.other),
-                        change(row),
-                        bounds(row),
-                        SAID[row.direction],
-                    ),
-                    tone=row.direction,
-                )
-                for row in rung.rows
-            )
-            head = f"{stage.id}, {rung_name(stage.kind, rung.threads)}, {rung.repeats[0]} and {rung.repeats[1]} repeats"
-            yield shown.ComparedPart(head=head, rows=rows)
-        for count, run in stage.missing:
-            yield shown.ComparedPart(
-                head=f"{stage.id} at {rung_name(stage.kind, count)}: no valid iteration in {run}", rows=()
-            )
+            rows = tuple(shown.ComparedRow(cells=cells(row), tone=row.direction) for row in rung.rows)
+            yield shown.ComparedPart(head=rung_title(stage, rung), rows=rows)
+        yield from (shown.ComparedPart(head=line, rows=()) for line in missing_rungs(stage))
 
 
 def _lines(table: Timetable) -> Iterator[str]:
-    """What the plan would do: its systems, its stages, its verdicts."""
+    """The systems, stages and verdicts of a plan."""
     for system in table.systems:
         onward = f", propagates to {system.propagates_to}" if system.propagates_to else ""
         yield f"{system.name}: {system.engine} on {system.host}, {system.origin}{onward}"
-    for number, stage in enumerate(table.stages, 1):
-        yield f"{number}. {stage.id} ({stage.kind}): {stage.summary}"
+    for place, stage in enumerate(table.stages, 1):
+        yield f"{place}. {stage.id} ({stage.kind}): {stage.summary}"
     for name, severity, check in table.verdicts:
         yield f"{'warns' if severity == 'warn' else 'fails'} unless {name}: {check}"
 
 
 def _short(path: Path) -> str:
-    """As one would type it here."""
+    """The path relative to the current directory where possible."""
     try:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):
@@ -269,7 +268,7 @@ def _short(path: Path) -> str:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """When a file was written, and its size; zeros when it is gone."""
+    """Modification time and size of a file; zeros when it is gone."""
     try:
         about = path.stat()
     except OSError:
@@ -278,7 +277,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _newest(folder: Path) -> int:
-    """When the newest file in or right below a folder was written: plans include what lies there."""
+    """Modification time of the newest file in or directly below a folder: plans include such files."""
     try:
         return max(
             (_stamp(path)[0] for pattern in ("*.y*ml", "*/*.y*ml", "*/*.sql") for path in folder.glob(pattern)),

@@ -1,16 +1,16 @@
-"""Errors for people: one message with what, where and the way out; plan problems with their line and a caret.
+"""Error messages: what failed, where, and what to do; plan problems with their line and a caret.
 
-Text from files, hosts and databases is untrusted: what a terminal would act on is shown as an escape.
+Text from files, hosts and databases is untrusted: characters that a terminal would act on are shown as escapes.
 """
 
 from __future__ import annotations
 
 import sys
-import unicodedata
 from pathlib import Path
 from typing import TextIO
 
 from proveout.core.errors import PlanError, PlanProblem, ProveoutError
+from proveout.core.numbers import safe_lines
 
 WIDTH_MAX = 110
 
@@ -19,7 +19,7 @@ def show_error(error: ProveoutError, stream: TextIO | None = None) -> None:
     """Print an expected failure."""
     out = stream or sys.stderr
     if not isinstance(error, PlanError):
-        out.write(f"error: {readable(str(error))}\n")
+        out.write(f"error: {safe_lines(str(error))}\n")
         return
     for problem in error.problems:
         out.write(f"{describe(problem)}\n\n")
@@ -28,38 +28,30 @@ def show_error(error: ProveoutError, stream: TextIO | None = None) -> None:
 
 
 def note_unchecked(directory: Path) -> None:
-    """Say of a run whose journal cannot be checked for damage what was not checked. JournalFault."""
+    """Print a note about the parts of a journal that cannot be checked for damage. JournalFault."""
     from proveout.coordinator.storage.journal import unchecked
 
     if what := unchecked(directory):
-        sys.stderr.write(f"note: {readable(directory.name)}: {what}\n")
+        sys.stderr.write(f"note: {safe_lines(directory.name)}: {what}\n")
 
 
 def describe(problem: PlanProblem) -> str:
-    """`file:line:col: message`, the line with a caret, and what was expected or meant; several lines, no newline at the end."""
+    """`file:line:col: message`, the line with a caret, and what was expected or meant.
+
+    Several lines, no newline at the end.
+    """
     where = problem.where
-    place = readable(str(where) if where.line else where.file)
-    lines = [f"{place}: {readable(problem.message)}"]
+    place = safe_lines(str(where) if where.line else where.file)
+    lines = [f"{place}: {safe_lines(problem.message)}"]
     if problem.source_line.strip():
         line, column = _cut(problem.source_line, where.column)
         number = f"{where.line}"
-        lines.append(f"  {number} | {readable(line)}")
+        lines.append(f"  {number} | {safe_lines(line)}")
         lines.append(f"  {' ' * len(number)} | {' ' * (column - 1)}^")
-    key = f" (at {readable(problem.key)})" if problem.key and not where.line else ""
+    key = f" (at {safe_lines(problem.key)})" if problem.key and not where.line else ""
     if problem.hint:
-        lines.append(f"  {readable(problem.hint)}{key}")
+        lines.append(f"  {safe_lines(problem.hint)}{key}")
     return "\n".join(lines)
-
-
-def readable(text: str) -> str:
-    """The text with control, invisible and direction characters shown as escapes; newlines stay."""
-    return "".join(_shown(character) for character in text)
-
-
-def _shown(character: str) -> str:
-    if character == "\n" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp"):
-        return character
-    return f"\\u{ord(character):04x}" if ord(character) > 0xFF else f"\\x{ord(character):02x}"
 
 
 def _cut(line: str, column: int) -> tuple[str, int]:

@@ -45,7 +45,7 @@ PolicyFile: TypeAlias = Annotated[
 
 
 class Annotations(StrEnum):
-    """Whose marks for failed verdicts the log gets; `auto`: GitHub's in a GitHub job."""
+    """Annotations of failed verdicts in the log; `auto`: those of GitHub in a GitHub job."""
 
     auto = "auto"
     github = "github"
@@ -56,7 +56,9 @@ AnnotationsOption: TypeAlias = Annotated[
     Annotations,
     typer.Option(
         "--annotations",
-        help="Mark what failed at its line of the plan, in the log; by itself in a GitHub job, `github` implies --headless.",
+        help="Annotate failed verdicts at their line of the plan, in the log; automatic in a GitHub job; `github` "
+        "implies "
+        "--headless.",
     ),
 ]
 CodeQuality: TypeAlias = Annotated[
@@ -70,7 +72,8 @@ MetricsAddress: TypeAlias = Annotated[
     typer.Option(
         "--metrics",
         metavar="ADDR",
-        help="Serve OpenMetrics while it runs, for Prometheus: PORT (on loopback), HOST:PORT, or the path of a Unix socket.",
+        help="Serve OpenMetrics while it runs, for Prometheus: PORT (on loopback), HOST:PORT, or the path of a "
+        "Unix socket.",
     ),
 ]
 

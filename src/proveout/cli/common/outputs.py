@@ -1,8 +1,8 @@
-"""The files that a run leaves when it has ended: made from its journal alone, so that they can be made again at any time.
+"""Result files of a run, made from its journal alone, so that they can be made again at any time.
 
-Data flow: the journal's results -> one renderer for each kind of file -> files, each of which has its name only when it is whole. `complete`
-makes what is missing when a coordinator was killed, or a disk was full, after the run's last event: a file that is older than that
-event is not of this end of the run.
+Data flow: the journal's results -> one renderer for each kind of file -> files, written atomically. `complete` makes
+missing files when a coordinator was killed, or a disk was full, after the run's last event: a file that is older than
+that event belongs to an earlier end of the run.
 """
 
 from __future__ import annotations
@@ -21,8 +21,42 @@ if TYPE_CHECKING:
     from proveout.coordinator.storage.journal import StorageFailed
     from proveout.coordinator.storage.run_directory import RunDirectory
 
+OUTPUTS = ("junit", "json", "summary", "codequality", "gitlab-metrics")
+"""The files that a command line can ask for, by option."""
 RESULT, PAGE = "result", "page"
-"""The two files of every run; others are those of `sitting.OUTPUTS`."""
+"""The two files of every run."""
+
+
+class UnusableOutput(ProveoutError):
+    """A result file that could not be written; found before the run begins."""
+
+    exit_code = 2
+
+
+def check_outputs(outputs: Mapping[str, Path | None]) -> dict[str, str]:
+    """The requested files with absolute paths. UnusableOutput for one that cannot be written."""
+    wanted = {name: path.absolute() for name, path in outputs.items() if path is not None}
+    for name, path in wanted.items():
+        if path.is_dir():
+            raise UnusableOutput(f"--{name} {path} is a directory", way_out="Name a file.")
+        if not path.parent.is_dir():
+            raise UnusableOutput(f"--{name} {path}: there is no directory {path.parent}", way_out="Create it first.")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UnusableOutput(
+                f"--{name} {path} cannot be written", way_out="Name a file in a directory that you can write."
+            )
+    return {name: str(path) for name, path in wanted.items()}
+
+
+def wants_github(annotations: Annotations, environment: Mapping[str, str]) -> bool:
+    """Whether the log gets GitHub's workflow commands: on request, or automatically in a GitHub job."""
+    asked = annotations is Annotations.github
+    return asked or (annotations is Annotations.auto and environment.get("GITHUB_ACTIONS") == "true")
+
+
+def checkout(environment: Mapping[str, str]) -> Path:
+    """The directory that file names of a CI job are relative to; outside a job the current one."""
+    return Path(environment.get("GITHUB_WORKSPACE") or environment.get("CI_PROJECT_DIR") or Path.cwd())
 
 
 def kept(directory: RunDirectory) -> dict[str, str]:
@@ -31,7 +65,7 @@ def kept(directory: RunDirectory) -> dict[str, str]:
 
 
 def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]) -> StorageFailed | None:
-    """Write all files that can be written; the error of the first that cannot."""
+    """Write all files that can be written; return the error of the first that cannot."""
     from proveout.coordinator.storage.journal import storage_failed
     from proveout.coordinator.storage.run_directory import write_whole
     from proveout.core.disk_space import is_full
@@ -50,23 +84,44 @@ def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]
 
 
 def _renderers(directory: RunDirectory) -> Mapping[str, Callable[[RunResults], str]]:
-    from proveout.cli.common.run_session import checkout
-    from proveout.coordinator.report import annotations, junit, markdown, result_json
-    from proveout.coordinator.report import html as page
+    from proveout.coordinator.report import annotations, html, junit, markdown, result_json
+    from proveout.coordinator.report.run_document import page_document, run_document
 
     return {
         RESULT: result_json.to_json,
-        PAGE: lambda results: page.to_html(results, directory),
+        PAGE: lambda results: html.render(page_document(results, directory)),
         "junit": junit.to_xml,
         "json": result_json.to_json,
-        "summary": markdown.to_markdown,
+        "summary": lambda results: markdown.render(run_document(results)),
         "codequality": lambda results: annotations.to_codequality(results, checkout(os.environ)),
         "gitlab-metrics": annotations.to_metrics,
     }
 
 
+def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations) -> None:
+    """Write result.json, report.html and the requested files, then print the summary."""
+    from proveout.coordinator.results.results import load_results
+    from proveout.coordinator.storage.journal import read
+
+    results = load_results(read(directory.path))
+    fault = write(results, directory, {**kept(directory), **outputs})
+    show_results(results, directory, notes)
+    if fault is not None:
+        raise fault
+
+
+def show_results(results: RunResults, directory: RunDirectory, notes: Annotations) -> None:
+    """Print the summary on standard output, and the annotations of a CI job where requested."""
+    from proveout.coordinator.report import annotations, terminal
+    from proveout.coordinator.report.run_document import run_document
+
+    terminal.show(run_document(results, run_dir=str(directory.path)), sys.stdout)
+    if wants_github(notes, os.environ):
+        sys.stdout.write(annotations.to_github(annotations.remarks(results), checkout(os.environ)))
+
+
 def is_due(path: Path, results: RunResults) -> bool:
-    """Whether a file is missing, or older than the run's end: of an earlier end, or of another run before."""
+    """Whether a file is missing, or older than the run's end: from an earlier end, or from another run."""
     try:
         return path.stat().st_mtime < results.ended_unix_s
     except OSError:
@@ -74,12 +129,11 @@ def is_due(path: Path, results: RunResults) -> bool:
 
 
 def complete(directory: RunDirectory, chosen: Mapping[str, str], notes: Annotations) -> int:
-    """Make what is missing of a run that has finished, and the files that are chosen now; its exit code.
+    """Make the missing files of a run that has finished, and the files that are requested now; return its exit code.
 
-    The two files of every run are made anew, whatever is in their place. A file that `run` was asked for is made too, unless one that is
-    newer than the run's end is in its place.
+    The two files of every run are always written again. A file that `run` was given is written too, unless one that is
+    newer than the run's end exists.
     """
-    from proveout.cli.common.run_session import show_results
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage.journal import read
 
@@ -91,14 +145,12 @@ def complete(directory: RunDirectory, chosen: Mapping[str, str], notes: Annotati
     show_results(results, directory, notes)
     if fault is not None:
         raise fault
-    assert results.ended is not None  # noqa: S101 - the verb has looked
+    assert results.ended is not None  # noqa: S101 - the caller has checked
     return results.ended.exit_code
 
 
 def _asked(directory: RunDirectory) -> dict[str, str]:
-    """The files that `run` was asked for; none, and a word about it, when that cannot be read."""
-    from proveout.cli.common.run_session import OUTPUTS
-
+    """The files that `run` was given; none, with a warning, when the command cannot be read."""
     try:
         asked = directory.command().outputs
     except ProveoutError as fault:

@@ -1,8 +1,9 @@
-"""A run with a screen in front of it: the run in a process of its own, the screen a watcher like any other.
+"""Run with a screen: the run in a child process, the screen in this one as a watcher.
 
-Data flow: `run` or `resume` on a terminal -> a child with the same command line, `--headless` and `--tell-fd` -> when it holds the
-run's lock it names its directory on that descriptor and sends its lines to `run.log` there -> the screen (`Tail`) -> the child's
-exit code. The child has a session of its own: a screen that is killed, or a terminal that is closed, takes nothing with it.
+Data flow: `run` or `resume` on a terminal -> a child with the same command line, `--headless` and `--tell-fd` -> when
+it holds the run's lock it names its directory on that descriptor and sends its lines to `run.log` there -> the screen
+(`Tail`) -> the child's exit code. The child has a session of its own: a screen that is killed, or a terminal that is
+closed, takes nothing with it.
 """
 
 from __future__ import annotations
@@ -27,29 +28,29 @@ if TYPE_CHECKING:
 LOG = "run.log"
 
 TellFd: TypeAlias = Annotated[int | None, typer.Option("--tell-fd", hidden=True)]
-"""Where a run that has a screen in front of it says which directory it has."""
+"""The option by which the run gets the pipe for the name of its directory."""
 
 
 class NoTerminal(ProveoutError):
-    """A screen was asked for where there is none."""
+    """A screen was requested without a terminal."""
 
     exit_code = 2
 
 
 class RunKilled(ProveoutError):
-    """The run's own process is gone, and its screen is not."""
+    """The process of the run was killed while its screen was open."""
 
     exit_code = 4
 
 
 def wanted(*, headless: bool) -> bool:
-    """Whether there is a terminal that a screen can be shown on, and nobody said no."""
+    """Whether to show a screen: there is a terminal, and no option or variable forbids it."""
     everywhere = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))  # Textual draws on stderr
     return not headless and everywhere and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def need_terminal() -> None:
-    """NoTerminal when there is none."""
+    """Raise NoTerminal when there is none."""
     if not wanted(headless=False):
         raise NoTerminal(
             "there is no terminal to show a run on",
@@ -58,7 +59,7 @@ def need_terminal() -> None:
 
 
 def show(source: Source) -> str:
-    """The screen, until it is left; how it was left: ended, detached."""
+    """Show the screen until it is left; return how it was left: ended, detached."""
     from proveout.tui.run.app import RunApp
 
     app = RunApp(source)
@@ -71,7 +72,9 @@ def show(source: Source) -> str:
 def words(
     parameters: Sequence[str] | None, options: Mapping[str, Path | None], *, metrics: str | None = None
 ) -> list[str]:
-    """Options of a command line again, paths absolute: `words(["a=1"], {"runs_dir": …})` -> `-p a=1 --runs-dir …`."""
+    """The options as words of a command line, paths absolute: `words(["a=1"], {"runs_dir": …})` -> `-p a=1 --runs-dir
+    …`.
+    """
     found = [word for parameter in parameters or () for word in ("-p", parameter)]
     for name, path in options.items():
         if path is not None:
@@ -79,17 +82,18 @@ def words(
     return found if metrics is None else [*found, f"--metrics={metrics}"]
 
 
-def run(arguments: Sequence[str], says: IO[bytes] | None = None) -> int:
-    """Start the run, show it, and give its exit code; 0 when it goes on without us.
+def run(arguments: Sequence[str], output: IO[bytes] | None = None) -> int:
+    """Start the run, show it, and return its exit code; 0 when the screen is detached.
 
-    What the run says before it has a directory goes to `says`, the terminal by default: above all why it did not begin.
+    Output of the run before it has a directory goes to `output`, the terminal by default: above all the error when it
+    does not start.
     """
     reading, writing = os.pipe()
     child = subprocess.Popen(
         child_process.coordinator(*arguments, "--headless", "--tell-fd", str(writing)),
         stdin=subprocess.DEVNULL,
-        stdout=says,
-        stderr=says,
+        stdout=output,
+        stderr=output,
         pass_fds=(writing,),
         start_new_session=True,
         env=child_process.coordinator_environment(),
@@ -98,7 +102,7 @@ def run(arguments: Sequence[str], says: IO[bytes] | None = None) -> int:
     before = {number: signal.signal(number, lambda *_: _stop(child)) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         directory = _told(reading)
-        if directory is None:  # it has said why
+        if directory is None:  # it has printed the error
             return child.wait()
         return _watched(child, directory)
     finally:
@@ -107,7 +111,7 @@ def run(arguments: Sequence[str], says: IO[bytes] | None = None) -> int:
 
 
 def tell(fd: int | None, directory: Path) -> None:
-    """In the child: name the run's directory, and write lines there from now on."""
+    """In the child: send the name of the run's directory, and write output there from now on."""
     if fd is None:
         return
     log = os.open(directory / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -133,7 +137,7 @@ def _watched(child: subprocess.Popen[bytes], directory: Path) -> int:
     left = show(Tail(directory))
     if left == "detached" and child.poll() is None:
         sys.stdout.write(
-            f"The run goes on. `proveout watch {directory}` shows it; its lines are in {directory / LOG}.\n"
+            f"The run continues. `proveout watch {directory}` shows it; its output is in {directory / LOG}.\n"
         )
         return 0
     exit_code = child.wait()
@@ -141,19 +145,20 @@ def _watched(child: subprocess.Popen[bytes], directory: Path) -> int:
         raise RunKilled(
             f"the run's process was ended by signal {-exit_code}",
             where=str(directory),
-            way_out="`proveout resume` goes on with it.",
+            way_out="`proveout resume` continues it.",
         )
     _summary(directory)
     return exit_code
 
 
 def _summary(directory: Path) -> None:
-    """What a run without a screen says at its end."""
+    """Print the summary of the run."""
     from proveout.coordinator.report import terminal
+    from proveout.coordinator.report.run_document import run_document
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage.journal import read
 
-    terminal.show(load_results(read(directory)), directory, sys.stdout)
+    terminal.show(run_document(load_results(read(directory)), run_dir=str(directory)), sys.stdout)
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:

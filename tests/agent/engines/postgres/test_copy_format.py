@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from proveout.agent.engines.postgres.copy_format import HEADER, TEXT, TRAILER, encode
-from proveout.agent.load.population.row_values import plain
+from proveout.agent.engines.row_values import plain
 
 COLUMNS = (("a", "int2"), ("b", "int4"), ("c", "int8"), ("d", "char(3)"), ("e", "varchar(15)"))
 ROWS = [

@@ -20,8 +20,8 @@ from proveout.agent.engines.mysql.populate import MysqlLoader
 from proveout.agent.engines.oracle.populate import OracleLoader
 from proveout.agent.engines.postgres.populate import PostgresLoader
 from proveout.agent.engines.sqlite.populate import SqliteLoader
+from proveout.agent.engines.table_marker import intention_of
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.table_marker import intention_of
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Population

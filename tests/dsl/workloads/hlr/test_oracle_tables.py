@@ -1,4 +1,5 @@
-"""The HLR texts for Oracle, whole: no Oracle is here to take them, so what is sent is read by people, in tests/golden/sql."""
+"""The HLR texts for Oracle, whole: no Oracle is here to take them, so what is sent is read by people, in
+tests/golden/sql."""
 
 from __future__ import annotations
 

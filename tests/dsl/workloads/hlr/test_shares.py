@@ -55,7 +55,8 @@ def test_deletes_alone_empty_the_table() -> None:
 @pytest.mark.parametrize(("insert", "delete"), [(2, 2), (1, 2), (3, 1), (1, 0), (0, 1)])
 @pytest.mark.parametrize("age", [0.0, 0.5, 8.0])
 def test_every_age_lies_between_low_and_high(insert: float, delete: float, age: float) -> None:
-    """Simulated facilities, aged by random inserts and deletes, answer within the band; fresh and old ones at its named ends."""
+    """Simulated facilities, aged by random inserts and deletes, answer within the band; fresh and old ones at its named
+    ends."""
     random = np.random.default_rng(11)
     facilities = 15_000
     order = random.permuted(np.tile([0, 1, 2], (facilities, 1)), axis=1)

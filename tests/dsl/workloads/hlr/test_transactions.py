@@ -1,4 +1,5 @@
-"""The seven transactions as generators: what they ask, in which order, and how they end; driven by hand, no database."""
+"""The seven transactions as generators: what they ask, in which order, and how they end; driven by hand, no
+database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The prepaid workload: rows independent of slicing, arguments in their ranges, expectations against simulated ageing."""
+"""The prepaid workload: rows independent of slicing, arguments in their ranges, expectations against simulated
+ageing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The generators of `kind: sql`: their distributions against the exact ones (χ², p > 10^-6), and what they never leave."""
+"""The generators of `kind: sql`: their distributions against the exact ones (χ², p > 10^-6), and what they never
+leave."""
 
 from __future__ import annotations
 

@@ -125,7 +125,8 @@ def test_columns(text: str, expected: tuple[str | None, ...], starred: bool) -> 
 def test_table() -> None:
     made = table(
         scan(
-            'CREATE TABLE IF NOT EXISTS app.t (id bigint PRIMARY KEY, "N a" varchar(20) NOT NULL, p numeric(8, 2), PRIMARY KEY (id))'
+            'CREATE TABLE IF NOT EXISTS app.t (id bigint PRIMARY KEY, "N a" varchar(20) NOT NULL, p numeric(8, 2), '
+            "PRIMARY KEY (id))"
         )
     )
     assert made is not None

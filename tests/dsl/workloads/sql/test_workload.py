@@ -29,8 +29,10 @@ tables:
   item:
     rows: 1000
     create: CREATE TABLE item (id integer, name varchar(9), price numeric(8, 2), kind integer)
-    columns: {id: {sequence: 1}, name: {text: [3, 9]}, price: {uniform: [0.5, 9.5], digits: 2}, kind: {pick: {1: 3, 2: 1}}}
-    after: {postgres: CREATE INDEX a ON item (kind), sqlite: [CREATE INDEX a ON item (kind), CREATE INDEX b ON item (name);]}
+    columns: {id: {sequence: 1}, name: {text: [3, 9]}, price: {uniform: [0.5, 9.5], digits: 2}, kind: {pick: {1: 3, 2:
+    1}}}
+    after: {postgres: CREATE INDEX a ON item (kind), sqlite: [CREATE INDEX a ON item (kind), CREATE INDEX b ON item
+    (name);]}
   line:
     rows: 70
     create: CREATE TABLE line (id integer, pos integer, at timestamp)
@@ -41,7 +43,8 @@ tables:
 binds:
   item: {uniform: [1, 1000]}
 transactions:
-  Show: {weight: 3, logical_failures: 0%, statements: {find: {sql: "SELECT name FROM item WHERE id = :item", expect_rows: some}}}
+  Show: {weight: 3, logical_failures: 0%, statements: {find: {sql: "SELECT name FROM item WHERE id = :item",
+  expect_rows: some}}}
   Count: {weight: 1, statements: {all: "SELECT count(*) AS n FROM item"}}
   Buy:
     weight: 1
@@ -49,7 +52,8 @@ transactions:
     binds: {price: {from: find.price}, id: {sequence: 500}, n: {uniform: [1, 5]}}
     statements:
       find: {sql: "SELECT id, price FROM item WHERE id = :item", expect_rows: 1}
-      insert: {sql: {any: "INSERT INTO line VALUES (:id, :n, :price)", oracle: "INSERT INTO line (a, b, c) VALUES (:n, :id, :price)"}, logical_errors: [unique, "23P01"]}
+      insert: {sql: {any: "INSERT INTO line VALUES (:id, :n, :price)", oracle: "INSERT INTO line (a, b, c) VALUES (:n,
+      :id, :price)"}, logical_errors: [unique, "23P01"]}
       clock: UPDATE clock SET t = t + 1
       again: {sql: "DELETE FROM line WHERE id = :id AND pos = :n", expect_rows: [0, 2]}
 """

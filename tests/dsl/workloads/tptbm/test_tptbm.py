@@ -1,4 +1,5 @@
-"""TPTBM: rows from numbers alone, arguments within the loaded rows, inserts and deletes that keep out of each other's way."""
+"""TPTBM: rows from numbers alone, arguments within the loaded rows, inserts and deletes that keep out of each other's
+way."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Outcome, TransactionType
 from proveout.dsl.workloads.conformance import Finding, Seen, chi2_survival, conform
-from proveout.dsl.workloads.tptbm.keys import Keys, delete_start, stripe
+from proveout.dsl.workloads.random_streams import stripe
+from proveout.dsl.workloads.tptbm.keys import Keys, delete_start
 from proveout.dsl.workloads.tptbm.parameters import Tptbm
 from proveout.dsl.workloads.tptbm.rows import descr, directory_nb
 from proveout.dsl.workloads.tptbm.shares import interval

@@ -1,16 +1,19 @@
-"""What a person sees of a run, as one frozen value: `reduce(view, stamped)` -> the next view. Pure; no clock, no terminal.
+"""View model of a run, as one frozen value: `reduce(view, stamped)` -> the next view. Pure; no clock, no terminal.
 
-Data flow: stamped events (from the run's loop, or from a journal that is replayed) -> `reduce` -> `RunView` -> whoever draws:
-the headless printer, later the screens. Time is the newest event's. Everything that grows is bounded.
+Data flow: stamped events (from the run's loop, or from a journal that is replayed) -> `reduce` -> `RunView` -> the
+headless printer or the screens. The time is that of the newest event. Everything that grows is bounded.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from proveout.core.statistics import CONFIDENCE, estimate, repeats_confidence
 from proveout.dsl.plan.matrix_labels import of_stage
+from proveout.proto import tuning_state
 from proveout.proto.events import (
     AgentLost,
     AgentsTick,
@@ -42,9 +45,7 @@ from proveout.proto.events import (
     VerdictReached,
     WaitsTick,
 )
-from proveout.tui.run import tuning as tunings
-from proveout.tui.run.event_log import LogLine, broken, log_line
-from proveout.tui.run.tuning import TuningView
+from proveout.tui.event_log import LogLine, broken, log_line
 
 StageState: TypeAlias = Literal["waiting", "running", "ok", "failed", "skipped"]
 RunState: TypeAlias = Literal["starting", "running", "finished", "failed", "interrupted"]
@@ -57,7 +58,7 @@ ITERATIONS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a host is with its task of the stage; `total` 0 = not known."""
+    """Progress of a host in its task of the stage; `total` is 0 when unknown."""
 
     done: float
     total: float
@@ -76,11 +77,29 @@ class IterationView:
     avg_us: float | None
     p99_us: float | None
     why: str = ""
+    tps_by_second: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """Mean throughput over repeats with its confidence interval; no interval from one repeat."""
+
+    mean: float
+    lower: float | None
+    upper: float | None
+
+    @property
+    def half(self) -> float | None:
+        """Half the width of the interval."""
+        return None if self.lower is None or self.upper is None else (self.upper - self.lower) / 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageView:
-    """A stage of the plan; `cell` says which one of a matrix. `iterations` at most; times are Unix seconds, 0 before it has begun."""
+    """A stage of the plan; `cell` is its cell of a matrix.
+
+    `iterations` is their largest number; times are Unix seconds, 0 before the start.
+    """
 
     id: str
     kind: str
@@ -88,6 +107,7 @@ class StageView:
     state: StageState = "waiting"
     iterations: int = 0
     repeats: int = 0
+    confidence: float = CONFIDENCE
     estimate_s: float = 0.0
     began_unix_s: float = 0.0
     ended_unix_s: float = 0.0
@@ -106,10 +126,28 @@ class StageView:
         threads = sorted({item.id.rung for item in valid})
         return {rung: tuple(item for item in valid if item.id.rung == rung) for rung in threads}
 
+    @property
+    def throughput(self) -> dict[int, Throughput]:
+        """The throughput of each rung that has a valid iteration, with the interval of the report."""
+        found: dict[int, Throughput] = {}
+        for rung, items in self.rungs.items():
+            by_repeat = {item.id.repeat: item for item in items if item.tps is not None}
+            kept = [by_repeat[repeat] for repeat in sorted(by_repeat)]
+            if kept:
+                values = tuple(float(item.tps or 0.0) for item in kept)
+                found[rung] = _throughput(values, tuple(item.tps_by_second for item in kept), self.confidence)
+        return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _throughput(values: tuple[float, ...], seconds: tuple[tuple[float, ...], ...], confidence: float) -> Throughput:
+    found = estimate(values, seconds, confidence=confidence)
+    return Throughput(mean=found["mean"], lower=found.get("lower"), upper=found.get("upper"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostView:
-    """A host: whether its agent answers and for how long it has not, its clock, and the newest readings by capture."""
+    """A host: the state of its agent, for how long it is silent, its clock, and the newest readings by capture."""
 
     name: str
     up: bool = False
@@ -123,16 +161,16 @@ class HostView:
 
 
 def is_silent(host: HostView, beat_s: float) -> bool:
-    """Whether an agent that is up has missed a beat, or has no connection just now."""
+    """Whether an agent that is up has missed a beat, or has no connection."""
     return not host.connected or (beat_s > 0.0 and host.silent_s > 2.0 * beat_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """The whole run as it stands. `now_unix_s` is the newest event's time.
+    """The state of the whole run. `now_unix_s` is the time of the newest event.
 
-    `transactions` and `waits` (by capture and host) are of the iteration under way, `last` of the one that ended before it. `foreseen` are
-    the verdicts that are provisional: not those in `verdicts`.
+    `transactions` and `waits` (by capture and host) are of the iteration under way, `last` of the one that ended before
+    it. `foreseen` are the verdicts that are provisional: not those in `verdicts`.
     """
 
     run_id: str = ""
@@ -156,7 +194,7 @@ class RunView:
     waits: Mapping[str, WaitsTick] = field(default_factory=dict)
     lease_s: float = 0.0
     beat_s: float = 0.0
-    tunings: Mapping[tuple[str, str], TuningView] = field(default_factory=dict)
+    tunings: Mapping[tuple[str, str], tuning_state.TunedHost] = field(default_factory=dict)
     verdicts: tuple[VerdictReached, ...] = ()
     foreseen: tuple[VerdictForeseen, ...] = ()
     lags: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
@@ -167,12 +205,12 @@ class RunView:
     ended: RunFinished | None = None
 
     def stage(self, stage_id: str) -> StageView | None:
-        """The stage of that id, None when it is not known."""
+        """The stage with that id, None when it is unknown."""
         return next((stage for stage in self.stages if stage.id == stage_id), None)
 
     @property
-    def told(self) -> frozenset[str]:
-        """The verdicts of which something can be said: reached, or provisional."""
+    def judged_ids(self) -> frozenset[str]:
+        """The ids of the verdicts that are reached or provisional."""
         return frozenset([*(verdict.id for verdict in self.verdicts), *(verdict.id for verdict in self.foreseen)])
 
     @property
@@ -182,7 +220,9 @@ class RunView:
 
     @property
     def remaining_s(self) -> float:
-        """What the estimate leaves, s: known stages at their own estimate, those under way by the iterations they have done."""
+        """Estimated remaining time, s: waiting stages by their estimate, running stages by the iterations that are
+        done.
+        """
         if self.ended is not None:
             return 0.0
         done = sum(stage.estimate_s for stage in self.stages if stage.state in ("ok", "failed"))
@@ -192,7 +232,7 @@ class RunView:
 
 
 def _share_done(stage: StageView, now_unix_s: float) -> float:
-    """How much of a running stage is done, 0 … 1, by time within what its iterations bound."""
+    """The finished share of a running stage, 0 … 1: by time, within the bounds of its finished iterations."""
     by_time = (now_unix_s - stage.began_unix_s) / stage.estimate_s if stage.estimate_s > 0.0 else 1.0
     if not stage.iterations or stage.kind == "search":
         return min(max(by_time, 0.0), 1.0)
@@ -201,7 +241,7 @@ def _share_done(stage: StageView, now_unix_s: float) -> float:
 
 
 def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one arm per kind of event
-    """The view after one more event. An event that is not known to a stage or host changes nothing but the time."""
+    """The view after one more event. An event of an unknown stage or host changes only the time."""
     event = stamped.event
     view = _logged(replace(view, now_unix_s=max(view.now_unix_s, stamped.unix_s)), stamped)
     match event:
@@ -215,7 +255,7 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
             return _agents(view, event)
         case SystemUp() | PropagationCompared() | TuningSeen():
             return _of_systems(view, event)
-        case InvariantsSeen() | FactsTaken():  # what is broken or has changed comes as a notice; the report has it all
+        case InvariantsSeen() | FactsTaken():  # a violation or a change comes as a notice; the report has the details
             return view
         case VerdictForeseen() | VerdictReached():
             return _verdict(view, event)
@@ -236,7 +276,7 @@ def _of_systems(view: RunView, event: SystemUp | PropagationCompared | TuningSee
         case PropagationCompared():
             return replace(view, propagations={**view.propagations, event.source: event})
         case TuningSeen():
-            return replace(view, tunings=tunings.after(view.tunings, event))
+            return replace(view, tunings=tuning_state.after(view.tunings, event))
 
 
 def _verdict(view: RunView, event: VerdictForeseen | VerdictReached) -> RunView:
@@ -248,14 +288,14 @@ def _verdict(view: RunView, event: VerdictForeseen | VerdictReached) -> RunView:
 
 
 def _moving(view: RunView, event: LoadTick | TransactionsTick | WaitsTick) -> RunView:
-    """What an iteration says every second. The last that comes of one that has ended changes nothing."""
+    """The ticks of an iteration. A late tick of an iteration that has ended changes nothing."""
     match event:
         case LoadTick():
             return replace(view, ticks=(*view.ticks, event)[-TICKS_MAX:])
         case _ if view.iteration is None or view.iteration.id != event.id:
             return view
         case TransactionsTick(window="ramp_down"):
-            return view  # the measure window's numbers stay until the iteration has been worked up
+            return view  # the numbers of the measure window stay until the iteration is evaluated
         case TransactionsTick():
             return replace(view, transactions=event)
         case WaitsTick():
@@ -272,7 +312,7 @@ def _started(view: RunView, event: RunStarted, unix_s: float) -> RunView:
     verdicts = event.plan.get("verdicts", ()) if isinstance(event.plan, Mapping) else ()
     known = {stage.id for stage in view.stages}
     new = tuple(_planned(data) for data in planned if data.get("id") not in known)
-    # Whatever was under way when the last coordinator died is not under way now.
+    # A stage that ran when the last coordinator died does not run now.
     kept = tuple(replace(stage, state="waiting") if stage.state == "running" else stage for stage in view.stages)
     return replace(
         view,
@@ -303,6 +343,7 @@ def _planned(data: Mapping[str, Any]) -> StageView:
         cell="" if cell is None else f"{cell.of} ({cell})",
         iterations=iterations,
         repeats=repeats,
+        confidence=repeats_confidence(repeats, data.get("repeat_min")),
     )
 
 
@@ -329,7 +370,7 @@ def _host(view: RunView, event: AgentUp | AgentLost | HostTick) -> RunView:
 
 
 def _agents(view: RunView, event: AgentsTick) -> RunView:
-    """How the agents stand; one that has been lost stays so until it is up again."""
+    """The state of the agents; a lost agent stays lost until it is up again."""
     hosts = dict(view.hosts)
     for line in event.agents:
         host = hosts.get(line.host)
@@ -345,7 +386,7 @@ def _agents(view: RunView, event: AgentsTick) -> RunView:
 
 
 def _lagged(view: RunView, event: HostTick) -> RunView:
-    """The newest lag of a capture, s, beside those before it in this iteration."""
+    """Append the newest lag of a capture, s, to those of this iteration."""
     lag_s = event.readings.get("lag.seconds")
     if lag_s is None:
         return view
@@ -374,7 +415,7 @@ def _iteration(view: RunView, event: IterationStarted | IterationFinished | Iter
 
 
 def _going(view: RunView, stage_id: str, unix_s: float) -> RunView:
-    """A resumed stage does not start again: its next iteration says that it runs."""
+    """Mark the stage as running: a resumed stage has no second `StageStarted`."""
     stage = view.stage(stage_id)
     if stage is None or stage.state == "running":
         return view
@@ -393,6 +434,7 @@ def _ended(event: IterationFinished) -> IterationView:
         avg_us=response.get("avg_us"),
         p99_us=response.get("p99_us"),
         why=broken(event),
+        tps_by_second=tuple(event.series.get("tps", ())),
     )
 
 

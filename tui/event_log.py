@@ -1,4 +1,4 @@
-"""The log of a run: what a person should be told once, in a line. Pure.
+"""Event log of a run: one line for each event that a person should see. Pure.
 
 Data flow: a stamped event -> `log_line` -> a `LogLine`, or nothing, for `RunView.log`.
 """
@@ -24,7 +24,7 @@ from proveout.proto.events import (
     VerdictForeseen,
     VerdictReached,
 )
-from proveout.tui.run.tuning import WRONG, said
+from proveout.proto.tuning_state import WRONG, log_text
 
 _LEVELS: Mapping[str, Literal["info", "warning", "error"]] = {
     "ok": "info", "skipped": "info", "failed": "error", "finished": "info", "interrupted": "warning",
@@ -34,7 +34,7 @@ _LEVELS: Mapping[str, Literal["info", "warning", "error"]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """What a person should be told, once: when (Unix seconds), how bad, where ("" is the coordinator), what. `iteration` "" for none."""
+    """A line of the log. `unix_s` in Unix seconds; `host` is "" for the coordinator; `iteration` is "" for none."""
 
     unix_s: float
     level: Literal["info", "warning", "error"]
@@ -49,7 +49,7 @@ def broken(ended: IterationFinished) -> str:
 
 
 def log_line(stamped: Stamped) -> LogLine | None:  # noqa: PLR0911 - one arm per kind of event
-    """What the log says of an event; None when nothing."""
+    """The line of an event; None for an event without one."""
     now = stamped.unix_s
     match stamped.event:
         case RunStarted(run_id=name, resumed=resumed):
@@ -74,7 +74,7 @@ def log_line(stamped: Stamped) -> LogLine | None:  # noqa: PLR0911 - one arm per
             return LogLine(unix_s=now, level=_LEVELS[verdict], host="", text=f"verdict {name}: {verdict} so far")
         case VerdictReached(id=name, outcome=verdict):
             return LogLine(unix_s=now, level=_LEVELS[verdict], host="", text=f"verdict {name}: {verdict}")
-        case TuningSeen() as tuned if text := said(tuned):
+        case TuningSeen() as tuned if text := log_text(tuned):
             wrong = any(state.outcome in WRONG for state in tuned.states)
             return LogLine(unix_s=now, level="error" if wrong else "info", host=tuned.host, text=text)
         case Notice(level=level, host=host, text=text):

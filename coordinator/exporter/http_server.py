@@ -1,8 +1,9 @@
 """`--metrics ADDR`: an HTTP endpoint for scrapers, on a TCP port or a Unix socket, during the run.
 
-Data flow: ADDR -> `bound` (a listening socket, before the run starts) -> `serving` -> GET /metrics -> the text of a `Board`. It shares the
-coordinator's loop, so its cost is bounded: the text is made at most twice a second, at most `CONNECTIONS_MAX` clients are served at
-once, a request is small and has `PATIENCE_S`. It is read-only and has no authentication: it listens on loopback unless an address is given.
+Data flow: ADDR -> `bound` (a listening socket, before the run starts) -> `serving` -> GET /metrics -> the text of a
+`Board`. It shares the coordinator's loop, so its cost is bounded: the text is made at most twice a second, at most
+`CONNECTIONS_MAX` clients are served at once, a request is small and has `PATIENCE_S`. It is read-only and has no
+authentication: it listens on loopback unless an address is given.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ def _unix(address: str) -> Listening:
 
 
 def _clear_dead(address: str) -> None:
-    """Remove the socket of a process that has ended. OSError when a process listens there, or the file is not a socket."""
+    """Remove the socket of a process that has ended. OSError when a process listens there, or the file is not a
+    socket."""
     try:
         if not stat.S_ISSOCK(Path(address).lstat().st_mode):
             return  # `bind` says that it exists

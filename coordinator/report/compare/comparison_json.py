@@ -1,0 +1,130 @@
+"""Comparisons of runs as JSON documents of the format `proveout.compare/1`, and the JSON Schema of that format.
+
+Data flow: `ComparedRuns`, judged conditions -> `document` -> `to_json`; the types of differences and conditions ->
+`schema` -> `proveout schema --compare` and docs/reference/compare.schema.json. Within version 1 fields are only added.
+
+A document has `format, reference, comparisons, conditions, exit_code`; a comparison has `other, confidence,
+differences, notes, stages`, a stage its `rungs` (rows with `metric, base, other, change, direction`) and `missing`. An
+unknown number is null.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from proveout.coordinator.compare.comparability import Difference
+from proveout.coordinator.compare.comparison import ComparedRuns, Direction, RungPair, StagePair
+from proveout.coordinator.compare.fail_if import Judgement, exit_code
+from proveout.coordinator.report.json_schemas import COUNT, NUMBER, TEXT, Definitions, Schema, list_of, record
+from proveout.core.json_data import to_plain
+
+FORMAT = "proveout.compare/1"
+
+
+def to_json(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> str:
+    """The comparison as JSON text, ends with a newline."""
+    return json.dumps(document(compared, judged), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def document(compared: Sequence[ComparedRuns], judged: Sequence[Judgement]) -> dict[str, Any]:
+    """The comparison as JSON's data; its schema is `schema`."""
+    made: dict[str, Any] = {
+        "format": FORMAT,
+        "reference": compared[0].reference,
+        "comparisons": [_comparison(one) for one in compared],
+        "conditions": [to_plain(one) for one in judged],
+        "exit_code": exit_code(judged),
+    }
+    return {name: _finite(value) for name, value in made.items()}
+
+
+def _comparison(one: ComparedRuns) -> dict[str, Any]:
+    return {
+        "other": one.other,
+        "confidence": one.confidence,
+        "differences": to_plain(one.differences),
+        "notes": list(one.notes),
+        "stages": [_stage(stage) for stage in one.stages],
+    }
+
+
+def _stage(stage: StagePair) -> dict[str, Any]:
+    return {
+        "id": stage.id,
+        "kind": stage.kind,
+        "rungs": [_rung_data(rung) for rung in stage.rungs],
+        "missing": [{"threads": count, "run": run} for count, run in stage.missing],
+    }
+
+
+def _rung_data(rung: RungPair) -> dict[str, Any]:
+    rows = [
+        {
+            "metric": ".".join(row.path),
+            "base": row.base,
+            "other": row.other,
+            "change": to_plain(row.change),
+            "direction": row.direction,
+        }
+        for row in rung.rows
+    ]
+    return {"threads": rung.threads, "repeats": list(rung.repeats), "rows": rows}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# ---- schema ------------------------------------------------------------------------------------------------------
+
+
+def schema() -> Schema:
+    """The schema, JSON Schema 2020-12."""
+    definitions: dict[str, Schema] = {}
+    made = Definitions(definitions)
+    comparison = record(
+        other=TEXT,
+        confidence=NUMBER,
+        differences=list_of(made.of(Difference)),
+        notes=list_of(TEXT),
+        stages=list_of(_stage_schema()),
+    )
+    whole = record(
+        format={"const": FORMAT},
+        reference=TEXT,
+        comparisons=list_of(comparison),
+        conditions=list_of(made.of(Judgement)),
+        exit_code={"enum": [0, 1, 3]},
+    )
+    about = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": FORMAT,
+        "description": "Runs of proveout compared with one of them. Fields are only ever added within version 1.",
+    }
+    return about | whole | {"$defs": dict(sorted(definitions.items()))}
+
+
+def schema_json() -> str:
+    """The schema as JSON text, ends with a newline."""
+    return json.dumps(schema(), ensure_ascii=False, indent=2) + "\n"
+
+
+def _stage_schema() -> Schema:
+    change = {
+        "type": "object",
+        "description": "The relative change, other over base - 1: `mean`, and `lower` and `upper` where there is "
+        "an interval.",
+        "additionalProperties": {"type": ["number", "string", "null"]},
+    }
+    row = record(metric=TEXT, base=NUMBER, other=NUMBER, change=change, direction={"enum": list(get_args(Direction))})
+    rung = record(
+        threads=COUNT, repeats={"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2}, rows=list_of(row)
+    )
+    return record(id=TEXT, kind=TEXT, rungs=list_of(rung), missing=list_of(record(threads=COUNT, run=TEXT)))

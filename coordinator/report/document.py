@@ -1,0 +1,165 @@
+"""The model of a report: sections with paragraphs, tables, outcomes, notes and figures. Frozen data without layout.
+
+Data flow: results -> `run_document`, `compare.comparison_document` -> `Document` -> one renderer for each format:
+`terminal`, `markdown`, `html`. The builders hold all wording; a renderer adds none, so that the formats agree.
+
+Text is stored as it was recorded. Renderers pass each text through `numbers.safe` and escape it for their format.
+
+Two blocks differ by format: a `Table` with a title is folded on the HTML page, and `PAGE_ONLY` blocks are on the HTML
+page alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from proveout.coordinator.report.figures.figure import Figure
+
+Tone: TypeAlias = Literal["", "good", "bad", "warn", "dim"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table that a renderer emphasises: by colour on the terminal, in bold in Markdown."""
+
+    text: str
+    tone: Tone
+
+
+Value: TypeAlias = str | Cell | tuple[str, ...]
+"""A cell: one line, one line with emphasis, or several lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows under heads.
+
+    `layout` has a letter for each column: `l` text that wraps, `r` a number; by default only the first is text.
+    """
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    title: str = ""
+    layout: str = ""
+
+    @property
+    def columns(self) -> str:
+        """The layout, one letter for each column."""
+        return self.layout or "l" + "r" * (len(self.heads) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A line of text."""
+
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """A list of remarks. The terminal shows the first ones and how many more there are."""
+
+    items: tuple[str, ...]
+    tone: Tone = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A verdict of a run, or a condition of a comparison. `check` and `iterations` are shown on the page alone."""
+
+    outcome: str
+    tone: Tone
+    title: str
+    id: str = ""
+    remark: str = ""
+    evidence: tuple[str, ...] = ()
+    check: str = ""
+    iterations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Outcomes below each other; `head` says what they are the outcomes of."""
+
+    items: tuple[Outcome, ...]
+    head: str = "Verdict"
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """An `<svg>` element that is safe to embed."""
+
+    svg: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preformatted:
+    """Lines of a file or a command."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """A file that the page carries."""
+
+    label: str
+    name: str
+    media_type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """Blocks that are folded below a title."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Blocks below a heading. With an `anchor` the page's navigation links to it."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    anchor: str = ""
+
+
+Block: TypeAlias = Paragraph | Notes | Table | Outcomes | Figure | Drawing | Preformatted | Download | Details | Section
+PAGE_ONLY = (Figure, Drawing, Preformatted, Download, Details)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A report.
+
+    `about` identifies it; `status` is how the run ended; `files` is the directory of all recorded data, "" for none.
+    """
+
+    title: str
+    about: str
+    sections: tuple[Section, ...]
+    status: Paragraph | None = None
+    files: str = ""
+    next_step: str = ""
+
+    def summary(self) -> Document:
+        """The document without the blocks that only a page has, and without sections that are empty then."""
+        return replace(self, sections=tuple(_summaries(self.sections)))
+
+
+def _summaries(sections: Iterable[Section]) -> Iterator[Section]:
+    for section in sections:
+        kept: list[Block] = []
+        for block in section.blocks:
+            if isinstance(block, Section):
+                kept += _summaries([block])
+            elif not isinstance(block, PAGE_ONLY):
+                kept.append(block)
+        if kept:
+            yield replace(section, blocks=tuple(kept))

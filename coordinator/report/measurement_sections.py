@@ -1,0 +1,232 @@
+"""Build the sections of a run's document that have its measurements: ladders, tools, query sets, searches, propagation.
+
+Data flow: `RunResults` -> rows (`tables`, `query_sets`) -> `Section`s for `run_document`. Numbers are formatted by
+`core.numbers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from proveout.coordinator.report import tables
+from proveout.coordinator.report.document import Block, Cell, Paragraph, Section, Table
+from proveout.coordinator.report.figures.query_set_figures import (
+    SIZE_HEADS,
+    SOLVE_HEADS,
+    named,
+    size_table,
+    solve_table,
+)
+from proveout.coordinator.report.query_sets import size_rows, solve_rows
+from proveout.coordinator.report.tables import IO_HEADS, LATENCIES, NODE_HEADS, LoadRow, peak, read
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core.numbers import (
+    bounds,
+    interval,
+    microseconds,
+    number,
+    percent,
+    rung_name,
+    seconds,
+    short,
+    threads,
+)
+from proveout.proto.events import PropagationCompared
+
+_LATENCY_HEADS = tuple(name.removesuffix("_us") for name in LATENCIES)
+
+
+# ---- ladders -----------------------------------------------------------------------------------------------------
+
+
+def ladders(results: RunResults) -> Iterator[Section]:
+    """The ladders of loads that have a valid iteration."""
+    found = tuple(_ladder(results, stage, top) for stage in tables.ladders(results) if (top := peak(stage)) is not None)
+    if found:
+        yield Section(title="Ladders", blocks=found, anchor="ladders")
+
+
+def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section:
+    rungs, transactions = tables.load_rows(stage), tables.transaction_rows(top)
+    unit, divisor = _latency_unit([*rungs, *transactions])
+    level = percent(stage.confidence)
+    target = results.plan_stage(stage.id).get("target")
+    return Section(
+        title=f"{tables.titled(results, stage.id)}{f' on {target}' if target else ''}",
+        blocks=(
+            Table(
+                title=f"Throughput with its {level} interval (± % of the mean), response time in {unit}",
+                heads=("threads", "TPS", "±%", "rel", *_LATENCY_HEADS, "n"),
+                rows=tuple(_load_cells(row, divisor, f"{row.relative:.2f}" if row.relative else "-") for row in rungs),
+            ),
+            *_remarks(stage, top, rungs),
+            *_orders(stage),
+            Table(
+                title=f"By transaction, {threads(top.threads)}",
+                heads=("transaction", "TPS", "±%", "share", *_LATENCY_HEADS, "n"),
+                rows=tuple(_load_cells(row, divisor, percent(row.relative)) for row in transactions),
+            ),
+            *_system(results, stage, top),
+        ),
+    )
+
+
+def _latency_unit(rows: Sequence[LoadRow]) -> tuple[str, float]:
+    """One unit for a whole table, so that columns can be compared by eye: µs, or ms when a mean reaches 1 ms.
+
+    With its divisor.
+    """
+    slowest = max((row.response_us["avg_us"] or 0.0 for row in rows), default=0.0)
+    return ("ms", 1e3) if slowest >= 1e3 else ("µs", 1.0)
+
+
+def _load_cells(row: LoadRow, divisor: float, relative: str) -> tuple[str, ...]:
+    values = (row.response_us[name] for name in LATENCIES)
+    latencies = (short(None if value is None else value / divisor) for value in values)
+    return row.label, short(row.tps), _half(row), relative, *latencies, str(row.repeats)
+
+
+def _half(row: LoadRow) -> str:
+    """Half the interval in per cent of the mean, with 2 digits."""
+    if row.half_tps is None or not row.tps:
+        return "-"
+    share = row.half_tps / row.tps * 100.0
+    return f"{share:.2g}" if share < 100.0 else short(share)
+
+
+def _remarks(stage: StageResult, top: RungResult, rungs: Sequence[LoadRow]) -> Iterator[Paragraph]:
+    for row in rungs:
+        if row.excluded:
+            repeats = f"{row.excluded} of {row.excluded + row.repeats} repeats invalid, not counted."
+            yield Paragraph(f"{threads(int(row.label))}: {repeats}", "warn")
+    for line in (tables.knee_line(stage), tables.client_ceiling(top)):
+        if line:
+            yield Paragraph(line)
+    if stage.cut:
+        yield Paragraph(f"Stopped at {threads(stage.cut.at_rung)}: {stage.cut.evidence}", "warn")
+
+
+def _orders(stage: StageResult) -> Iterator[Table]:
+    if rows := tables.order_rows(stage):
+        yield Table(
+            title="New orders and transactions a minute, mean response time",
+            heads=("threads", "NOPM", "TPM", "ART"),
+            rows=tuple((row.label, number(row.nopm), number(row.tpm), microseconds(row.art_us)) for row in rows),
+        )
+
+
+def tools(results: RunResults) -> Iterator[Section]:
+    """The tool stages that have a valid iteration."""
+    found = tuple(_tool(results, stage, top) for stage in tables.tools(results) if (top := peak(stage)) is not None)
+    if found:
+        yield Section(title="Tools", blocks=found, anchor="tools")
+
+
+def _tool(results: RunResults, stage: StageResult, top: RungResult) -> Section:
+    rungs = Table(title="By I/O depth", heads=IO_HEADS, rows=tuple(row.cells() for row in tables.io_rows(stage)))
+    nodes = tuple(tables.node_rows(stage))
+    by_host = Table(title=f"By host, {rung_name(stage.kind, top.threads)}", heads=NODE_HEADS, rows=nodes)
+    blocks = (rungs, *([by_host] if nodes else ()), *_system(results, stage, top))
+    return Section(title=tables.tool_title(results, stage), blocks=blocks)
+
+
+# ---- the system under load ---------------------------------------------------------------------------------------
+
+
+def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterator[Block]:
+    """CPU, waits, exporters and lag in the measure window of a rung."""
+    at = rung_name(stage.kind, rung.threads)
+    if hosts := tables.host_rows(results, rung):
+        yield Table(
+            title=f"CPU, {at} (servers, load, all: cores used by processes of proveout)",
+            heads=("host", "busy", "user", "system", "iowait", "servers", "load", "all"),
+            rows=tuple(
+                (
+                    row.label,
+                    *map(percent, (row.busy, row.user, row.system, row.iowait)),
+                    *map(number, (row.servers_cores, row.load_cores, row.ours_cores)),
+                )
+                for row in hosts
+            ),
+        )
+    if waits := tables.wait_rows(rung.iterations):
+        yield Table(
+            title=f"Top foreground waits, {at}",
+            heads=("event", "class", "waited", "DB time"),
+            rows=tuple((w.event, w.wait_class, seconds(w.seconds), percent(w.db_time_fraction)) for w in waits),
+            layout="llrr",
+        )
+    if exported := tables.exported_rows(rung):
+        yield Table(
+            title=f"Exporters, {at}",
+            heads=("number", "kind", "in the measure window"),
+            rows=tuple((row.label, row.metric, interval(row.estimate, row.metric)) for row in exported),
+            layout="lll",
+        )
+    if lag := rung.tree.get("lag", {}):
+        spread = bounds(lag.get("slope_lower"), lag.get("slope_upper"))
+        values = (f"{word} {interval(lag.get(name, {}), name)}" for word, name in _LAGS if name in lag)
+        slope = f"slope {number(read(lag, 'slope'))} s/s (95 % bounds of the worst repeat: {spread})"
+        yield Paragraph(f"Replication lag, {at}: {', '.join(values)}; {slope}.")
+
+
+_LAGS = (("mean", "avg_s"), ("p99", "p99_s"), ("largest", "max_s"))
+
+
+# ---- query sets, searches, propagation ---------------------------------------------------------------------------
+
+
+def query_sets(results: RunResults) -> Iterator[Section]:
+    """Times to solve and sizes, the modes of a matrix beside each other."""
+    for of, solved in solve_rows(results).items():
+        table = Table(heads=SOLVE_HEADS, rows=tuple(solve_table(solved)), layout="llrrrrr")
+        yield Section(title=f"Time to solve{named(of)}", blocks=(table,))
+    for of, sized in size_rows(results).items():
+        table = Table(heads=SIZE_HEADS, rows=tuple(size_table(sized)), layout="llrrrr")
+        yield Section(title=f"Sizes{named(of)}", blocks=(table,))
+
+
+def searches(results: RunResults) -> Iterator[Section]:
+    """The answer of each search with its probes."""
+    for stage in results.stages.values():
+        if stage.search is None:
+            continue
+        rate = "no rate" if stage.search.rate is None else f"{number(stage.search.rate)}/s"
+        probes = Table(
+            title="Probes",
+            heads=("probe", "phase", "rate", "outcome", "evidence"),
+            rows=tuple(
+                (str(one.probe), one.phase, f"{number(one.rate)}/s", _accepted(accepted=one.accepted), one.evidence)
+                for one in stage.probes
+            ),
+            layout="llrll",
+        )
+        count = stage.search.probes
+        yield Section(
+            title=f"Search {stage.id}: {rate} in {count} probe{'' if count == 1 else 's'}",
+            blocks=(Paragraph(stage.search.reason), probes),
+        )
+
+
+def _accepted(*, accepted: bool) -> str:
+    return "accepted" if accepted else "refused"
+
+
+def propagations(results: RunResults) -> Iterator[Section]:
+    """The drain time and the contents of each propagation."""
+    yield from map(_propagation, results.propagations)
+
+
+def _propagation(pair: PropagationCompared) -> Section:
+    rows = tuple(
+        (
+            one.table,
+            f"{one.source_rows:,}",
+            f"{one.sink_rows:,}",
+            "same" if one.same else Cell("different", "bad"),
+        )
+        for one in pair.tables
+    )
+    drained = f"{'drained in' if pair.drained else 'NOT drained after'} {seconds(pair.drain_s)}"
+    table = Table(heads=("table", f"{pair.source}, rows", f"{pair.sink}, rows", "contents"), rows=rows, layout="lrrl")
+    return Section(title=f"Propagation {pair.source} to {pair.sink}: {drained}", blocks=(table,))

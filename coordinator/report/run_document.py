@@ -1,0 +1,309 @@
+"""Build the document of a run: verdicts with their evidence first, then the numbers, then where they come from.
+
+Data flow: `RunResults` -> `Section`s, those with measurements by `measurement_sections` -> `Document`. With the run
+directory the document also has what only an HTML page shows: the topology, the figures, all facts and checks, the data
+to download, and the plan's files.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from proveout.coordinator.report import csv_export
+from proveout.coordinator.report import measurement_sections as measured
+from proveout.coordinator.report.document import (
+    Block,
+    Cell,
+    Details,
+    Document,
+    Download,
+    Drawing,
+    Notes,
+    Outcome,
+    Outcomes,
+    Paragraph,
+    Preformatted,
+    Section,
+    Table,
+    Tone,
+)
+from proveout.coordinator.report.figures.selection import figures
+from proveout.coordinator.report.figures.timeline import read_timeline
+from proveout.coordinator.report.figures.topology_drawing import topology
+from proveout.coordinator.report.ladder_comparison import Comparison, ComparisonRow, comparisons
+from proveout.coordinator.report.result_json import timestamp
+from proveout.coordinator.report.tables import (
+    validity_notes,
+)
+from proveout.coordinator.results.fingerprint import fingerprints, outline
+from proveout.coordinator.results.results import RunResults
+from proveout.coordinator.storage.run_directory import Command, RunDirectory
+from proveout.core.errors import ProveoutError
+from proveout.core.numbers import (
+    bounds,
+    number,
+    pieces,
+    quantity,
+    seconds,
+    threads,
+)
+from proveout.proto.events import ValidityFinding, VerdictReached
+from proveout.proto.tuning_state import tuned
+
+_TONES: Mapping[str, Tone] = {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "warn"}
+
+
+def run_document(results: RunResults, *, run_dir: str = "") -> Document:
+    """The summary of a run, finished or broken off; `run_dir` is named in it as the place of all recorded data."""
+    return _document(results, None, run_dir)
+
+
+def page_document(results: RunResults, directory: RunDirectory) -> Document:
+    """The document of the HTML page. SamplesUnreadable when a file of samples is damaged."""
+    return _document(results, directory, "")
+
+
+def _document(results: RunResults, directory: RunDirectory | None, run_dir: str) -> Document:
+    run, ended = results.run, results.ended
+    name = directory.name if directory else "proveout"
+    sections = (
+        *_verdicts(results),
+        *(_topology(results) if directory else ()),
+        *_comparisons(results),
+        *(_figures(results, directory) if directory else ()),
+        *measured.ladders(results),
+        *measured.tools(results),
+        *measured.query_sets(results),
+        *measured.searches(results),
+        *measured.propagations(results),
+        *(_data(results) if directory else ()),
+        *_validity(results),
+        *_tuning(results),
+        *_environment(results),
+        *(_plan(results, directory) if directory else ()),
+    )
+    return Document(
+        title=(run.title or run.name) if run else name,
+        about=_about(results),
+        status=_status(results),
+        sections=sections,
+        files=run_dir,
+        next_step=f"proveout resume {run_dir}" if run_dir and ended and ended.status != "finished" else "",
+    )
+
+
+def _about(results: RunResults) -> str:
+    """`Run study-1 of plan study, started 2026-01-14T10:15:00Z, proveout 0.2.0`."""
+    run = results.run
+    if run is None:
+        return ""
+    parts = [f"Run {run.run_id} of plan {run.name}"]
+    if when := timestamp(results.started_unix_s):
+        parts.append(f"started {when}")
+    if run.resumed:
+        parts.append(f"resumed {run.resumed} ×")
+    return ", ".join([*parts, f"proveout {run.version}"])
+
+
+def _status(results: RunResults) -> Paragraph:
+    ended = results.ended
+    if ended is None:
+        return Paragraph("not finished: no end of the run is recorded", "warn")
+    tone: Tone = "good" if ended.exit_code == 0 else "bad" if ended.exit_code in (1, 4) else "warn"
+    text = f"{ended.status} in {seconds(ended.seconds)}: {ended.reason} (exit code {ended.exit_code})"
+    return Paragraph(text, tone)
+
+
+# ---- verdicts ----------------------------------------------------------------------------------------------------
+
+
+def _verdicts(results: RunResults) -> Iterator[Section]:
+    outcomes = Outcomes(tuple(map(_verdict, results.verdicts)))
+    block = outcomes if outcomes.items else Paragraph("No verdict was reached.", "warn")
+    yield Section(title="Verdicts", blocks=(block,), anchor="verdicts")
+
+
+def _verdict(verdict: VerdictReached) -> Outcome:
+    return Outcome(
+        outcome=verdict.outcome,
+        tone=_TONES[verdict.outcome],
+        title=verdict.title,
+        id=verdict.id,
+        remark="warning only" if verdict.severity == "warn" and verdict.outcome != "PASS" else "",
+        evidence=tuple(pieces(verdict.evidence)),
+        check=verdict.check,
+        iterations=tuple(map(str, verdict.iterations)),
+    )
+
+
+# ---- topology, comparisons, figures ------------------------------------------------------------------------------
+
+
+def _topology(results: RunResults) -> Iterator[Section]:
+    if drawing := topology(results):
+        yield Section(title="Topology", blocks=(Drawing(drawing),))
+
+
+def _comparisons(results: RunResults) -> Iterator[Section]:
+    if found := comparisons(results):
+        yield Section(title="Comparison of ladders", blocks=tuple(map(_comparison, found)), anchor="comparison")
+
+
+def _comparison(pair: Comparison) -> Section:
+    heads = ("", pair.base, pair.other, "factor", f"{pair.level} CI")
+    table = Table(heads=heads, rows=tuple(map(_factor, pair.rows)))
+    meaning = f"A factor above 1: {pair.other} is better (more throughput, or a shorter response)."
+    return Section(
+        title=f"{pair.base} against {pair.other}, {threads(pair.threads)}", blocks=(table, Paragraph(meaning, "dim"))
+    )
+
+
+def _factor(row: ComparisonRow) -> tuple[str | Cell, ...]:
+    lower, upper = row.factor.get("lower"), row.factor.get("upper")
+    tone: Tone = "good" if lower is not None and lower > 1.0 else "bad" if upper is not None and upper < 1.0 else ""
+    values = quantity(row.base, row.metric), quantity(row.other, row.metric)
+    return row.label, *values, Cell(f"{number(row.factor.get('mean'))} ×", tone), bounds(lower, upper)
+
+
+def _figures(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
+    drawn, missing = figures(results, read_timeline(results, directory.samples))
+    absent = tuple(f"The plan asks for the figure {name}, but {why}." for name, why in missing.items())
+    blocks: tuple[Block, ...] = (*drawn, *([Notes(absent)] if absent else ()))
+    if blocks:
+        yield Section(title="Figures", blocks=blocks, anchor="figures")
+
+
+# ---- data --------------------------------------------------------------------------------------------------------
+
+
+def _data(results: RunResults) -> Iterator[Section]:
+    about = (
+        "One row for each rung, repeat and transaction: TPS, response times "
+        "(min, average, p50, p90, p95, p99, max; µs) and outcomes."
+    )
+    name = results.run.run_id if results.run else "run"
+    csv = Download(
+        label="CSV",
+        name=f"{name}.csv",
+        media_type="text/csv;charset=utf-8",
+        data=csv_export.to_csv(results).encode(),
+    )
+    parquet = Download(
+        label="Parquet",
+        name=f"{name}.parquet",
+        media_type="application/vnd.apache.parquet",
+        data=csv_export.to_parquet(results),
+    )
+    yield Section(title="Data", blocks=(Paragraph(about), csv, parquet), anchor="data")
+
+
+# ---- validity, tuning, environment -------------------------------------------------------------------------------
+
+
+def _validity(results: RunResults) -> Iterator[Section]:
+    serious = (item for item in results.notices if item.level != "info")
+    notices = (f"{item.host}: {item.text}" if item.host else item.text for item in serious)
+    notes, findings = (*validity_notes(results), *notices), _findings(results)
+    blocks: list[Block] = [Notes(notes)] if notes else []
+    if findings.rows:
+        about = "All checks of every iteration; mix and logical-failures show whether the load was the workload."
+        blocks.append(Details(title="All checks", blocks=(Paragraph(about), findings)))
+    if blocks:
+        yield Section(title="Validity", blocks=tuple(blocks), anchor="validity")
+
+
+def _findings(results: RunResults) -> Table:
+    """The checks of validity and conformance: how often each one held, and the evidence where it did not (else the
+    last).
+    """
+    found: dict[tuple[str, str], list[ValidityFinding]] = {}
+    for stage in results.stages.values():
+        for item in stage.iterations:
+            for finding in item.findings:
+                found.setdefault((stage.id, finding.check), []).append(finding)
+    lines = []
+    for (stage_id, check), seen in found.items():
+        broken = [finding for finding in seen if not finding.ok]
+        held = f"{len(seen) - len(broken)} of {len(seen)}"
+        lines.append((stage_id, check, held, (broken or seen)[-1].evidence))
+    return Table(heads=("stage", "check", "held in", "evidence"), rows=tuple(lines), layout="llrl")
+
+
+def _tuning(results: RunResults) -> Iterator[Section]:
+    if found := tuned(results.tunings):
+        rows = tuple((one.host, f"{one.name} ({one.operation})", one.describe(ended=True), one.lines) for one in found)
+        table = Table(heads=("host", "tuning", "state", "changes"), rows=rows, layout="llll")
+        yield Section(title="Tuning", blocks=(table,), anchor="tuning")
+
+
+def _environment(results: RunResults) -> Iterator[Section]:
+    found = fingerprints(results)
+    if not found:
+        return
+    rows = tuple((one.name, one.digest[7:19], outline(one)) for one in found)
+    changes = tuple(f"{one.name} changed during the run: {change}" for one in found for change in one.drift)
+    facts = (
+        Details(
+            title=f"All facts of {f'{one.system} on {one.host}' if one.system else one.host}",
+            blocks=(
+                Paragraph(f"{one.digest}{'' if one.whole else ' (looked at once only)'}", "dim"),
+                Table(
+                    heads=("fact", "value"),
+                    rows=tuple((name, str(value)) for name, value in sorted(one.facts.items())),
+                    layout="ll",
+                ),
+            ),
+        )
+        for one in found
+    )
+    table = Table(heads=("", "fingerprint", "environment"), rows=rows, layout="lll")
+    blocks = (table, *([Notes(changes, "warn")] if changes else ()), *facts)
+    yield Section(title="Environment", blocks=blocks, anchor="environment")
+
+
+# ---- the plan ----------------------------------------------------------------------------------------------------
+
+
+def _plan(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
+    """The command that repeats the run, the digest, and the plan's files."""
+    blocks: list[Block] = []
+    command = _command(directory)
+    if command is not None:
+        where = "To repeat the run, in the folder plan/ of the run directory, or in any folder with these files:"
+        blocks += [Paragraph(where), Preformatted(_command_line(command))]
+    if results.run is not None:
+        blocks.append(Paragraph(f"Compiled plan {results.run.digest}, proveout {results.run.version}", "dim"))
+    files = list(_files(directory.path / "plan", Path(command.plan).name if command else ""))
+    blocks += [
+        Details(title=name, blocks=(Preformatted(text),), open=index == 0) for index, (name, text) in enumerate(files)
+    ]
+    if not files:
+        blocks.append(Paragraph("The plan's files are not in the run directory."))
+    yield Section(title="Plan", blocks=tuple(blocks), anchor="plan")
+
+
+def _command(directory: RunDirectory) -> Command | None:
+    try:
+        return directory.command()
+    except ProveoutError:
+        return None  # a journal outside its run directory still has a report
+
+
+def _command_line(command: Command) -> str:
+    words = ["proveout", "run", Path(command.plan).name]
+    words += [word for name, value in command.overrides.items() for word in ("-p", f"{name}={value}")]
+    if command.inventory:
+        words += ["--inventory", Path(command.inventory).name]
+    return shlex.join(words)
+
+
+def _files(folder: Path, first: str) -> Iterator[tuple[str, str]]:
+    """Name and text of the plan's files as they were, the plan itself first; files that are not text are left out."""
+    found = [path for path in folder.rglob("*") if path.is_file() and path.name != "plan.json"]
+    for path in sorted(found, key=lambda path: (path.relative_to(folder).as_posix() != first, path)):
+        try:
+            yield path.relative_to(folder).as_posix(), path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
