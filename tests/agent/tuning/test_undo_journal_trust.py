@@ -49,7 +49,7 @@ async def test_a_journal_of_another_user_is_left_alone_and_the_next_is_undone(
     await servicer._recover(Tuner(options.undo, NOTHING), options)
     assert (tmp_path / "one").read_text() == "now\n"
     assert (tmp_path / "two").read_text() == "before\n"
-    said = f"cannot undo the tuning in {theirs}, so it is left: {theirs}: the folder of the undo journal belongs to another user (Move it away: "
+    said = f"cannot undo the tuning in {theirs}, so it is left: {theirs}: the folder of the undo journal belongs to another user (Move it away. "
     assert any(said in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
 
 
