@@ -86,7 +86,7 @@ def _check_uses(plan: Plan, where: str, find_uses: Callable[[], destinations.Use
     except destinations.Unclear as fault:
         way_out = "Write the host, and the secret as the user or the password."
         raise SecretRefused(
-            f"the destination of a secret cannot be determined: {fault}", where=where, way_out=way_out
+            f"the destination of a secret is not clear: {fault}", where=where, way_out=way_out
         ) from None
     for reason, place in destinations.objections(uses, plan.secrets, plan.hosts, exporter=exporter):
         way_out = f"If it may go there, add the destination to the secret's declaration: to: [{place}]"

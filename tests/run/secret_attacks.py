@@ -64,7 +64,7 @@ def connected(
 K = "${{secrets.k}}"
 NOT_NAMED = "does not name"
 NOT_TO = "may go to .*, not to"
-UNCLEAR = "cannot be told where a secret would go|the destination of a secret cannot be determined"
+UNCLEAR = "destination of a secret is not clear"
 KEY = "private key"
 
 ATTACKS: Mapping[str, Attack] = {
