@@ -156,7 +156,7 @@ class PostgresAdapter(
 
     async def compare(self, context: TaskContext, spec: CompareSystems) -> Compared:
         _require_client()
-        from proveout.agent.engines.postgres.comparison import compare
+        from proveout.agent.engines.postgres.table_comparison import compare
         from proveout.agent.engines.postgres.propagation import tables_of
 
         tables = await asyncio.to_thread(tables_of, spec.workload)
