@@ -156,8 +156,8 @@ class PostgresAdapter(
 
     async def compare(self, context: TaskContext, spec: CompareSystems) -> Compared:
         _require_client()
-        from proveout.agent.engines.postgres.table_comparison import compare
         from proveout.agent.engines.postgres.propagation import tables_of
+        from proveout.agent.engines.postgres.table_comparison import compare
 
         tables = await asyncio.to_thread(tables_of, spec.workload)
         return await compare(context, spec.source, spec.sink, tables, spec.drain_timeout_s)
