@@ -1,6 +1,6 @@
 """Fingerprint of the environment: the facts of each host and system, their digest, and changes during the run. Pure.
 
-Data flow: `FactsTaken` events (`schedule.fingerprint_stages`) -> `fingerprints(results)` -> reports, `proveout runs
+Data flow: `FactsTaken` events (`schedule.setup_stages`) -> `fingerprints(results)` -> reports, `proveout runs
 --environment`, and `compare.comparability` by `differences(one, other)`.
 
 The digest leaves out facts that identify one machine or one boot (`INDIVIDUAL`), so that two machines with the same

@@ -11,7 +11,7 @@ from proveout.proto import events
 
 
 class SimEvaluator:
-    """In place of `PlanJudgement`."""
+    """In place of `PlanEvaluator`."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan

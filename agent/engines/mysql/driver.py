@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: PyMySQL connects, statements are prepared on the server and executed by the wire (`mysql_wire`).
+"""MySQL and MariaDB: PyMySQL connects, statements are prepared on the server and executed by the wire (`protocol`).
 
 `connect` takes the socket over from PyMySQL; from then on nothing of it runs but `close`. A statement with arguments or
 rows is prepared on the server; a control statement (BEGIN, COMMIT), which MySQL does not let one prepare, goes as text.

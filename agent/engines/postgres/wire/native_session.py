@@ -1,4 +1,4 @@
-"""A session whose statements bypass libpq on the compiled hot path (`postgres_native.pyx`).
+"""A session whose statements bypass libpq on the compiled hot path (`protocol_native.pyx`).
 
 Importing it raises ImportError where that was not built: then `postgres.WireSession` does the same in Python.
 """
