@@ -42,9 +42,10 @@ from itertools import count
 import numpy as np
 from proveout.dsl.workloads.base import Outcome, Population, Statement, Table, TransactionType
 
-ADD = Statement(name="add", text={"sqlite": "UPDATE counter SET n = n + 1 WHERE id = $1"}, arguments=(int,),
-reads=False) GET = Statement(name="get", text={"sqlite": "SELECT n FROM counter WHERE id = $1"}, arguments=(int,),
-columns=(int,))
+ADD = Statement(
+    name="add", text={"sqlite": "UPDATE counter SET n = n + 1 WHERE id = $1"}, arguments=(int,), reads=False
+)
+GET = Statement(name="get", text={"sqlite": "SELECT n FROM counter WHERE id = $1"}, arguments=(int,), columns=(int,))
 
 
 def one(statement):
