@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from proveout.dsl.workloads.base import Dialect
+from proveout.dsl.engines import Dialect
 
 Columns = tuple[tuple[str, str], ...]
 
