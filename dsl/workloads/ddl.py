@@ -6,8 +6,8 @@ keeping them up row by row; PostgreSQL's are then vacuumed, so that no measured 
 and MySQL (InnoDB) cluster a table on its primary key, so they declare it with the table and take rows in key order.
 
 Column kinds are those of `base.Table`: `int2 int4 int8 char(n) varchar(n)`. Oracle's `DROP TABLE` has no IF EXISTS
-before release 23: whoever runs it takes ORA-00942 (no such table) for done. The Oracle texts serve TimesTen but for the
-statistics. Sources: the engines' SQL references, CREATE TABLE and ALTER TABLE.
+before release 23: the caller must treat ORA-00942 (no such table) as success. The Oracle texts serve TimesTen, except
+those of statistics. Sources: the engines' SQL references, CREATE TABLE and ALTER TABLE.
 """
 
 from __future__ import annotations

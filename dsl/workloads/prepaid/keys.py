@@ -3,8 +3,8 @@ alike.
 
 The amounts depend on the profile, in cents (ours): *prepaid* charges 0.10 … 0.95 nineteen times in twenty and refills
 10.00 once, so that an account is used up about as fast as it is filled; *banking* credits and debits 1.00 … 100.00
-equally often. A history row is named by the terminal's stripe (see `random_streams.stripe`: no two terminals of a load, and
-no two iterations of a run, share one) and a count.
+equally often. A history row is named by the terminal's stripe (see `random_streams.stripe`: no two terminals of a load,
+and no two iterations of a run, share one) and a count.
 """
 
 from __future__ import annotations

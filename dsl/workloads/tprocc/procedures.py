@@ -161,8 +161,9 @@ ORACLE_PROCEDURES: Mapping[str, str] = {
         """\
   lines PLS_INTEGER := REGEXP_COUNT(p_items, ',') + 1;
   v_discount NUMBER; v_last VARCHAR2(16); v_credit CHAR(2); v_w_tax NUMBER; v_d_tax NUMBER;
-  v_o NUMBER; v_item NUMBER; v_supply NUMBER; v_quantity NUMBER; v_price NUMBER; v_name VARCHAR2(24); v_data
-  VARCHAR2(50); v_dist CHAR(24);
+  v_o NUMBER; v_item NUMBER; v_supply NUMBER; v_quantity NUMBER; v_price NUMBER; v_name VARCHAR2(24); \
+v_data VARCHAR2(50);
+  v_dist CHAR(24);
 """,
         f"""\
   SELECT c_discount, c_last, c_credit, w_tax INTO v_discount, v_last, v_credit, v_w_tax FROM customer, warehouse
