@@ -172,7 +172,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     _CONNECT_STRING,
                     DsnRule(
                         pattern=r".*:timesten_(?:direct|client)\b.*",
-                        message="does not say how TimesTen is reached",
+                        message="does not name the way to reach TimesTen",
                         example="hlr/${secrets.name}@cache1/hlrcache:timesten_direct, or …:timesten_client",
                     ),
                 ),

@@ -26,7 +26,8 @@ from proveout.agent.load.loop.terminal import dealt
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.pools.local import Pool, WorkerProcess
 from proveout.agent.load.pools.ray.ray_task import run_ray_load
-from proveout.agent.sandbox.privileges import Privileges, account
+from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.disk_space import describe
 from proveout.dsl import engines
 from proveout.dsl.workloads.kinds import build
@@ -170,7 +171,7 @@ class _Run:
         if fault.code == "unreachable":
             terminals = self._spec.share.total
             way_out = f"check that the server runs, accepts this host, and allows {terminals} connections"
-            user = account()
+            user = privileges.account()
             if user is not None and " file " in fault.message:
                 way_out += f"; load runs as user id {user.uid}, which must be able to read the files that the dsn names"
             return TaskFault("unreachable", f"the load cannot connect to {name}: {fault.message}", way_out=way_out)

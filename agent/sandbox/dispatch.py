@@ -20,9 +20,9 @@ from proveout.agent.daemon.tasks import Handler, TaskContext
 from proveout.agent.engines import handlers
 from proveout.agent.engines.adapter import ProvisionedSystem
 from proveout.agent.engines.table import is_in_files
-from proveout.agent.sandbox import helper_main
+from proveout.agent.sandbox import helper_main, privileges
 from proveout.agent.sandbox.helper import helper_for
-from proveout.agent.sandbox.privileges import Privileges, account
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.sandbox.sqlite_files import SqliteFiles
 from proveout.dsl import engines
 from proveout.dsl.plan.topology import System
@@ -65,7 +65,7 @@ async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted
 
 def _provision(context: TaskContext, system: System, data_root: Path) -> ProvisionedSystem:
     """Provision a system in the agent; a database file of a root agent in a process without privileges."""
-    if account() is None or not is_in_files(system.engine):
+    if privileges.account() is None or not is_in_files(system.engine):
         return handlers.provision(context, system, data_root)
     return SqliteFiles(context, system, data_root)
 

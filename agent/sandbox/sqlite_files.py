@@ -18,8 +18,9 @@ from typing import Literal, cast
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import give, is_locked
+from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.helper import Helper, helper_for
-from proveout.agent.sandbox.privileges import Privileges, account
+from proveout.agent.sandbox.privileges import Privileges
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import SystemStarted
 from proveout.proto.wire.tasks import Endpoint, SnapshotSystem, StartSystem
@@ -33,7 +34,7 @@ class SqliteFiles:
     """
 
     def __init__(self, context: TaskContext, system: System, data_root: Path) -> None:
-        user = account()
+        user = privileges.account()
         assert user is not None  # noqa: S101 - an agent that is not root makes the file itself
         self._context, self._system, self._uid = context, system, user.uid
         self._folder = data_store.home(data_root, system.name)

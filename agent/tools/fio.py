@@ -17,7 +17,8 @@ from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
-from proveout.agent.sandbox.privileges import INHERITED, Privileges, account
+from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.agent.security import data_dirs
 from proveout.agent.tools.fio_argv import lay_out_argv, run_argv
 from proveout.agent.tools.fio_devices import check_devices
@@ -113,7 +114,7 @@ def version() -> str:
 
 def _privileges() -> Privileges:
     """Privileges of fio on files: the unprivileged user, no supplementary group, no capability."""
-    user = account()
+    user = privileges.account()
     return INHERITED if user is None else Privileges(uid=user.uid, gid=user.uid, group=user.uid)
 
 
@@ -155,7 +156,7 @@ async def _tool_folder(context: TaskContext, job: FioJob, data_root: str) -> Too
         return known
     if not job.directory:
         await asyncio.to_thread(base.mkdir, mode=0o700, parents=True, exist_ok=True)
-    user = account()
+    user = privileges.account()
     uid, is_last = None if user is None else user.uid, data_dirs.is_own(context.work_dir, base)
     made = await asyncio.to_thread(ToolFolder.enter, base, uid, is_last=is_last)
     context.resources[name] = made

@@ -328,7 +328,7 @@ def test_passwords_are_found_only_where_the_agent_has_put_them(world: World, tmp
     link.symlink_to(copy)
     led = replace(world.endpoint, dsn=world.endpoint.dsn.replace(str(session), str(link)))
     for wrong in (other, led):
-        with pytest.raises(TaskFault, match="is not an embedded PostgreSQL"):
+        with pytest.raises(TaskFault, match="is not a running embedded PostgreSQL"):
             postgres_roles.administration(wrong)
     copy.chmod(0o777)
     with pytest.raises(TaskFault, match="is not an embedded PostgreSQL"):

@@ -283,6 +283,7 @@ async def test_files_that_do_not_fit_are_not_begun(armed_context: Any, stand_in:
 AGENT = """
 import asyncio, sys
 from pathlib import Path
+from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.tools.program import Program
 
 async def main():

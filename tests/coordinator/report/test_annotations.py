@@ -67,7 +67,7 @@ def test_github_reads_one_command_a_line_and_nothing_in_it_breaks_out(monkeypatc
     monkeypatch.chdir(Path(__file__).parent)
     remark = Remark(id="x", level="error", outcome="FAIL", title="a:b,c", text=HOSTILE, file="plan.yaml", line=3)
     text = to_github([remark], Path(__file__).parents[2])
-    assert text.startswith("::error file=coordinator/plan.yaml,line=3,title=a%3Ab%2Cc::100%25 ")
+    assert text.startswith("::error file=coordinator/report/plan.yaml,line=3,title=a%3Ab%2Cc::100%25 ")
     assert text.count("\n") == 1
     assert text.endswith("\n")
     assert "\x1b" not in text

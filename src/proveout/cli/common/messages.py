@@ -46,7 +46,8 @@ def describe(problem: PlanProblem) -> str:
     if problem.source_line.strip():
         line, column = _cut(problem.source_line, where.column)
         number = f"{where.line}"
-        lines.append(f"  {number} | {safe_lines(line)}")
+        visible = line.replace("\t", r"\x09")  # a tab is often the error itself
+        lines.append(f"  {number} | {safe_lines(visible)}")
         lines.append(f"  {' ' * len(number)} | {' ' * (column - 1)}^")
     key = f" (at {safe_lines(problem.key)})" if problem.key and not where.line else ""
     if problem.hint:
