@@ -1,10 +1,12 @@
-"""Every benchmark one after the other, and all ratios in one table at the end, with their targets and which of these are met.
+"""Every benchmark one after the other, and all ratios in one table at the end, with their targets and which of these
+are met.
 
     python benchmarks/all.py [--quick] [--only PART,…] [--benchbase FOLDER --java JAVA] [--go-tpc PROGRAM] [--json FILE]
 
-Parts: engine, population, pools, peers (those other programs). Each benchmark runs ours and the peer in the same run, in turn, and prints
-medians. One that fails is a line of the table, and the others go on. The exit code is 0 whatever the figures are, for a benchmark measures and
-does not judge; it is 1 when one did not run to its end. Let nothing else run on the machine meanwhile.
+Parts: engine, population, pools, peers (those other programs). Each benchmark runs ours and the peer in the same run,
+in turn, and prints medians. One that fails is a line of the table, and the others go on. The exit code is 0 whatever
+the figures are, for a benchmark measures and does not judge; it is 1 when one did not run to its end. Let nothing else
+run on the machine meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ COMPARE = {"<": operator.lt, "<=": operator.le, ">=": operator.ge}
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: what was measured, its value and how it is written, and the target (`>= 0.95`; "" has none)."""
+    """A line of the table: what was measured, its value and how it is written, and the target (`>= 0.95`; "" has
+    none)."""
 
     name: str
     value: float

@@ -1,8 +1,8 @@
 """What it costs a host to be watched: `python benchmarks/collectors.py [--seconds 30] [--json FILE]`.
 
-The capture `os` at 1 Hz, as an agent runs it: the thread that looks at /proc, and this whole process with it (its loop, and making the
-messages that would go to the coordinator). Nothing else runs in the process. The number of processes on the host matters, since the
-capture looks for its own among them: it is printed.
+The capture `os` at 1 Hz, as an agent runs it: the thread that looks at /proc, and this whole process with it (its loop,
+and making the messages that would go to the coordinator). Nothing else runs in the process. The number of processes on
+the host matters, since the capture looks for its own among them: it is printed.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python benchmarks/custom_sql.py [--transactions 200000] [--rounds 7] [--seconds 3] [--json FILE]
 
-First the client alone: the load engine on a session that answers at once, so that no server's noise is in the figures; CPU
-time per transaction, alternating, the least of the rounds of each. GetBasicSubscriberData is one statement with a drawn key;
-UpdateLocation takes the second statement's key from the first one's result, between BEGIN and COMMIT. Then the first on an
-embedded PostgreSQL, both kinds in turn: rate and client CPU, medians.
+First the client alone: the load engine on a session that answers at once, so that no server's noise is in the figures;
+CPU time per transaction, alternating, the least of the rounds of each. GetBasicSubscriberData is one statement with a
+drawn key; UpdateLocation takes the second statement's key from the first one's result, between BEGIN and COMMIT. Then
+the first on an embedded PostgreSQL, both kinds in turn: rate and client CPU, medians.
 """
 
 from __future__ import annotations

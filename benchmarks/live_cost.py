@@ -1,8 +1,8 @@
 """What it costs the coordinator to show the load while it runs: CPU of a second of N load agents × 7 transaction types.
 
-Data flow: made-up `LoadSecond`s (log-normal response times, some 1,000 buckets each) -> `live.Meters`, as the run's loop feeds them ->
-CPU time per second of load, that is the share of a core. The merged line (`LoadTick`) and the transactions so
-far are in it; keeping the samples is not.
+Data flow: made-up `LoadSecond`s (log-normal response times, some 1,000 buckets each) -> `live.Meters`, as the run's
+loop feeds them -> CPU time per second of load, that is the share of a core. The merged line (`LoadTick`) and the
+transactions so far are in it; keeping the samples is not.
 
     python benchmarks/live_cost.py [--agents 1 8 64] [--seconds 20]
 """

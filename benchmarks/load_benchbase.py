@@ -1,11 +1,13 @@
-"""HLR beside BenchBase's TATP: one PostgreSQL over TCP, as many subscribers and terminals, in one run, in turn; medians, ratio.
+"""HLR beside BenchBase's TATP: one PostgreSQL over TCP, as many subscribers and terminals, in one run, in turn;
+medians, ratio.
 
-    python benchmarks/load_benchbase.py FOLDER [--java java] [--terminals 4 64] [--seconds 10] [--rounds 3] [--json FILE]
+    python benchmarks/load_benchbase.py FOLDER [--java java] [--terminals 4 64] [--seconds 10] [--rounds 3] [--json
+    FILE]
 
-FOLDER is BenchBase's distribution for PostgreSQL, unpacked (`mvn -P postgres package`, then benchbase-postgres.tgz), and
-java one that runs it. Both run closed, unlimited, with the same weights, READ COMMITTED, synchronous_commit off, on a database
-of their own. Its TATP is not the specification's: misses count as success, start times are 0, 8 and 6, and access types are
-drawn once for all subscribers; so the two do nearly, not exactly, the same work.
+FOLDER is BenchBase's distribution for PostgreSQL, unpacked (`mvn -P postgres package`, then benchbase-postgres.tgz),
+and java one that runs it. Both run closed, unlimited, with the same weights, READ COMMITTED, synchronous_commit off, on
+a database of their own. Its TATP is not the specification's: misses count as success, start times are 0, 8 and 6, and
+access types are drawn once for all subscribers; so the two do nearly, not exactly, the same work.
 """
 
 from __future__ import annotations

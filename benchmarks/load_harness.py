@@ -1,4 +1,5 @@
-"""What the load benchmarks share: a task context that times nothing, a provisioned PostgreSQL with HLR data, a load run."""
+"""What the load benchmarks share: a task context that times nothing, a provisioned PostgreSQL with HLR data, a load
+run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the engine costs above a bare driver loop: pacing, drawing the mix, recording, packing; nanoseconds a transaction.
+"""What the engine costs above a bare driver loop: pacing, drawing the mix, recording, packing; nanoseconds a
+transaction.
 
     python benchmarks/load_overhead.py [--transactions 200000] [--rounds 7] [--json FILE]
 

@@ -5,7 +5,8 @@
 Both run closed, with prepared statements, two processes or threads, against one embedded PostgreSQL with
 synchronous_commit off on this machine. CPU is the client's, user and system: ours with the agent process that merges,
 pgbench's without its start. Where pgbench cannot say the same thing it gets the cheaper one: it pads the number of a
-subscriber in the server, commits what we roll back, and inserts with ON CONFLICT, because an error would end its client.
+subscriber in the server, commits what we roll back, and inserts with ON CONFLICT, because an error would end its
+client.
 """
 
 from __future__ import annotations

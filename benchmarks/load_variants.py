@@ -1,10 +1,11 @@
-"""What was tried to make the client cheap: ways to speak to PostgreSQL, and numbers of workers, in one run, in turn; ratios.
+"""What was tried to make the client cheap: ways to speak to PostgreSQL, and numbers of workers, in one run, in turn;
+ratios.
 
     python benchmarks/load_variants.py [--connections 4] [--seconds 4] [--rounds 5] [--json FILE]
 
-Closed load, HLR mix and one SELECT by key, against one embedded PostgreSQL. Ways: libpq through psycopg.pq (what TLS sessions
-use), our own end of the wire in Python, the same compiled; with two workers each, then compiled with one and four. CPU is the
-client's, user and system, with the agent's merging. Ratios are to the first way.
+Closed load, HLR mix and one SELECT by key, against one embedded PostgreSQL. Ways: libpq through psycopg.pq (what TLS
+sessions use), our own end of the wire in Python, the same compiled; with two workers each, then compiled with one and
+four. CPU is the client's, user and system, with the agent's merging. Ratios are to the first way.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Does the memory of load workers stay bounded? A long open load at a high rate, and what the processes occupy over time.
+"""Does the memory of load workers stay bounded? A long open load at a high rate, and what the processes occupy over
+time.
 
     python benchmarks/memory.py [--minutes 10] [--rate 50000] [--workers 2] [--json FILE]
 
-The load is the agent's own path: `run_load`, worker processes, their chunks merged in this process, a `LoadSecond` a second.
-The workers' sessions answer at once (`null_worker`), so that the rate holds on two cores; what a database driver occupies is
-not in the figures. Private memory (USS: what would be free if the process ended) comes from /proc/PID/smaps_rollup every
-two seconds. Growth is from the reading after a tenth of the run, at most a minute, when every buffer has found its size, to
-the greatest later one. Target: < 20 MB a worker in ten minutes at 50,000 transactions a second.
+The load is the agent's own path: `run_load`, worker processes, their chunks merged in this process, a `LoadSecond` a
+second. The workers' sessions answer at once (`null_worker`), so that the rate holds on two cores; what a database
+driver occupies is not in the figures. Private memory (USS: what would be free if the process ended) comes from
+/proc/PID/smaps_rollup every two seconds. Growth is from the reading after a tenth of the run, at most a minute, when
+every buffer has found its size, to the greatest later one. Target: < 20 MB a worker in ten minutes at 50,000
+transactions a second.
 """
 
 from __future__ import annotations

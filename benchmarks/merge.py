@@ -1,8 +1,9 @@
-"""What it costs to merge the seconds of many Ray workers: `python benchmarks/merge.py [--workers N] [--rates R…] [--json FILE]`.
+"""What it costs to merge the seconds of many Ray workers: `python benchmarks/merge.py [--workers N] [--rates R…]
+[--json FILE]`.
 
-Every worker's second has 8 transaction types with a service histogram each (closed), or service, response and schedule (open).
-Measured is CPU of what the driver does with them: unpack all, merge, and the one `LoadSecond` of all as it goes to the agent.
-Not measured: Ray's own calls, one a second and worker (`pool_ray.py` has a part of that).
+Every worker's second has 8 transaction types with a service histogram each (closed), or service, response and schedule
+(open). Measured is CPU of what the driver does with them: unpack all, merge, and the one `LoadSecond` of all as it goes
+to the agent. Not measured: Ray's own calls, one a second and worker (`pool_ray.py` has a part of that).
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""What a MySQL client costs: ours, PyMySQL and mysqlclient, one SELECT by key on an embedded MariaDB, 4 and 64 connections.
+"""What a MySQL client costs: ours, PyMySQL and mysqlclient, one SELECT by key on an embedded MariaDB, 4 and 64
+connections.
 
     python benchmarks/mysql_clients.py [--seconds 2] [--rounds 5] [--json FILE]
 
-Ours waits for all connections with one epoll; the other two block, so they have a thread for each connection. Statements are those of
-the HLR workload: `narrow` gives 4 columns, `wide` 34. Rounds are taken in turn; medians are printed. mysqlclient is left out where
-it is not installed (building it needs a C compiler and libmariadb-dev). CPU is of this process, all threads.
+Ours waits for all connections with one epoll; the other two block, so they have a thread for each connection.
+Statements are those of the HLR workload: `narrow` gives 4 columns, `wide` 34. Rounds are taken in turn; medians are
+printed. mysqlclient is left out where it is not installed (building it needs a C compiler and libmariadb-dev). CPU is
+of this process, all threads.
 """
 
 from __future__ import annotations

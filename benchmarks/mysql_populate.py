@@ -1,10 +1,12 @@
-"""HLR's rows into an embedded MariaDB: our population beside the mariadb client's LOAD DATA LOCAL INFILE of ready-made files.
+"""HLR's rows into an embedded MariaDB: our population beside the mariadb client's LOAD DATA LOCAL INFILE of ready-made
+files.
 
     python benchmarks/mysql_populate.py [--subscribers 50000] [--rounds 3] [--json FILE]
 
-Ours makes the rows while it loads them, with one and with two workers; the client finds them in files, in the same order and form, and
-loads table after table on one connection, foreign keys and unique checks off as ours has them. The same tables, rows only: the
-index and the statistics that follow are the same statements for both. Rounds are taken in turn; medians are printed.
+Ours makes the rows while it loads them, with one and with two workers; the client finds them in files, in the same
+order and form, and loads table after table on one connection, foreign keys and unique checks off as ours has them. The
+same tables, rows only: the index and the statistics that follow are the same statements for both. Rounds are taken in
+turn; medians are printed.
 """
 
 from __future__ import annotations

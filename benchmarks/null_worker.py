@@ -1,8 +1,9 @@
-"""A load worker whose sessions answer every statement at once: the engine without a database. `python -m null_worker PARENT-PID`.
+"""A load worker whose sessions answer every statement at once: the engine without a database. `python -m null_worker
+PARENT-PID`.
 
-Flow: a benchmark calls `use()` -> the agent's pool starts this module in place of `proveout.agent.load.worker` -> the same
-`main`, with the driver table answered by `NullDriver`. A session is an eventfd, written by `send` and read by `receive`: the
-loop waits for it and is woken by it as for a socket, at two system calls a transaction.
+Flow: a benchmark calls `use()` -> the agent's pool starts this module in place of `proveout.agent.load.worker` -> the
+same `main`, with the driver table answered by `NullDriver`. A session is an eventfd, written by `send` and read by
+`receive`: the loop waits for it and is woken by it as for a socket, at two system calls a transaction.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class NullDriver:
 
 
 def use() -> None:
-    """From here on, this process's pools start null workers. They find this module by PYTHONPATH, which children get when it is named."""
+    """From here on, this process's pools start null workers. They find this module by PYTHONPATH, which children get
+    when it is named."""
     here = str(Path(__file__).resolve().parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH", ""))))
     os.environ[child_process.PASS_ENV] = "PYTHONPATH"

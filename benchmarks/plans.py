@@ -1,12 +1,14 @@
-"""Every plan that needs nothing but this machine, one after the other: how each ends, how long it takes, what its verdicts say.
+"""Every plan that needs nothing but this machine, one after the other: how each ends, how long it takes, what its
+verdicts say.
 
     python benchmarks/plans.py [PLAN …] [-p NAME=VALUE …] [--limit SECONDS] [--runs-dir DIR] [--json FILE]
 
-Without names: all of plans/ that bring their systems along, and `hlr-oracle-wire` with its TNS server, which is started for it.
-Each is the command of its header, `proveout run PLAN --headless`, with the plan's own parameters unless `-p` gives others. A
-plan meets its target when it ends with a judgement (exit code 0, 1 or 3: passed, failed, inconclusive) within the limit of three
-minutes; the exit code here is 1 when one does not. Let nothing else run on the machine meanwhile: verdicts on rates mean
-nothing otherwise, and times little. What a run printed is shown when it ended without a judgement.
+Without names: all of plans/ that bring their systems along, and `hlr-oracle-wire` with its TNS server, which is started
+for it. Each is the command of its header, `proveout run PLAN --headless`, with the plan's own parameters unless `-p`
+gives others. A plan meets its target when it ends with a judgement (exit code 0, 1 or 3: passed, failed, inconclusive)
+within the limit of three minutes; the exit code here is 1 when one does not. Let nothing else run on the machine
+meanwhile: verdicts on rates mean nothing otherwise, and times little. What a run printed is shown when it ended without
+a judgement.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""The same load on worker processes and on Ray actors: `python benchmarks/pool_ray.py [--pairs N] [--seconds S] [--workers 1,2] [--only closed] [--json FILE]`.
+"""The same load on worker processes and on Ray actors: `python benchmarks/pool_ray.py [--pairs N] [--seconds S]
+[--workers 1,2] [--only closed] [--json FILE]`.
 
-HLR read-only on an embedded PostgreSQL of this machine, 8 connections: closed, and open at a share of the closed peak. For each number
-of workers, pairs of a load on either pool, one after the other, the first of a pair on each pool in turn, so that what else
-the machine does and its drift meet both alike. Given are the medians, and of the pairs' ratios the geometric mean with its 95 % interval
-(Student's t of their logarithms): one that has 1 in it shows no difference. On one machine this shows what Ray costs, not how it scales.
-Further: seconds until the first load is armed (the cluster has to be formed), until a further one is; and who used the CPU from the
-moment a load was armed to its end, in cores, by what the processes are: Ray's (raylet, GCS, its agents, the driver, the actors' own
-processes), the load workers themselves, this process; not the database, whose sessions end with the load. With its defaults it takes about five minutes.
+HLR read-only on an embedded PostgreSQL of this machine, 8 connections: closed, and open at a share of the closed peak.
+For each number of workers, pairs of a load on either pool, one after the other, the first of a pair on each pool in
+turn, so that what else the machine does and its drift meet both alike. Given are the medians, and of the pairs' ratios
+the geometric mean with its 95 % interval (Student's t of their logarithms): one that has 1 in it shows no difference.
+On one machine this shows what Ray costs, not how it scales. Further: seconds until the first load is armed (the cluster
+has to be formed), until a further one is; and who used the CPU from the moment a load was armed to its end, in cores,
+by what the processes are: Ray's (raylet, GCS, its agents, the driver, the actors' own processes), the load workers
+themselves, this process; not the database, whose sessions end with the load. With its defaults it takes about five
+minutes.
 """
 
 from __future__ import annotations
@@ -69,7 +72,8 @@ RAYS = frozenset({"raylet", "gcs", "driver", "actors", "idle Ray workers", "Ray'
 
 
 def used_s() -> dict[str, float]:
-    """CPU seconds so far of this process and all below it, by what they are. What ends meanwhile is lost: nothing should."""
+    """CPU seconds so far of this process and all below it, by what they are. What ends meanwhile is lost: nothing
+    should."""
     found: dict[str, float] = {}
     here = psutil.Process()
     for process in (here, *here.children(recursive=True)):
@@ -84,7 +88,8 @@ def used_s() -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Measured:
-    """One load: transactions a second, its response times, client CPU a transaction, time to arm, and CPU by kind in cores."""
+    """One load: transactions a second, its response times, client CPU a transaction, time to arm, and CPU by kind in
+    cores."""
 
     tps: float
     p50_us: float

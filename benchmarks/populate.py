@@ -1,14 +1,16 @@
-"""How fast a population is loaded, beside psql's `\\copy` of the same rows from files: one run, interleaved, medians, ratios.
+"""How fast a population is loaded, beside psql's `\\copy` of the same rows from files: one run, interleaved, medians,
+ratios.
 
-    python benchmarks/populate.py [--workload hlr|tptbm|prepaid|tprocc] [--scale X] [--workers N] [--rounds N] [--json FILE]
+    python benchmarks/populate.py [--workload hlr|tptbm|prepaid|tprocc] [--scale X] [--workers N] [--rounds N] [--json
+    FILE]
 
-At scale 1 each workload has four to five million rows: 500,000 subscribers (hlr), 2000 × 2000 rows (tptbm), 2 million customers
-(prepaid), 8 warehouses (tprocc). Much fewer would measure how fast our workers start.
+At scale 1 each workload has four to five million rows: 500,000 subscribers (hlr), 2000 × 2000 rows (tptbm), 2 million
+customers (prepaid), 8 warehouses (tprocc). Much fewer would measure how fast our workers start.
 
-Both sides load one embedded PostgreSQL and end with the same tables: keys, indexes, foreign keys, vacuumed and analysed.
-Ours is the whole task (worker start-up and the final count as well); it makes its rows while it loads. `\\copy` reads text
-files that were written before the clock started, first in one psql, then in as many at a time as we have workers. "Rows
-only" leaves out what comes after the rows, which is the same statements on both sides.
+Both sides load one embedded PostgreSQL and end with the same tables: keys, indexes, foreign keys, vacuumed and
+analysed. Ours is the whole task (worker start-up and the final count as well); it makes its rows while it loads.
+`\\copy` reads text files that were written before the clock started, first in one psql, then in as many at a time as we
+have workers. "Rows only" leaves out what comes after the rows, which is the same statements on both sides.
 """
 
 from __future__ import annotations

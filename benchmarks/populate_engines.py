@@ -1,17 +1,19 @@
-"""How fast HLR's population is loaded into SQLite, MariaDB and an Oracle of the wire, beside each engine's own bulk path; one run.
+"""How fast HLR's population is loaded into SQLite, MariaDB and an Oracle of the wire, beside each engine's own bulk
+path; one run.
 
     python benchmarks/populate_engines.py [--engines sqlite,mysql,oracle] [--scale X] [--rounds N] [--json FILE]
 
-Ours is the whole populate task: worker processes start, rows are made while they are loaded, keys and indexes follow, rows are counted.
-The peer finds the same rows ready-made, in the same order, and then runs the same statements:
+Ours is the whole populate task: worker processes start, rows are made while they are loaded, keys and indexes follow,
+rows are counted. The peer finds the same rows ready-made, in the same order, and then runs the same statements:
 
 - sqlite (100,000 subscribers at scale 1): the `sqlite3` shell's `.import` of CSV files, with the same pragmas;
 - mysql (100,000): the `mariadb` client's LOAD DATA LOCAL INFILE of files, one connection, checks off as ours has them;
-- oracle (2,000): a bare python-oracledb connection, `executemany` of ready-made rows, as many a call as ours. Behind it is the TNS
-  server of tests/wire with a PostgreSQL: the ratio says what our part costs on top of driver and protocol, and nothing of Oracle Database.
+- oracle (2,000): a bare python-oracledb connection, `executemany` of ready-made rows, as many a call as ours. Behind it
+  is the TNS server of tests/wire with a PostgreSQL: the ratio says what our part costs on top of driver and protocol,
+  and nothing of Oracle Database.
 
-Rounds are taken in turn, the first of a round on each side in turn; medians are printed. An engine whose programs are not here is
-left out, and said.
+Rounds are taken in turn, the first of a round on each side in turn; medians are printed. An engine whose programs are
+not here is left out, and said.
 """
 
 from __future__ import annotations

@@ -1,17 +1,20 @@
-"""One coordinator and many agents: `python benchmarks/scale_agents.py [--agents 10 100 300 1000] [--seconds 15] [--json FILE]`.
+"""One coordinator and many agents: `python benchmarks/scale_agents.py [--agents 10 100 300 1000] [--seconds 15] [--json
+FILE]`.
 
-Real gRPC sessions with mutual TLS over loopback: the agents share two processes, and their tasks touch nothing (`scale_agents_hosts.py`
-says what of them is real); the coordinator is `coordinator.run.run` on a plan with that many hosts, journal and all. Every
-agent is beaten for every 2 s and sends 50 metrics and one second of load each second.
+Real gRPC sessions with mutual TLS over loopback: the agents share two processes, and their tasks touch nothing
+(`scale_agents_hosts.py` says what of them is real); the coordinator is `coordinator.run.run` on a plan with that many
+hosts, journal and all. Every agent is beaten for every 2 s and sends 50 metrics and one second of load each second.
 
-The coordinator has one core to itself and the agents the others (`--together`: all share all), so that what is measured is whose. A thousand
-agents take two tasks in on one core in longer than the coordinator needs to write them: `--light` leaves out what each does by itself.
+The coordinator has one core to itself and the agents the others (`--together`: all share all), so that what is measured
+is whose. A thousand agents take two tasks in on one core in longer than the coordinator needs to write them: `--light`
+leaves out what each does by itself.
 
-Measured: the time until all agents are connected; from the first task of an iteration that is given to its session (a capture and a load for
-each agent), the time until the last one is written, until the last capture (one task for each agent) and until the last load (both tasks) is at
-its agent, with the CPU of both sides; how far apart the agents' T0 are (the coordinator's estimates of their clocks; all processes have one clock here, which shows the error), and how late
-after T0 the loads begin; in the measure window the CPU of both sides and how many of the samples came; the coordinator's peak RSS; what
-the screen's model costs for the same events.
+Measured: the time until all agents are connected; from the first task of an iteration that is given to its session (a
+capture and a load for each agent), the time until the last one is written, until the last capture (one task for each
+agent) and until the last load (both tasks) is at its agent, with the CPU of both sides; how far apart the agents' T0
+are (the coordinator's estimates of their clocks; all processes have one clock here, which shows the error), and how
+late after T0 the loads begin; in the measure window the CPU of both sides and how many of the samples came; the
+coordinator's peak RSS; what the screen's model costs for the same events.
 """
 
 from __future__ import annotations
@@ -63,7 +66,8 @@ FILES_PER_AGENT = 8
 RAMP_UP_S = 2
 TYPES = 8
 LEASE_S = 30.0
-"""Three times the usual one: a machine that does other work may stop the agents' few processes for longer than ten seconds."""
+"""Three times the usual one: a machine that does other work may stop the agents' few processes for longer than ten
+seconds."""
 _NOTED = ("watched_ns", "given_ns", "t0_ns", "began_ns")
 """What each agent has noted of its capture and its load."""
 
@@ -105,7 +109,8 @@ class Mark:
 
 @dataclass(slots=True)
 class Watcher:
-    """A listener of the run: when what happened, and the CPU that was used by then. `pids` are the agents' processes."""
+    """A listener of the run: when what happened, and the CPU that was used by then. `pids` are the agents'
+    processes."""
 
     pids: Sequence[int]
     began: Mark | None = None
@@ -214,7 +219,8 @@ stages:
 
 @dataclass(slots=True)
 class Sent:
-    """When the first task of an iteration was given to its session, and the last load of the first attempt to its stream."""
+    """When the first task of an iteration was given to its session, and the last load of the first attempt to its
+    stream."""
 
     first: Mark | None = None
     last: Mark | None = None

@@ -1,20 +1,23 @@
 """Many agents in one process, for `scale_agents.py`: real sessions, whose tasks touch nothing.
 
-Data flow: `scale_agents.py` starts it with a folder of certificates -> one gRPC server for the process, with a port for each agent, which
-gives each session to the agent that its Hello names -> `{"addresses": …}` as one line of JSON on standard output -> the run -> at SIGTERM
-one more line: per host when its capture and its load were given to it, when it was to start on the coordinator's clock and when it did. All clocks are
-the same `monotonic_ns` here, which is what makes the skew measurable, and which no coordinator knows.
+Data flow: `scale_agents.py` starts it with a folder of certificates -> one gRPC server for the process, with a port for
+each agent, which gives each session to the agent that its Hello names -> `{"addresses": …}` as one line of JSON on
+standard output -> the run -> at SIGTERM one more line: per host when its capture and its load were given to it, when it
+was to start on the coordinator's clock and when it did. All clocks are the same `monotonic_ns` here, which is what
+makes the skew measurable, and which no coordinator knows.
 
-As on a real host: a TLS connection and a stream for each agent, the guard, admission and fencing, signatures, leases, the clock's
-exchanges, the journal and the audit log of each agent (files in memory), the outbox and when samples leave it.
+As on a real host: a TLS connection and a stream for each agent, the guard, admission and fencing, signatures, leases,
+the clock's exchanges, the journal and the audit log of each agent (files in memory), the outbox and when samples leave
+it.
 
-Simulated: agents share a server, an event loop and a certificate. A capture sends 50 made-up readings a second, a load one made-up
-`LoadSecond` a second; what a task would cost on its host is left out, as a thousand hosts have a thousand machines for it. Loads start by
-one timer of the process (`Starter`), where a host's own worker processes would look at the clock: when a load begins shows whether
-its `Start` was there in time and whether this process was awake, not how fast a thousand coroutines can be woken one after the other.
+Simulated: agents share a server, an event loop and a certificate. A capture sends 50 made-up readings a second, a load
+one made-up `LoadSecond` a second; what a task would cost on its host is left out, as a thousand hosts have a thousand
+machines for it. Loads start by one timer of the process (`Starter`), where a host's own worker processes would look at
+the clock: when a load begins shows whether its `Start` was there in time and whether this process was awake, not how
+fast a thousand coroutines can be woken one after the other.
 
-With `--light` agents look at no signature and keep journal and audit log in a dict and nowhere: a thousand real agents do that side by side, each
-on a machine of its own, these one after the other on what this machine has left.
+With `--light` agents look at no signature and keep journal and audit log in a dict and nowhere: a thousand real agents
+do that side by side, each on a machine of its own, these one after the other on what this machine has left.
 """
 
 from __future__ import annotations

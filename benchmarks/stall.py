@@ -1,11 +1,12 @@
-"""What a stall of one second looks like to an open schedule, to a closed loop, and to pgbench: response times at the percentiles.
+"""What a stall of one second looks like to an open schedule, to a closed loop, and to pgbench: response times at the
+percentiles.
 
     python benchmarks/stall.py [--seconds 10] [--rate 200]
 
-One embedded PostgreSQL, HLR's read by key over 8 connections. In each measurement another session holds `LOCK TABLE subscriber` for
-one second. *Theory* is what every arrival of the schedule has to wait by its intended time alone: those within the stall until its
-end, the others not at all. *Response* counts from the intended start, *service* from the real one. pgbench runs the same statement
-closed, and with `--rate` (`-R`), where it counts from its schedule too.
+One embedded PostgreSQL, HLR's read by key over 8 connections. In each measurement another session holds `LOCK TABLE
+subscriber` for one second. *Theory* is what every arrival of the schedule has to wait by its intended time alone: those
+within the stall until its end, the others not at all. *Response* counts from the intended start, *service* from the
+real one. pgbench runs the same statement closed, and with `--rate` (`-R`), where it counts from its schedule too.
 """
 
 from __future__ import annotations

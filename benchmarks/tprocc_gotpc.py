@@ -1,10 +1,11 @@
-"""NOPM of TPROC-C beside go-tpc's TPC-C: one PostgreSQL, as many warehouses and users, in one run, in turn; medians, ratios.
+"""NOPM of TPROC-C beside go-tpc's TPC-C: one PostgreSQL, as many warehouses and users, in one run, in turn; medians,
+ratios.
 
     python benchmarks/tprocc_gotpc.py GO_TPC [--warehouses 4] [--users 4] [--seconds 20] [--rounds 3] [--json FILE]
 
 GO_TPC is the program `go-tpc` (github.com/pingcap/go-tpc). Both load their own database of one embedded server
-(synchronous_commit off, a Unix socket), run without keying and think times, and count new orders that were committed. Ours
-runs twice: with SQL from the client, which is nearly go-tpc's statement for statement, and with stored procedures.
+(synchronous_commit off, a Unix socket), run without keying and think times, and count new orders that were committed.
+Ours runs twice: with SQL from the client, which is nearly go-tpc's statement for statement, and with stored procedures.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What the screen costs: the share of a core that showing a run takes, at 1 Hz from every host.
 
-Data flow: made-up ticks of N hosts × 20 metrics, of the load, its transactions and waits, once a second for a while, and how the agents
-stand every two -> `RunApp` on a terminal of 200 × 60 without a driver's
-output -> CPU seconds of this process over the wall clock. The hosts' pane is open: it is the dearest. What the real terminal
-and the socket cost is not in it.
+Data flow: made-up ticks of N hosts × 20 metrics, of the load, its transactions and waits, once a second for a while,
+and how the agents stand every two -> `RunApp` on a terminal of 200 × 60 without a driver's output -> CPU seconds of
+this process over the wall clock. The hosts' pane is open: it is the dearest. What the real terminal and the socket cost
+is not in it.
 
     python benchmarks/tui_cost.py [--hosts 64] [--seconds 20] [--pane 4]
 """

@@ -1,9 +1,9 @@
 """Generate docs/reference/ from the code: the plan format from its JSON Schema, the metrics from their vocabulary, the
-metrics of a running coordinator, the help of the verbs, the JSON Schemas of results and of comparisons. Also README.md's
-table of engines, from `dsl.engines`.
+metrics of a running coordinator, the help of the verbs, the JSON Schemas of results and of comparisons. Also
+README.md's table of engines, from `dsl.engines`.
 
-`python docs/generate.py` writes the pages; `python docs/generate.py --check` lists pages that are out of date and exits 1. A test runs the
-check, so that the reference matches the program.
+`python docs/generate.py` writes the pages; `python docs/generate.py --check` lists pages that are out of date and exits
+1. A test runs the check, so that the reference matches the program.
 """
 
 from __future__ import annotations

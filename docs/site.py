@@ -1,8 +1,8 @@
 """mkdocs hooks: add pages from outside docs/ and complete the navigation.
 
-Data flow: mkdocs calls `on_config` (appends pages that mkdocs.yml does not name to the section of their folder) and `on_files` (README.md
-becomes the home page; CHANGELOG.md and CONTRIBUTING.md become pages; plans and decisions get a list). Source: mkdocs' user guide, "Hooks";
-https://www.mkdocs.org/dev-guide/plugins/#events.
+Data flow: mkdocs calls `on_config` (appends pages that mkdocs.yml does not name to the section of their folder) and
+`on_files` (README.md becomes the home page; CHANGELOG.md and CONTRIBUTING.md become pages; plans and decisions get a
+list). Source: mkdocs' user guide, "Hooks"; https://www.mkdocs.org/dev-guide/plugins/#events.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Convert GitHub's Markdown to Python-Markdown: links to files outside docs/, and lists directly after a sentence."""
+    """Convert GitHub's Markdown to Python-Markdown: links to files outside docs/, and lists directly after a
+    sentence."""
     if page.file.src_uri.startswith("guide/"):
         markdown = markdown.replace("](../../plans/", "](../plans/")
     markdown = markdown.replace("](../CONTRIBUTING.md", "](contributing.md")

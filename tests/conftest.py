@@ -1,4 +1,5 @@
-"""Fixtures for everybody: a real PostgreSQL server for the session, a database of one's own for a test, a task context."""
+"""Fixtures for everybody: a real PostgreSQL server for the session, a database of one's own for a test, a task
+context."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ from proveout.proto.wire.tasks import Endpoint
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `thorough`: pytest's importlib mode leaves this folder out
 
-# An example that a busy machine holds up is no fault of what it shows; which one failed is printed so that it can be played again.
+# An example that a busy machine holds up is no fault of what it shows; which one failed is printed so that it can be
+# played again.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("any-machine")
 
@@ -63,7 +65,8 @@ def _no_stores_are_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The libpq conninfo of a fresh PostgreSQL (superuser, database `postgres`), as of a lab's own; shared, so change no settings."""
+    """The libpq conninfo of a fresh PostgreSQL (superuser, database `postgres`), as of a lab's own; shared, so change
+    no settings."""
     system = System(name="shared", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),))
     server = Server(system, tmp_path_factory.mktemp("postgres"))
     try:
@@ -91,7 +94,8 @@ def database(postgres_server: str) -> Iterator[str]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _documents_follow_their_schemas() -> Iterator[None]:
-    """Every result and every comparison that a test has made in this process has all fields of its published schema, and no other."""
+    """Every result and every comparison that a test has made in this process has all fields of its published schema,
+    and no other."""
     with pytest.MonkeyPatch.context() as patch:
         for writer, schema in ((result_json, result_schema.schema()), (comparison_json, comparison_json.schema())):
             patch.setattr(writer, "document", _validated(writer.document, schema))
@@ -159,7 +163,8 @@ LONGEST_FIRST = (
     "test_bad_servers",
     "test_broken_streams",
 )
-"""Files whose tests take longest, all together: begun last, one of them would go on alone when everything else has ended."""
+"""Files whose tests take longest, all together: begun last, one of them would go on alone when everything else has
+ended."""
 
 
 SERVER_FIXTURES = frozenset(
@@ -169,7 +174,8 @@ SERVER_FIXTURES = frozenset(
         "disk", "lab", "namespace", "namespaces", "small_disk",  # devices, network namespaces, mounts
     )
 )  # fmt: skip
-"""Fixtures that start servers, agents or runs, or that change the host: a test that uses one of them has the marker `server`.
+"""Fixtures that start servers, agents or runs, or that change the host: a test that uses one of them has the marker
+`server`.
 
 Modules whose tests start them by other means set the marker themselves, with `pytestmark`.
 """
@@ -224,7 +230,8 @@ def tns_views() -> str:
 
 @pytest.fixture(scope="session")
 def oracle(tns_database: str) -> Iterator[str]:
-    """The dsn of a TNS server (see tests/wire): Oracle's protocol, PostgreSQL behind it; shared, so drop what you make."""
+    """The dsn of a TNS server (see tests/wire): Oracle's protocol, PostgreSQL behind it; shared, so drop what you
+    make."""
     argv = [sys.executable, str(TNS_SERVER), "--postgres", tns_database]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -277,7 +284,8 @@ def _hand_over(folder: Path) -> None:
 
 @pytest.fixture
 def hand_over() -> Callable[[Path], None]:
-    """Where these tests are root's: give a folder and its files to the user that load runs as, as no database work is done as root."""
+    """Where these tests are root's: give a folder and its files to the user that load runs as, as no database work is
+    done as root."""
     return _hand_over
 
 

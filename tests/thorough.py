@@ -1,7 +1,7 @@
 """How much of a long test runs by default, and how to run all of it: `PROVEOUT_THOROUGH=1`, which `make soak` sets.
 
-A test that repeats the same thing for many seeds, points or examples runs a part of them by default, the same part each time.
-Such a test has the marker `thorough`.
+A test that repeats the same thing for many seeds, points or examples runs a part of them by default, the same part each
+time. Such a test has the marker `thorough`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Run a plan in a lab of network namespaces on one machine: `python docs/lab/lab.py run [options of proveout run]` (`make lab`).
+"""Run a plan in a lab of network namespaces on one machine: `python docs/lab/lab.py run [options of proveout run]`
+(`make lab`).
 
-Data flow: remove the remains of an earlier lab -> make hosts (`network`), database servers (`servers`), an authority, and an agent on each
-host, enrolled and started as on a real one -> `proveout run` on the host `control` -> remove everything. A guard process waits for the end
-of this process and removes the lab in every case, also after SIGKILL. The exit code is that of `proveout run`.
+Data flow: remove the remains of an earlier lab -> make hosts (`network`), database servers (`servers`), an authority,
+and an agent on each host, enrolled and started as on a real one -> `proveout run` on the host `control` -> remove
+everything. A guard process waits for the end of this process and removes the lab in every case, also after SIGKILL. The
+exit code is that of `proveout run`.
 
 `up` leaves the lab running and prints how to run a plan in it; `down` removes it. Needs root.
 """

@@ -1,12 +1,13 @@
-"""The hosts of the lab: network namespaces on one bridge, each with an address, a cable, and a monotonic clock of its own.
+"""The hosts of the lab: network namespaces on one bridge, each with an address, a cable, and a monotonic clock of its
+own.
 
-Data flow: `Network.up()` -> namespaces `<prefix>-<host>`, each with `eth0` on the bridge of `<prefix>-switch` -> `command()` gives the
-command line that starts a program on a host -> `cut()` and `mend()` disconnect and reconnect a cable -> `down()` ends all processes in the
-namespaces and removes them. The machine's own network is unchanged: its addresses, routes and firewall rules stay, and no packet leaves the
-lab.
+Data flow: `Network.up()` -> namespaces `<prefix>-<host>`, each with `eth0` on the bridge of `<prefix>-switch` ->
+`command()` gives the command line that starts a program on a host -> `cut()` and `mend()` disconnect and reconnect a
+cable -> `down()` ends all processes in the namespaces and removes them. The machine's own network is unchanged: its
+addresses, routes and firewall rules stay, and no packet leaves the lab.
 
-A time namespace gives a host a monotonic clock of its own, as the boot times of real hosts do. Where the kernel lacks it
-(CONFIG_TIME_NS), all hosts have the same clock.
+A time namespace gives a host a monotonic clock of its own, as the boot times of real hosts do. Where the kernel lacks
+it (CONFIG_TIME_NS), all hosts have the same clock.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A host of the lab: its name, its address in 10.77.0.0/24, its role, and the offset of its monotonic clock in seconds."""
+    """A host of the lab: its name, its address in 10.77.0.0/24, its role, and the offset of its monotonic clock in
+    seconds."""
 
     name: str
     address: str

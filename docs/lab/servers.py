@@ -1,9 +1,9 @@
-"""The database servers of the lab, set up like servers of an administrator: PostgreSQL from proveout's wheel, on the host's address, with a
-password.
+"""The database servers of the lab, set up like servers of an administrator: PostgreSQL from proveout's wheel, on the
+host's address, with a password.
 
-Data flow: `programs()` -> PostgreSQL's programs, readable by the server's user -> `Server.start()`: initdb, settings, pg_hba.conf, server,
-then the role and the database of the plan. The server runs as `nobody`; only its owner can reach its socket. The role may replicate,
-subscribe, monitor and checkpoint, and is not a superuser.
+Data flow: `programs()` -> PostgreSQL's programs, readable by the server's user -> `Server.start()`: initdb, settings,
+pg_hba.conf, server, then the role and the database of the plan. The server runs as `nobody`; only its owner can reach
+its socket. The role may replicate, subscribe, monitor and checkpoint, and is not a superuser.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ CREATE ROLE hlr LOGIN REPLICATION PASSWORD '{password}';
 GRANT pg_monitor, pg_checkpoint, pg_create_subscription TO hlr;
 CREATE DATABASE hlr OWNER hlr;
 """
-"""Rights of the plan's role: pg_monitor for the capture of waits, pg_create_subscription for propagation, pg_checkpoint for resets."""
+"""Rights of the plan's role: pg_monitor for the capture of waits, pg_create_subscription for propagation, pg_checkpoint
+for resets."""
 
 HBA = """# the owner logs in through the socket, hosts of the lab with a password
 local all postgres trust
@@ -39,7 +40,8 @@ host all all 10.77.0.0/24 scram-sha-256
 
 
 def programs(folder: Path) -> Path:
-    """Return the folder of PostgreSQL's programs: a copy in `folder` when the servers' user cannot read the installed ones (under /root)."""
+    """Return the folder of PostgreSQL's programs: a copy in `folder` when the servers' user cannot read the installed
+    ones (under /root)."""
     found = find_installation()
     look = subprocess.run([*_as_owner(), "test", "-x", str(found.programs / "postgres")], check=False)
     if look.returncode == 0:
@@ -65,7 +67,8 @@ class Server:
     settings: Mapping[str, str]
 
     def start(self, password: str) -> subprocess.Popen[bytes]:
-        """Make the data, start the server, make the role `hlr` with `password` and its database; return the server's process."""
+        """Make the data, start the server, make the role `hlr` with `password` and its database; return the server's
+        process."""
         owner = pwd.getpwnam(OWNER)
         self.folder.mkdir(mode=0o700, parents=True)
         os.chown(self.folder, owner.pw_uid, owner.pw_gid)

@@ -117,7 +117,8 @@ def philox(seed: int, key: int, stream: int) -> np.random.Philox:
 def stripe(stream: int) -> int:
     """A number below 2^56 of a terminal's own: `stream` has the iteration's seed above bit 32 and the terminal below.
 
-    Different for any two terminals below 2^24 and iterations whose seeds are below 2^32, which they are (`tasks.iteration_seed`).
+    Different for any two terminals below 2^24 and iterations whose seeds are below 2^32, which they are
+    (`tasks.iteration_seed`).
     """
     iteration = stream >> 32 & (1 << ITERATION_BITS) - 1
     return iteration << TERMINAL_BITS | stream & (1 << TERMINAL_BITS) - 1

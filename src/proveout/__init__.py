@@ -8,7 +8,8 @@ import sys
 
 
 def forget_working_directory() -> None:
-    """Take the working directory off the search path: modules beside a plan must not be imported by a command that may run as root.
+    """Take the working directory off the search path: modules beside a plan must not be imported by a command that may
+    run as root.
 
     It stays when it holds this package. For the `proveout` command only: notebooks and tests keep their search path.
     """
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-# gRPC reads this once, when it is imported: below `ERROR` it writes a line of its own for each stranger whose TLS handshake
+# gRPC reads this once, when it is imported: below `ERROR` it writes a line of its own for each stranger whose TLS
+# handshake
 # fails, into whatever the terminal shows. Sessions report what matters themselves. A value that the user has set stays.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 

@@ -1,6 +1,7 @@
 """The `proveout` command, also as `python -m proveout`.
 
-The command line is imported inside, so that a Ctrl-C in the first tenths of a second is an interrupt and not a traceback.
+The command line is imported inside, so that a Ctrl-C in the first tenths of a second is an interrupt and not a
+traceback.
 """
 
 import sys

@@ -1,4 +1,5 @@
-"""A disk for tests that write to one: a loop device, named in /dev/disk/by-id as a real one would be. Skipped where there are none."""
+"""A disk for tests that write to one: a loop device, named in /dev/disk/by-id as a real one would be. Skipped where
+there are none."""
 
 from __future__ import annotations
 

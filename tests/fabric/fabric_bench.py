@@ -1,4 +1,5 @@
-"""For the tests of the fabric: agents as real child processes with fake handlers, and a TCP proxy that can be unkind."""
+"""For the tests of the fabric: agents as real child processes with fake handlers, and a TCP proxy that can be
+unkind."""
 
 from __future__ import annotations
 
@@ -147,7 +148,8 @@ class Bench:
 
 
 class Proxy:
-    """Between coordinator and agent: `cut` breaks what is open, `hold` forwards nothing, `deaf` loses what the agent says."""
+    """Between coordinator and agent: `cut` breaks what is open, `hold` forwards nothing, `deaf` loses what the agent
+    says."""
 
     def __init__(self, target: str) -> None:
         self._host, _, port = target.rpartition(":")

@@ -1,4 +1,5 @@
-"""An agent whose handlers are told by their task what to do: `python fake_agent.py --local …`, as `proveout.agent` is run.
+"""An agent whose handlers are told by their task what to do: `python fake_agent.py --local …`, as `proveout.agent` is
+run.
 
 `RunSql.statements` are commands; see `COMMANDS`. `RunLoad` arms, waits for its start and sends samples; `RunCapture`
 samples until it is finished.

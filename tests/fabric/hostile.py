@@ -1,7 +1,9 @@
-"""Messages that nobody means well by: made from the protocol's own descriptors, and raw bytes; and a target to send them to.
+"""Messages that nobody means well by: made from the protocol's own descriptors, and raw bytes; and a target to send
+them to.
 
-`hostile(descriptor)` is a hypothesis strategy of any message of that kind: every field of extreme values, enum numbers that do not
-exist, unknown fields, other oneof members, text with ANSI, HTML, bidi and lone newlines. `mutated(bytes)` flips, cuts and repeats.
+`hostile(descriptor)` is a hypothesis strategy of any message of that kind: every field of extreme values, enum numbers
+that do not exist, unknown fields, other oneof members, text with ANSI, HTML, bidi and lone newlines. `mutated(bytes)`
+flips, cuts and repeats.
 """
 
 from __future__ import annotations
@@ -217,7 +219,8 @@ class Target:
         return context.wrap_socket(raw, server_hostname="127.0.0.1")
 
     def tls_version(self, version: ssl.TLSVersion) -> str:
-        """What a coordinator that speaks this version of TLS only agrees on with the agent; ssl.SSLError when it is refused."""
+        """What a coordinator that speaks this version of TLS only agrees on with the agent; ssl.SSLError when it is
+        refused."""
         context = ssl.create_default_context(cadata=self.credentials.ca.decode())
         folder = self.log.parent / "coordinator"
         context.load_cert_chain(folder / "coordinator.pem", folder / "coordinator.key")

@@ -1,8 +1,9 @@
-"""Hostile tasks as data: what a coordinator with a certificate can send without the plan compiler, for each kind of task.
+"""Hostile tasks as data: what a coordinator with a certificate can send without the plan compiler, for each kind of
+task.
 
-`HONEST` has a task of each kind that breaks no rule; `ATTEMPTS` are variations of them. Both are plain data: a test looks at them, sends them to
-agents, and a soak command can do the same. An attempt has succeeded when an agent does anything else than answer it with `invalid` and
-what `says`, that is, when its handler was called.
+`HONEST` has a task of each kind that breaks no rule; `ATTEMPTS` are variations of them. Both are plain data: a test
+looks at them, sends them to agents, and a soak command can do the same. An attempt has succeeded when an agent does
+anything else than answer it with `invalid` and what `says`, that is, when its handler was called.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ ENDPOINTS: tuple[tuple[str, str, Endpoint, str], ...] = (
     ("a word for a PostgreSQL", "have libpq read its defaults", replace(DB, dsn="x"), "not a PostgreSQL connection string"),
     ("an option for a MySQL", "inject an option", replace(DB, engine="mysql", dsn="--defaults-file=/x"), "not a MySQL dsn"),
     ("no form of Oracle", "inject an option", replace(ORACLE, dsn="--x"), "not of the form user/password"),
-    ("TimesTen by another way", "load another library", replace(ORACLE, engine="timesten"), "does not say how"),
+    ("TimesTen by another way", "load another library", replace(ORACLE, engine="timesten"), "does not name the way"),
     ("a NUL", "cut the dsn off", replace(DB, dsn="host=a\0b"), "holds a NUL"),
     ("an empty dsn", "have the defaults used", replace(DB, dsn=""), "is empty"),
     ("a dsn without end", "fill the memory", replace(DB, dsn="host=" + "x" * 70_000), "longer than 65536"),

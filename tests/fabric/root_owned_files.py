@@ -1,7 +1,9 @@
-"""Database files that only root could use, as data: each leads SQL that a root agent runs to a file or a folder of root's.
+"""Database files that only root could use, as data: each leads SQL that a root agent runs to a file or a folder of
+root's.
 
-`make(folder, user)` lays the case out in a folder that every user can enter, `user` being a user id that is not root, and gives the dsn. An
-attempt has succeeded when a process works on that dsn as root (or in root's group), or when `victim(folder)` is changed or made.
+`make(folder, user)` lays the case out in a folder that every user can enter, `user` being a user id that is not root,
+and gives the dsn. An attempt has succeeded when a process works on that dsn as root (or in root's group), or when
+`victim(folder)` is changed or made.
 """
 
 from __future__ import annotations

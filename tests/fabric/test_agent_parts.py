@@ -235,7 +235,8 @@ def test_a_journal_remembers_outcomes_for_a_session_and_keys_over_a_restart(path
 
 @pytest.mark.parametrize("how", ["known", "blank", "forget", "killed"])
 def test_no_password_is_on_disk_at_any_time(path: Path, how: str) -> None:
-    """Outcomes are sealed with a key in memory: while a session goes on, when it has ended, and after a kill -9 (files as they are, and read again)."""
+    """Outcomes are sealed with a key in memory: while a session goes on, when it has ended, and after a kill -9 (files
+    as they are, and read again)."""
     endpoint = Endpoint(system="s", engine="postgres", dsn="host=h password=hunter2-canary")
     outcome = TaskDone(key="k", result=SystemStarted(endpoint=endpoint))
     journal = AgentJournal(path)

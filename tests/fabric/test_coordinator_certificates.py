@@ -54,7 +54,8 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[obj
 
 @pytest.fixture
 async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Ledger, str]]:
-    """An authority and the address that it serves at; its clock is this host's, so a short certificate is a short one."""
+    """An authority and the address that it serves at; its clock is this host's, so a short certificate is a short
+    one."""
     monkeypatch.setattr(certificates, "CLOCK_SLACK", datetime.timedelta(seconds=1))
     monkeypatch.setattr(renewal, "ASK_EVERY_S", 0.2)
     ledger = Ledger.create(tmp_path / "authority")

@@ -1,4 +1,5 @@
-"""Bad input over RPC against a real agent: it stays up, its memory is bounded, and what is wrong is said. (TLS: test_strangers.)"""
+"""Bad input over RPC against a real agent: it stays up, its memory is bounded, and what is wrong is said. (TLS:
+test_strangers.)"""
 
 from __future__ import annotations
 
@@ -115,7 +116,7 @@ def reading(value: float, metric: str = "x") -> messages.Sample:
         (reading(1.0, "x" * 2000), "has 2000 characters"),
         (messages.Sample(key=KEY, sequence=-4, sample=reading(1.0).sample), "the number -4"),
         (messages.TaskProgress(key="short", done=1.0, total=2.0, unit="rows"), "there is no task 'short'"),
-        (messages.TaskProgress(key=KEY, done=float("nan"), total=2.0, unit="rows"), "no number"),
+        (messages.TaskProgress(key=KEY, done=float("nan"), total=2.0, unit="rows"), "is not a number"),
         (messages.TaskDone(key=KEY, result=results.CaptureResult(capture="c", samples=-1)), "made -1 samples"),
     ],
 )
@@ -384,4 +385,6 @@ def test_two_coordinators_at_once(target: Target) -> None:
 def test_log_is_readable(target: Target) -> None:
     """The agent's log names what it refused."""
     target.send(target.hello(5.0), pb.CoordinatorEnvelope().SerializeToString())
-    assert "ended a stream: CoordinatorEnvelope came without its `message`" in target.log.read_text()
+    assert (
+        "ended the stream of the coordinator: CoordinatorEnvelope came without its `message`" in target.log.read_text()
+    )

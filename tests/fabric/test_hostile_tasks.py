@@ -1,4 +1,5 @@
-"""Tasks that no compiler has made: each breaks a rule that protects the host, and no handler of an agent is called for it."""
+"""Tasks that no compiler has made: each breaks a rule that protects the host, and no handler of an agent is called for
+it."""
 
 from __future__ import annotations
 

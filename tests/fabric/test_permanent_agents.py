@@ -31,7 +31,8 @@ HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 
 
 def free_port() -> int:
-    """A port that nobody is given: below those that the kernel hands out, so that it is free also when an agent comes back to it."""
+    """A port that nobody is given: below those that the kernel hands out, so that it is free also when an agent comes
+    back to it."""
     while True:
         port = random.SystemRandom().randrange(20_000, 30_000)
         with contextlib.suppress(OSError), socket.socket() as probe:
@@ -142,7 +143,8 @@ async def test_a_newer_epoch_takes_over_and_ends_the_old_work_first(agent: Perma
 async def test_a_task_that_was_signed_twice_is_not_taken_again_when_its_run_is_forgotten(
     agent: Permanent, tmp_path: Path
 ) -> None:
-    """A coordinator whose connection broke signs anew what is under way; who heard that may send it after the run's end."""
+    """A coordinator whose connection broke signs anew what is under way; who heard that may send it after the run's
+    end."""
     file = tmp_path / "f"
     signer = Signer(agent.credentials.signer_key)
     to = Addressee(agent="agent/db1", run="run", epoch=1)
@@ -412,8 +414,8 @@ async def test_something_else_listens_that_speaks_no_tls(tmp_path: Path) -> None
     ("address", "says"),
     [
         ("no-such-host.invalid:7443", "the name does not resolve"),
-        ("db1.lab", "no address"),
-        ("db1:http:x", "no address"),
+        ("db1.lab", "the address is not valid"),
+        ("db1:http:x", "the address is not valid"),
     ],
 )
 async def test_addresses_that_lead_nowhere(address: str, says: str) -> None:
@@ -445,7 +447,7 @@ async def test_a_certificate_for_another_address(bench: Bench, tmp_path: Path) -
     try:
         assert process.stdout is not None
         address = (await process.stdout.readline()).decode().split()[1]
-        assert "enrolled anew with --address 127.0.0.1" in await dial(address, authority.issue_coordinator())
+        assert "enrol it again with --address 127.0.0.1" in await dial(address, authority.issue_coordinator())
     finally:
         process.terminate()
         await process.wait()

@@ -1,4 +1,5 @@
-"""An agent that stays starts an embedded system only where the owner of the host has listed its engine; over the wire."""
+"""An agent that stays starts an embedded system only where the owner of the host has listed its engine; over the
+wire."""
 
 from __future__ import annotations
 

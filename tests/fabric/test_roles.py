@@ -1,4 +1,5 @@
-"""Every method and every request × everybody who may ask; certificates that are wrong, on both sides; renewal and revocation."""
+"""Every method and every request × everybody who may ask; certificates that are wrong, on both sides; renewal and
+revocation."""
 
 from __future__ import annotations
 

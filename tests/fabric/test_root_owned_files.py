@@ -1,4 +1,5 @@
-"""No database work is done as root: what a root agent does with files that only root could use, for each kind of work."""
+"""No database work is done as root: what a root agent does with files that only root could use, for each kind of
+work."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from hostile_tasks import HLR, HONEST
 from root_owned_files import FILES, RootFile, victim
 
 from proveout.agent.daemon.handlers import TABLE
+from proveout.agent.engines.driver_sql import DriverAdapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray import ray_task
-from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.security import data_dirs
 from proveout.agent.security.policy import NOTHING, Policy
@@ -92,7 +93,7 @@ def test_a_refusal_has_a_way_out(folder: Path) -> None:
 @pytest.mark.parametrize("engine", ["sqlite", "duckdb", "acme"])
 def test_no_engine_in_files_is_used_as_root(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`acme` is the driver of another package that says `in_files`."""
-    monkeypatch.setattr(privileges, "driver", lambda name: SimpleNamespace(in_files=name == "acme"))
+    monkeypatch.setattr(DriverAdapter, "in_files", property(lambda adapter: adapter._engine == "acme"))
     for case in FILES[:2]:
         with pytest.raises(TaskFault, match=case.says):
             Privileges.for_engine(engine, case.make(folder, USER), Policy(own=True))
@@ -134,7 +135,8 @@ async def test_a_process_for_a_database_ends_rather_than_run_as_root(argv: tuple
     assert b"this process must not run as root" in done.stderr
 
 
-# ---- files that are said to be the agent's own -------------------------------------------------------------------------
+# ---- files that are said to be the agent's own
+# -------------------------------------------------------------------------
 
 NOT_OURS = ("/etc/passwd", "/var/tmp/x.db", "/var/lib/proveout/journal.sqlite", "/var/tmp/../../etc/x.db", "x.db", "")
 

@@ -100,7 +100,8 @@ async def test_nobody_of_another_authority(bench: Bench, served: str) -> None:
 async def test_no_other_role_even_with_a_client_certificate(bench: Bench, served: str, names: list[str]) -> None:
     uris = [x509.UniformResourceIdentifier(name) for name in names] or [x509.DNSName("proveout.coordinator")]
     other = bench.fabric._authority._issue("coordinator", uris, ExtendedKeyUsageOID.CLIENT_AUTH)
-    # Seen once in many runs: INTERNAL, presumably the reset of the stream before its status. Refused as well, but not explained.
+    # Seen once in many runs: INTERNAL, presumably the reset of the stream before its status. Refused as well, but not
+    # explained.
     codes = [await with_credentials(bench, served, other) for _ in range(3)]
     assert set(codes) <= {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INTERNAL}
     assert grpc.StatusCode.PERMISSION_DENIED in codes

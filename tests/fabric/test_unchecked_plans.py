@@ -1,4 +1,5 @@
-"""Plans compiled with the compiler's checks of hosts switched off: agents say of their tasks what the compiler would have said."""
+"""Plans compiled with the compiler's checks of hosts switched off: agents say of their tasks what the compiler would
+have said."""
 
 from __future__ import annotations
 

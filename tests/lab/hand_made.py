@@ -1,8 +1,9 @@
-"""The hosts of the guide, made by hand: lead, db1, client1 and client2, each with its own address, names, /etc, /var/lib and home.
+"""The hosts of the guide, made by hand: lead, db1, client1 and client2, each with its own address, names, /etc,
+/var/lib and home.
 
-Data flow: `docs/lab/network` makes the namespaces -> `Lab.run` and `Lab.start` run a line of shell on a host, in a mount namespace whose
-/etc and /var/lib are the host's own folders -> `Lab.down` ends what runs in the namespaces and removes them. What a line exports stays for
-the later ones of that host, as in a terminal.
+Data flow: `docs/lab/network` makes the namespaces -> `Lab.run` and `Lab.start` run a line of shell on a host, in a
+mount namespace whose /etc and /var/lib are the host's own folders -> `Lab.down` ends what runs in the namespaces and
+removes them. What a line exports stays for the later ones of that host, as in a terminal.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ OBJECTION = objection()
 
 
 def faketime() -> str:
-    """What stands before a command whose wall clock is `{}` (+1h) off, its monotonic clock being the host's; "" without libfaketime."""
+    """What stands before a command whose wall clock is `{}` (+1h) off, its monotonic clock being the host's; "" without
+    libfaketime."""
     found = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
     return f"LD_PRELOAD={found} FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME={{}}" if found else ""
 

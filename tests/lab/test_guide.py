@@ -1,8 +1,10 @@
-"""The page `lab-first-run` is walked: each of its commands is run as it stands, on the host that the page says, and says what the page shows.
+"""The page `lab-first-run` is walked: each of its commands is run as it stands, on the host that the page says, and
+says what the page shows.
 
-Data flow: the page -> `steps` (a block of commands or of what they show, with the host of the sentence before it) -> `hand_made.Lab`. What stays
-(`pki serve`, `agent`) is started and waited for. Of section 2 the blocks are run once more for each other host, with its name. What is not
-run: `pip install`, and the run of half an hour; the short run only with PROVEOUT_LONG=1.
+Data flow: the page -> `steps` (a block of commands or of what they show, with the host of the sentence before it) ->
+`hand_made.Lab`. What stays (`pki serve`, `agent`) is started and waited for. Of section 2 the blocks are run once more
+for each other host, with its name. What is not run: `pip install`, and the run of half an hour; the short run only with
+PROVEOUT_LONG=1.
 
 Not shown by it: machines with clocks and networks of their own, and a user other than root.
 """

@@ -1,7 +1,8 @@
-"""The lab of docs/lab: hosts in network namespaces with clocks of their own, enrolled agents, servers, and a client that is cut off in mid-run.
+"""The lab of docs/lab: hosts in network namespaces with clocks of their own, enrolled agents, servers, and a client
+that is cut off in mid-run.
 
-Needs root, network namespaces and the embedded PostgreSQL. Hosts share one machine: what this does not show is a network that
-is slow or loses packets, and clocks that drift.
+Needs root, network namespaces and the embedded PostgreSQL. Hosts share one machine: what this does not show is a
+network that is slow or loses packets, and clocks that drift.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The HLR workload on a real Oracle Database: `pytest tests/live --live-oracle USER/PASSWORD@CONNECT-STRING`.
 
-Opt-in, and left out without that option. It makes and drops TATP's four tables in the user's schema. It is what shows that
-Oracle takes the texts: DDL, partitions, statements, direct path load.
+Opt-in, and left out without that option. It makes and drops TATP's four tables in the user's schema. It is what shows
+that Oracle takes the texts: DDL, partitions, statements, direct path load.
 """
 
 from __future__ import annotations

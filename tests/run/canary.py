@@ -1,7 +1,9 @@
-"""A secret that may be nowhere: the forms in which it could be written down, and a watch that reads every file as often as it can.
+"""A secret that may be nowhere: the forms in which it could be written down, and a watch that reads every file as often
+as it can.
 
-Data flow: `FileWatch(folders, pids)` -> `run()` in a thread, again and again: each regular file of the folders, and what the processes (and those below them) hold open,
-deleted files too -> `hits`. It sees files between two writes as well, which a search at the end does not.
+Data flow: `FileWatch(folders, pids)` -> `run()` in a thread, again and again: each regular file of the folders, and
+what the processes (and those below them) hold open, deleted files too -> `hits`. It sees files between two writes as
+well, which a search at the end does not.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ def found(content: bytes) -> bool:
 
 @dataclass
 class FileWatch:
-    """Of folders, which may come later, and of what processes hold open. `read` are the names of all files that were read."""
+    """Of folders, which may come later, and of what processes hold open. `read` are the names of all files that were
+    read."""
 
     folders: Sequence[Path]
     pids: Callable[[], Sequence[int]]

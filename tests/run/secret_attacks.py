@@ -1,9 +1,11 @@
-"""Ways in which a plan could have a secret of the coordinator sent elsewhere, as data. `test_secret_destinations` tries them.
+"""Ways in which a plan could have a secret of the coordinator sent elsewhere, as data. `test_secret_destinations` tries
+them.
 
-A soak command can import them. Each has the files of a plan (`plan.yaml`, and perhaps includes and an inventory), the parameters of the run,
-and `said`, a pattern of the refusal. The secrets are `CANARY`: in the variable LEAK_WORD, and in the file {folder}/word of mode 0600;
-{folder}/key is a private key of mode 0600, and {folder}/.ssh, {folder}/pki hold one each. `{port}` is a listener on loopback. An attack has
-succeeded when an endpoint of the run holds the canary or the key, or when the listener hears of it.
+A soak command can import them. Each has the files of a plan (`plan.yaml`, and perhaps includes and an inventory), the
+parameters of the run, and `said`, a pattern of the refusal. The secrets are `CANARY`: in the variable LEAK_WORD, and in
+the file {folder}/word of mode 0600; {folder}/key is a private key of mode 0600, and {folder}/.ssh, {folder}/pki hold
+one each. `{port}` is a listener on loopback. An attack has succeeded when an endpoint of the run holds the canary or
+the key, or when the listener hears of it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""A secret that nobody may ever see goes through a run that works and one whose login fails; then everything left is searched.
+"""A secret that nobody may ever see goes through a run that works and one whose login fails; then everything left is
+searched.
 
-Looked through: standard output and error (exceptions are told there), every file of the run's directory (journals with their write-ahead
-logs, samples, the HTML report, logs, audit log), result files that were asked for (JUnit, JSON, summary), what the run says as OpenMetrics,
-command lines and environments of all processes while it ran, those that speak to the database among them. Looked for: the secret as
-it is, quoted for URLs, in base64 at each of the three offsets, in hexadecimal, backwards. Files are read at the end, and all the while that the run goes on
+Looked through: standard output and error (exceptions are told there), every file of the run's directory (journals with
+their write-ahead logs, samples, the HTML report, logs, audit log), result files that were asked for (JUnit, JSON,
+summary), what the run says as OpenMetrics, command lines and environments of all processes while it ran, those that
+speak to the database among them. Looked for: the secret as it is, quoted for URLs, in base64 at each of the three
+offsets, in hexadecimal, backwards. Files are read at the end, and all the while that the run goes on
 (`canary.FileWatch`). An agent that is killed in the middle: `test_canary_agent.py`.
 
 It is not proved that a driver or the server keeps it to itself: the server's own log is not ours.
@@ -58,7 +60,8 @@ verdicts:
 
 @dataclass
 class Watch:
-    """Command lines and environments of a process and all below it, as long as it runs, and its metrics. Environments: of those below it."""
+    """Command lines and environments of a process and all below it, as long as it runs, and its metrics. Environments:
+    of those below it."""
 
     root: int
     metrics: Path

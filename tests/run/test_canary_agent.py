@@ -1,7 +1,9 @@
-"""The password of a database that a permanent agent tunes is in no file at any moment: while it tunes, when it is killed (-9), and when it is started again.
+"""The password of a database that a permanent agent tunes is in no file at any moment: while it tunes, when it is
+killed (-9), and when it is started again.
 
-A real PostgreSQL that asks for the password (SCRAM), a real agent with a state directory. All files of the agent are read again and again, write-ahead logs and
-what its processes hold open among them. The server's own files are not ours and are left out.
+A real PostgreSQL that asks for the password (SCRAM), a real agent with a state directory. All files of the agent are
+read again and again, write-ahead logs and what its processes hold open among them. The server's own files are not ours
+and are left out.
 """
 
 from __future__ import annotations

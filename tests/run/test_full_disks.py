@@ -1,4 +1,5 @@
-"""A full disk of an agent or of a database's server: the run stops with 4, no retry is used up, a resume runs every iteration."""
+"""A full disk of an agent or of a database's server: the run stops with 4, no retry is used up, a resume runs every
+iteration."""
 
 from __future__ import annotations
 

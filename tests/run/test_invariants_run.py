@@ -1,4 +1,5 @@
-"""A whole run of the prepaid workload in which a plan's own SQL makes a cent: told at once, and the run fails with both sums."""
+"""A whole run of the prepaid workload in which a plan's own SQL makes a cent: told at once, and the run fails with both
+sums."""
 
 from __future__ import annotations
 

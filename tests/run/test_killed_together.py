@@ -1,4 +1,5 @@
-"""Coordinator and agents killed together (-9), also while agents start: no key was ever in a file, and the next command leaves no directory."""
+"""Coordinator and agents killed together (-9), also while agents start: no key was ever in a file, and the next command
+leaves no directory."""
 
 from __future__ import annotations
 
@@ -154,7 +155,8 @@ def test_a_directory_of_agents_that_live_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 @pytest.mark.slow
 def test_no_key_is_written_to_a_file(tmp_path: Path) -> None:
-    """Every write of `explain --facts`, which starts an agent, by strace: keys go into the agent's pipe and nowhere else."""
+    """Every write of `explain --facts`, which starts an agent, by strace: keys go into the agent's pipe and nowhere
+    else."""
     place = Place(tmp_path)
     text = PLAN.replace("workloads:", "tuning:\n  - {name: swap, on: all, sysctl: {vm.swappiness: 1}}\nworkloads:")
     (tmp_path / "plan.yaml").write_text(text)

@@ -1,7 +1,8 @@
-"""The whole HLR plan over Oracle's protocol: `proveout run`, the real python-oracledb, a TNS server with PostgreSQL behind it.
+"""The whole HLR plan over Oracle's protocol: `proveout run`, the real python-oracledb, a TNS server with PostgreSQL
+behind it.
 
-It proves the driver, the population, the journal and the verdicts end to end. It does not prove that Oracle Database takes the texts,
-nor anything about its speed: the server is Python and translates each statement.
+It proves the driver, the population, the journal and the verdicts end to end. It does not prove that Oracle Database
+takes the texts, nor anything about its speed: the server is Python and translates each statement.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`resume` while a permanent agent of the run is being restarted: it is waited for, within a bound, and the run says so."""
+"""`resume` while a permanent agent of the run is being restarted: it is waited for, within a bound, and the run says
+so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whole runs with real agents and a real PostgreSQL: what the user sees and what is left when parts of it are killed."""
+"""Whole runs with real agents and a real PostgreSQL: what the user sees and what is left when parts of it are
+killed."""
 
 from __future__ import annotations
 

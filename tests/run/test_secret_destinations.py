@@ -1,7 +1,8 @@
-"""Secrets go only where they may: a plan that sends one elsewhere is refused before the secret is read, and a listener hears nothing.
+"""Secrets go only where they may: a plan that sends one elsewhere is refused before the secret is read, and a listener
+hears nothing.
 
-Each attack goes through the compiler and through what fills secrets in; the one of a plan that scrapes an exporter goes through a whole run,
-beside a control whose exporter is named and is sent the password.
+Each attack goes through the compiler and through what fills secrets in; the one of a plan that scrapes an exporter goes
+through a whole run, beside a control whose exporter is named and is sent the password.
 """
 
 from __future__ import annotations

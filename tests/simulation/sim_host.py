@@ -1,8 +1,8 @@
 """A simulated host: the real agent in a process that can be killed, on a machine whose power can fail.
 
-Data flow: `SimHost.start` -> the real recovery of an agent that starts -> `agent.daemon.servicer` behind the host's link,
-with the handlers of `sim_world` and the real ones of tuning -> `sim_machine`. A host whose agent was killed is started
-again on the state that the last one left.
+Data flow: `SimHost.start` -> the real recovery of an agent that starts -> `agent.daemon.servicer` behind the host's
+link, with the handlers of `sim_world` and the real ones of tuning -> `sim_machine`. A host whose agent was killed is
+started again on the state that the last one left.
 """
 
 from __future__ import annotations

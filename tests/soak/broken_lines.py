@@ -1,8 +1,9 @@
-"""Real agents whose process, connection or replies are taken away again and again: what ran, how often, and which samples came.
+"""Real agents whose process, connection or replies are taken away again and again: what ran, how often, and which
+samples came.
 
-`kills`: kill -9 of a permanent agent under tasks and a capture (promises 4, 5, 12). `cuts`: the connection breaks and heals, also
-under two coordinators in turn (4). `retries`: what the agent says of a task is lost (5). The agents are `fake_agent.py`'s: a real daemon whose
-handlers write a line per effect, so that an effect can be counted.
+`kills`: kill -9 of a permanent agent under tasks and a capture (promises 4, 5, 12). `cuts`: the connection breaks and
+heals, also under two coordinators in turn (4). `retries`: what the agent says of a task is lost (5). The agents are
+`fake_agent.py`'s: a real daemon whose handlers write a line per effect, so that an effect can be counted.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ async def _one_kill(agent: Permanent, file: Path, number: int, chance: random.Ra
 
 
 async def cuts(count: int, seed: int = 2) -> Figure:
-    """Cut and heal the connection `count` times under tasks that say when they begin and end: none ever overlaps with itself."""
+    """Cut and heal the connection `count` times under tasks that say when they begin and end: none ever overlaps with
+    itself."""
     chance, failures = random.Random(seed), []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "effects"

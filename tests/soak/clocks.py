@@ -1,8 +1,9 @@
 """A real agent under libfaketime, whose wall clock jumps by an hour and back in the middle of a load and of a lease.
 
-Data flow: `Wall` (the file that libfaketime reads) -> agents and their load workers see `now + offset`; their monotonic clock and the
-coordinator's clocks are the machine's -> a run that must not notice, and a run whose coordinator is killed, after which the load
-must end with the lease. That the agents did see another time is read from the lines of their log.
+Data flow: `Wall` (the file that libfaketime reads) -> agents and their load workers see `now + offset`; their monotonic
+clock and the coordinator's clocks are the machine's -> a run that must not notice, and a run whose coordinator is
+killed, after which the load must end with the lease. That the agents did see another time is read from the lines of
+their log.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Wall:
 
 
 def unnoticed(folder: Path, *, lease_s: float, jumps: tuple[int, ...] = (HOUR_S, -HOUR_S, 0)) -> tuple[int, list[str]]:
-    """A run in whose measure window the agent's wall clock jumps, and stays there for a lease each time: jumps made, and what is wrong."""
+    """A run in whose measure window the agent's wall clock jumps, and stays there for a lease each time: jumps made,
+    and what is wrong."""
     wall = Wall(folder)
     measure_s = round(lease_s * len(jumps) + 2.0, 1)
     run = LiveRun(folder, plan(measure_s=measure_s), lease_s=lease_s, environment=wall.environment())
@@ -83,8 +85,9 @@ def unnoticed(folder: Path, *, lease_s: float, jumps: tuple[int, ...] = (HOUR_S,
 
 
 def abandoned(folder: Path, *, lease_s: float, jump_s: int, after_s: float = 0.0) -> tuple[float, float, list[str]]:
-    """Kill the coordinator in mid-load; the wall clock jumps `after_s` later (0: just before, so that a machine that is slow cannot
-    come too late). Seconds from the kill until no load worker was left, and until the agent had gone; and what is wrong."""
+    """Kill the coordinator in mid-load; the wall clock jumps `after_s` later (0: just before, so that a machine that is
+    slow cannot come too late). Seconds from the kill until no load worker was left, and until the agent had gone; and
+    what is wrong."""
     wall = Wall(folder)
     run = LiveRun(folder, plan(measure_s=60.0), lease_s=lease_s, environment=wall.environment())
     try:

@@ -1,8 +1,9 @@
 """Many at an agent's door: thousands of connections that say nothing, and a line that loses bytes.
 
-`idle`: TCP connections that are opened and left alone, while a coordinator is served (bad input over RPC). `lossy`: a proxy that drops a
-share of what it forwards. TCP does not lose bytes, so below TLS a lost chunk is a record that does not verify: the connection breaks, again and
-again, and the session is taken up again; of a capture's samples every one is received or is known to be missing by its number (promise 12).
+`idle`: TCP connections that are opened and left alone, while a coordinator is served (bad input over RPC). `lossy`: a
+proxy that drops a share of what it forwards. TCP does not lose bytes, so below TLS a lost chunk is a record that does
+not verify: the connection breaks, again and again, and the session is taken up again; of a capture's samples every one
+is received or is known to be missing by its number (promise 12).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Processes that kill themselves (SIGKILL) at a chosen boundary, once: `python dying.py agents|coordinator ARGUMENTS of proveout…`.
+"""Processes that kill themselves (SIGKILL) at a chosen boundary, once: `python dying.py agents|coordinator ARGUMENTS of
+proveout…`.
 
-`DYING_AT` numbers the boundary, from 1; `DYING_MARK` names a file: as long as it is not there the process is to die, and
-makes it just before. An agent's boundaries are before and after each write to its journal, the beginning and the end of each
-handler, and each thing it has to say; a coordinator's are before and after each event of its journal and each file of results. With `DYING_AT=0` nothing
-dies, and the mark says how many boundaries there were.
+`DYING_AT` numbers the boundary, from 1; `DYING_MARK` names a file: as long as it is not there the process is to die,
+and makes it just before. An agent's boundaries are before and after each write to its journal, the beginning and the
+end of each handler, and each thing it has to say; a coordinator's are before and after each event of its journal and
+each file of results. With `DYING_AT=0` nothing dies, and the mark says how many boundaries there were.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A real embedded PostgreSQL, all of whose processes are stopped (SIGSTOP) for as long as a measure window, at any moment of an iteration.
+"""A real embedded PostgreSQL, all of whose processes are stopped (SIGSTOP) for as long as a measure window, at any
+moment of an iteration.
 
-Data flow: a run under load -> SIGSTOP at a drawn moment, SIGCONT after the length of a window -> the journal: the iteration is void, and
-says that the system was down; the run goes on and ends.
+Data flow: a run under load -> SIGSTOP at a drawn moment, SIGCONT after the length of a window -> the journal: the
+iteration is void, and says that the system was down; the run goes on and ends.
 """
 
 from __future__ import annotations

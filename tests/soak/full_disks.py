@@ -1,9 +1,9 @@
 """A real run whose disk, a small tmpfs, fills up at a moment that a seed draws; what becomes of it, and of its resume.
 
-Data flow: seed -> `drawn` -> tmpfs, `proveout run` in it -> the disk is filled up to a drawn rest, when a drawn number of events is in
-the journal and a drawn time has gone by -> exit code and journal -> the disk is freed -> `proveout resume` -> a list of what is wrong. SQLite in a
-file, or PostgreSQL, is the database. Run directory, agent, captures and database share the disk, so that any of them may meet its end first; or the
-disk is that of the database alone.
+Data flow: seed -> `drawn` -> tmpfs, `proveout run` in it -> the disk is filled up to a drawn rest, when a drawn number
+of events is in the journal and a drawn time has gone by -> exit code and journal -> the disk is freed -> `proveout
+resume` -> a list of what is wrong. SQLite in a file, or PostgreSQL, is the database. Run directory, agent, captures and
+database share the disk, so that any of them may meet its end first; or the disk is that of the database alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A real run of a small plan in which an agent or the coordinator kills itself at a given boundary; what becomes of it.
 
-Data flow: `Point` -> `die(point, folder)` -> `proveout run` below `dying.py` (and `proveout resume`, when it was the coordinator)
--> the journal, the exit code, the processes that are left -> a list of what is wrong. SQLite in a file is the database: it starts in
-no time, and a boundary is a boundary whatever the engine. A tuned plan changes a file and makes another one; afterwards both must be as
-they were, to the byte and to the mode.
+Data flow: `Point` -> `die(point, folder)` -> `proveout run` below `dying.py` (and `proveout resume`, when it was the
+coordinator) -> the journal, the exit code, the processes that are left -> a list of what is wrong. SQLite in a file is
+the database: it starts in no time, and a boundary is a boundary whatever the engine. A tuned plan changes a file and
+makes another one; afterwards both must be as they were, to the byte and to the mode.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ BEFORE = b"tuned = no\n# \xe4 comment of somebody's\n"
 MODE = 0o640
 DYING = str(Path(__file__).with_name("dying.py"))
 ORPHANS_S = {"agents": 10.0, "coordinator": 20.0}
-"""How long anything of a run may be left: promise 1; an agent whose coordinator was killed has its lease of 10 s first (promise 3)."""
+"""How long anything of a run may be left: promise 1; an agent whose coordinator was killed has its lease of 10 s first
+(promise 3)."""
 RUN_S = 240.0
 
 
@@ -66,8 +67,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What became of it. `boundary` is its name; `orphans_s` how long processes of the run were still there at the end; `left_tuned`: the
-    last agent was the one that died, so that only the next one on that host could set it back."""
+    """What became of it. `boundary` is its name; `orphans_s` how long processes of the run were still there at the end;
+    `left_tuned`: the last agent was the one that died, so that only the next one on that host could set it back."""
 
     point: Point
     boundary: str
@@ -132,7 +133,8 @@ def _tuned_once(folder: Path) -> bool:
 
 
 def _begun(folder: Path) -> bool:
-    """The run has a first event; one that was killed before it has done nothing, and is not resumed. A later run tidies up after it."""
+    """The run has a first event; one that was killed before it has done nothing, and is not resumed. A later run tidies
+    up after it."""
     return any(True for _ in read(min((folder / "runs").iterdir())))  # their names begin with when they began
 
 

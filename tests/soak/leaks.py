@@ -1,7 +1,9 @@
-"""A long run in short: four ladders of seven rungs and three repeats, whose coordinator and agents must not grow (promise 15).
+"""A long run in short: four ladders of seven rungs and three repeats, whose coordinator and agents must not grow
+(promise 15).
 
-Data flow: the plan with windows of half a second -> at the start of each iteration the memory and the descriptors of the coordinator and of its
-agent -> the median of each ladder. The first ladder warms caches and imports up; the last is held against it.
+Data flow: the plan with windows of half a second -> at the start of each iteration the memory and the descriptors of
+the coordinator and of its agent -> the median of each ladder. The first ladder warms caches and imports up; the last is
+held against it.
 """
 
 from __future__ import annotations

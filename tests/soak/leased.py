@@ -1,7 +1,9 @@
-"""`python leased.py LEASE_S ARGUMENTS of proveout…`: its runs have that lease instead of 10 s, and a fifth of it between beats.
+"""`python leased.py LEASE_S ARGUMENTS of proveout…`: its runs have that lease instead of 10 s, and a fifth of it
+between beats.
 
-What depends on the lease alone is then shown in less time; the lease of 10 s is shown by `make soak`. `LEASED_AGENTS` is a
-command (JSON, an argv) that starts local agents: below another program, or in another environment than the coordinator's.
+What depends on the lease alone is then shown in less time; the lease of 10 s is shown by `make soak`. `LEASED_AGENTS`
+is a command (JSON, an argv) that starts local agents: below another program, or in another environment than the
+coordinator's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A real agent and a real coordinator on two hosts made of network namespaces, and a cable that is pulled in mid-load.
 
-Data flow: `Wire` (two namespaces, a switch, an agent on one) -> `proveout run` on the other -> the cable is pulled in the measure window ->
-when the coordinator says that the agent is lost, when the agent's load workers are gone and when its session has ended -> the
-cable is put back -> what the run comes to. All clocks are the one of this machine, so times are from the pull.
+Data flow: `Wire` (two namespaces, a switch, an agent on one) -> `proveout run` on the other -> the cable is pulled in
+the measure window -> when the coordinator says that the agent is lost, when the agent's load workers are gone and when
+its session has ended -> the cable is put back -> what the run comes to. All clocks are the one of this machine, so
+times are from the pull.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """Seconds from the pull until the coordinator knew, until no load worker was left, and until the agent's session had ended;
-    the run's exit code, and how many iterations were void and how many valid."""
+    """Seconds from the pull until the coordinator knew, until no load worker was left, and until the agent's session
+    had ended; the run's exit code, and how many iterations were void and how many valid."""
 
     lost_s: float
     load_s: float

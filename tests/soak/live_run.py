@@ -1,8 +1,8 @@
 """A real run of a small plan under way: its journal as it grows, its agents' processes, and what it comes to.
 
-Data flow: plan -> `proveout run` as a process (below `leased.py`, when its lease is not to be 10 s) -> `LiveRun.until(…)` watches the
-journal -> the test does something to it -> `end()`, the exit code. SQLite in a file is the database unless something else is asked for: it
-starts in no time.
+Data flow: plan -> `proveout run` as a process (below `leased.py`, when its lease is not to be 10 s) ->
+`LiveRun.until(…)` watches the journal -> the test does something to it -> `end()`, the exit code. SQLite in a file is
+the database unless something else is asked for: it starts in no time.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Runs of which a part is killed, stopped or ended at a random moment, and then resumed: what is left afterwards, and what the run comes to.
+"""Runs of which a part is killed, stopped or ended at a random moment, and then resumed: what is left afterwards, and
+what the run comes to.
 
-Data flow: a seed -> `Blow` (plan, victim, signal, moment) -> `struck(blow, folder)`: `proveout run`, the blow, `proveout resume` until the run
-has finished -> a list of what is wrong. The whole takes place below this process, which adopts orphans (PR_SET_CHILD_SUBREAPER), so that
-a process that is left is seen whatever its name, user or environment is. Temporary files go to a folder of the test.
+Data flow: a seed -> `Blow` (plan, victim, signal, moment) -> `struck(blow, folder)`: `proveout run`, the blow,
+`proveout resume` until the run has finished -> a list of what is wrong. The whole takes place below this process, which
+adopts orphans (PR_SET_CHILD_SUBREAPER), so that a process that is left is seen whatever its name, user or environment
+is. Temporary files go to a folder of the test.
 
-Looked at after each: processes, temporary files, POSIX and System V shared memory, the tuned files to the byte and the mode, the number of
-valid iterations, the exit code, and the files that a finished run must have.
+Looked at after each: processes, temporary files, POSIX and System V shared memory, the tuned files to the byte and the
+mode, the number of valid iterations, the exit code, and the files that a finished run must have.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blow:
-    """What is done to a run: to which of its parts, with which signal, how far into it (0 to 1). SIGSTOP is followed by SIGCONT."""
+    """What is done to a run: to which of its parts, with which signal, how far into it (0 to 1). SIGSTOP is followed by
+    SIGCONT."""
 
     seed: int
     engine: str
@@ -228,7 +231,8 @@ def _begun(folder: Path) -> bool:
 
 
 def _until_alone(patience_s: float = GONE_S) -> list[str]:
-    """Wait until no process of the run is left: those that are there after `patience_s`. Orphans are children of this process."""
+    """Wait until no process of the run is left: those that are there after `patience_s`. Orphans are children of this
+    process."""
     until_s = time.monotonic() + patience_s
     while True:
         left = [_named(process) for process in psutil.Process().children(recursive=True)]

@@ -1,7 +1,7 @@
 """A PostgreSQL that others run, which is restarted, or refuses connections for a while, at any moment of a run.
 
-Data flow: a server of the test's own (`External`), an undisturbed run for how long one takes -> a run that is struck at a seeded moment
-(`strike`) -> its exit code and journal: it has to end well, whatever it was doing.
+Data flow: a server of the test's own (`External`), an undisturbed run for how long one takes -> a run that is struck at
+a seeded moment (`strike`) -> its exit code and journal: it has to end well, whatever it was doing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Screens that are killed (SIGKILL) again and again while runs go on: no run notices (promise 14).
 
-Data flow: `proveout run` on a pseudo-terminal, killed as soon as it has drawn something -> `proveout watch` on the same run, killed, again and
-again until the run ends by itself -> its journal: finished, every iteration valid at its first attempt. Then the next run.
+Data flow: `proveout run` on a pseudo-terminal, killed as soon as it has drawn something -> `proveout watch` on the same
+run, killed, again and again until the run ends by itself -> its journal: finished, every iteration valid at its first
+attempt. Then the next run.
 """
 
 from __future__ import annotations

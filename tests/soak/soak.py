@@ -1,7 +1,7 @@
 """The long tests of reliability, part by part: `make soak`, or `python tests/soak/soak.py PART … [--count N]`.
 
-Each part prints one line per failure and one line with its figure, and the exit code is 1 when anything failed. What the parts
-show stands in docs/reliability.md, and each has a short version in the test-suite.
+Each part prints one line per failure and one line with its figure, and the exit code is 1 when anything failed. What
+the parts show stands in docs/reliability.md, and each has a short version in the test-suite.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ def pauses(count: int) -> tuple[str, list[str]]:
 
 
 def thorough(count: int) -> tuple[str, list[str]]:
-    """The tests that run a part of their seeds, points and examples in the suite (`tests/thorough.py`): all of them, `count` times."""
+    """The tests that run a part of their seeds, points and examples in the suite (`tests/thorough.py`): all of them,
+    `count` times."""
     failures = []
     for number in range(count):
         argv = [sys.executable, "-m", "pytest", "-q", "-m", "thorough", str(HERE.parent)]
@@ -145,7 +146,8 @@ def _attempts(case: ElementTree.Element) -> int:
 
 
 def escapes(count: int) -> tuple[str, list[str]]:
-    """The tests that are marked `escape`: attempts of plans, tasks and servers to reach what a host's owner has not allowed."""
+    """The tests that are marked `escape`: attempts of plans, tasks and servers to reach what a host's owner has not
+    allowed."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         argv = [sys.executable, "-m", "pytest", "-q", "-m", "escape", f"--junitxml={report}", str(HERE.parent)]

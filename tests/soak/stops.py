@@ -1,7 +1,8 @@
-"""A real load under which something stands still (SIGSTOP): its worker, its agent, or the database; for 5 s, and for 15 s.
+"""A real load under which something stands still (SIGSTOP): its worker, its agent, or the database; for 5 s, and for 15
+s.
 
-Data flow: who, and for how long -> a run whose load works -> SIGSTOP, and SIGCONT when the time is over -> the journal: was the
-iteration let stand and the pause told in its findings, or was it void and run again?
+Data flow: who, and for how long -> a run whose load works -> SIGSTOP, and SIGCONT when the time is over -> the journal:
+was the iteration let stand and the pause told in its findings, or was it void and run again?
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Stopped:
 
 
 def stop(who: str, pause_s: float, folder: Path) -> Stopped:
-    """Stop it in the measure window of a load, and see what the run says. The window is long enough for the load to go on after it."""
+    """Stop it in the measure window of a load, and see what the run says. The window is long enough for the load to go
+    on after it."""
     measure_s = 4.0 * pause_s if pause_s < 10.0 else pause_s + 8.0
     run = LiveRun(folder, plan(engine="postgres" if who == "database" else "sqlite", measure_s=measure_s))
     try:

@@ -1,4 +1,5 @@
-"""A run whose disk, a tmpfs of 8 MiB, fills up under it: it fails cleanly, what was finished stays, and it goes on when there is room."""
+"""A run whose disk, a tmpfs of 8 MiB, fills up under it: it fails cleanly, what was finished stays, and it goes on when
+there is room."""
 
 from __future__ import annotations
 

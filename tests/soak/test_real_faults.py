@@ -1,6 +1,7 @@
 """A real load with a short lease, whose wall clock jumps by an hour.
 
-The lease of 10 s and more jumps, a cable that is pulled, and pauses of 5 and 15 s are parts of `make soak` (`clocks`, `links`, `stops`).
+The lease of 10 s and more jumps, a cable that is pulled, and pauses of 5 and 15 s are parts of `make soak` (`clocks`,
+`links`, `stops`).
 """
 
 from __future__ import annotations

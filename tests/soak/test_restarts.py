@@ -1,4 +1,5 @@
-"""A database of others that is restarted at any moment of a run, or refuses connections: the run waits, runs again what was spoilt, and ends well."""
+"""A database of others that is restarted at any moment of a run, or refuses connections: the run waits, runs again what
+was spoilt, and ends well."""
 
 from __future__ import annotations
 

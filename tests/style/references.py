@@ -1,8 +1,9 @@
-"""References to modules, files, functions, tests, pages and decisions of the project, found in prose, and whether each exists.
+"""References to modules, files, functions, tests, pages and decisions of the project, found in prose, and whether each
+exists.
 
-Data flow: tracked files -> `Tree` (paths, defined names, words of the code) -> `stale_references(tree, path, text)` for each file -> messages.
-Prose is what `vocabulary` reads: docstrings and comments of Python, Markdown outside code blocks. Rules, each on text between backquotes
-unless it says otherwise:
+Data flow: tracked files -> `Tree` (paths, defined names, words of the code) -> `stale_references(tree, path, text)` for
+each file -> messages. Prose is what `vocabulary` reads: docstrings and comments of Python, Markdown outside code
+blocks. Rules, each on text between backquotes unless it says otherwise:
 
 1. A path to a source, a page or a plan exists, from the root, from `tests/` or `docs/`, or from the file that names it.
 2. A file name without a folder (`units.py`) is the name of a tracked file.

@@ -1,9 +1,9 @@
-"""The documents say what is so: the reference is what the code says, every command in README and guide is run or at least parsed,
-and the site is built with every link in it leading somewhere.
+"""The documents say what is so: the reference is what the code says, every command in README and guide is run or at
+least parsed, and the site is built with every link in it leading somewhere.
 
-Commands stand in fenced blocks, ```` ```sh ```` (every line is one) or ```` ```console ```` (those after `$ `; the rest is what they
-print). A block is run here, in a folder that has `plans/` and, in `runs/`, one run of a small plan. One that cannot be says why in a
-comment on the line before it:
+Commands stand in fenced blocks, ```` ```sh ```` (every line is one) or ```` ```console ```` (those after `$ `; the rest
+is what they print). A block is run here, in a folder that has `plans/` and, in `runs/`, one run of a small plan. One
+that cannot be says why in a comment on the line before it:
 
     <!-- only parsed: it takes three minutes -->      its proveout commands are parsed, plans and parameters compiled
     <!-- not run: it needs an Oracle server -->       as above, and it may have commands of others

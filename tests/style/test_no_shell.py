@@ -1,4 +1,5 @@
-"""Nothing in this project hands text to a shell, or bytes of others to something that runs them: looked for in the syntax, call by call."""
+"""Nothing in this project hands text to a shell, or bytes of others to something that runs them: looked for in the
+syntax, call by call."""
 
 from __future__ import annotations
 

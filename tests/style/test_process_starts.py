@@ -1,7 +1,8 @@
-"""Every process start of the package is isolated and has an environment made for it (`proveout.core.child_process`), or is listed here with a reason.
+"""Every process start of the package is isolated and has an environment made for it (`proveout.core.child_process`), or
+is listed here with a reason.
 
-Looked for in the syntax: calls that start a process, uses of `sys.executable`, and copies of the whole environment. A start is fine when it
-has both `cwd=` and `env=`, and what `env=` names leads to `child_process.environment`.
+Looked for in the syntax: calls that start a process, uses of `sys.executable`, and copies of the whole environment. A
+start is fine when it has both `cwd=` and `env=`, and what `env=` names leads to `child_process.environment`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The vocabulary check: each pattern matches its bad examples and none of its good ones; texts are found where they are in a file."""
+"""The vocabulary check: each pattern matches its bad examples and none of its good ones; texts are found where they are
+in a file."""
 
 from pathlib import Path
 from typing import Any

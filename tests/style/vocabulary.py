@@ -1,10 +1,12 @@
 """Check the wording of docstrings, comments, messages and documentation pages against `vocabulary.yaml`.
 
-Data flow: files -> blocks of prose with their first line -> matches of the patterns -> allow-list -> per-file baseline -> findings, exit code.
-Python: docstrings, comments and string literals (in tests: docstrings, comments and names of tests, as their strings quote other texts).
-Markdown: everything but code blocks. Other sources: comments. Code between backquotes counts as one opaque word, in every language.
+Data flow: files -> blocks of prose with their first line -> matches of the patterns -> allow-list -> per-file baseline
+-> findings, exit code. Python: docstrings, comments and string literals (in tests: docstrings, comments and names of
+tests, as their strings quote other texts). Markdown: everything but code blocks. Other sources: comments. Code between
+backquotes counts as one opaque word, in every language.
 
-`python tests/style/vocabulary.py [--update-baseline] [PATH ...]`; without PATH: every file that git tracks and the rules below select.
+`python tests/style/vocabulary.py [--update-baseline] [PATH ...]`; without PATH: every file that git tracks and the
+rules below select.
 """
 
 from __future__ import annotations
@@ -106,7 +108,8 @@ def compile_rule(entry: dict[str, Any]) -> Rule:
 
 
 def find_matches(rules: Iterable[Rule], block: Block) -> Iterator[tuple[int, str, str]]:
-    """Yield (offset, matched words, advice) for each match in a block; runs of whitespace count as one blank, code as one ¤."""
+    """Yield (offset, matched words, advice) for each match in a block; runs of whitespace count as one blank, code as
+    one ¤."""
     words = list(_WORD.finditer(block.text))
     texts = ["¤" if word[0].startswith("`") else word[0] for word in words]
     starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
@@ -134,7 +137,8 @@ def read_blocks(path: str, text: str) -> Iterator[Block]:
 
 
 def python_blocks(text: str, *, is_test: bool) -> Iterator[Block]:
-    """Yield docstrings, comments and string literals with at least two words; of tests docstrings, comments and names."""
+    """Yield docstrings, comments and string literals with at least two words; of tests docstrings, comments and
+    names."""
     yield from comment_blocks(text)
     nodes = list(ast.walk(ast.parse(text)))
     docstrings = docstring_nodes(nodes)
@@ -154,7 +158,8 @@ def python_blocks(text: str, *, is_test: bool) -> Iterator[Block]:
 
 
 def docstring_nodes(nodes: Iterable[ast.AST]) -> set[int]:
-    """Return the ids of the strings that are statements: docstrings, and the documentation of an assignment below it."""
+    """Return the ids of the strings that are statements: docstrings, and the documentation of an assignment below
+    it."""
     return {
         id(node.value)
         for node in nodes
@@ -209,7 +214,8 @@ def _indent(match: re.Match[str]) -> str:
 
 
 def marked_blocks(text: str, mark: str) -> Iterator[Block]:
-    """Yield comments that run from a mark to the end of the line; full-line comments on adjoining lines are one block."""
+    """Yield comments that run from a mark to the end of the line; full-line comments on adjoining lines are one
+    block."""
     lines: list[str] = []
     first = 0
     for number, line in enumerate(text.splitlines(), 1):

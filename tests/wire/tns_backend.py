@@ -1,12 +1,14 @@
 """What stands behind the TNS server of the tests: one Oracle session, done by a real PostgreSQL.
 
 Flow: seerdb.server decodes a call -> `PostgresBackend.execute(sql, binds)` -> sqlglot turns the Oracle text into
-PostgreSQL's (once per text) -> psycopg -> rows with Oracle's column types, or PostgreSQL's error as the ORA- error that Oracle
-has for it. Transactions are PostgreSQL's; a failed statement undoes itself and not its transaction, as Oracle's do.
+PostgreSQL's (once per text) -> psycopg -> rows with Oracle's column types, or PostgreSQL's error as the ORA- error that
+Oracle has for it. Transactions are PostgreSQL's; a failed statement undoes itself and not its transaction, as Oracle's
+do.
 
 It shows how the driver speaks: order, binds, fetches, commits, errors. It does not show that Oracle takes a text: what
-sqlglot translates may be no Oracle SQL at all. PL/SQL it has none: for a procedure of TPROC-C its twin in PL/pgSQL is made, by its
-name, and a call of it calls that one. So calls are shown, with binds, errors and the commit that is in the procedure; not a line of the PL/SQL.
+sqlglot translates may be no Oracle SQL at all. PL/SQL it has none: for a procedure of TPROC-C its twin in PL/pgSQL is
+made, by its name, and a call of it calls that one. So calls are shown, with binds, errors and the commit that is in the
+procedure; not a line of the PL/SQL.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from proveout.dsl.workloads.tprocc.statements import ROLLED_BACK_STATE
 USER = "hlr"
 FIELD_VERSION_19 = 13  # of the wire: python-oracledb thin asks for 12.1 at least
 
-# Oracle's error for PostgreSQL's: unique, foreign key, not null, deadlock, serialization, no table, no column, cancelled
+# Oracle's error for PostgreSQL's: unique, foreign key, not null, deadlock, serialization, no table, no column,
+# cancelled
 ERRORS = {
     "23505": (1, "unique constraint violated"),
     "23503": (2291, "integrity constraint violated - parent key not found"),
@@ -80,7 +83,8 @@ CREATE TABLE IF NOT EXISTS oracle.gv$sys_time_model (inst_id int, stat_name varc
 CREATE TABLE IF NOT EXISTS oracle.gv$osstat (inst_id int, stat_name varchar(64), value bigint, cumulative varchar(3));
 CREATE TABLE IF NOT EXISTS oracle.gv$sysstat (inst_id int, name varchar(64), value bigint);
 """
-"""The few views of Oracle's dictionary that the product asks. The gv$ ones are tables, which tests fill as they need."""
+"""The few views of Oracle's dictionary that the product asks. The gv$ ones are tables, which tests fill as they
+need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +144,8 @@ def _of_procedure(sql: str) -> Translated | None:
 
 
 def _as_values(tree: exp.Expression) -> None:
-    """`INSERT … SELECT :a, :b FROM dual UNION ALL …`, Oracle's way to insert rows before 23, as PostgreSQL's VALUES: binds in a
-    select list have no type there, and take that of the columns in VALUES."""
+    """`INSERT … SELECT :a, :b FROM dual UNION ALL …`, Oracle's way to insert rows before 23, as PostgreSQL's VALUES:
+    binds in a select list have no type there, and take that of the columns in VALUES."""
     if not isinstance(tree, exp.Insert) or not isinstance(tree.expression, exp.Query):
         return
     selects = _united(tree.expression)
@@ -249,7 +253,8 @@ class PostgresBackend:
             raise self._as_oracle(error) from None
 
     def set_end_to_end(self, attributes: dict[str, Any]) -> None:
-        """Keep module, action and client identifier where a test can see them: in the application name, as JSON-like text."""
+        """Keep module, action and client identifier where a test can see them: in the application name, as JSON-like
+        text."""
         self.tracing.update({name: value for name, value in attributes.items() if value is not None})
         told = "|".join(str(self.tracing.get(name, "")) for name in ("module", "action", "client_identifier"))
         self._connection.execute("SELECT set_config('application_name', $1, false)", [told])

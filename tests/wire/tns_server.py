@@ -1,8 +1,9 @@
 """A TNS server in front of a PostgreSQL, for tests and demonstrations: `python tests/wire/tns_server.py --port 15210`.
 
-Flow: python-oracledb (thin) -> Oracle's protocol -> seerdb.server -> `tns_backend.PostgresBackend` -> PostgreSQL. Without
-`--postgres CONNINFO` it starts an embedded PostgreSQL of its own and removes it at the end. It prints one line, `dsn …`, when it is ready, and
-serves until its stdin ends or it is interrupted. User and password are `hlr` and `hlr`: nothing to protect is behind it.
+Flow: python-oracledb (thin) -> Oracle's protocol -> seerdb.server -> `tns_backend.PostgresBackend` -> PostgreSQL.
+Without `--postgres CONNINFO` it starts an embedded PostgreSQL of its own and removes it at the end. It prints one line,
+`dsn …`, when it is ready, and serves until its stdin ends or it is interrupted. User and password are `hlr` and `hlr`:
+nothing to protect is behind it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 locks.
 
 Each function is one request to the kernel and raises OSError when the kernel refuses. Only `ctypes`, `fcntl`, `os` and
-`signal` are imported: `agent.engines.embedded.supervisor` and `agent.engines.postgres.single_user` run from their files, without
-site-packages, and import this module by its file name. Sources: prctl(2), capset(2), capabilities(7), flock(2).
+`signal` are imported: `agent.engines.embedded.supervisor` and `agent.engines.postgres.single_user` run from their
+files, without site-packages, and import this module by its file name. Sources: prctl(2), capset(2), capabilities(7),
+flock(2).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ stored as JSON and read by CEL): `mean, median, n, values, method` always, `lowe
 `cv` only when the data give them. A bound that is not there makes a comparison inconclusive; it is never invented.
 
 All intervals are two-sided, at 95 % unless a ladder's `auto` repeats ask for more (`confidence_after`): such an
-estimate has its level in `confidence`. Quantiles come from `scipy.special` because `scipy.stats` takes most of a second to
-import.
+estimate has its level in `confidence`. Quantiles come from `scipy.special` because `scipy.stats` takes most of a second
+to import.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def confidence_after(looks: int) -> float:
 
 
 def repeats_confidence(repeat: int, repeat_min: int | None) -> float:
-    """The level of the intervals of a ladder: above 95 % where repeats are added until its verdicts are decided (`repeat_min`)."""
+    """The level of the intervals of a ladder: above 95 % where repeats are added until its verdicts are decided
+    (`repeat_min`)."""
     return CONFIDENCE if repeat_min is None else confidence_after(int(repeat) - int(repeat_min) + 1)
 
 
@@ -265,7 +266,8 @@ def _kendall_variance(x: Floats, y: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The trend of a per-second series over its window, as a fraction of its median, and its coefficient of variation."""
+    """The trend of a per-second series over its window, as a fraction of its median, and its coefficient of
+    variation."""
 
     change: float
     significant: bool

@@ -1,4 +1,5 @@
-"""The exporter capture: selection over texts, an HTTP server that plays an exporter well and badly, and a real node_exporter."""
+"""The exporter capture: selection over texts, an HTTP server that plays an exporter well and badly, and a real
+node_exporter."""
 
 from __future__ import annotations
 
@@ -270,7 +271,8 @@ DRIPS = {
 @pytest.mark.escape
 @pytest.mark.parametrize("beginning", DRIPS.values(), ids=DRIPS)
 def test_an_answer_that_drips_is_given_up_as_a_whole(beginning: bytes) -> None:
-    """A byte every 20 ms keeps each single read within its patience; without a limit for the whole answer this ends after hours."""
+    """A byte every 20 ms keeps each single read within its patience; without a limit for the whole answer this ends
+    after hours."""
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 

@@ -1,4 +1,5 @@
-"""Sizes of real tables in PostgreSQL, MariaDB and SQLite, before and after they have grown. Oracle's query is read here, not run."""
+"""Sizes of real tables in PostgreSQL, MariaDB and SQLite, before and after they have grown. Oracle's query is read
+here, not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A task that is sent again is answered from what is known of it, also when the agent's disk has become full meanwhile."""
+"""A task that is sent again is answered from what is known of it, also when the agent's disk has become full
+meanwhile."""
 
 from __future__ import annotations
 

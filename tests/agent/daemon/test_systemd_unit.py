@@ -92,7 +92,8 @@ def test_systemd_reads_it(name: str, tmp_path: Path) -> None:
 
 
 EXPOSURE_MAX = {"none": 1.7, "files": 3.3, "sysctl": 3.8, "devices": 3.8}
-"""Half a point above what systemd 252 says (docs/security.md), as others weigh more things. Its scale goes from 0 to 10."""
+"""Half a point above what systemd 252 says (docs/security.md), as others weigh more things. Its scale goes from 0 to
+10."""
 
 
 @pytest.mark.parametrize("name", POLICIES)

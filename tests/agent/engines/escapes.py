@@ -1,12 +1,15 @@
-"""SQL that tries to leave a database: to run programs, to reach files of the host, to become another role, to load code, to connect elsewhere.
+"""SQL that tries to leave a database: to run programs, to reach files of the host, to become another role, to load
+code, to connect elsewhere.
 
-Data only, to be imported: by the tests here, and by what tries them against a running system for long. Each case is run as a plan would,
-against a fresh embedded server in which the plan's role has the tables `loot (line text)` and `reached (name varchar)`. Words in braces
-are replaced: `{outside}` is a folder of the host that everybody may write, `{secret}` a file in it that everybody may read and
-that holds the canary, `{socket}` the folder of the server's socket, `{name}` the case.
+Data only, to be imported: by the tests here, and by what tries them against a running system for long. Each case is run
+as a plan would, against a fresh embedded server in which the plan's role has the tables `loot (line text)` and `reached
+(name varchar)`. Words in braces are replaced: `{outside}` is a folder of the host that everybody may write, `{secret}`
+a file in it that everybody may read and that holds the canary, `{socket}` the folder of the server's socket, `{name}`
+the case.
 
-How success is seen (`sign`): `file` - anything in the folder outside is new or changed; `read` - the canary is in `loot`; `done` - every
-statement was accepted, which a statement added at the end notes in `reached`. The first two are looked at after every case.
+How success is seen (`sign`): `file` - anything in the folder outside is new or changed; `read` - the canary is in
+`loot`; `done` - every statement was accepted, which a statement added at the end notes in `reached`. The first two are
+looked at after every case.
 """
 
 from __future__ import annotations

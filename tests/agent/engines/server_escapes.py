@@ -1,10 +1,12 @@
-"""Attempts of a compromised database server to reach what is not its own, as data: name, what it tries, code that tries it.
+"""Attempts of a compromised database server to reach what is not its own, as data: name, what it tries, code that tries
+it.
 
-Flow: `program(case, …)` -> arguments for a Python interpreter that runs in the server's place, with the server's identity and access
--> exit status. The code is what native code in the server could do, so it needs no SQL and no role. It raises OSError when the
-attempt is refused. `REFUSED` (status 10) is the wanted end; `ESCAPED` (status 0) means that the attempt worked; any other status
-is a mistake in the test. Names in the code: `key` (a private key of the agent's user, 0600), `home` (that user's home directory, with `.ssh/authorized_keys`),
-`data` (the server's own data), `agent` (the agent's process id), `socket_name` (an abstract unix socket on which the agent listens).
+Flow: `program(case, …)` -> arguments for a Python interpreter that runs in the server's place, with the server's
+identity and access -> exit status. The code is what native code in the server could do, so it needs no SQL and no role.
+It raises OSError when the attempt is refused. `REFUSED` (status 10) is the wanted end; `ESCAPED` (status 0) means that
+the attempt worked; any other status is a mistake in the test. Names in the code: `key` (a private key of the agent's
+user, 0600), `home` (that user's home directory, with `.ssh/authorized_keys`), `data` (the server's own data), `agent`
+(the agent's process id), `socket_name` (an abstract unix socket on which the agent listens).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a database server can still do on its host: every attempt of `escapes` is refused, and a server works as before."""
+"""What a database server can still do on its host: every attempt of `escapes` is refused, and a server works as
+before."""
 
 from __future__ import annotations
 
@@ -213,7 +214,8 @@ print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
 
 @pytest.mark.parametrize("kind", ["permanent", "told", "local"])
 def test_without_landlock_the_agents_own_user_runs_no_server_unless_told(kind: str, tmp_path: Path) -> None:
-    """A real server where the kernel has no Landlock. Where the agent is root, the server's own user protects the agent."""
+    """A real server where the kernel has no Landlock. Where the agent is root, the server's own user protects the
+    agent."""
     argv = [sys.executable, "-c", WITHOUT_LANDLOCK, str(tmp_path), kind]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

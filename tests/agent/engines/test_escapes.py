@@ -1,4 +1,5 @@
-"""SQL of a plan stays in its database: every case of `escapes`, by `sql` stages, by tuning and by a workload's transactions."""
+"""SQL of a plan stays in its database: every case of `escapes`, by `sql` stages, by tuning and by a workload's
+transactions."""
 
 from __future__ import annotations
 
@@ -217,7 +218,8 @@ BY_POPULATION = {
 
 
 async def test_by_the_tables_of_a_workload(world: World, tmp_path: Path) -> None:
-    """What a plan has run once its rows are in, by the connections of a population: those may send rows to MySQL's LOAD DATA LOCAL."""
+    """What a plan has run once its rows are in, by the connections of a population: those may send rows to MySQL's LOAD
+    DATA LOCAL."""
     context = LoadContext(tmp_path)
     tried = 0
     try:
@@ -285,7 +287,8 @@ def test_the_server_grants_the_parameters_that_the_compiler_lets_through(world: 
 
 @pytest.mark.parametrize("world", ["postgres"], indirect=True)
 def test_the_passwords_of_other_roles_are_not_to_be_seen(world: World) -> None:
-    """While the administrator's session is open, as when a link is made: no view of the plan's role shows a word of its statements."""
+    """While the administrator's session is open, as when a link is made: no view of the plan's role shows a word of its
+    statements."""
     with psycopg.connect(postgres_roles.administration(world.endpoint), autocommit=True) as administrator:
         administrator.execute(
             f"CREATE SUBSCRIPTION s CONNECTION 'host=/nowhere password={CANARY}' PUBLICATION p WITH (connect = false, slot_name = NONE)".encode()
@@ -331,7 +334,7 @@ def test_passwords_are_found_only_where_the_agent_has_put_them(world: World, tmp
         with pytest.raises(TaskFault, match="is not a running embedded PostgreSQL"):
             postgres_roles.administration(wrong)
     copy.chmod(0o777)
-    with pytest.raises(TaskFault, match="is not an embedded PostgreSQL"):
+    with pytest.raises(TaskFault, match="is not a running embedded PostgreSQL"):
         postgres_roles.administration(moved)
 
 

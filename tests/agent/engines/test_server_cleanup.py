@@ -1,4 +1,5 @@
-"""What killed servers leave in the system: shared memory and backends. After the next session's start on the host there is nothing."""
+"""What killed servers leave in the system: shared memory and backends. After the next session's start on the host there
+is nothing."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ def next_session(root: Path) -> None:
 
 
 def many_kills(root: Path) -> None:
-    """The supervisor, the postmaster, the agent, and all at once, at a moment between the start of `initdb` and a busy server."""
+    """The supervisor, the postmaster, the agent, and all at once, at a moment between the start of `initdb` and a busy
+    server."""
     known = users()
     before, draw = (owned_by(known), in_shm(known)), random.Random(SEED)
     for number in range(KILLS):

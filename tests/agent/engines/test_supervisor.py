@@ -1,4 +1,5 @@
-"""Whoever is killed (agent, supervisor, postmaster), no process, socket, shared memory or temporary directory is left."""
+"""Whoever is killed (agent, supervisor, postmaster), no process, socket, shared memory or temporary directory is
+left."""
 
 from __future__ import annotations
 

@@ -162,7 +162,8 @@ WINDOW_MAX_S = 60.0
 
 
 async def run_until(enough: Callable[[LoadResult], bool], context: LoadContext, load: RunLoad) -> LoadResult:
-    """Run a load until enough comes of it, in a window twice as long each time: a busy machine gives a short one no turn."""
+    """Run a load until enough comes of it, in a window twice as long each time: a busy machine gives a short one no
+    turn."""
     while not enough(result := await run_load(context, load)):
         assert load.windows.measure_s < WINDOW_MAX_S, result
         windows = replace(load.windows, measure_s=2.0 * load.windows.measure_s)

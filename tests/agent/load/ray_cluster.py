@@ -1,7 +1,8 @@
-"""A Ray cluster of another program, for a test: `ray_cluster.py PRIVILEGES`; the environment configures its authentication.
+"""A Ray cluster of another program, for a test: `ray_cluster.py PRIVILEGES`; the environment configures its
+authentication.
 
-Two nodes by `ray.cluster_utils.Cluster`; says the address on its stdout; a line on its stdin kills the second node the hard way;
-ends with its stdin.
+Two nodes by `ray.cluster_utils.Cluster`; says the address on its stdout; a line on its stdin kills the second node the
+hard way; ends with its stdin.
 """
 
 from __future__ import annotations

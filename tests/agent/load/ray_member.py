@@ -2,8 +2,8 @@
 
     ray_member.py OWN-ADDRESS <one JSON line on stdin>
 
-The head (no `head` in the line) forms, says its address, waits for a line, runs a load of it on SQLite, and says what came of
-it; a member joins and stays. Every line said is JSON. Ends with its stdin, and leaves nothing.
+The head (no `head` in the line) forms, says its address, waits for a line, runs a load of it on SQLite, and says what
+came of it; a member joins and stays. Every line said is JSON. Ends with its stdin, and leaves nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Databases that refuse, get into conflict or run out of disk under a load: the message, the class that is counted, and that the load goes on.
+"""Databases that refuse, get into conflict or run out of disk under a load: the message, the class that is counted, and
+that the load goes on.
 
-In the order of the specification's list ("Bad input", database and tools). A connection that is lost and a server that restarts in mid-measure
-are in `test_load_task.py`, what a wrong password says to `populate` in tests/agent/populate.
+In the order of the specification's list ("Bad input", database and tools). A connection that is lost and a server that
+restarts in mid-measure are in `test_load_task.py`, what a wrong password says to `populate` in tests/agent/populate.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A load that is stopped leaves nothing waiting on the server, whatever it was doing when it was told.
 
-The sessions here lose cancel requests, as a server does that takes the request before the statement; real servers and locks are
-in `test_load_task`.
+The sessions here lose cancel requests, as a server does that takes the request before the statement; real servers and
+locks are in `test_load_task`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class Deaf:
 
 
 class Once:
-    """A ticker that ends the load when every session waits; a second tick of a load that is over would be a mistake of the loop's."""
+    """A ticker that ends the load when every session waits; a second tick of a load that is over would be a mistake of
+    the loop's."""
 
     def __init__(self, sessions: Sequence[Deaf]) -> None:
         self._sessions = sessions
@@ -165,7 +166,8 @@ def pipe() -> Iterator[tuple[int, int]]:
 def test_a_worker_that_was_told_to_stop_stays_to_give_up_its_statements(
     pipe: tuple[int, int], words: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The agent says Stop and closes its pipe; the loop may tick again before it ends, when answers came in the same moment."""
+    """The agent says Stop and closes its pipe; the loop may tick again before it ends, when answers came in the same
+    moment."""
 
     def exits(code: int) -> None:
         raise AssertionError(f"the worker exits ({code}), and the server keeps on with what it was asked for")

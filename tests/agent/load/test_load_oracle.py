@@ -1,7 +1,8 @@
-"""Loads over Oracle's protocol, through the handler: the whole mix, and several instances that each keep to their own keys.
+"""Loads over Oracle's protocol, through the handler: the whole mix, and several instances that each keep to their own
+keys.
 
-Behind the TNS servers is PostgreSQL (tests/wire); two instances are two servers with a database each, which is how a terminal
-that draws another instance's key is seen: the row is not there.
+Behind the TNS servers is PostgreSQL (tests/wire); two instances are two servers with a database each, which is how a
+terminal that draws another instance's key is seen: the row is not there.
 """
 
 from __future__ import annotations

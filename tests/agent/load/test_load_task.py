@@ -121,7 +121,8 @@ async def test_an_open_load_keeps_its_rate_and_knows_its_lag(
 async def test_a_stalled_server_shows_in_the_response_time_of_all_that_were_due(
     context: LoadContext, hlr_database: str, spec: Spec
 ) -> None:
-    """A lock on the table for a while: coordinated omission would show few slow ones, the schedule shows all of them."""
+    """A lock on the table for a while: coordinated omission would show few slow ones, the schedule shows all of
+    them."""
     workload = hlr(weights={"GetAccessData": 1})
     context.go.clear()
     load = asyncio.create_task(

@@ -121,7 +121,8 @@ def ramping(
 
 
 def arrived(low: float, high: float, up_s: float, measure_s: float, until_s: float) -> float:
-    """The rate's integral from T0, the trapezoids of its corners: 0, `low` from half of the ramp-up, `high` after the window."""
+    """The rate's integral from T0, the trapezoids of its corners: 0, `low` from half of the ramp-up, `high` after the
+    window."""
     corners = [(0.0, 0.0), (up_s / 2, low), (up_s, low), (up_s + measure_s, high), (1e9, high)]
     area = 0.0
     for (begin, rate), (end, rate_then) in pairwise(corners):

@@ -1,4 +1,5 @@
-"""Loads on a Ray cluster that runs already: let in by its token, spread over its nodes, a node killed; refused when it is open."""
+"""Loads on a Ray cluster that runs already: let in by its token, spread over its nodes, a node killed; refused when it
+is open."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A Ray cluster of two nodes in two network namespaces: both take actors, as nobody and at one address; a link that goes down
-in mid-measure voids the load.
+"""A Ray cluster of two nodes in two network namespaces: both take actors, as nobody and at one address; a link that
+goes down in mid-measure voids the load.
 
-Needs root, for namespaces; elsewhere it is skipped. Both nodes share a machine and so its clock: that the offset of another
-clock is subtracted is shown for numbers only (`test_ray_driver`), not on two machines.
+Needs root, for namespaces; elsewhere it is skipped. Both nodes share a machine and so its clock: that the offset of
+another clock is subtracted is shown for numbers only (`test_ray_driver`), not on two machines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Loads on Ray: a cluster formed for the run, the same results as on the local pool, losses, and nothing left behind.
 
-A cluster takes seconds of a processor to start: what one test leaves running the next one takes over, as the next load of a run
-does, and those tests stand together. Each of them runs alone, too.
+A cluster takes seconds of a processor to start: what one test leaves running the next one takes over, as the next load
+of a run does, and those tests stand together. Each of them runs alone, too.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def actors() -> list[psutil.Process]:
 
 @pytest.fixture(scope="module")
 def directories() -> Iterator[list[Path]]:
-    """Those of the clusters that this module forms: others on this machine have theirs beside them. None is left at its end."""
+    """Those of the clusters that this module forms: others on this machine have theirs beside them. None is left at its
+    end."""
     made: list[Path] = []
 
     def mkdtemp(*, prefix: str, dir: str) -> str:

@@ -1,7 +1,7 @@
 """A transaction that is run again is the same one: same inputs, same intended time, whatever statement has failed.
 
-The sessions here answer from memory and fail when the test says so: which errors a server has and what they mean is shown by
-the drivers' conformance tests, and `test_sql_load` has real serialisation failures.
+The sessions here answer from memory and fail when the test says so: which errors a server has and what they mean is
+shown by the drivers' conformance tests, and `test_sql_load` has real serialisation failures.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ GAPS = (0, 1, 2, 4, 41, 3, 5, 97, 7, 11, 90, 13)
 
 
 class Scripted:
-    """A session that answers at once, one row to everything, and meets a deadlock now and then; keeps what it was sent."""
+    """A session that answers at once, one row to everything, and meets a deadlock now and then; keeps what it was
+    sent."""
 
     def __init__(self, gaps: Sequence[int] = GAPS) -> None:
         self.count = 1
@@ -159,7 +160,8 @@ BRACKETS = {*BEGINNINGS, "commit", "rollback"}
 
 
 def pairs(sent: Sent) -> Iterator[tuple[Sent, Sent]]:
-    """Of each failure: what the transaction had sent by then, the failing statement too, and what was sent next, at most as much."""
+    """Of each failure: what the transaction had sent by then, the failing statement too, and what was sent next, at
+    most as much."""
     began: int | None = None
     for at, entry in enumerate(sent):
         if entry is None:

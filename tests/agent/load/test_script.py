@@ -1,4 +1,5 @@
-"""Steps run by the engine itself: the same statements, arguments and outcomes as the body that defines them, compiled or not."""
+"""Steps run by the engine itself: the same statements, arguments and outcomes as the body that defines them, compiled
+or not."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ def statement(name: str, arguments: int, reads: bool = False) -> Statement:
 
 
 def test_values_are_kept_over_steps_and_bounds_hold(turns: ModuleType) -> None:
-    """Two values of one row and one of another, used later in any order and more than once; a row that is not there fails it."""
+    """Two values of one row and one of another, used later in any order and more than once; a row that is not there
+    fails it."""
     steps = (
         Step(statement("a", 1, reads=True), keeps=2, most=2),
         Step(statement("b", 0), least=0),

@@ -1,4 +1,5 @@
-"""`session:` on real connections of PostgreSQL, MariaDB and SQLite. Oracle's statements are texts here (tests/dsl), run by no server."""
+"""`session:` on real connections of PostgreSQL, MariaDB and SQLite. Oracle's statements are texts here (tests/dsl), run
+by no server."""
 
 from __future__ import annotations
 

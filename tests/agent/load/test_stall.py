@@ -1,9 +1,9 @@
 """No coordinated omission: a server that stalls for a second, and what the measured response times must then be.
 
-A lock that another session holds stops every transaction; when it was taken and let go is measured, so the exact response times
-are known: an arrival that was due at t within the stall [a, b] waits b - t, every other one waits for nothing. A test machine that is
-slow adds to that and never takes away: responses must not be below the theory at all, and must be within 2 % of it in one of three
-tries.
+A lock that another session holds stops every transaction; when it was taken and let go is measured, so the exact
+response times are known: an arrival that was due at t within the stall [a, b] waits b - t, every other one waits for
+nothing. A test machine that is slow adds to that and never takes away: responses must not be below the theory at all,
+and must be within 2 % of it in one of three tries.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ async def test_response_times_of_a_stalled_server_are_the_theoretical_ones(
 
 
 async def test_service_time_and_closed_arrival_do_not_show_the_stall(database: str, context: Any, spec: Any) -> None:
-    """Why the open schedule's response time is the one to judge by: the other views have one slow transaction per terminal."""
+    """Why the open schedule's response time is the one to judge by: the other views have one slow transaction per
+    terminal."""
     await loaded(context, database)
     asked = spec(database, terminals=TERMINALS, rate=RATE, windows=(0.4, 6.0, 3.0), workload=READ)
     result, (began, ended) = await stalled(context, asked)

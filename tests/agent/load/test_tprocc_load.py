@@ -94,9 +94,9 @@ def judged(result: LoadResult) -> list[str]:
 async def test_on_postgres_and_over_oracle_s_protocol(
     context: LoadContext, spec: Spec, database: str, oracle: str, tns_views: str
 ) -> None:
-    """The second way goes through python-oracledb and the TNS server of tests/wire to the same rows, with Oracle's texts. What stands
-    there translates them to PostgreSQL, so it does not show that Oracle takes them; a call of a procedure there calls its twin in
-    PL/pgSQL, so it shows the calls and not the PL/SQL."""
+    """The second way goes through python-oracledb and the TNS server of tests/wire to the same rows, with Oracle's
+    texts. What stands there translates them to PostgreSQL, so it does not show that Oracle takes them; a call of a
+    procedure there calls its twin in PL/pgSQL, so it shows the calls and not the PL/SQL."""
     endpoint = Endpoint(system="db", engine="postgres", dsn=database)
     workload = orders(procedures=True)  # which also has all that SQL from the client needs
     await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=2))  # type: ignore[arg-type]

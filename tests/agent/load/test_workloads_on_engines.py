@@ -1,4 +1,5 @@
-"""TPTBM and the prepaid workload as whole loads on real engines: populated, run, judged by their own conformance, invariants asked."""
+"""TPTBM and the prepaid workload as whole loads on real engines: populated, run, judged by their own conformance,
+invariants asked."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ from .conftest import WINDOW_MAX_S, LoadContext, Spec, ok, run_until
 pytestmark = pytest.mark.slow
 
 ENGINES = ("postgres", "sqlite", "mysql", "oracle")
-"""Oracle is a TNS server with PostgreSQL behind it (tests/wire): that shows the driver and our texts as it reads them, not Oracle."""
+"""Oracle is a TNS server with PostgreSQL behind it (tests/wire): that shows the driver and our texts as it reads them,
+not Oracle."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""The built-in workloads on a real MariaDB: populated, run by the load, with the mix, the logical failures and the invariants specified."""
+"""The built-in workloads on a real MariaDB: populated, run by the load, with the mix, the logical failures and the
+invariants specified."""
 
 from __future__ import annotations
 

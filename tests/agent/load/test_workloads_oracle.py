@@ -1,9 +1,10 @@
-"""The other workloads over Oracle's protocol: their Oracle texts through the real python-oracledb, PostgreSQL behind the TNS server.
+"""The other workloads over Oracle's protocol: their Oracle texts through the real python-oracledb, PostgreSQL behind
+the TNS server.
 
-It shows that the texts hang together with their binds, population and outcomes; of TPROC-C, whose smallest population would take
-this server minutes, that its tables and procedures are made, every statement is parsed against them, and a population that ends in the
-middle leaves nothing (its load is in `test_tprocc_load`, on rows that PostgreSQL was given). It does not show that Oracle takes the texts;
-for the procedures, their twins in PL/pgSQL stand behind.
+It shows that the texts hang together with their binds, population and outcomes; of TPROC-C, whose smallest population
+would take this server minutes, that its tables and procedures are made, every statement is parsed against them, and a
+population that ends in the middle leaves nothing (its load is in `test_tprocc_load`, on rows that PostgreSQL was
+given). It does not show that Oracle takes the texts; for the procedures, their twins in PL/pgSQL stand behind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Propagation by an aide: set up, seen, compared, and taken away again; what the sink's log says is the agent's to read, and asked for."""
+"""Propagation by an aide: set up, seen, compared, and taken away again; what the sink's log says is the agent's to
+read, and asked for."""
 
 from __future__ import annotations
 

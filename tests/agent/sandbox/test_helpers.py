@@ -1,4 +1,5 @@
-"""Helper processes of a root agent: their user, their tasks, and their failures: death, invalid messages, cancellation."""
+"""Helper processes of a root agent: their user, their tasks, and their failures: death, invalid messages,
+cancellation."""
 
 from __future__ import annotations
 
@@ -222,7 +223,8 @@ async def test_timesten_has_a_helper_process_of_its_own(task_context: Any) -> No
     assert [name.rpartition(":")[2] for name in task_context.resources] == ["timesten"]
 
 
-# ---- an agent that is not root ---------------------------------------------------------------------------------------------------------
+# ---- an agent that is not root
+# ---------------------------------------------------------------------------------------------------------
 
 
 async def test_an_agent_that_is_not_root_runs_the_task_itself(

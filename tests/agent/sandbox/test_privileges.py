@@ -100,7 +100,8 @@ async def test_a_worker_with_other_privileges_is_not_lent() -> None:
 
 @as_root
 async def test_one_worker_cannot_look_into_another() -> None:
-    """They are the same user; what the kernel shows of a process that is not dumpable is root's. That it may signal it is documented."""
+    """They are the same user; what the kernel shows of a process that is not dumpable is root's. That it may signal it
+    is documented."""
     worker = await WorkerProcess.start("postgres")
     argument = Privileges.for_engine("postgres").to_argument()
     code = f"""

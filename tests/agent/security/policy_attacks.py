@@ -1,6 +1,8 @@
-"""Ways in which a policy or a udev rule could hand over a host, as data. `test_allow_lists` and `test_device_rules` try them.
+"""Ways in which a policy or a udev rule could hand over a host, as data. `test_allow_lists` and `test_device_rules` try
+them.
 
-A soak command can import them: each is a name and what is tried; it has succeeded when the entry, or the rule, is taken.
+A soak command can import them: each is a name and what is tried; it has succeeded when the entry, or the rule, is
+taken.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ FOLDERS = (
     "/tmp/x",
     "/run/x",
 )
-"""Folders that no policy lists without a reason: those that deny lists had missed, configuration of servers, parents of known ones."""
+"""Folders that no policy lists without a reason: those that deny lists had missed, configuration of servers, parents of
+known ones."""
 
 NEVER_FOLDERS = (
     "/etc/bash_completion.d",
@@ -244,6 +247,7 @@ RULES: Mapping[str, Mapping[str, Any]] = {
         "assign": {"OWNER": "lab"},
     },
 }
-"""Rules of plans, tried on a host whose policy lists KERNEL==scini*, the disks of `LISTED` and the program /opt/drv_cfg with /srv/*."""
+"""Rules of plans, tried on a host whose policy lists KERNEL==scini*, the disks of `LISTED` and the program /opt/drv_cfg
+with /srv/*."""
 
 LISTED = ("/dev/disk/by-id/dm-name-fcion1", "/dev/disk/by-id/scsi-36001405aaaa", "serial:S4EVNX0R512345")

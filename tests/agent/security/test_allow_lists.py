@@ -1,4 +1,5 @@
-"""What a policy may list without a reason: held against all folders and programs of a Debian system, and against known ways to root."""
+"""What a policy may list without a reason: held against all folders and programs of a Debian system, and against known
+ways to root."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ KNOWN_FOLDERS = ("/etc/multipath/conf.d", "/etc/security/limits.d", "/etc/sysctl
 
 
 def folders() -> list[str]:
-    """Folders and files of /etc, /var, /usr and the root, of all packages of a Debian 12 with some servers; and those of this machine."""
+    """Folders and files of /etc, /var, /usr and the root, of all packages of a Debian 12 with some servers; and those
+    of this machine."""
     found = set((DEBIAN / "folders.txt").read_text().split())
     for top in ("/etc", "/var/lib", "/usr", "/usr/local", "/home", "/opt"):
         found |= {str(path) for path in Path(top).glob("*")}

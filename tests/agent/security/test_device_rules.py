@@ -1,4 +1,5 @@
-"""What a udev rule of a plan may govern: attacks are refused when the plan is compiled or by the policy, rules of labs are not."""
+"""What a udev rule of a plan may govern: attacks are refused when the plan is compiled or by the policy, rules of labs
+are not."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """fio itself, on small files and on a loop device; and programs that stand in for one that fails.
 
-The stand-ins prove how an agent deals with output and endings; that real fio writes such output is shown by the tests that run it.
+The stand-ins prove how an agent deals with output and endings; that real fio writes such output is shown by the tests
+that run it.
 """
 
 from __future__ import annotations

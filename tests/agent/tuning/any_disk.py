@@ -1,6 +1,8 @@
-"""`partition`: any table on any disk. The disk is a file, and parted, wipefs and blkid are the real ones, which read and write it.
+"""`partition`: any table on any disk. The disk is a file, and parted, wipefs and blkid are the real ones, which read
+and write it.
 
-The kernel's part (its folders of the partitions after partprobe) is modelled; test_tuning_partition has a loop device in its place.
+The kernel's part (its folders of the partitions after partprobe) is modelled; test_tuning_partition has a loop device
+in its place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Operations that own a file, or a part of one: any bytes, mode, owner, extended attributes, access list, ends of lines, lines of others."""
+"""Operations that own a file, or a part of one: any bytes, mode, owner, extended attributes, access list, ends of
+lines, lines of others."""
 
 from __future__ import annotations
 

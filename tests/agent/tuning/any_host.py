@@ -1,10 +1,12 @@
 """Any host that an operation may meet, for the tests that hold every operation to its promises: what all of them share.
 
-Data flow: a strategy of `any_files`, `any_kernel`, `any_units`, `any_oracle`, `any_postgres` -> a `Case`: arguments that the schema permits, and the
-state of a host before them -> `Case.make(folder)` -> a `World`: that host, made anew each time, and how it is compared with itself.
+Data flow: a strategy of `any_files`, `any_kernel`, `any_units`, `any_oracle`, `any_postgres` -> a `Case`: arguments
+that the schema permits, and the state of a host before them -> `Case.make(folder)` -> a `World`: that host, made anew
+each time, and how it is compared with itself.
 
-Kernels, unit managers and Oracle are models of what their documentation says, as they cannot be had here in any state one likes: that the real
-ones do so is not shown by them (real kernels: test_tuning_kernel, test_tuning_queue; real PostgreSQL and real partition tables are in use here).
+Kernels, unit managers and Oracle are models of what their documentation says, as they cannot be had here in any state
+one likes: that the real ones do so is not shown by them (real kernels: test_tuning_kernel, test_tuning_queue; real
+PostgreSQL and real partition tables are in use here).
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ OPEN = Policy(
 """An owner who allows all that is tested here."""
 
 React = Callable[[Path, str, str], str]
-"""(root, path, text written) -> the text that the attribute then has; OSError where the kernel does not take it. May set other attributes."""
+"""(root, path, text written) -> the text that the attribute then has; OSError where the kernel does not take it. May
+set other attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,8 @@ class World:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """An operation with arguments, and what it meets. `outcomes`: those that are right here; `failed` where the host may not do as it is told."""
+    """An operation with arguments, and what it meets. `outcomes`: those that are right here; `failed` where the host
+    may not do as it is told."""
 
     tuning: Tuning
     state: object

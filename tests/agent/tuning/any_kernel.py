@@ -1,9 +1,10 @@
 """Operations on attributes of the kernel: any values, and a kernel that does of itself what Linux does.
 
-Modelled, each as Documentation/admin-guide and the source have it, and as Linux 6.18 was seen to do: choices in brackets; numbers with tabs between
-them; of `dirty_bytes` and `dirty_ratio` (and the like) the one that is written sets the other to 0, and 0 itself is not taken by the
-first; another I/O scheduler sets `nr_requests` anew, and without one it is no more than the device's own queue; a scheduler's own attributes are its
-usual ones again when it comes back, and `async_depth` follows `nr_requests`; huge pages are as many as there is memory for.
+Modelled, each as Documentation/admin-guide and the source have it, and as Linux 6.18 was seen to do: choices in
+brackets; numbers with tabs between them; of `dirty_bytes` and `dirty_ratio` (and the like) the one that is written sets
+the other to 0, and 0 itself is not taken by the first; another I/O scheduler sets `nr_requests` anew, and without one
+it is no more than the device's own queue; a scheduler's own attributes are its usual ones again when it comes back, and
+`async_depth` follows `nr_requests`; huge pages are as many as there is memory for.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ def sysctl(draw: st.DrawFn) -> Case:
     return Case(tuning=one, state=(values, missing, found), make=make)
 
 
-# ---- huge_pages, thp, cpu_governor ------------------------------------------------------------------------------------
+# ---- huge_pages, thp, cpu_governor
+# ------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -184,7 +186,8 @@ def cpu_governor(draw: st.DrawFn) -> Case:
     return Case(tuning=one, state=(available, now), make=make)
 
 
-# ---- block_queue -------------------------------------------------------------------------------------------------------
+# ---- block_queue
+# -------------------------------------------------------------------------------------------------------
 
 NEW, OLD = ["none", "mq-deadline", "kyber", "bfq"], ["noop", "deadline", "cfq"]
 MERGED_MAX, LEAST = 128, 4

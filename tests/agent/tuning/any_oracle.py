@@ -1,8 +1,9 @@
 """`oracle_parameters`, `oracle_redo`, `asm_disk_group`: any instances, redo logs and disks of a model of Oracle.
 
-The model runs just the statements that these operations make, by the rules of the SQL Language Reference (ALTER SYSTEM, ALTER DATABASE,
-CREATE and DROP DISKGROUP) and the Administrator's Guide (a current or active group cannot be dropped, an instance keeps two). It answers for
-the logic of the operations; that an Oracle takes the statements, and that its views say these things in these words, is not shown by it.
+The model runs just the statements that these operations make, by the rules of the SQL Language Reference (ALTER SYSTEM,
+ALTER DATABASE, CREATE and DROP DISKGROUP) and the Administrator's Guide (a current or active group cannot be dropped,
+an instance keeps two). It answers for the logic of the operations; that an Oracle takes the statements, and that its
+views say these things in these words, is not shown by it.
 """
 
 from __future__ import annotations
@@ -132,7 +133,8 @@ def oracle_parameters(draw: st.DrawFn) -> Case:
     return Case(tuning=one, state=(running, stored, spfile), make=make, outcomes=outcomes)
 
 
-# ---- oracle_redo ---------------------------------------------------------------------------------------------------------
+# ---- oracle_redo
+# ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -146,7 +148,8 @@ class Group:
 
 
 class Redo(Databases):
-    """The redo log groups of a database with two threads, seen from an instance of the first; numbers of standby groups are taken."""
+    """The redo log groups of a database with two threads, seen from an instance of the first; numbers of standby groups
+    are taken."""
 
     def __init__(self, groups: dict[int, Group], standby: dict[int, str]) -> None:
         super().__init__()
@@ -212,7 +215,8 @@ class Redo(Databases):
         return f"{place}/ORCL/ONLINELOG/group.{self._files}" if place.startswith("+") else place
 
     def seen(self) -> object:
-        """The groups as a person compares them: names that ASM gives, and which group is written to, are not the plan's."""
+        """The groups as a person compares them: names that ASM gives, and which group is written to, are not the
+        plan's."""
         return {
             number: (
                 one.thread,
@@ -262,12 +266,14 @@ def oracle_redo(draw: st.DrawFn) -> Case:
     return Case(tuning=one, state=(groups, standby), make=make, outcomes=frozenset({"applied", "unchanged"}))
 
 
-# ---- asm_disk_group ---------------------------------------------------------------------------------------------------------
+# ---- asm_disk_group
+# ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Asm:
-    """Disk groups by name -> (type, allocation unit, state, files in it), and disks by path -> state of their header."""
+    """Disk groups by name -> (type, allocation unit, state, files in it), and disks by path -> state of their
+    header."""
 
     groups: dict[str, tuple[str, int, str, int]] = field(default_factory=dict)
     disks: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""`postgres_settings` and `sql` on a real PostgreSQL: any settings that it has, with any values that it takes, however they are written.
+"""`postgres_settings` and `sql` on a real PostgreSQL: any settings that it has, with any values that it takes, however
+they are written.
 
 The server is one for all examples: each is begun by taking back whatever the one before may have left.
 """
@@ -29,8 +30,9 @@ NOT_TRIED = (
     "log_statement", "log_duration", "log_min_duration", "debug_print", "send_abort_for", "role", "seed", "wal_consistency", "gin_fuzzy", "autovacuum_work_mem",
     "log_file_mode",
 )  # fmt: skip
-"""What would end or flood the test's own sessions, what ALTER SYSTEM does not know (`transaction_…`), what the
-server makes another value of (`autovacuum_work_mem`: less than 64 kB is 64 kB), which is told as not as wanted, and what it shows in octal digits only (`log_file_mode`)."""
+"""What would end or flood the test's own sessions, what ALTER SYSTEM does not know (`transaction_…`), what the server
+makes another value of (`autovacuum_work_mem`: less than 64 kB is 64 kB), which is told as not as wanted, and what it
+shows in octal digits only (`log_file_mode`)."""
 TEXTS = {
     "search_path": ['"$user", public', "public", "a, B"],
     "datestyle": ["iso, dmy", "German", "ISO, MDY"],
@@ -141,7 +143,8 @@ def _stands(dsn: str) -> object:
 
 
 def _fresh(dsn: str) -> None:
-    """Nothing stored, nothing that waits: `pending_restart` ends with a stored value that is the running one, and with nothing else."""
+    """Nothing stored, nothing that waits: `pending_restart` ends with a stored value that is the running one, and with
+    nothing else."""
     stored = "SELECT DISTINCT name FROM pg_file_settings WHERE sourcefile LIKE '%auto.conf'"
     with psycopg.connect(dsn, autocommit=True) as connection:
         waiting = connection.execute("SELECT name, setting FROM pg_settings WHERE pending_restart").fetchall()
@@ -185,7 +188,8 @@ def postgres_settings(dsn: str) -> st.SearchStrategy[Case]:
     return case()
 
 
-# ---- sql --------------------------------------------------------------------------------------------------------------------
+# ---- sql
+# --------------------------------------------------------------------------------------------------------------------
 
 SCHEMA = "DROP SCHEMA IF EXISTS props CASCADE"
 DUMP = """

@@ -20,7 +20,8 @@ ENABLED = {"enabled": True, "enabled-runtime": True, "disabled": False}
 
 
 class LikeSystemd(StubUnits):
-    """As systemd has it: what is masked does not start, `disable` does not touch what is enabled until the next boot."""
+    """As systemd has it: what is masked does not start, `disable` does not touch what is enabled until the next
+    boot."""
 
     def act(self, unit: str, verb: str) -> None:
         """One action."""
@@ -84,7 +85,8 @@ def package_present(draw: st.DrawFn) -> Case:
     )
 
 
-# ---- mount ---------------------------------------------------------------------------------------------------------------
+# ---- mount
+# ---------------------------------------------------------------------------------------------------------------
 
 FSTAB_LINE = st.sampled_from([
     b"# by hand", b"", b"UUID=1 / ext4 defaults 0 1", b"LABEL=ttdb /ttdb xfs noatime 0 2", b"LABEL=old  /ttdb\txfs defaults",

@@ -1,4 +1,5 @@
-"""Makes `tuning_bench` importable, as pytest's importlib mode leaves this folder out; and the journal that most of these tests need."""
+"""Makes `tuning_bench` importable, as pytest's importlib mode leaves this folder out; and the journal that most of
+these tests need."""
 
 from __future__ import annotations
 

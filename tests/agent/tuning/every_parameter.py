@@ -1,7 +1,8 @@
-"""A program for a network namespace of its own: sets every number below /proc/sys/net that a plan may set, gives it back, and prints what is not as before.
+"""A program for a network namespace of its own: sets every number below /proc/sys/net that a plan may set, gives it
+back, and prints what is not as before.
 
-Its argument is the folder of the undo journal. What an interface has is made unlike what the others have first, so that a parameter
-that sets them all is seen.
+Its argument is the folder of the undo journal. What an interface has is made unlike what the others have first, so that
+a parameter that sets them all is seen.
 """
 
 from __future__ import annotations

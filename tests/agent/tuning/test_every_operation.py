@@ -1,5 +1,6 @@
-"""Every operation x any arguments that the schema permits x any host before it: applied twice nothing changes the second time, reverted all is
-as before, to the byte, mode, owner, attribute, setting and row; stopped or killed before any step the same.
+"""Every operation x any arguments that the schema permits x any host before it: applied twice nothing changes the
+second time, reverted all is as before, to the byte, mode, owner, attribute, setting and row; stopped or killed before
+any step the same.
 
 `PROVEOUT_EXAMPLES=300` tries that many examples of each, other ones each time; what runs otherwise is a few, the same
 ones each time as long as the same modules are loaded (hypothesis draws constants from them, too).
@@ -79,7 +80,8 @@ def test_a_host_without_the_programs_skips_with_the_reason(
 
 
 def cases(kind: str, request: pytest.FixtureRequest) -> st.SearchStrategy[Case]:
-    """The cases of an operation; a server is started for those that need one. Skips where programs that they need are not installed."""
+    """The cases of an operation; a server is started for those that need one. Skips where programs that they need are
+    not installed."""
     missing = [program for program in NEEDS.get(kind, ()) if shutil.which(program) is None]
     if missing:
         pytest.skip(f"not on this host: {', '.join(missing)}")
@@ -161,7 +163,8 @@ def _again_and_back(case: Case, world: World, journal: UndoJournal, outcome: str
     assert revert.revert(world.host, journal) == ()
 
 
-# ---- a fault before every step -----------------------------------------------------------------------------------------
+# ---- a fault before every step
+# -----------------------------------------------------------------------------------------
 
 
 class Killed(BaseException):
@@ -204,7 +207,8 @@ def stopped_at(k: int, case: Case, folder: Path) -> bool:
 
 
 def killed_at(k: int, case: Case, folder: Path) -> bool:
-    """Whether there was a step `k` to be killed at; the next agent finds the journal, and everything is as before then."""
+    """Whether there was a step `k` to be killed at; the next agent finds the journal, and everything is as before
+    then."""
     world, journal = case.make(folder), UndoJournal(folder / "undo")
     before = world.picture()
     try:

@@ -129,7 +129,8 @@ async def test_the_agent_of_an_earlier_coordinator_of_the_run_is_waited_for(agen
 async def test_what_a_killed_agent_left_is_undone_before_another_one_tunes(
     agent: Callable[[str], Tuner], root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its own original would be the first one's value otherwise. The second agent was there before the first one was killed."""
+    """Its own original would be the first one's value otherwise. The second agent was there before the first one was
+    killed."""
     caplog.set_level(logging.WARNING)
     killed(tmp_path / "machine", root, SWAP, "60", "10")
     killed(tmp_path / "machine" / "beside-1", root, DIRTY, "20", "5")

@@ -1,4 +1,5 @@
-"""What destroys data takes three keys at once: the plan's word, the owner's word, and the owner's name of the device."""
+"""What destroys data takes three keys at once: the plan's word, the owner's word, and the owner's name of the
+device."""
 
 from __future__ import annotations
 

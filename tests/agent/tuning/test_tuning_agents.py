@@ -1,4 +1,5 @@
-"""Real agents that tune: applied and told over the wire, set back at a Goodbye, at the end of a lease, and by the next agent after a kill -9."""
+"""Real agents that tune: applied and told over the wire, set back at a Goodbye, at the end of a lease, and by the next
+agent after a kill -9."""
 
 from __future__ import annotations
 

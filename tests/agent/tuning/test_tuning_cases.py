@@ -18,8 +18,8 @@
 
 or `error: text` in place of facts: the block is refused when the plan is compiled, with this in the message.
 
-Beyond what a case says, the harness holds every operation to its contract: made once, the changes leave nothing to do; what comes back
-from the compiled plan is the same operation.
+Beyond what a case says, the harness holds every operation to its contract: made once, the changes leave nothing to do;
+what comes back from the compiled plan is the same operation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a kill in mid-write, a full disk and a hand that is quicker leave behind: nothing, and nothing of theirs is overwritten."""
+"""What a kill in mid-write, a full disk and a hand that is quicker leave behind: nothing, and nothing of theirs is
+overwritten."""
 
 from __future__ import annotations
 
@@ -111,7 +112,8 @@ def test_who_changes_it_while_its_original_is_being_kept_is_not_overwritten(
 def test_a_path_that_was_changed_twice_goes_back_both_steps_or_none(
     kept_by: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The step before one that could not be undone must not take that one's value for another hand's, and be forgotten."""
+    """The step before one that could not be undone must not take that one's value for another hand's, and be
+    forgotten."""
     before, host = picture(root), host_in(root)
     twice = (
         (FILE, tuning("file", "again", path="/etc/app/a.conf", content="newer\n"))
@@ -134,7 +136,8 @@ def test_a_path_that_was_changed_twice_goes_back_both_steps_or_none(
 
 
 async def test_who_waited_for_his_turn_does_not_lock_the_agent_out(root: Path, tmp_path: Path) -> None:
-    """The first has nothing to undo, so its journal is closed; the second, which waited, makes a change; the third finds it."""
+    """The first has nothing to undo, so its journal is closed; the second, which waited, makes a change; the third
+    finds it."""
     before = picture(root)
     tuner = Tuner(tmp_path / "undo", prepare=lambda _: host_in(root))
     missing = tuning("sysctl", "missing", settings={"vm.no_such_thing": "1"})

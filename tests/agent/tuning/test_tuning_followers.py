@@ -1,4 +1,5 @@
-"""What follows the undoing of a tuning's changes: reloads that wait for it, values that the kernel sets along with another, units of what is not read yet.
+"""What follows the undoing of a tuning's changes: reloads that wait for it, values that the kernel sets along with
+another, units of what is not read yet.
 
 What it does not prove: that udev, systemd and the kernel behave as the stand-ins here do.
 """
@@ -203,7 +204,8 @@ def test_new_redo_groups_stay_until_the_old_ones_are_there_again(root: Path, jou
 
 
 async def test_what_nobody_waits_for_any_more_is_undone_all_the_same(root: Path, tmp_path: Path) -> None:
-    """A session gives up closing while a program hangs; when that ends, the host is set back without another start of the agent."""
+    """A session gives up closing while a program hangs; when that ends, the host is set back without another start of
+    the agent."""
     hangs, begun, before = threading.Event(), threading.Event(), picture(root)
 
     class Hanging(StubTools):

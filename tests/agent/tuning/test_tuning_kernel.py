@@ -1,4 +1,5 @@
-"""What only a kernel can show: real parameters, in a network namespace of the test's own, and that looking ahead writes nothing (strace)."""
+"""What only a kernel can show: real parameters, in a network namespace of the test's own, and that looking ahead writes
+nothing (strace)."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def test_the_kernel_takes_it_and_gives_it_back(namespace: str, tmp_path: Path) -
 
 def test_what_the_kernel_refuses_undoes_what_it_took(namespace: str, tmp_path: Path) -> None:
     reason, values = run(namespace, "too much", tmp_path)
-    assert reason == "/proc/sys/net/ipv4/ip_local_port_range cannot be set to '9000 99999': Invalid argument"
+    assert reason == "cannot set /proc/sys/net/ipv4/ip_local_port_range to '9000 99999': Invalid argument"
     assert values == "32768 60999 60"
 
 

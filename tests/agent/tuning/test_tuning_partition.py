@@ -1,4 +1,5 @@
-"""`partition` on a real disk: a loop device, named in /dev/disk/by-id as a real one would be. Skipped where there are none."""
+"""`partition` on a real disk: a loop device, named in /dev/disk/by-id as a real one would be. Skipped where there are
+none."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def test_a_policy_that_does_not_allow_to_destroy_keeps_the_disk(disk: str, journ
 
 
 class AsmThatSees(Databases):
-    """An ASM instance that sees one disk, as an empty one; what it is told to make is noted. That ASM says so is not shown by this."""
+    """An ASM instance that sees one disk, as an empty one; what it is told to make is noted. That ASM says so is not
+    shown by this."""
 
     def __init__(self, path: str) -> None:
         super().__init__()

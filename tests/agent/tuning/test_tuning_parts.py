@@ -1,6 +1,8 @@
-"""The parts that touch a host: files, kernel attributes, programs, units, packages, and what the owner of a host allows.
+"""The parts that touch a host: files, kernel attributes, programs, units, packages, and what the owner of a host
+allows.
 
-systemctl and rpm are answered for by the test, in the words of their manuals: that a real systemd obeys is not shown here.
+systemctl and rpm are answered for by the test, in the words of their manuals: that a real systemd obeys is not shown
+here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Where a path leads: the walk refuses what openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS refuses, also while somebody swaps folders.
+"""Where a path leads: the walk refuses what openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS refuses, also while
+somebody swaps folders.
 
 Where the kernel has no openat2 the comparison is skipped; what the walk itself refuses is shown everywhere.
 """
@@ -97,7 +98,8 @@ def test_no_part_of_a_path_climbs_or_stays(path: str, tmp_path: Path) -> None:
 
 
 def test_folders_that_are_swapped_meanwhile_lead_nowhere_else(tmp_path: Path) -> None:
-    """Somebody who may write the folder above swaps a folder with a link again and again; every write is in the folder, or refused."""
+    """Somebody who may write the folder above swaps a folder with a link again and again; every write is in the folder,
+    or refused."""
     root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
     (root / "a" / "b").mkdir(parents=True)
     elsewhere.mkdir()
@@ -134,7 +136,8 @@ def gone(root: Path) -> str:
 
 
 def test_a_second_name_of_a_file_is_not_taken_for_the_file(tmp_path: Path) -> None:
-    """A hard link in a folder that a policy lists would show, in a difference, a file of a folder that it does not list."""
+    """A hard link in a folder that a policy lists would show, in a difference, a file of a folder that it does not
+    list."""
     (tmp_path / "listed").mkdir()
     secret = tmp_path / "secret"
     secret.write_text("secret")

@@ -1,4 +1,5 @@
-"""`postgres_settings` and `sql` on a real server: stored, in effect, waiting for a restart, and as before when undone."""
+"""`postgres_settings` and `sql` on a real server: stored, in effect, waiting for a restart, and as before when
+undone."""
 
 from __future__ import annotations
 

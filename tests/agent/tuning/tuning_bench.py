@@ -1,7 +1,8 @@
-"""A host in a folder, for the tests of tuning: kernel attributes are plain files there, units are a table, tools are noted and answered.
+"""A host in a folder, for the tests of tuning: kernel attributes are plain files there, units are a table, tools are
+noted and answered.
 
-What it does not prove: that the kernel takes a value, that systemd obeys. The tests that need this are elsewhere (network namespaces), or
-cannot be had on a host without systemd.
+What it does not prove: that the kernel takes a value, that systemd obeys. The tests that need this are elsewhere
+(network namespaces), or cannot be had on a host without systemd.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The table of drivers that the conformance suite is run on. To have a driver tested: a `Subject`, and a line in `SUBJECTS`.
+"""The table of drivers that the conformance suite is run on. To have a driver tested: a `Subject`, and a line in
+`SUBJECTS`.
 
 A subject is made by a function that takes pytest's request (for fixtures: a running server, a folder) and yields the
-subject; what is behind the `yield` takes the server down. Servers are shared by the tests of a session where they are slow.
+subject; what is behind the `yield` takes the server down. Servers are shared by the tests of a session where they are
+slow.
 """
 
 from __future__ import annotations
@@ -50,12 +52,13 @@ TNS_SERVER = Path(__file__).parents[3] / "wire" / "tns_server.py"
 class Subject:
     """A driver with a running server and an empty database of its own.
 
-    `administer(text)` runs one statement by other means than the driver, and gives its rows. `duplicate` and `foreign` are
-    the codes of a doubled primary key and of a missing parent row. `endless` is a query that takes a minute at least.
-    Of `restart` (stop the server, call what is given, start it again), `end_session` (by other means) and `conflict` (how
-    two transactions get in each other's way: "deadlock", or "lock" where a writer shuts out all others), None says that
-    there is no such thing, and `not_applicable` why. `connect` replaces the driver's own. After `cancel`, a session may be
-    lost where the engine's client makes it so: `cancel_keeps_session`. `deaf` says why a server hears no cancel at all.
+    `administer(text)` runs one statement by other means than the driver, and gives its rows. `duplicate` and `foreign`
+    are the codes of a doubled primary key and of a missing parent row. `endless` is a query that takes a minute at
+    least. Of `restart` (stop the server, call what is given, start it again), `end_session` (by other means) and
+    `conflict` (how two transactions get in each other's way: "deadlock", or "lock" where a writer shuts out all
+    others), None says that there is no such thing, and `not_applicable` why. `connect` replaces the driver's own. After
+    `cancel`, a session may be lost where the engine's client makes it so: `cancel_keeps_session`. `deaf` says why a
+    server hears no cancel at all.
     """
 
     engine: str
@@ -93,7 +96,8 @@ class Subject:
         return Statement(name="tried", text={self.driver.dialect: text}, arguments=arguments, reads=reads, **more)
 
     def execute(self, session: Any, of: Statement | Any, *arguments: Any) -> Any:
-        """Execute on either kind of session, to the end; a `Statement` is prepared first. The session, as its `Result`."""
+        """Execute on either kind of session, to the end; a `Statement` is prepared first. The session, as its
+        `Result`."""
         prepared = session.prepare(of) if isinstance(of, Statement) else of
         if self.driver.waits == "blocking":
             session.execute(prepared, arguments)

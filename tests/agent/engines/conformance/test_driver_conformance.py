@@ -1,4 +1,5 @@
-"""What every driver does, on a real server of its engine (the table of them is in conftest.py): how a `Driver` is to behave.
+"""What every driver does, on a real server of its engine (the table of them is in conftest.py): how a `Driver` is to
+behave.
 
 A capability that an engine has not got is skipped, with the reason.
 """

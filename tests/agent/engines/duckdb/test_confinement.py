@@ -1,6 +1,8 @@
-"""DuckDB is not built in as an engine yet. Its answers to the questions that SQLite raised, held by the library itself (ADR 58).
+"""DuckDB is not built in as an engine yet. Its answers to the questions that SQLite raised, held by the library itself
+(ADR 58).
 
-`CONFINED` is how an adapter for DuckDB must open its file. Each attack is tried with it, and without it, where most of them work.
+`CONFINED` is how an adapter for DuckDB must open its file. Each attack is tried with it, and without it, where most of
+them work.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ with duckdb.connect(path, config=config) as connection:
 
 
 def reached(config: dict[str, str], attack: str, folder: Path) -> bool:
-    """Whether the attack has written a file, or has read one. In a process of its own: one of them aborts it (DuckDB 1.5.5)."""
+    """Whether the attack has written a file, or has read one. In a process of its own: one of them aborts it (DuckDB
+    1.5.5)."""
     secret, outside = folder / "secret.csv", folder / "outside"
     secret.write_text(f"{CANARY}\n")
     statements = attack.format(secret=secret, outside=outside, folder=folder).split("; ")

@@ -1,4 +1,5 @@
-"""An embedded MySQL system on the host's MariaDB: settings, snapshots, checkpoints, death, and what a plan may not set."""
+"""An embedded MySQL system on the host's MariaDB: settings, snapshots, checkpoints, death, and what a plan may not
+set."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ async def test_a_session_from_its_start_to_its_end(task_context: Any, tmp_path: 
 
 @pytest.mark.usefixtures("mysql_server")
 async def test_temporary_tables_of_other_servers_are_left_alone(task_context: Any, tmp_path: Path) -> None:
-    """A MariaDB that starts removes what it takes for its own of an earlier life, from the folder for temporary tables."""
+    """A MariaDB that starts removes what it takes for its own of an earlier life, from the folder for temporary
+    tables."""
     others = Path(f"/tmp/#sql-temptable-{os.getpid():x}-ffff-1.MAI")
     others.touch()
     try:

@@ -1,7 +1,7 @@
 """The Oracle driver on a TNS server: values, counts, transactions, failures as a DBA knows them.
 
-The client is the real python-oracledb; the server is seerdb in front of PostgreSQL (tests/wire). It shows what the driver sends and
-what it makes of answers, not that Oracle Database takes the same texts.
+The client is the real python-oracledb; the server is seerdb in front of PostgreSQL (tests/wire). It shows what the
+driver sends and what it makes of answers, not that Oracle Database takes the same texts.
 """
 
 from __future__ import annotations

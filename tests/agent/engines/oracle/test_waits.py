@@ -1,7 +1,7 @@
 """Oracle's wait events and time model: the arithmetic with the figures of a published study, the queries over the wire.
 
-The gv$ views are tables behind the TNS server (tests/wire), filled by the tests: it shows that the columns asked for are
-used as Oracle documents them, not that an Oracle has them.
+The gv$ views are tables behind the TNS server (tests/wire), filled by the tests: it shows that the columns asked for
+are used as Oracle documents them, not that an Oracle has them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Waits and lag, against real servers: what is known to wait is seen to wait, an injected stall is the lag that is reported."""
+"""Waits and lag, against real servers: what is known to wait is seen to wait, an injected stall is the lag that is
+reported."""
 
 from __future__ import annotations
 

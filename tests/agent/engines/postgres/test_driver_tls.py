@@ -1,4 +1,5 @@
-"""Load over TLS: a real PostgreSQL that takes nothing else on TCP, `sslmode=verify-full`, and certificates that are wrong."""
+"""Load over TLS: a real PostgreSQL that takes nothing else on TCP, `sslmode=verify-full`, and certificates that are
+wrong."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def programs() -> Path:
 
 
 class TlsServer:
-    """Takes TLS only on TCP, with a certificate for 127.0.0.1; in a folder of its own, as `nobody` where we are root."""
+    """Takes TLS only on TCP, with a certificate for 127.0.0.1; in a folder of its own, as `nobody` where we are
+    root."""
 
     def __init__(self, authority: Authority) -> None:
         self._programs = programs()

@@ -1,4 +1,5 @@
-"""Propagation between two real servers: set up, renewed, compared; a lost row, a conflict, a restart and a restore are noticed."""
+"""Propagation between two real servers: set up, renewed, compared; a lost row, a conflict, a restart and a restore are
+noticed."""
 
 from __future__ import annotations
 
@@ -362,7 +363,8 @@ async def test_an_engine_that_cannot_be_provisioned_is_named(task_context: Any, 
         await handlers.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
 
 
-# ---- what a plan leaves in its database for other roles to run ----------------------------------------------------------
+# ---- what a plan leaves in its database for other roles to run
+# ----------------------------------------------------------
 
 TRAP = """
 CREATE FUNCTION public.trap() RETURNS boolean LANGUAGE plpgsql AS $f$
@@ -389,7 +391,8 @@ VIEWS = {"pg_replication_slots": "*", "pg_subscription": "oid, subname, subdbid,
 
 
 async def two_with_traps(context: Any, root: Path, *, rows: bool) -> tuple[Endpoint, Endpoint]:
-    """Source and sink; in both, views in the place of the catalogue's that call `trap`, for each session that does not say where it looks."""
+    """Source and sink; in both, views in the place of the catalogue's that call `trap`, for each session that does not
+    say where it looks."""
     ends = []
     for system in (CACHE, BACKEND):
         started = await handlers.start_system(context, StartSystem(system=system, data_root=str(root)))

@@ -1,4 +1,5 @@
-"""An embedded server: where its data goes, who runs it, what it refuses, what a snapshot keeps, and what a resume finds."""
+"""An embedded server: where its data goes, who runs it, what it refuses, what a snapshot keeps, and what a resume
+finds."""
 
 from __future__ import annotations
 

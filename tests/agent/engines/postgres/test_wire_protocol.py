@@ -1,4 +1,5 @@
-"""The wire session, in Python and compiled, against a peer that cuts its answers anywhere, and sends what a server should not."""
+"""The wire session, in Python and compiled, against a peer that cuts its answers anywhere, and sends what a server
+should not."""
 
 from __future__ import annotations
 

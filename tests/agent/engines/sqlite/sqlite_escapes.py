@@ -1,7 +1,8 @@
 """SQL with which a plan reaches files of the host through SQLite. Data: each case is tried on a real file.
 
-`statements` may hold `{outside}`, a path that is not there, and `{secret}`, a database file of somebody else's that holds the word
-CANARY. An escape has worked when a file stands at `{outside}` afterwards, when a row holds CANARY, or when `after` returns `broken`.
+`statements` may hold `{outside}`, a path that is not there, and `{secret}`, a database file of somebody else's that
+holds the word CANARY. An escape has worked when a file stands at `{outside}` afterwards, when a row holds CANARY, or
+when `after` returns `broken`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ from proveout.proto.wire.tasks import (
 
 @pytest.fixture(autouse=True)
 def _made_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in an agent without privileges, and in the aide of one that has some: the file is made by this very process."""
+    """As in an agent without privileges, and in the aide of one that has some: the file is made by this very
+    process."""
     monkeypatch.setattr(privileges, "account", lambda: None)
 
 

@@ -1,7 +1,8 @@
 """The TimesTen driver without a TimesTen: what is asked of the client module, and what is said where it is not there.
 
-`Stand` stands in for the client: it shows which calls are made, and that those TimesTen has not are not made. It does not show
-that TimesTen answers them, or takes the SQL. The missing library and the one mode of a process are python-oracledb's own words.
+`Stand` stands in for the client: it shows which calls are made, and that those TimesTen has not are not made. It does
+not show that TimesTen answers them, or takes the SQL. The missing library and the one mode of a process are
+python-oracledb's own words.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The probe that measures the lag from a TimesTen to its Oracle: sent, looked for, and what is said where it cannot be.
 
-Both ends are databases behind the TNS server (tests/wire), and the test itself carries the row over: it shows the probe's
-arithmetic and statements, not that AWT carries them, nor thick mode.
+Both ends are databases behind the TNS server (tests/wire), and the test itself carries the row over: it shows the
+probe's arithmetic and statements, not that AWT carries them, nor thick mode.
 """
 
 from __future__ import annotations

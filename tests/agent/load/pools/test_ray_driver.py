@@ -1,6 +1,8 @@
-"""The arithmetic of a load on several nodes: shares, T0 on other clocks, where actors go. Members are stand-ins: no Ray runs.
+"""The arithmetic of a load on several nodes: shares, T0 on other clocks, where actors go. Members are stand-ins: no Ray
+runs.
 
-What they do not prove: that Ray brings calls and answers, which `test_ray_pool` and `test_ray_nodes` show on real clusters.
+What they do not prove: that Ray brings calls and answers, which `test_ray_pool` and `test_ray_nodes` show on real
+clusters.
 """
 
 from __future__ import annotations

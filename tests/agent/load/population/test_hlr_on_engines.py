@@ -1,6 +1,7 @@
 """The HLR transactions on real databases: they succeed as often as worked out, fresh and aged, and fail only logically.
 
-Driven one at a time by the plainest drivers that can be written, so that what is tested is the workload and its population.
+Driven one at a time by the plainest drivers that can be written, so that what is tested is the workload and its
+population.
 """
 
 from __future__ import annotations

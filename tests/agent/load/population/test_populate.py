@@ -1,4 +1,5 @@
-"""Loading real databases: the rows, keys, partitions and cardinalities that the specification gives, the same everywhere."""
+"""Loading real databases: the rows, keys, partitions and cardinalities that the specification gives, the same
+everywhere."""
 
 from __future__ import annotations
 

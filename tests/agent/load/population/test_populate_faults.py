@@ -1,4 +1,5 @@
-"""What can go wrong in a load: clear errors, no worker left behind, no half-loaded tables, nobody else's tables touched."""
+"""What can go wrong in a load: clear errors, no worker left behind, no half-loaded tables, nobody else's tables
+touched."""
 
 from __future__ import annotations
 

@@ -159,7 +159,8 @@ def test_two_kills_in_a_row_are_no_worse_than_one(connect: Connect) -> None:
     ids=["empty, of another form", "empty, with some columns", "of the same form, with a row"],
 )
 def test_a_table_of_others_is_refused_also_after_a_kill(connect: Connect, definition: str, rows: int) -> None:
-    """Between the kill and the next `prepare` somebody takes a name. The table is refused at every place of the kill, and untouched."""
+    """Between the kill and the next `prepare` somebody takes a name. The table is refused at every place of the kill,
+    and untouched."""
     name = population().tables[0].name
     step = 1 if thorough.THOROUGH else 3
     kills, refusals = 0, 0
@@ -180,7 +181,8 @@ def test_a_table_of_others_is_refused_also_after_a_kill(connect: Connect, defini
 
 
 def foreign(connect: Connect, name: str, definition: str) -> None:
-    """A table of somebody else's in the place of one of ours, without our mark; `copy` has the same columns, and a row."""
+    """A table of somebody else's in the place of one of ours, without our mark; `copy` has the same columns, and a
+    row."""
     made = population()
     loader = connect(made)
     dialect = {PostgresLoader: "postgres", MysqlLoader: "mysql", OracleLoader: "oracle"}[type(loader)]

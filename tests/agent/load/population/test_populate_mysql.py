@@ -1,4 +1,5 @@
-"""Loading into a real MariaDB: by LOAD DATA LOCAL and by INSERT the same rows, with what is special in a text; refusals."""
+"""Loading into a real MariaDB: by LOAD DATA LOCAL and by INSERT the same rows, with what is special in a text;
+refusals."""
 
 from __future__ import annotations
 
@@ -98,9 +99,11 @@ def test_any_text_by_insert(mysql_database: str) -> None:
 
 
 def test_a_slice_that_met_a_lock_is_sent_again(mysql_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody holds the place of a row: the slice is rolled back, whole, and once the place is free all its rows are there.
+    """Somebody holds the place of a row: the slice is rolled back, whole, and once the place is free all its rows are
+    there.
 
-    The waiting is what can be arranged here; a deadlock takes the same way, but which of two InnoDB rolls back is its choice.
+    The waiting is what can be arranged here; a deadlock takes the same way, but which of two InnoDB rolls back is its
+    choice.
     """
     loader = MysqlLoader(mysql_database, one_table())
     loader.prepare()

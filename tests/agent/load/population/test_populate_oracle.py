@@ -1,4 +1,5 @@
-"""The population over Oracle's protocol, into the TNS server of tests/wire: every row, twice over, and what is refused."""
+"""The population over Oracle's protocol, into the TNS server of tests/wire: every row, twice over, and what is
+refused."""
 
 from __future__ import annotations
 
