@@ -7,6 +7,8 @@ crash or the loss of an agent the missing parts are made again, and finished par
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from proveout.coordinator.load_shares import present_hosts
 from proveout.coordinator.schedule import iteration, teardown
 from proveout.coordinator.schedule.batches import batch
@@ -62,7 +64,7 @@ def decide(turn: Turn) -> None:
     elif state.progress.open_iteration is not None:
         iteration.abandon(turn, state.progress.open_iteration)
     elif not _work_remains(state.plan, state.progress):
-        if not (verify_tuning(turn) or collect_facts(turn, "end")):
+        if not (_agents_of_tuned_hosts(turn) or verify_tuning(turn) or collect_facts(turn, "end")):
             teardown.judge(turn)
     elif not (
         _prepare_hosts_and_systems(turn)
@@ -106,10 +108,18 @@ def _prepare_hosts_and_systems(turn: Turn) -> bool:
 
 def _agents(turn: Turn) -> bool:
     needed = present_hosts((h.name for h in turn.state.plan.hosts), turn.state.progress.without)
-    missing = tuple(host for host in needed if host not in turn.state.up)
+    return _dial(turn, [host for host in needed if host not in turn.state.up])
+
+
+def _agents_of_tuned_hosts(turn: Turn) -> bool:
+    """Dial agents that were lost with changes in place. No stage needs them, but their start reverts their hosts."""
+    return _dial(turn, sorted(turn.state.left_tuned))
+
+
+def _dial(turn: Turn, missing: Sequence[str]) -> bool:
     if not missing:
         return False
-    turn.commands.append(Dial(hosts=missing))
+    turn.commands.append(Dial(hosts=tuple(missing)))
     timing = turn.state.setup.timing
     until_s = turn.at_s + max(timing.dial_s, timing.dial_per_host_s * len(missing))
     turn.set(step=Dialling(waiting=frozenset(missing), until_s=until_s))

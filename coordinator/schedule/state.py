@@ -270,6 +270,7 @@ class State:
     cluster: Cluster = field(default_factory=Cluster)
     tuned: frozenset[Tuned] = frozenset()
     touched: frozenset[Tuned] = frozenset()
+    left_tuned: frozenset[str] = frozenset()
     looked: int = 0
     losses: int = 0
     full: str = ""

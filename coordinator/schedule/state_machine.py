@@ -46,7 +46,9 @@ def start(
     plan: Plan, setup: Setup, progress: RunProgress, evaluator: ResultEvaluator, at_s: float
 ) -> tuple[State, tuple[Command, ...]]:
     """The state of a run that begins, or goes on after the events that `facts` are made of."""
-    turn = Turn(State(plan=plan, setup=setup, progress=progress, began_s=at_s), at_s, evaluator)
+    left_tuned = tuning.applied_before(progress)
+    state = State(plan=plan, setup=setup, progress=progress, began_s=at_s, left_tuned=left_tuned)
+    turn = Turn(state, at_s, evaluator)
     decide.settle(turn)
     return turn.state, tuple(turn.commands)
 
@@ -122,7 +124,7 @@ def _receive(turn: Turn, event: MessageReceived) -> None:
 
 def _agent_ready(turn: Turn, up: AgentUp) -> None:
     turn.emit(up)
-    turn.set(up=turn.state.up | {up.host})
+    turn.set(up=turn.state.up | {up.host}, left_tuned=turn.state.left_tuned - {up.host})
     step = turn.state.step
     if isinstance(step, Dialling):
         _dialled(turn, step, up.host)
@@ -143,7 +145,9 @@ def _agent_gone(turn: Turn, host: str, reason: str) -> None:
     turn.emit(AgentLost(host=host, reason=reason, abandoned=abandoned))
     on_host = {s.name for s in state.plan.systems if s.host == host}
     touched = {s.name for s in state.plan.systems if s.name in on_host or s.propagates_to in on_host}
+    left_tuned = state.left_tuned | ({host} if tuning.is_tuned(state, host) and not abandoned else set())
     turn.set(
+        left_tuned=left_tuned,
         up=state.up - {host},
         losses=state.losses + (not abandoned),
         tasks={k: h for k, h in state.tasks.items() if h != host},

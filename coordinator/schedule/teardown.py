@@ -41,6 +41,7 @@ def judge(turn: Turn) -> None:
 
 def conclude(turn: Turn) -> None:
     """Stop the systems, one end of a propagation after the other, then close the sessions. No step is under way."""
+    _fail_if_left_tuned(turn)
     state = turn.state
     end = state.ending
     assert end is not None  # noqa: S101
@@ -84,6 +85,19 @@ def hurry(turn: Turn) -> None:
     end = turn.state.ending
     assert end is not None  # noqa: S101
     turn.set(ending=replace(end, hurried=True), tasks={}, step=None)
+
+
+def _fail_if_left_tuned(turn: Turn) -> None:
+    """End a finished run as failed if an agent was lost during the end, before it had reverted its host.
+
+    The next start of the agent reverts the host. `resume` starts local agents again, and runs no iteration twice.
+    """
+    end = turn.state.ending
+    assert end is not None  # noqa: S101
+    if end.status == "finished" and turn.state.left_tuned:
+        hosts = ", ".join(sorted(turn.state.left_tuned))
+        reason = f"an agent was lost before it had reverted its host: {hosts} stays tuned until `proveout resume`"
+        turn.set(ending=replace(end, status="failed", exit_code=4, reason=reason))
 
 
 def cut_short(turn: Turn) -> None:

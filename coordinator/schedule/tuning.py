@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator
 
 from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.conditions import SKIPPED
-from proveout.coordinator.schedule.state import Tuned, Turn
+from proveout.coordinator.schedule.progress import RunProgress
+from proveout.coordinator.schedule.state import Batch, State, Tuned, Turn
 from proveout.dsl.plan.stages import Tune, Tuning
+from proveout.proto.events import TuningSeen
 from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, TaskSpec, VerifyTuning
 
 
@@ -76,6 +78,22 @@ def revert_tuning(turn: Turn, *, systems: bool) -> bool:
     turn.set(tuned=frozenset(one for one in state.tuned if one.systems != systems))
     batch(turn, "stop", [[(host, RevertTuning(systems_only=systems)) for host in hosts]])
     return True
+
+
+def applied_before(progress: RunProgress) -> frozenset[str]:
+    """Hosts that an earlier coordinator of this run has tuned and that are part of the run still: a killed agent may
+    have left them so."""
+    applied = {e.host for e in progress.history if isinstance(e, TuningSeen) and e.act == "apply"}
+    return frozenset(applied - set(progress.without))
+
+
+def is_tuned(state: State, host: str) -> bool:
+    """Whether the host may have changes that its agent has not reverted: none was sent a `RevertTuning`, or it has not
+    answered."""
+    if any(one.host == host for one in state.touched):
+        return True
+    specs = state.step.specs if isinstance(state.step, Batch) else {}
+    return any(isinstance(specs.get(key), RevertTuning) for key, where in state.tasks.items() if where == host)
 
 
 def forget_host(turn: Turn, host: str) -> None:

@@ -107,7 +107,7 @@ class Fault:
 @dataclass(slots=True)
 class World:
     """What really is, as opposed to what the coordinator believes. `data`: provisioned systems with a data directory;
-    `tuned`: by host."""
+    `tuned`: by host. `left_tuned`: hosts whose agent died with changes in place, until its next start."""
 
     running: dict[str, Task] = field(default_factory=dict)
     hosts: dict[str, set[str]] = field(default_factory=dict)
@@ -121,6 +121,7 @@ class World:
     gone: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
     tuned: dict[str, list[str]] = field(default_factory=dict)
+    left_tuned: set[str] = field(default_factory=set)
 
 
 Work = Callable[[str, float | None], IterationFinished]
@@ -233,6 +234,7 @@ class Simulation:
             if host in self.world.gone:
                 return AgentGone(at_s=self._now_s, host=host, reason="connection refused")
             self.world.hosts.setdefault(host, set())
+            self.world.left_tuned.discard(host)
             up = AgentUp(host=host, agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=1000)
             return AgentReady(at_s=self._now_s, up=up)
 
@@ -367,6 +369,8 @@ class Simulation:
                 if fault.kind == "lose_for_good":
                     self.world.gone.add(fault.host)
                 if fault.host in self.world.hosts:
+                    if self.world.tuned.get(fault.host):
+                        self.world.left_tuned.add(fault.host)
                     self._agent_ends(fault.host, keep_data=True)
                     return self._advance(state, AgentGone(at_s=self._now_s, host=fault.host, reason="killed"))
             case "fail":

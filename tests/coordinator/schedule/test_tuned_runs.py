@@ -149,6 +149,24 @@ def test_set_back_whatever_strikes_at_any_point(kind: FaultKind, host: str, on_l
         assert simulation.closed is not None or simulation.killed
 
 
+@pytest.mark.parametrize("host", ["a", "b"])
+def test_a_run_that_leaves_a_host_tuned_does_not_end_as_finished(host: str) -> None:
+    """An agent that is killed while the run ends does not revert its host before its next start: `resume` starts it."""
+    left = 0
+    for at in range(length(PLAN)):
+        simulation = run(PLAN, Fault(at=at, kind="lose", host=host))
+        assert simulation.closed is not None
+        if not simulation.world.left_tuned:
+            continue
+        left += 1
+        assert simulation.closed.exit_code == 4, f"lost at {at}"
+        again = run(PLAN, world=simulation.world, epoch=2)
+        assert again.closed is not None
+        assert again.closed.exit_code == 0
+        assert not again.world.left_tuned
+    assert left > 0
+
+
 @pytest.mark.parametrize("kind", ["lose", "silent"])
 def test_an_agent_that_was_lost_is_tuned_again_before_anything_else(kind: FaultKind) -> None:
     for at in range(length(PLAN)):
