@@ -176,7 +176,8 @@ def line(terminals: int, theirs: list[Figures], ours: list[Figures]) -> dict[str
     cpu = [statistics.median(f.cpu_us for f in side) for side in (theirs, ours)]
     print(
         f"{terminals:3} terminals: BenchBase {rates[0]:8,.0f} TPS, {cpu[0]:5.1f} µs of client CPU;"
-        f" proveout {rates[1]:8,.0f} TPS, {cpu[1]:5.1f} µs; rate {rates[1] / rates[0]:.2f} x, CPU {cpu[1] / cpu[0]:.2f} x",
+        f" proveout {rates[1]:8,.0f} TPS, {cpu[1]:5.1f} µs;"
+        f" rate {rates[1] / rates[0]:.2f} x, CPU {cpu[1] / cpu[0]:.2f} x",
         flush=True,
     )
     return {"terminals": terminals, "tps": rates, "cpu_us": cpu, "tps_ratio": rates[1] / rates[0]}

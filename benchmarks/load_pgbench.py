@@ -162,7 +162,10 @@ def line(mix: str, connections: int, theirs: list[Figures], ours: list[Figures])
     }
 
 
-HEAD = f"{'':12}{'conns':>6}{'pgbench':>12}{'proveout':>12}{'rate':>8}{'pgbench':>12}{'proveout':>12}{'CPU':>8}{'merging':>10}"
+HEAD = (
+    f"{'':12}{'conns':>6}{'pgbench':>12}{'proveout':>12}{'rate':>8}{'pgbench':>12}{'proveout':>12}"
+    f"{'CPU':>8}{'merging':>10}"
+)
 UNITS = f"{'':12}{'':>6}{'tps':>12}{'tps':>12}{'ratio':>8}{'CPU µs':>12}{'CPU µs':>12}{'ratio':>8}{'CPU µs':>10}"
 
 

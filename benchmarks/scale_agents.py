@@ -351,7 +351,8 @@ def main() -> None:
         return
     lines = []
     print(
-        "agents | connect s (CPU) | written s (CPU) | at agents s: one, both (their CPU) | T0 p50/p99 ms | begun p50/p99 ms"
+        "agents | connect s (CPU) | written s (CPU) | at agents s: one, both (their CPU) | T0 p50/p99 ms"
+        " | begun p50/p99 ms"
         " | CPU, agents' CPU | RSS MB | model | samples/s, seconds/s | exit code"
     )
     for count in chosen.agents:
@@ -364,7 +365,8 @@ def main() -> None:
             f"{count:6} | {line['connect_s']:6.2f} ({line['connect_cpu_s']:5.2f})"
             f" | {line['written_s']:6.3f} ({line['written_cpu_s']:5.3f})"
             f" | {line['one_task_s']:6.3f}, {line['dispatch_s']:6.3f} ({line['agents_dispatch_cpu_s']:5.2f})"
-            f" | {line['t0_p50_ms']:5.2f}/{line['t0_p99_ms']:6.2f} | {line['skew_p50_ms']:6.2f}/{line['skew_p99_ms']:7.2f}"
+            f" | {line['t0_p50_ms']:5.2f}/{line['t0_p99_ms']:6.2f}"
+            f" | {line['skew_p50_ms']:6.2f}/{line['skew_p99_ms']:7.2f}"
             f" | {line['cpu_fraction']:6.1%} {line['agents_cpu_fraction']:6.1%} | {line['rss_bytes'] / 1e6:5.0f}"
             f" | {line['model_fraction']:6.2%} | {line['host_ticks_per_s']:6.1f} {line['load_ticks_per_s']:4.2f}"
             f" | {line['exit_code']}",

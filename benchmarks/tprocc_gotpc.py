@@ -154,7 +154,8 @@ async def main() -> None:
 def report(options: argparse.Namespace, rates: dict[str, list[float]]) -> None:
     """Print the table; the figures for --json."""
     print(
-        f"{options.warehouses} warehouses, {options.users} users, {options.rounds} rounds of {options.seconds} s, medians"
+        f"{options.warehouses} warehouses, {options.users} users, "
+        f"{options.rounds} rounds of {options.seconds} s, medians"
     )
     peer = statistics.median(rates["go-tpc"])
     figures: dict[str, Any] = {"nopm": rates, "ratios": {}}

@@ -24,7 +24,8 @@ Ctrl+P       all commands
 q            quit: detach (the run continues) or stop the run
 In a replay: Space stands still, + and - change the speed.
 
-Signs: · waiting   ▶ running   ✓ done, PASS, up   ✗ failed, FAIL, lost, invalid   ? INCONCLUSIVE   – skipped   ! check   ~ provisional
+Signs: · waiting   ▶ running   ✓ done, PASS, up   ✗ failed, FAIL, lost, invalid   ? INCONCLUSIVE   – skipped   \
+! check   ~ provisional
 TPS chart: the measure window is filled, ramps are a thin line, vertical lines are where a window begins.
 Ladder: means over the valid repeats; │ is their confidence interval, as in the report.
 Transactions and waits are of the measure window so far, else of the newest finished iteration, as their title says.

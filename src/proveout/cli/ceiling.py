@@ -80,7 +80,8 @@ def ceiling(
     best = measuring.ceiling(found.engine, steps, shared=shared, workers=workers or measuring.cores())
     path = ceiling_store.keep(best)
     typer.echo(
-        f"ceiling: {number(best.per_s)}/s at {best.connections} connections with the {best.engine} driver; kept in {path}"
+        f"ceiling: {number(best.per_s)}/s at {best.connections} connections with the {best.engine} driver;"
+        f" kept in {path}"
     )
 
 
