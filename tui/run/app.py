@@ -59,7 +59,7 @@ async def _pump(source: Source, target: MessagePump) -> None:
 
 
 class RunApp(App[Left]):
-    """Show the events of `source`. `close_at_end`: close when the run has ended."""
+    """Show the events of `source`, live or replayed."""
 
     TITLE = "proveout"
     CSS_PATH = "app.tcss"
