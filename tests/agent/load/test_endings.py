@@ -229,6 +229,7 @@ def arming(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[worker.Load, Locke
     thread.start()
     yield load, locked, ended
     locked.go.set()
+    locked.session.cancelled.set()  # a test that has failed leaves the thread waiting
     thread.join()
 
 
@@ -236,7 +237,7 @@ def test_arming_is_broken_off_however_late_its_statement_comes(arming: tuple[wor
     load, locked, ended = arming
     locked.go.set()
     locked.session.waiting.wait()
-    load.break_off(ended)
+    load.stop_arming(ended)
     assert locked.session.cancelled.is_set()
     assert isinstance(ended.result(), worker_messages.Fault)
 
@@ -246,7 +247,7 @@ def test_who_connects_while_arming_is_broken_off_asks_the_server_for_nothing(
 ) -> None:
     load, locked, ended = arming
     locked.connecting.wait()
-    load.break_off(ended)
+    load.stop_arming(ended)
     locked.go.set()
     assert isinstance(ended.result(), worker_messages.Fault)
     assert not locked.session.waiting.is_set()
