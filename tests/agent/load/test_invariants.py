@@ -104,7 +104,7 @@ async def test_what_the_database_counts_of_a_transaction(
     spec = CheckInvariants(workload=Workload(name="w", kind="kept", parameters=()), endpoint=endpoint)
     assert (await invariants.check_invariants(task_context, spec)).tallies == (("Move", 2),)
     monkeypatch.setitem(COUNTS, endpoint.engine, COUNTS[endpoint.engine] + " WHERE 1 = 0 GROUP BY balance")
-    with pytest.raises(TaskFault, match=r"answered .*, not one number"):
+    with pytest.raises(TaskFault, match=r"returned .*, not one number"):
         await invariants.check_invariants(task_context, spec)
 
 

@@ -106,6 +106,6 @@ async def test_a_cluster_of_roots_is_refused(
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "7" * 64)
     async with cluster(INHERITED) as (_, address):
-        with pytest.raises(TaskFault, match="no load is run as root") as raised:
+        with pytest.raises(TaskFault, match="no load runs as root") as raised:
             await run_load(context, replace(spec(hlr_database), pool=LoadPool(kind="ray", address=address)))
         assert raised.value.code == "refused"

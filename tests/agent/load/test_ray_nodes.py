@@ -24,9 +24,9 @@ from typing import Any
 import psutil
 import pytest
 
-from proveout.agent.engines.handlers import start_system
 from proveout.agent.load.population.handler import populate
 from proveout.agent.sandbox import privileges
+from proveout.agent.sandbox.dispatch import start_system
 from proveout.coordinator.pki.certificates import cluster_secrets
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload

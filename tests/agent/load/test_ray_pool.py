@@ -159,7 +159,7 @@ async def test_more_workers_than_the_cluster_has_cpus_is_refused_before_it_runs(
 ) -> None:
     asked: RunLoad = spec(hlr_database, terminals=64)  # type: ignore[operator]
     await run_load(on_ray, replace(asked, pool=RAY, workers=1))  # type: ignore[arg-type]
-    with pytest.raises(TaskFault, match="wants 64 Ray workers") as raised:
+    with pytest.raises(TaskFault, match="needs 64 Ray workers") as raised:
         await run_load(on_ray, replace(asked, pool=RAY, workers=64))  # type: ignore[arg-type]
     assert raised.value.code == "refused"
     nothing_left(directories)

@@ -131,5 +131,5 @@ def test_the_result_adds_what_adds_up_and_takes_the_worst_of_the_rest() -> None:
 
 def test_bytes_that_are_no_packed_transactions_are_refused() -> None:
     (part,) = workers(1, is_open=True)
-    with pytest.raises(ValueError, match="bytes where"):
+    with pytest.raises(ValueError, match="bytes in place of"):
         unpack(pack(part, is_open=True) + b"x")
