@@ -1,5 +1,5 @@
-"""Stated against real: what the program states of its numbers (levels of intervals, false alarms, detection) beside how
-often it is true in seeded simulations of whole runs.
+"""Stated against real: the levels of intervals, false alarms and detection that the program states, beside the shares
+that seeded simulations of whole runs give.
 
     python benchmarks/statistics.py [--trials N] [--only TEXT] [--json FILE]
 

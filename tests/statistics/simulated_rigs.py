@@ -119,7 +119,7 @@ class Rig:
         *,
         factors: Sequence[float] | Floats | None = None,
     ) -> list[IterationFinished]:
-        """The iterations of a rung. `factors`: what the machine's drift does to each repeat."""
+        """The iterations of a rung. `factors`: the machine's drift as a factor of each repeat."""
         levels = self.repeats(generator, count) * (np.ones(count) if factors is None else np.asarray(factors))
         series = [self.seconds(generator, float(level)) for level in levels]
         return [iteration(stage, rung, repeat, seconds) for repeat, seconds in enumerate(series, 1)]

@@ -1,4 +1,4 @@
-"""What the program states of its numbers, beside what is true: each row runs the program's own results, verdicts and
+"""Statements of the program about its numbers, beside the truth: each row runs the program's own results, verdicts and
 comparisons on seeded runs of systems whose true numbers are known.
 
 Data flow: `ROWS` (a function of the number of trials for each) -> `Measured` (share of trials, with its Monte Carlo
@@ -36,7 +36,7 @@ SEED = 20261122
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """How often something was true in `trials` trials that count; `left_out` trials state nothing."""
+    """The number of trials in which something is true, out of `trials`; `left_out` trials state nothing."""
 
     hits: int
     trials: int
@@ -54,7 +54,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A statement of the program: `stated` is the share that it promises, as a lower bound (`at_least`) or an upper.
+    """A statement of the program: `stated` is the promised share, as a lower bound (`at_least`) or an upper.
 
     `bound` is what this project accepts; `weight` scales the number of trials, since some are slower than others.
     """
@@ -91,7 +91,7 @@ def _count(trials: int, names: tuple[object, ...], one: Callable[[np.random.Gene
 
 
 def coverage(rig: Rig, repeats: int, trials: int) -> Measured:
-    """How often the interval of a rung's throughput holds the true one; a rung without an interval states nothing."""
+    """Count the intervals of a rung's throughput that contain the true one; a rung without an interval states nothing."""
 
     def one(generator: np.random.Generator) -> bool | None:
         tree = ladder_metrics(rig.measured(generator, "ladder", 4, repeats))
@@ -102,7 +102,7 @@ def coverage(rig: Rig, repeats: int, trials: int) -> Measured:
 
 
 def peak_above(repeats: int, rungs: int, trials: int) -> Measured:
-    """How often the lower bound of the peak of equal rungs is above the truth."""
+    """Count the lower bounds of the peak of equal rungs that are above the true throughput."""
     rig = Rig(tps=TRUE_TPS)
 
     def one(generator: np.random.Generator) -> bool | None:
@@ -127,7 +127,7 @@ def two_ladders(
     cv: float = 0.03,
     want: str = "PASS",
 ) -> Measured:
-    """How often a verdict over ladders `a` and `b` (whose system is `gain` faster) has the outcome `want`.
+    """Count the verdicts over ladders `a` and `b` (whose system is `gain` faster) have the outcome `want`.
 
     `drift`: the size of a step of the random walk that the machine's speed takes from each iteration to the next.
     """
@@ -151,7 +151,7 @@ def _block(interleaved: bool) -> dict[str, Any]:
 
 
 def compared_equal(repeats: int, rungs: tuple[int, ...], trials: int) -> Measured:
-    """How often a comparison of two equal systems calls the throughput of any rung better or worse."""
+    """Count the comparisons of two equal systems that call the throughput of a rung better or worse."""
     rig = Rig()
 
     def one(generator: np.random.Generator) -> bool | None:
@@ -163,7 +163,7 @@ def compared_equal(repeats: int, rungs: tuple[int, ...], trials: int) -> Measure
 
 
 def gated_equal(repeats: int, trials: int) -> Measured:
-    """How often `--fail-if 'tps.change.upper < 0'` fails the comparison of two equal systems."""
+    """Count the comparisons of two equal systems that `--fail-if 'tps.change.upper < 0'` fails."""
     rig = Rig()
     condition = fail_if.check("tps.change.upper < 0", smoke_plan()[0])
 
