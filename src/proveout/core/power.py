@@ -1,4 +1,4 @@
-"""How many repeats show a change, and the smallest change that a number of repeats shows: power of Student's t. Pure.
+"""Power of Student's t: the repeats that a change needs, and the smallest change that a number of repeats shows. Pure.
 
 Data flow: `proveout noise` gives the standard deviation of a repeat -> `detectable`, `repeats_needed` -> its report and
 `explain`; an undecided verdict or comparison gives the deviation of its own repeats and its distance from the limit ->
