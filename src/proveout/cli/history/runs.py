@@ -30,7 +30,7 @@ _HEAD = ("RUN", "PLAN", "WHEN", "STATE", "VERDICTS", "LABELS")
 
 def runs(
     runs_dir: Annotated[
-        Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
     ] = None,
     environment: Annotated[
         str | None,
