@@ -91,8 +91,12 @@ def _kept(entry: Path) -> RunSummary | None:
 
 
 def _keep(entry: Path, summary: RunSummary) -> None:
+    """Write a cache entry, atomically and without a wait for the disk."""
+    beside = entry.with_name(f".{entry.name}.{os.getpid()}")
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
-        run_directory.write_whole(entry, json.dumps(to_plain(summary), separators=(",", ":"), ensure_ascii=False))
+        text = json.dumps(to_plain(summary), separators=(",", ":"), ensure_ascii=False)
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(entry)
     except OSError:
         return
