@@ -226,9 +226,9 @@ def block_of(run: RunStarted | None, stage: str) -> str:
     """
     if run is None or not isinstance(run.plan, Mapping):
         return ""
-    partners = {data["id"]: data.get("interleaved_with") for data in run.plan.get("stages", ())}
+    partners = {data.get("id", ""): data.get("interleaved_with") for data in run.plan.get("stages", ())}
     first = {name: name for name in partners}
-    for name, partner in partners.items():  # a ladder stands behind the one that it takes turns with
+    for name, partner in partners.items():  # a ladder follows the one that it takes turns with
         if partner is not None:
             first[name] = first.get(partner, partner)
     leader = first.get(stage, "")

@@ -1,11 +1,11 @@
-"""Which ladders take turns, and with which steps around each turn: the cells of a matrix, and ladders with `with`.
+"""The turns of ladders and the steps around each turn: of the cells of a matrix, and of ladders with `with`.
 
 Data flow: drafts of `stages` (each cell a ladder, each step a stage of its own) -> `interleave` -> the same drafts, in
 which the cells of a matrix take turns (`Ladder.interleaved_with`, `before`, `after`) or say why they do not
 (`Ladder.apart`).
 
-The cells of a matrix take turns by default: cells that run one after the other cannot be told apart from a drift of the
-machine. They run one after the other when the plan asks for it (`order: ladder`) or when turns are not possible: a step
+The cells of a matrix take turns by default: cells that run one after the other cannot be distinguished from a drift of
+the machine. They run one after the other with `order: ladder`, and when turns are not possible: a step
 is not repeatable, or cells differ in what they wait for or in their repeats. With `order: interleaved` the latter are
 problems.
 """
@@ -26,7 +26,7 @@ ASKED = "the plan has `order: ladder`"
 
 
 def interleave(scope: Scope, drafts: Sequence[Draft]) -> list[Draft]:
-    """The drafts with their ladders' turns; problems of turns that the plan asks for go to the scope."""
+    """The drafts with their ladders' turns; problems of turns that the plan requires go to the scope."""
     made = {draft.id: draft for draft in drafts}
     for cells in _matrices(drafts):
         made |= {draft.id: draft for draft in _cells(scope, cells, drafts)}
@@ -54,7 +54,7 @@ def _cells(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> Ite
     reason = ASKED if asked == "ladder" else _obstacle(scope, cells, drafts)
     if reason and asked == "interleaved":
         message = f"the cells cannot take turns: {reason}"
-        hint = "order: ladder, which does not tell drift apart from the difference of the cells"
+        hint = "order: ladder, which does not distinguish drift from the difference of the cells"
         scope.problems.add(where_of(cells[0].body, "order"), message, key="stages", hint=hint)
     for draft in cells:
         ladder = draft.stage
@@ -82,7 +82,7 @@ def _with_steps(ladder: Ladder, drafts: Sequence[Draft]) -> Ladder:
 
 
 def _obstacle(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> str:
-    """Why the cells cannot take turns; "" when they can."""
+    """The reason why the cells cannot take turns; "" when they can."""
     ladders = [cell.stage for cell in cells if isinstance(cell.stage, Ladder)]
     if len({(ladder.repeat, ladder.repeat_min) for ladder in ladders}) > 1:
         return "they are not repeated alike"

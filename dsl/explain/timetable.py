@@ -45,7 +45,7 @@ from proveout.dsl.plan.stages import (
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.host_rules import SIZES_EVERY_S
-from proveout.dsl.rules.repeat_rules import NOT_TOLD_APART
+from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.dsl.workloads.kinds import expected_rows
 
 ITERATION_OVERHEAD_S = 1.0
@@ -176,7 +176,7 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
 
 
 def _turns(stage: Stage, plan: Plan | None) -> int:
-    """How often a stage runs: once, or as a step around every turn of a ladder that takes turns."""
+    """The number of times that a stage runs: 1, or as a step that of the turns of its ladder."""
     ladder = iteration_order.ladder_of_step(plan, stage) if plan is not None else None
     return ladder.repeat if ladder is not None else 1
 
@@ -367,7 +367,7 @@ OTHERS_SHOWN = 5
 def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
     """In which order the rungs run, where it is not as listed: the first repeats of it."""
     if stage.apart:
-        yield f"not interleaved ({stage.apart}): {NOT_TOLD_APART}"
+        yield f"not interleaved ({stage.apart}): {NOT_DISTINGUISHED}"
     members = iteration_order.group(plan, stage)
     leader, drawn = members[0], f"drawn by seed {members[0].seed}"
     if stage is not leader:

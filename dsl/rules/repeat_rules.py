@@ -16,7 +16,7 @@ from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import Problems, did_you_mean
 from proveout.dsl.workloads.sql.sql_text import reads, scan, writes
 
-NOT_TOLD_APART = "drift is not told apart from the difference"
+NOT_DISTINGUISHED = "drift is not distinguished from the difference"
 """The finding of a comparison of ladders that ran one after the other."""
 MAINTENANCE = frozenset({"ANALYZE", "CHECKPOINT", "FLUSH", "OPTIMIZE", "PRAGMA", "REINDEX", "VACUUM"})
 """Statements that can run again at any time with the same effect."""
@@ -27,9 +27,9 @@ SETTINGS = frozenset(
 
 
 def once_only(step: Stage) -> str:
-    """Why a step cannot run before or after every turn of a ladder; "" when it can.
+    """The reason why a step cannot run before or after every turn of a ladder; "" when it can.
 
-    A pause and a reset can. SQL can when the plan says so (`repeatable: true`), or when each statement reads only, is
+    A pause and a reset can. SQL can with `repeatable: true`, or when each statement reads only, is
     maintenance, or gives a setting a value. The effect of one cell's steps meets the other cells' turns: a step that
     creates or changes objects is repeatable only together with one that takes the change back, which its text does not
     show.

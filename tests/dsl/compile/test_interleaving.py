@@ -1,4 +1,4 @@
-"""Which cells take turns, with which steps, and why others run one after the other."""
+"""The turns of cells with their steps, and the reasons why other cells run one after the other."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_step_that_may_have_another_effect_the_second_time_keeps_the_cells_apa
     reason = "step `m__a__before_1` is not repeatable (`CREATE INDEX i_a ON subscriber (s_id)` may have another effect "
     assert apart(plan) == {reason + "the second time)"}
     detail = next(line for line in timetable(plan).stages if line.id == "m__a").detail
-    assert any(line.endswith("drift is not told apart from the difference") for line in detail)
+    assert any(line.endswith("drift is not distinguished from the difference") for line in detail)
     undone = ladder(
         "m", matrix=MODES, before=[sql(create, repeatable=True)], after=[sql("DROP INDEX x", repeatable=True)]
     )
