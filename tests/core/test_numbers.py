@@ -16,7 +16,7 @@ from proveout.core.numbers import interval, microseconds, number, percent, quant
         (1.23456, "1.235"),
         (12345.6, "12,350"),
         (1234.0, "1,234"),
-        (999.96, "1000"),
+        (999.96, "1,000"),
         (0.00123456, "0.001235"),
         (1.5e-7, "1.5e-07"),
         (-42.0, "-42"),
@@ -65,7 +65,7 @@ def test_quantities_take_the_unit_of_their_name(value: float, name: str, text: s
 def test_interval_says_when_there_is_none() -> None:
     assert interval({"mean": 5.0, "n": 1.0}, "tps") == "5/s (no interval, n = 1)"
     both = {"mean": 5.0, "lower": 4.0, "upper": 6.0, "n": 2, "method": "bootstrap"}
-    assert interval(both) == "5 (95 % CI 4 … 6, n = 2, bootstrap over seconds)"
+    assert interval(both) == "5.0 (95 % CI 4.0 … 6.0, n = 2, bootstrap over seconds)"
 
 
 def test_percent_and_threads() -> None:
