@@ -1,8 +1,8 @@
 """The slope of a series over time, with an interval that holds for independent errors and for a random walk. Pure.
 
 Data flow: the readings of a capture in the measure window -> `block_slope` -> `slope`, `slope_lower`, `slope_upper` of
-the iteration. Replication lag is integrated noise: what is not applied now is still waiting at the next reading. The
-rank interval of Theil and Sen presumes independent errors and misses the true slope of a random walk in 39 to 49 % of
+the iteration. Replication lag is integrated noise: changes that wait at one reading still wait at the next. The rank
+interval of Theil and Sen presumes independent errors and misses the true slope of a random walk in 39 to 49 % of
 windows per side (ADR 64).
 """
 
