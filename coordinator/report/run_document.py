@@ -104,6 +104,7 @@ def _about(results: RunResults) -> str:
         parts.append(f"started {when}")
     if run.resumed:
         parts.append(f"resumed {run.resumed} ×")
+    parts += [f"{name}={value}" for name, value in run.labels.items()]
     return ", ".join([*parts, f"proveout {run.version}"])
 
 
@@ -294,6 +295,7 @@ def _command(directory: RunDirectory) -> Command | None:
 def _command_line(command: Command) -> str:
     words = ["proveout", "run", Path(command.plan).name]
     words += [word for name, value in command.overrides.items() for word in ("-p", f"{name}={value}")]
+    words += [word for name, value in command.labels.items() for word in ("--label", f"{name}={value}")]
     if command.inventory:
         words += ["--inventory", Path(command.inventory).name]
     return shlex.join(words)

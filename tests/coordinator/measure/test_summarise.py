@@ -266,7 +266,7 @@ def test_a_lag_with_few_readings_has_no_bounds_and_a_finding_tells_the_remedy() 
     assert found.metrics["lag"]["slope"] == pytest.approx(0.1)
     finding = next(item for item in found.findings if item.check == "slope:lag@db1")
     assert (finding.ok, finding.voids) == (False, False)
-    assert "3 readings of the lag; the bounds of its slope need 6" in finding.evidence
+    assert "4 readings of the lag; the bounds of its slope need 6" in finding.evidence
     assert not [item for item in evidence().findings if item.check.startswith("slope:")]
 
 
