@@ -23,6 +23,7 @@ from proveout.coordinator.load_shares import load_hosts, load_shares
 from proveout.coordinator.measure import noise, outages
 from proveout.coordinator.measure.observed import Observed
 from proveout.core.numbers import number, quantity, together
+from proveout.core.slopes import POINTS_MIN
 from proveout.core.statistics import BOUNDED_POINTS_MIN, drift
 from proveout.dsl.plan.iteration_order import group
 from proveout.dsl.plan.stages import Ladder, Ramp, Search, Tool
@@ -298,6 +299,11 @@ def _captures(seen: Observed) -> Iterator[ValidityFinding]:
         gap = quantity(gap_s, "gap_s")
         text = f"{share} of the window covered, longest gap {gap}, {lost} samples lost"
         yield _finding(f"capture:{name}@{host}", fine, text, voids=False)
+        readings = len(recording.inside("lag.seconds", window)[0])
+        if seen.plan.capture(name).kind == "lag" and readings < POINTS_MIN:
+            text = f"the window has {readings} readings of the lag; the bounds of its slope need {POINTS_MIN}"
+            text += ": measure for longer, or lower `every` of the capture"
+            yield _finding(f"slope:{name}@{host}", False, text, voids=False)
 
 
 def _conformance(seen: Observed) -> Iterator[ValidityFinding]:

@@ -176,9 +176,8 @@ def lag(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
             name="lag",
             slug=slug("lag", stage.id),
             title=f"Replication lag: {label(results, stage)}",
-            caption="Each iteration's lag over its measure window; dashed, its slope (Theil–Sen), which verdicts "
-            "use: upwards means that the sink "
-            "cannot keep up.",
+            caption="Each iteration's lag over its measure window; dashed, its slope, the mean of 5 blocks of the "
+            "window: upwards means that the sink cannot keep up. Verdicts use its bounds.",
             spec=_lag_chart(points, slopes),
             heads=("iteration", "rate", "mean", "p99", "largest", "at the end", "slope, s/s", "95 % bounds", "counts"),
             rows=tuple(_lag_row(line.iteration) for line in lines),
