@@ -33,7 +33,7 @@ class ComparisonRow:
 
     @property
     def printed(self) -> tuple[str, str]:
-        """Both numbers in one unit, each rounded by its own interval, told apart when they differ."""
+        """Both numbers in one unit, each rounded by its own interval, different when they differ."""
         same = notation(self.metric, self.base, self.other)
         return same.text(self.base.get("mean")), same.text(self.other.get("mean"))
 

@@ -142,11 +142,11 @@ def test_the_bounds_have_the_digits_of_the_interval() -> None:
         ("p99_us", 0.5, 2e6, ("0.50 µs", "2,000,000 µs")),
     ],
 )
-def test_a_number_is_told_apart_from_its_limit(name: str, value: float, limit: float, texts: tuple[str, str]) -> None:
+def test_a_number_and_its_limit_read_different(name: str, value: float, limit: float, texts: tuple[str, str]) -> None:
     assert together(name, value, limit) == texts
 
 
-def test_a_limit_is_told_apart_from_the_interval_beside_it() -> None:
+def test_a_limit_and_the_interval_beside_it_read_different() -> None:
     estimate = {"mean": 1_050.4, "lower": 999.7, "upper": 1_101.1, "n": 3}
     same = notation("tps", estimate, 1_000.0)
     assert same.interval(estimate) == "1,050/s (95 % CI 999.7/s … 1,101/s, n = 3)"
@@ -196,7 +196,7 @@ def test_compared_numbers_have_one_unit_and_are_printed_in_their_order(case: tup
 
 
 @given(_NAMES, _ORDINARY, st.floats(1e-6, 1e6), st.floats(-2.0, 2.0))
-def test_an_estimate_is_told_apart_from_the_limit_beside_it(name: str, mean: float, half: float, at: float) -> None:
+def test_an_estimate_and_the_limit_beside_it_read_different(name: str, mean: float, half: float, at: float) -> None:
     estimate = {"mean": mean, "lower": mean - half, "upper": mean + half, "n": 3}
     limit = mean + at * half
     same = notation(name, estimate, limit)

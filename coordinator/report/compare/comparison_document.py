@@ -151,7 +151,7 @@ def _change(row: Row) -> tuple[str, str]:
 
 
 def _values(row: Row) -> tuple[str, str]:
-    """Both means in one unit, told apart when they differ; a rate without unit, its label has it."""
+    """Both means in one unit, different when they differ; a rate without unit, its label has it."""
     same = notation("" if row.metric in ("tps", "rate", "iops", "mb_per_s") else row.metric, *row.estimates)
     return same.text(row.base), same.text(row.other)
 

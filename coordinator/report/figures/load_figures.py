@@ -75,8 +75,9 @@ def legend(values: Sequence[Mapping[str, Any]], **more: Any) -> Spec:
 def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
     """Bars of relative throughput with lines of latency, one figure a group of ladders."""
     for stages in groups(results):
-        unit = next((tps for rung in stages[0].rungs if (tps := read(rung.tree, "tps"))), None)
-        if unit is None:
+        first = next((rung for rung in stages[0].rungs if read(rung.tree, "tps")), None)
+        unit = read(first.tree, "tps") if first else None
+        if first is None or unit is None:
             continue
         values = [
             _throughput(label(results, stage), rung, unit) for stage in stages for rung in stage.rungs if rung.tree
@@ -87,7 +88,7 @@ def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
             slug=slug("relative-tps-latency", stages[0].id),
             title="Throughput and latency: " + heading(results, stages, ", "),
             caption=f"Bars: transactions a second relative to {safe(titled(results, stages[0].id))} with {base} "
-            f"({number(unit)}/s = 1), with the "
+            f"({number(unit, half(first.tree, 'tps'))}/s = 1), with the "
             "confidence interval over the repeats. Lines: response time, mean and 99th percentile, on the right axis.",
             spec=_throughput_chart(values),
             heads=("ladder", "threads", "TPS", "CI ±", "relative", *_LATENCY_HEADS, "repeats"),

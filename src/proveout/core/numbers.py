@@ -111,7 +111,7 @@ def _common(values: Iterable[float], units: Sequence[_Unit]) -> _Unit:
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """How numbers that are compared are printed: in one unit, each rounded to a multiple of 10^place.
+    """The printed form of numbers that are compared: one unit, each rounded to a multiple of 10^place.
 
     Made by `notation`. A number that it was not made for has the digits it would have alone.
     """
@@ -145,7 +145,7 @@ class Notation:
         return f"{self.text(lower, half)} … {self.text(upper, half)}"
 
     def interval(self, estimate: Estimate) -> str:
-        """An estimate in words: `1,234/s (95 % CI 1,200/s … 1,270/s, n = 3)`; says so when it has no interval."""
+        """An estimate in words: `1,234/s (95 % CI 1,200/s … 1,270/s, n = 3)`, or `(no interval, n = 1)`."""
         mean, repeats = self.text(estimate.get("mean"), half_width(estimate)), round(float(estimate.get("n", 0)))
         lower, upper = estimate.get("lower"), estimate.get("upper")
         if lower is None or upper is None:
@@ -227,7 +227,7 @@ def half_width(estimate: Estimate) -> float | None:
 
 
 def together(name: str, *values: float | None) -> tuple[str, ...]:
-    """Numbers of one metric that are read together, such as a value and its limit: in one unit, told apart."""
+    """Numbers of one metric that are read together, such as a value and its limit: in one unit, distinct."""
     same = notation(name, *values)
     return tuple(map(same.text, values))
 
@@ -305,7 +305,7 @@ def size(value: float | None) -> str:
 
 
 def interval(estimate: Estimate, name: str = "") -> str:
-    """An estimate in words: `1,234/s (95 % CI 1,200/s … 1,270/s, n = 3)`; says so when there is no interval."""
+    """An estimate in words: `1,234/s (95 % CI 1,200/s … 1,270/s, n = 3)`, or `(no interval, n = 1)`."""
     return notation(name, estimate).interval(estimate)
 
 
@@ -336,7 +336,7 @@ def threads(count: int) -> str:
 
 
 def counted(repeats: int, excluded: int) -> str:
-    """How many repeats an estimate is made of: `3`, `2 (1 invalid)`."""
+    """The number of repeats of an estimate: `3`, `2 (1 invalid)`."""
     return f"{repeats} ({excluded} invalid)" if excluded else f"{repeats}"
 
 
