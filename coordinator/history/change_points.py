@@ -10,14 +10,16 @@ so that a decision uses no later run than the one that is being added:
    all runs of the window (Smyth 2004: two or three repeats alone do not show a variance), τ² is what runs differ by
    beyond their repeats, by DerSimonian & Laird (1986). A noisy run weighs less.
 2. Place. When run t is added, the split k of the present segment with the largest weighted energy distance between the
-   runs before and from k on is the candidate. Runs k … t are at least `AFTER_MIN` and at most `HORIZON`.
+   runs before and from k on is the candidate. Runs k … t are at most `HORIZON`; where run t alone stands out, the
+   decision waits for the next run, so that a single odd run is not a change.
 3. Significance. As in Hunter (Fleming et al. 2023), which Otava continues, Student's t of the two weighted means takes
    the place of permutations. Its variance is that of the residuals of all runs so far, each about the mean of its own
-   segment, times (1 + r)/(1 - r) for a positive correlation r of successive residuals, corrected for its bias. The
-   change is shown when p <= `P_MAX`. P_MAX is far below 5 % because every run is a new look at every place: by
-   simulation a history of 100 equal runs has a false change in at most 5 % of cases (tests/coordinator/history).
-4. Frozen. A change at k closes the segment before it. What was decided at run t depends on runs 1 … t alone, so a
-   further run changes no decision: `detect` of the first t runs gives the same as the beginning of `detect` of all. A
+   segment (not below what the repeats show), times (1 + r)/(1 - r) for a positive correlation r of successive
+   residuals, corrected for its bias. The change is shown when p <= `P_MAX`. P_MAX is far below 5 % because every run is
+   a new look at every place: by simulation a history of 100 equal runs has a false change in at most 5 % of cases
+   (tests/coordinator/history).
+4. Frozen. A change at k closes the segment before it. A decision at run t depends on runs 1 … t alone, so a further
+   run changes no decision: `detect` of the first t runs gives the same as the beginning of `detect` of all. A
    run without a change is `open` for `HORIZON` runs, then `steady` for good.
 
 Assumptions: runs of one level and one spread within a segment, normal on the scale of logarithms.
@@ -128,8 +130,7 @@ def _look(points: Sequence[Point], starts: Sequence[int], p_max: float) -> Chang
     first = max(len(points) - WINDOW, 0)
     begin = max(starts[-1], first)
     lowest = max(begin + BEFORE_MIN, last + 1 - HORIZON, HISTORY_MIN)
-    highest = last + 1 - AFTER_MIN
-    if lowest > highest:
+    if lowest > last + 1 - AFTER_MIN:
         return None
     window = points[first:]
     values = np.asarray([one.value for one in window], dtype=np.float64)
@@ -137,7 +138,9 @@ def _look(points: Sequence[Point], starts: Sequence[int], p_max: float) -> Chang
     cuts = [start - first for start in starts if start > first]
     spread = own + _between(values, own, cuts)
     weights = 1.0 / spread if spread.min() > 0.0 else np.ones_like(values)
-    split = _place(values, weights, begin - first, range(lowest - first, highest - first + 1))
+    split = _place(values, weights, begin - first, range(lowest - first, last - first + 1))
+    if split > last - first + 1 - AFTER_MIN:
+        return None
     found = _test(values, own, [*cuts, split])
     if found.p_value > p_max:
         return None
@@ -146,11 +149,11 @@ def _look(points: Sequence[Point], starts: Sequence[int], p_max: float) -> Chang
 
 def _own_variances(points: Sequence[Point]) -> Floats:
     """The variance of each run's mean from its repeats, moderated; 0 where no run has two repeats."""
-    known = [(one.variance, one.repeats - 1) for one in points if one.variance is not None]
-    degrees = sum(count for _, count in known)
-    if not degrees:
+    # The median of χ²(ν)/ν is (1 - 2/(9ν))³ (Wilson & Hilferty 1931): a few noisy runs do not move it.
+    known = [one.variance / (1.0 - 2.0 / (9.0 * (one.repeats - 1))) ** 3 for one in points if one.variance is not None]
+    if not known:
         return np.zeros(len(points))
-    common = sum(variance * count for variance, count in known) / degrees
+    common = float(np.median(known))
     found = [
         (PRIOR_DEGREES * common + (one.repeats - 1) * (one.variance or 0.0))
         / (PRIOR_DEGREES + one.repeats - 1)
@@ -198,6 +201,8 @@ def _test(values: Floats, own: Floats, cuts: Sequence[int]) -> ChangePoint:
         [(values[part] - mean) * np.sqrt(weights[part]) for part, mean in zip(segments, means, strict=True)]
     )
     scale = float((residuals**2).sum()) / degrees
+    if own.max() > 0.0:
+        scale = max(scale, 1.0)  # weights are the inverse of variances that the repeats have shown
     inverse = sum(1.0 / float(weights[part].sum()) for part in segments[-2:])
     inflation = _inflation(residuals, edges[1:-1])
     error = math.sqrt(scale * inverse * inflation)

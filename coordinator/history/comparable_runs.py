@@ -61,7 +61,7 @@ def select(folder: RunFolder, *, name: str = "", study: str = "", allow: Sequenc
 
 
 def _reason(folder: RunFolder, reference: RunSummary, run: RunSummary, allow: Sequence[str]) -> str:
-    """Why the run cannot be compared; "" when it can."""
+    """The reason for which the run cannot be compared; "" when it can."""
     if run.status != "finished":
         return f"it is {run.status}"
     if _key(run) == _key(reference) and run.study:

@@ -39,7 +39,7 @@ WINDOWS = (1.0, 2.0, 5.0, 10.0)
 """The lengths of windows that are tried, in multiples of the measured one."""
 _FREE = (
     "id", "threads", "windows", "repeat", "repeat_min", "order", "seed", "interleaved_with", "stop_when", "retries",
-    "limits", "cell",
+    "limits", "cell", "apart", "before", "after",
 )  # fmt: skip
 """Keys of a ladder that may differ between the plan and the record."""
 

@@ -10,6 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from proveout.core.errors import ProveoutError
+from proveout.dsl.plan.iteration_order import ladder_of_step
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Open, Pause, Populate, Reset, Sql, Stage, Tune
 from proveout.dsl.plan.values import Expression
@@ -17,7 +18,7 @@ from proveout.dsl.plan.values import Expression
 ARMS = ("arm_a", "arm_b")
 """The ids of the two ladders."""
 SUFFIX = "-noise"
-"""Of the plan's name, so that its runs are told from those of the plan itself."""
+"""Of the name of the plan, which distinguishes its runs from those of the plan itself."""
 PREPARING = (Populate, Sql, Reset, Pause, Tune)
 
 
@@ -68,18 +69,33 @@ def noise_plan(plan: Plan, arms: NoiseArms) -> Plan:
         interleaved_with=None,
         stop_when=None,
         cell=None,
+        apart="",
     )
     second = dataclasses.replace(first, id=ARMS[1], interleaved_with=ARMS[0])
+    turns = (*_turn(plan, ladder, first), *_turn(plan, ladder, second))
     names = {stage.id for stage in kept}
     return dataclasses.replace(
         plan,
         name=f"{plan.name}{SUFFIX}",
         title=f"Noise of {arms.stage} at {arms.threads} threads",
-        stages=(*kept, first, second),
+        stages=(*kept, *turns),
         conditions=tuple(one for one in plan.conditions if one.stage in names),
         verdicts=(),
         figures=(),
     )
+
+
+def _turn(plan: Plan, ladder: Ladder, arm: Ladder) -> tuple[Stage, ...]:
+    """An arm with its own copies of the steps that run around the turns of the ladder."""
+
+    def own(step: str) -> str:
+        return f"{arm.id}_{step}"
+
+    def copies(steps: tuple[str, ...]) -> list[Stage]:
+        return [dataclasses.replace(plan.stage(step), id=own(step)) for step in steps]
+
+    whole = dataclasses.replace(arm, before=tuple(map(own, ladder.before)), after=tuple(map(own, ladder.after)))
+    return (*copies(ladder.before), whole, *copies(ladder.after))
 
 
 def _prepared(plan: Plan, ladder: Ladder) -> tuple[Stage, ...]:
@@ -90,6 +106,8 @@ def _prepared(plan: Plan, ladder: Ladder) -> tuple[Stage, ...]:
             break
         condition = plan.condition(stage.id)
         needs = condition.needs if condition is not None else ()
+        if ladder_of_step(plan, stage) is not None:
+            continue  # it runs around the turns of a ladder
         if isinstance(stage, PREPARING) and all(name in kept for name in needs):
             kept[stage.id] = stage
     return tuple(kept.values())

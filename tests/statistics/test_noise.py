@@ -1,4 +1,4 @@
-"""Detection promised against detection observed: what a noise record states, through the chain that compares runs.
+"""Detection promised against detection observed: the statements of a noise record, through the chain that compares runs.
 
 Each trial makes the iterations of two ladders with known components, takes `ladder_metrics` of both and their `ratio`,
 as `compare` and verdicts do. A change is shown when the interval of the ratio leaves out 1. Bounds are 4 standard
@@ -26,7 +26,7 @@ ERROR = 4.0 * math.sqrt(POWER * (1.0 - POWER) / TRIALS)
 
 
 def known() -> Components:
-    """Components with known variances: what a very long noise run finds."""
+    """Components with known variances, as after a very long noise run."""
     spread = [Spread(value=value, lower=value, upper=value) for value in (BETWEEN, WITHIN, math.hypot(BETWEEN, WITHIN))]
     arms = ArmDifference(mean=0.0, lower=0.0, upper=0.0, confidence=0.95)
     return Components(

@@ -92,7 +92,8 @@ def _changes(history: MetricHistory, factor: float, label: str) -> Iterator[dict
 def _chart(values: list[dict[str, Any]], title: str, label: str) -> Spec:
     x: Spec = {"field": "at", "type": "temporal", "title": None, "axis": {"labelOverlap": True, "grid": False}}
     if label:
-        x |= {"type": "ordinal", "sort": None, "title": label, "axis": {"labelOverlap": "greedy", "labelAngle": -45}}
+        order = list(dict.fromkeys(value["at"] for value in values if value["kind"] == "run"))
+        x |= {"type": "ordinal", "sort": order, "title": label, "axis": {"labelOverlap": "greedy", "labelAngle": -45}}
     y: Spec = {"field": "value", "type": "quantitative", "title": title, "scale": {"zero": False}}
     layers: list[Spec] = []
     if any(value["kind"] == "change" for value in values):

@@ -54,7 +54,7 @@ def noise_document(record: NoiseRecord) -> Document:
         sections=(
             Section(title="Spread", blocks=tuple(_spread(record))),
             Section(title="The two arms", blocks=tuple(_arms(record))),
-            Section(title="What repeats show", blocks=tuple(_shown(record))),
+            Section(title="Smallest changes", blocks=tuple(_shown(record))),
         ),
     )
 
@@ -204,7 +204,7 @@ def _chance(record: NoiseRecord) -> str:
 
 
 def explain_lines(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[str]:
-    """What the repeats of each ladder of a plan can show, by the newest records that fit; nothing without one."""
+    """The changes that the repeats of each ladder of a plan can show, by the newest records that fit."""
     for ladder in (one for one in plan.stages if isinstance(one, Ladder)):
         for count, record in find(records, plan, ladder).items():
             yield from _rung_lines(ladder, count, record)

@@ -44,7 +44,7 @@ FORMAT = "proveout.trend/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """What a report of a trend is made of; `label` names the horizontal axis, `condition` is that of `--fail-if`."""
+    """The parts of a report of a trend; `label` names the horizontal axis, `condition` is that of `--fail-if`."""
 
     selection: Selection
     histories: tuple[MetricHistory, ...]

@@ -1,9 +1,11 @@
-"""The noise run's plan, its record, and what `explain` and a resume make of them."""
+"""The plan of a noise run, its record, the lines of `explain`, and a resume of it."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,8 @@ from proveout.coordinator.storage import resume, run_directory
 from proveout.coordinator.storage.event_codec import plan_data
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.compile.noise_arms import ARMS, NoiseArms, NoRung, choose, noise_plan
-from proveout.dsl.plan.stages import Ladder
+from proveout.dsl.plan.iteration_order import groups
+from proveout.dsl.plan.stages import Ladder, Pause
 from proveout.proto import events as e
 
 ARMS_OF_SMOKE = NoiseArms(stage="ladder", threads=4, repeats=10)
@@ -59,6 +62,20 @@ def test_the_arms_are_one_rung_twice_and_nothing_else_is_measured() -> None:
     assert (second.threads, second.repeat, second.interleaved_with) == ((4,), 10, ARMS[0])
     assert (made.name, made.verdicts, made.figures) == ("smoke-noise", (), ())
     assert made.systems == plan().systems
+
+
+def test_each_arm_has_its_own_steps() -> None:
+    steps = (Pause(id="rest", duration_s=1.0), Pause(id="cool", duration_s=1.0))
+    (populate, ladder) = plan().stages
+    assert isinstance(ladder, Ladder)
+    whole = dataclasses.replace(ladder, before=("rest",), after=("cool",))
+    made = noise_plan(dataclasses.replace(plan(), stages=(populate, steps[0], whole, steps[1])), ARMS_OF_SMOKE)
+    assert [stage.id for stage in made.stages] == [
+        "populate", "arm_a_rest", "arm_a", "arm_a_cool", "arm_b_rest", "arm_b", "arm_b_cool"
+    ]  # fmt: skip
+    first, second = (stage for stage in made.stages if isinstance(stage, Ladder))
+    assert (first.before, first.after, second.before) == (("arm_a_rest",), ("arm_a_cool",), ("arm_b_rest",))
+    assert groups(made.stages) == [(first, second)]
 
 
 def test_defaults_are_the_first_ladder_and_its_most_threads() -> None:
@@ -137,7 +154,7 @@ def test_a_noise_run_can_be_resumed_with_the_same_plan_only(tmp_path: Path) -> N
     command = run_directory.Command(plan=str(SMOKE), noise=ARMS_OF_SMOKE)
     results = noise_run()
     assert results.run is not None
-    directory = run_directory.create(tmp_path, made, command, __import__("datetime").datetime.now().astimezone())
+    directory = run_directory.create(tmp_path, made, command, datetime.now().astimezone())
     assert directory.command() == command
     started = e.RunStarted(
         run_id="r", epoch=1, name="n", title="", digest=made.digest, plan={}, version="1", estimate_s=1.0

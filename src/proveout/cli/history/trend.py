@@ -86,9 +86,9 @@ def trend(
 ) -> None:
     """Show the metrics of all comparable runs of a plan over time, and the runs at which they changed.
 
-    Comparable runs have the plan of the newest one, but for repeats, and its environment. What is decided about a run
-    stays as it is when runs are added. Exit codes: 0 shown, 1 the --fail-if holds, 2 the command line is wrong or there
-    is no run, 3 there are too few runs to show a change.
+    Comparable runs have the plan of the newest one, but for repeats, and its environment. The decision on a run does
+    not change when runs are added. Exit codes: 0 shown, 1 the --fail-if holds, 2 the command line is wrong or there is
+    no run, 3 there are too few runs to show a change.
     """
     from proveout.cli.common import outputs as output_files
     from proveout.coordinator.history import metric_history
