@@ -114,6 +114,8 @@ def interval(estimate: Mapping[str, Any], name: str = "") -> str:
     lower, upper, repeats = estimate.get("lower"), estimate.get("upper"), round(float(estimate.get("n", 0)))
     if lower is None or upper is None:
         return f"{mean} (no interval, n = {repeats})"
+    if estimate.get("of") == "median":
+        mean = f"median {quantity(estimate['median'], name)}"
     how = ", bootstrap over seconds" if estimate.get("method") == "bootstrap" else ""
     return f"{mean} ({level(estimate)} CI {quantity(lower, name)} … {quantity(upper, name)}, n = {repeats}{how})"
 
