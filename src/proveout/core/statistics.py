@@ -31,8 +31,8 @@ from proveout.core.power import repeats_needed
 Floats: TypeAlias = npt.NDArray[np.float64]
 Estimate: TypeAlias = dict[str, Any]
 Kind: TypeAlias = Literal["level", "signed", "extreme", "events"]
-"""The kind of a metric: a quantity that cannot be negative; one that can; a maximum or far quantile; a count or share of
-rare events."""
+"""The kind of a metric: a quantity that cannot be negative; one that can; a maximum or far quantile; a count or share
+of rare events."""
 
 CONFIDENCE = 0.95
 TAIL = 1.0 - (1.0 - CONFIDENCE) / 2.0
