@@ -7,6 +7,9 @@ be made again from a run's directory; and `stage_metrics` -> `StageFinished.metr
 A rung's tree has the names of an iteration's tree. Each number is an estimate over the repeats (`statistics.estimate`),
 except confidence bounds, which are the worst of the repeats. Only valid iterations count: the one valid attempt of each
 repeat. A repeat without one is in `excluded`, and reports say so.
+
+Ladders that ran interleaved share a block: their estimates have `block` (its id) and `repeats` (the repeat number of
+each of the `values`), by which `core.statistics` compares them in pairs.
 """
 
 from __future__ import annotations
@@ -71,6 +74,7 @@ class StageResult:
     """All that was recorded of a stage; `finished` is None when it did not come to its end.
 
     `confidence` is the level of its intervals: higher than usual where repeats are bought until verdicts are decided.
+    `block` identifies the ladders that it ran interleaved with, in this run; "" when it ran by itself.
     """
 
     id: str
@@ -83,6 +87,7 @@ class StageResult:
     search: SearchFinished | None = None
     cut: LadderCut | None = None
     confidence: float = statistics.CONFIDENCE
+    block: str = ""
 
     @property
     def kind(self) -> str:
@@ -97,7 +102,7 @@ class StageResult:
     @property
     def rungs(self) -> tuple[RungResult, ...]:
         """The rungs that were run, fewest threads first (for a search: its probes as one rung)."""
-        return rungs(self.iterations, self.confidence)
+        return rungs(self.iterations, self.confidence, self.block)
 
     @property
     def knee(self) -> Knee | NoKnee:
@@ -173,7 +178,10 @@ def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # no
 
 def _fold_stage(results: RunResults, event: Event) -> RunResults:
     if isinstance(event, StageStarted):
-        begun = StageResult(id=event.stage, started=event, confidence=_confidence(results.plan_stage(event.stage)))
+        confidence = _confidence(results.plan_stage(event.stage))
+        begun = StageResult(
+            id=event.stage, started=event, confidence=confidence, block=block_of(results.run, event.stage)
+        )
         stages = {**results.stages, event.stage: begun}
         return results if event.stage in results.stages else replace(results, stages=stages)
     known = results.stages.get(_stage_of(event))
@@ -209,6 +217,22 @@ def _fold_stage(results: RunResults, event: Event) -> RunResults:
 def _confidence(stage: Mapping[str, Any]) -> float:
     """The confidence level of the intervals of a stage of the recorded plan."""
     return statistics.repeats_confidence(stage.get("repeat", 1), stage.get("repeat_min"))
+
+
+def block_of(run: RunStarted | None, stage: str) -> str:
+    """The block of a stage, `run id/first ladder`: the same for all ladders that ran interleaved; "" outside a block.
+
+    The run is part of it, so that estimates of two runs of one plan are never paired.
+    """
+    if run is None or not isinstance(run.plan, Mapping):
+        return ""
+    partners = {data.get("id", ""): data.get("interleaved_with") for data in run.plan.get("stages", ())}
+    first = {name: name for name in partners}
+    for name, partner in partners.items():  # a ladder follows the one that it takes turns with
+        if partner is not None:
+            first[name] = first.get(partner, partner)
+    leader = first.get(stage, "")
+    return f"{run.run_id}/{leader}" if sum(one == leader for one in first.values()) > 1 else ""
 
 
 _WithStage: TypeAlias = StageFinished | PopulateFinished | ProbeFinished | SearchFinished | LadderCut
@@ -325,7 +349,7 @@ def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: f
     result = load_results(events).stages.get(stage.id)
     match stage:
         case Ladder() | Tool():
-            return ladder_metrics(result.iterations, result.confidence) if result else ladder_metrics(())
+            return ladder_metrics(result.iterations, result.confidence, result.block) if result else ladder_metrics(())
         case Search():
             return search_metrics(result) if result else {}
         case Populate():
@@ -342,12 +366,14 @@ def peak(found: Iterable[RungResult]) -> RungResult | None:
     return max(measured, key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)
 
 
-def ladder_metrics(iterations: Iterable[IterationFinished], confidence: float = statistics.CONFIDENCE) -> Metrics:
+def ladder_metrics(
+    iterations: Iterable[IterationFinished], confidence: float = statistics.CONFIDENCE, block: str = ""
+) -> Metrics:
     """`{rungs: {threads: tree}, peak: tree, knee: tree}`; the peak is the rung with the largest mean throughput.
 
     The knee is the rung that `knee.find` gives, with the interval of its threads; no knee, no `knee`.
     """
-    found = [rung for rung in rungs(iterations, confidence) if rung.tree]
+    found = [rung for rung in rungs(iterations, confidence, block) if rung.tree]
     tree: Metrics = {evaluation.RUNGS: {str(rung.threads): rung.tree for rung in found}}
     top, bend = peak(found), _knee(found)
     if isinstance(bend, Knee):
