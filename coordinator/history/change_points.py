@@ -48,7 +48,7 @@ BEFORE_MIN = 3
 """Runs of a segment before the next change."""
 AFTER_MIN = 2
 """Runs from a change on before it can be shown: a single run is an outlier."""
-HORIZON = 12
+HORIZON = 24
 """Runs from a place on within which a change there must be shown."""
 WINDOW = 100
 """The runs that are looked back at."""

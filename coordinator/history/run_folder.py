@@ -22,7 +22,7 @@ from proveout.coordinator.storage.event_codec import JournalFault
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core.json_data import from_plain, to_plain
 
-FORMAT = 1
+FORMAT = 2
 """Of the cached summaries; changes with `RunSummary` and with the methods of `core.statistics`."""
 
 Progress = Callable[[int, int], None]

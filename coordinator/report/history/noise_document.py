@@ -22,6 +22,7 @@ from proveout.coordinator.noise.noise_record import (
 from proveout.coordinator.noise.variance_components import Components, Spread
 from proveout.coordinator.report.document import Block, Cell, Document, Notes, Paragraph, Section, Table, Value
 from proveout.core.numbers import number, percent, seconds, threads
+from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder
 
@@ -206,16 +207,17 @@ def _chance(record: NoiseRecord) -> str:
 def explain_lines(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[str]:
     """The changes that the repeats of each ladder of a plan can show, by the newest records that fit."""
     for ladder in (one for one in plan.stages if isinstance(one, Ladder)):
+        paired = len(iteration_order.group(plan, ladder)) > 1
         for count, record in find(records, plan, ladder).items():
-            yield from _rung_lines(ladder, count, record)
+            yield from _rung_lines(ladder, count, record, paired)
 
 
-def _rung_lines(ladder: Ladder, count: int, record: NoiseRecord) -> Iterator[str]:
+def _rung_lines(ladder: Ladder, count: int, record: NoiseRecord, paired: bool) -> Iterator[str]:
     when = datetime.fromtimestamp(record.measured_unix_s).astimezone().strftime("%Y-%m-%d")
     near = "" if record.threads == count else f" at {threads(record.threads)}"
     repeats, window_s = ladder.repeat, ladder.windows.measure_s
-    paired = ladder.order == "interleaved" or ladder.interleaved_with is not None
-    yield f"{ladder.id}, {threads(count)}, {repeats} × {seconds(window_s)} (noise of {record.run}{near}, {when})"
+    turns = ", interleaved" if paired else ""
+    yield f"{ladder.id}, {threads(count)}, {repeats} × {seconds(window_s)}{turns} (noise of {record.run}{near}, {when})"
     for name, found in record.metrics.items():
         least = showing(found, repeats, window_s, paired=paired)
         needed = repeats_for(found, SMALL, window_s, paired=paired)
