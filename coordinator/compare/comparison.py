@@ -2,8 +2,8 @@
 
 Data flow: two `RunResults` -> their differences (`comparability`) -> pairs of stages and of rungs -> for each number
 `base`, `other` and `change`, the relative difference other/base - 1 of these two numbers, with its confidence interval
-(`statistics.ratio`: Welch on logarithms; none with one repeat) -> `report.compare` and `fail_if`. The trees have the names of a run's own results, with these
-three numbers in the place of each number: `ladder.at(4).tps.change.upper`.
+(`statistics.ratio`: Welch on logarithms; none with one repeat) -> `report.compare` and `fail_if`. The trees have the
+names of a run's own results, with these three numbers in the place of each number: `ladder.at(4).tps.change.upper`.
 
 All intervals of a comparison have one level: each rung is one more chance for a false change, so each interval is
 widened (Bonferroni over the rungs) until those of one metric hold together with 95 %. They cover the spread of the

@@ -5,8 +5,8 @@ Data flow: text -> `expressions.comparisons` (its logical skeleton) -> each leaf
 three-valued logic -> `Judged`. Rules of a leaf, in this order:
 
 1. A value that it reads has no data: INCONCLUSIVE. Never PASS.
-2. It reads an estimate of one repeat: INCONCLUSIVE, also of its `.mean`. What was counted (`errors.count`) is exempt:
-   it happened, and holds when it holds in every repeat.
+2. It reads an estimate of one repeat: INCONCLUSIVE, also of its `.mean`. Counted events (`errors.count`) are exempt:
+   they happened; the check holds when it holds in every repeat.
 3. A side is an estimate itself (`baseline.peak.tps >= 1000.0`): its whole interval must lie on the right side to PASS,
    on the wrong side to FAIL; otherwise, or without an interval, INCONCLUSIVE. Two estimates are compared by the
    interval of their ratio, or of their difference where one is not positive.
