@@ -10,7 +10,7 @@ the whole history, and `proveout trend` decides run by run from what was there. 
 - found: the share of histories with a change point within 5 runs of the step;
 - delay: the mean number of runs from the step until it was shown (Otava: not known from the whole history).
 
-Without apache-otava (`pip install 'proveout[benchmark]'`) its columns are empty, and a line says so.
+Without apache-otava (`pip install 'proveout[benchmark]'`) its columns are empty, and the first line has the reason.
 """
 
 from __future__ import annotations
