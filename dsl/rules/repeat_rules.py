@@ -70,7 +70,9 @@ def hints(plan: Plan) -> tuple[PlanProblem, ...]:
     for check in plan.verdicts:
         for names in compared(check.check.text, ladders):
             if len({leader[name] for name in names}) > 1:
-                message = f"note: verdict `{check.id}` compares {' and '.join(names)}, not interleaved: {NOT_DISTINGUISHED}"
+                message = (
+                    f"note: verdict `{check.id}` compares {' and '.join(names)}, not interleaved: {NOT_DISTINGUISHED}"
+                )
                 hint = _way_out([ladder for name, ladder in ladders.items() if name in names])
                 found.append(PlanProblem(message=message, where=check.where, key="verdicts", hint=hint))
     return tuple(found)
