@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator
 
 from proveout.coordinator.load_shares import load_hosts, load_shares
-from proveout.coordinator.measure import noise, outages
+from proveout.coordinator.measure import disturbances, outages
 from proveout.coordinator.measure.observed import Observed
 from proveout.core.numbers import number, quantity, together
 from proveout.core.slopes import POINTS_MIN
@@ -58,10 +58,10 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
             *_start(seen),
             *_errors(seen),
             *_samples(seen),
-            *noise.judge_pauses(seen),
+            *disturbances.judge_pauses(seen),
             *outages.judge(seen),
             *_captures(seen),
-            *noise.judge_machines(seen),
+            *disturbances.judge_machines(seen),
         )
     return (
         *_steady(seen),
@@ -71,10 +71,10 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_start(seen),
         *_errors(seen),
         *_samples(seen),
-        *noise.judge_pauses(seen),
+        *disturbances.judge_pauses(seen),
         *outages.judge(seen),
         *_captures(seen),
-        *noise.judge_machines(seen),
+        *disturbances.judge_machines(seen),
         *_conformance(seen),
     )
 
@@ -156,7 +156,9 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
             yield schedule_finding
     busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
     bottleneck = (
-        (not held or late) if seen.rate is not None else not noise.shares_machine(seen.plan, seen.stage, seen.boots)
+        (not held or late)
+        if seen.rate is not None
+        else not disturbances.shares_machine(seen.plan, seen.stage, seen.boots)
     )
     text = f"busiest load worker used {_limited(busy, limit, ' of a core')}"
     if busy > limit:
@@ -184,7 +186,7 @@ def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
 def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:
     """A finding for each client whose machine has all cores busy, where the target is on another machine."""
     limit = seen.limits.client_cpu_fraction_max
-    if noise.shares_machine(seen.plan, seen.stage, seen.boots):
+    if disturbances.shares_machine(seen.plan, seen.stage, seen.boots):
         return
     for host in seen.loads:
         busy = seen.read("hosts", host, "cpu", "busy_fraction")
