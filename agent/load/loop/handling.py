@@ -7,11 +7,13 @@ readable connection of that batch `late_ns` -> `add` -> `take`, ten times a seco
 A sample is the time from the arrival of the answer to the turn of its connection:
 
 - TCP: the clock now, less the kernel's receive time stamp (SO_TIMESTAMPNS, read with MSG_PEEK). Exact.
-- Other sockets have no time stamps. The sample is then the time since epoll's return, plus a part of what was before
-  it: when epoll slept, of the time that this thread was runnable and had no CPU (`/proc/thread-self/schedstat`); when
-  it did not sleep, of the round before, in which the answer came. Epoll gives the connections in the order in which
-  their answers arrived, which is taken to be evenly spread: answer i of n (from 0) gets the part (n - i) / n of the
-  wait, which the first one had in full, or (n - i - 1/2) / n of the round.
+- Other sockets have no time stamps. The sample is then the time since epoll's return, plus what was before it. When
+  epoll slept (this thread got a CPU again in it, by `/proc/thread-self/schedstat`): the time that this thread was then
+  ready and had no CPU (same file). The first answer
+  waited for all of it; the others are counted alike, because a system with few requests in it answers them early in a
+  long wait (an upper bound under open arrival). When epoll did not sleep, the answers came in the round before: the
+  wait for a CPU in it counts in the same way, and of the rest of the round a part. Epoll gives the connections in the
+  order of their answers, which are taken to be evenly spread: answer i of n (from 0) gets (n - i - 1/2) / n of it.
 
 An answer that the loop finds when it reads right after a send has waited for nothing, and counts as 0.
 
@@ -33,8 +35,8 @@ from pathlib import Path
 SO_TIMESTAMPNS = 35  # Linux, asm-generic; also the type of the control message
 BATCHES_PER_TICK = 32
 STRIDE_MAX = 64
-SLEPT_NS = 5_000
-"""An epoll call above this, less the wait for a CPU, has slept: a thread takes at least that to wake up."""
+SLEPT_NS = 20_000
+"""Where the kernel does not count how often a thread got a CPU: an epoll call that took longer has slept."""
 SCHEDSTAT = "/proc/thread-self/schedstat"
 _TIMESPEC = struct.Struct("qq")
 
@@ -53,8 +55,8 @@ class Sampler:
         self._batches = 0
         self._random = random.Random(1)  # noqa: S311 - spreads samples
         self._samples: list[int] = []
-        self._called_ns = self._returned_ns = self._runqueue_ns = self._before_ns = 0
-        self._slept = False
+        self._called_ns = self._returned_ns = self._runqueue_ns = self._runqueue_returned_ns = 0
+        self._waited_ns = self._round_ns = self._turns = 0
         self._schedstat = -1
 
     def pace(self) -> None:
@@ -64,20 +66,25 @@ class Sampler:
 
     def calls(self) -> None:
         """A batch that is sampled: epoll is called now."""
-        self._runqueue_ns = self._runqueue()
+        self._runqueue_ns, self._turns = self._runqueue()
         self._called_ns = time.monotonic_ns()
-        self._returned_ns = self._returned_ns or self._called_ns
+        if not self._returned_ns:  # the first batch
+            self._returned_ns, self._runqueue_returned_ns = self._called_ns, self._runqueue_ns
 
     def returns(self, *, sampled: bool) -> None:
         """Epoll has returned, before a sampled batch or before the one ahead of it."""
-        now = time.monotonic_ns()
+        now, (runqueue_ns, turns) = time.monotonic_ns(), self._runqueue()
         if sampled:
-            waited_ns = max(self._runqueue() - self._runqueue_ns, 0)
-            self._slept = now - self._called_ns - waited_ns > SLEPT_NS
-            self._before_ns = waited_ns if self._slept else max(self._called_ns - self._returned_ns, 0)
+            in_round_ns = self._runqueue_ns - self._runqueue_returned_ns
+            self._waited_ns = runqueue_ns - self._runqueue_ns
+            self._round_ns = 0
+            slept = turns > self._turns if turns else now - self._called_ns > SLEPT_NS
+            if not slept:
+                self._round_ns = max(self._called_ns - self._returned_ns - in_round_ns, 0)
+                self._waited_ns += in_round_ns
             self._batches += self._drawn
             self.left = self._drawn = self._random.randrange(1, 2 * self._stride)
-        self._returned_ns = now
+        self._returned_ns, self._runqueue_returned_ns = now, runqueue_ns
 
     def late_ns(self, fd: int, index: int, ready: int, now_ns: int) -> int:
         """Time since the arrival of the answer on a connection that is handled now, number `index` of `ready`."""
@@ -85,8 +92,8 @@ class Sampler:
         if arrived_ns:
             self.stamped += 1
             return max(time.time_ns() - arrived_ns, 0)
-        spread = 2 * (ready - index) - (0 if self._slept else 1)
-        return now_ns - self._returned_ns + self._before_ns * spread // (2 * ready)
+        spread_ns = self._round_ns * (2 * (ready - index) - 1) // (2 * ready)
+        return now_ns - self._returned_ns + self._waited_ns + spread_ns
 
     def add(self, at_ns: int, late_ns: int, further: int) -> None:
         """Keep a sample; the turn had `further` answers, which were read at once."""
@@ -104,16 +111,19 @@ class Sampler:
             os.close(self._schedstat)
             self._schedstat = -1
 
-    def _runqueue(self) -> int:
-        """Time that this thread has waited for a CPU, ns; 0 when all connections have time stamps, or it is unknown."""
+    def _runqueue(self) -> tuple[int, int]:
+        """Time that this thread has waited for a CPU, ns, and how often it got one; zeros when all connections have
+        time stamps, or when it is unknown.
+        """
         if self.all_stamped:
-            return 0
+            return 0, 0
         try:
             if self._schedstat < 0:
                 self._schedstat = os.open(SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
-            return int(os.pread(self._schedstat, 64, 0).split()[1])
-        except (OSError, IndexError, ValueError):
-            return 0
+            _, waited, turns = os.pread(self._schedstat, 64, 0).split()
+            return int(waited), int(turns)
+        except (OSError, ValueError):
+            return 0, 0
 
 
 def request_stamps(fd: int) -> bool:

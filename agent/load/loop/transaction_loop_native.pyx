@@ -258,19 +258,19 @@ cdef class Sampler:
 
     cdef readonly int64_t answers, stamped
     cdef public bint all_stamped
-    cdef int64_t left, stride, drawn, batches, called_ns, returned_ns, runqueue_ns, before_ns
+    cdef int64_t left, stride, drawn, batches, called_ns, returned_ns
+    cdef int64_t runqueue_ns, runqueue_returned_ns, waited_ns, round_ns, turns
     cdef uint32_t random
-    cdef bint slept
     cdef int schedstat
     cdef Times samples
 
     def __init__(self):
         self.answers = self.stamped = self.batches = 0
-        self.called_ns = self.returned_ns = self.runqueue_ns = self.before_ns = 0
+        self.called_ns = self.returned_ns = self.runqueue_ns = self.runqueue_returned_ns = 0
+        self.waited_ns = self.round_ns = self.turns = 0
         self.left = self.stride = self.drawn = 1
         self.all_stamped = True
         self.random = 1
-        self.slept = False
         self.schedstat = -1
         self.samples = Times()
 
@@ -289,47 +289,61 @@ cdef class Sampler:
         self.batches = 0
 
     cdef void calls(self) noexcept:
-        self.runqueue_ns = self.runqueue()
+        self.runqueue_ns = self.runqueue(&self.turns)
         self.called_ns = monotonic_ns()
-        if not self.returned_ns:
-            self.returned_ns = self.called_ns
+        if not self.returned_ns:  # the first batch
+            self.returned_ns, self.runqueue_returned_ns = self.called_ns, self.runqueue_ns
 
     cdef void returns(self, bint sampled) noexcept:
-        cdef int64_t now = monotonic_ns(), waited_ns
+        cdef int64_t turns, now = monotonic_ns(), runqueue_ns = self.runqueue(&turns), in_round_ns
+        cdef bint slept
         if sampled:
-            waited_ns = max(self.runqueue() - self.runqueue_ns, 0)
-            self.slept = now - self.called_ns - waited_ns > SLEPT_NS
-            self.before_ns = waited_ns if self.slept else max(self.called_ns - self.returned_ns, 0)
+            in_round_ns = self.runqueue_ns - self.runqueue_returned_ns
+            self.waited_ns = runqueue_ns - self.runqueue_ns
+            self.round_ns = 0
+            slept = turns > self.turns if turns else now - self.called_ns > SLEPT_NS
+            if not slept:
+                self.round_ns = max(self.called_ns - self.returned_ns - in_round_ns, 0)
+                self.waited_ns += in_round_ns
             self.batches += self.drawn
             self.random = self.random * 1664525u + 1013904223u  # Numerical Recipes; the upper bits are spread well
             self.left = self.drawn = 1 + <int64_t>(self.random >> 8) % (2 * self.stride - 1)
-        self.returned_ns = now
+        self.returned_ns, self.runqueue_returned_ns = now, runqueue_ns
 
     cdef int64_t late_ns(self, int fd, int64_t index, int64_t ready, int64_t now_ns) noexcept:
-        cdef int64_t arrived_ns = arrival_ns(fd), spread
+        cdef int64_t arrived_ns = arrival_ns(fd)
         if arrived_ns:
             self.stamped += 1
             return max(clock_ns(CLOCK_REALTIME) - arrived_ns, 0)
-        spread = 2 * (ready - index) - (0 if self.slept else 1)
-        return now_ns - self.returned_ns + self.before_ns * spread // (2 * ready)
+        return (
+            now_ns - self.returned_ns + self.waited_ns + self.round_ns * (2 * (ready - index) - 1) // (2 * ready)
+        )
 
-    cdef int64_t runqueue(self) noexcept:
-        """Time that this thread has waited for a CPU, ns; 0 when all connections have time stamps, or it is unknown."""
+    cdef int64_t runqueue(self, int64_t* turns) noexcept:
+        """See `handling.Sampler._runqueue`."""
         cdef char text[64]
         cdef ssize_t length, at = 0
-        cdef int64_t value = 0
+        cdef int64_t waited
+        turns[0] = 0
         if self.all_stamped:
             return 0
         if self.schedstat < 0:
             self.schedstat = c_open(<char*>SCHEDSTAT, O_RDONLY | O_CLOEXEC)
         length = pread(self.schedstat, text, sizeof(text), 0)
-        while at < length and text[at] != 0x20:
-            at += 1
-        at += 1
-        while at < length and 0x30 <= text[at] <= 0x39:
-            value = value * 10 + (text[at] - 0x30)
-            at += 1
-        return value
+        number(text, length, &at)
+        waited = number(text, length, &at)
+        turns[0] = number(text, length, &at)
+        return waited
+
+
+cdef int64_t number(const char* text, ssize_t length, ssize_t* at) noexcept:
+    """The number at `at`, which is moved behind it and one more character; 0 at the end."""
+    cdef int64_t value = 0
+    while at[0] < length and 0x30 <= text[at[0]] <= 0x39:
+        value = value * 10 + (text[at[0]] - 0x30)
+        at[0] += 1
+    at[0] += 1
+    return value
 
 
 cdef inline bint exchange(object session, Wire wire, object prepared, object arguments) except -1:
