@@ -19,7 +19,7 @@ An answer that the loop finds when it reads right after a send has waited for no
 
 A sample is taken of one batch in `stride` on average, at random distances: with a fixed one, a load whose connections
 take turns would show the same connection each time. The stride is 1 up to `BATCHES_PER_TICK` batches between two ticks
-(0.1 s), and `STRIDE_MAX` at most.
+(0.1 s), and `STRIDE_MAX` at most; it follows the load from tick to tick.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pathlib import Path
 
 SO_TIMESTAMPNS = 35  # Linux, asm-generic; also the type of the control message
 BATCHES_PER_TICK = 32
-STRIDE_MAX = 64
+STRIDE_START, STRIDE_MAX = 16, 64
 SLEPT_NS = 20_000
 """Where the kernel does not count how often a thread got a CPU: an epoll call that took longer has slept."""
 SCHEDSTAT = "/proc/thread-self/schedstat"
@@ -51,7 +51,8 @@ class Sampler:
         self.answers = self.stamped = 0
         self.all_stamped = True
         """Set to False for a connection without time stamps: only then the wait for a CPU is read."""
-        self.left = self._stride = self._drawn = 1
+        self.left = self._drawn = 1
+        self._stride = STRIDE_START
         self._batches = 0
         self._random = random.Random(1)  # noqa: S311 - spreads samples
         self._samples: list[int] = []
@@ -61,8 +62,14 @@ class Sampler:
 
     def pace(self) -> None:
         """Choose the stride for the batches until the next tick."""
-        self._stride = min(max(self._batches // BATCHES_PER_TICK, 1), STRIDE_MAX)
+        batches = self._batches + self._drawn - self.left
+        self._stride = min(max(batches // BATCHES_PER_TICK, 1), STRIDE_MAX)
         self._batches = 0
+        self._draw()
+
+    def _draw(self) -> None:
+        """Draw the number of batches up to the next sampled one."""
+        self.left = self._drawn = self._random.randrange(1, 2 * self._stride)
 
     def calls(self) -> None:
         """A batch that is sampled: epoll is called now."""
@@ -83,7 +90,7 @@ class Sampler:
                 self._round_ns = max(self._called_ns - self._returned_ns - in_round_ns, 0)
                 self._waited_ns += in_round_ns
             self._batches += self._drawn
-            self.left = self._drawn = self._random.randrange(1, 2 * self._stride)
+            self._draw()
         self._returned_ns, self._runqueue_returned_ns = now, runqueue_ns
 
     def late_ns(self, fd: int, index: int, ready: int, now_ns: int) -> int:

@@ -58,7 +58,8 @@ cdef enum:
 cdef int WAIT = transaction_loop_python.WAIT, NEXT = transaction_loop_python.NEXT, SETTLE = transaction_loop_python.SETTLE, TICK = transaction_loop_python.TICK
 cdef int SPECULATION = transaction_loop_python.SPECULATION
 cdef int SO_TIMESTAMPNS = handling.SO_TIMESTAMPNS
-cdef int64_t BATCHES_PER_TICK = handling.BATCHES_PER_TICK, STRIDE_MAX = handling.STRIDE_MAX, SLEPT_NS = handling.SLEPT_NS
+cdef int64_t BATCHES_PER_TICK = handling.BATCHES_PER_TICK, STRIDE_START = handling.STRIDE_START, STRIDE_MAX = handling.STRIDE_MAX
+cdef int64_t SLEPT_NS = handling.SLEPT_NS
 cdef bytes SCHEDSTAT = handling.SCHEDSTAT.encode()
 
 
@@ -268,7 +269,8 @@ cdef class Sampler:
         self.answers = self.stamped = self.batches = 0
         self.called_ns = self.returned_ns = self.runqueue_ns = self.runqueue_returned_ns = 0
         self.waited_ns = self.round_ns = self.turns = 0
-        self.left = self.stride = self.drawn = 1
+        self.left = self.drawn = 1
+        self.stride = STRIDE_START
         self.all_stamped = True
         self.random = 1
         self.schedstat = -1
@@ -285,8 +287,13 @@ cdef class Sampler:
             self.schedstat = -1
 
     cdef void pace(self) noexcept:
-        self.stride = min(max(self.batches // BATCHES_PER_TICK, 1), STRIDE_MAX)
+        self.stride = min(max((self.batches + self.drawn - self.left) // BATCHES_PER_TICK, 1), STRIDE_MAX)
         self.batches = 0
+        self.draw()
+
+    cdef void draw(self) noexcept:
+        self.random = self.random * 1664525u + 1013904223u  # Numerical Recipes; the upper bits are spread well
+        self.left = self.drawn = 1 + <int64_t>(self.random >> 8) % (2 * self.stride - 1)
 
     cdef void calls(self) noexcept:
         self.runqueue_ns = self.runqueue(&self.turns)
@@ -306,8 +313,7 @@ cdef class Sampler:
                 self.round_ns = max(self.called_ns - self.returned_ns - in_round_ns, 0)
                 self.waited_ns += in_round_ns
             self.batches += self.drawn
-            self.random = self.random * 1664525u + 1013904223u  # Numerical Recipes; the upper bits are spread well
-            self.left = self.drawn = 1 + <int64_t>(self.random >> 8) % (2 * self.stride - 1)
+            self.draw()
         self.returned_ns, self.runqueue_returned_ns = now, runqueue_ns
 
     cdef int64_t late_ns(self, int fd, int64_t index, int64_t ready, int64_t now_ns) noexcept:

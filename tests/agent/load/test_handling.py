@@ -236,5 +236,5 @@ def test_a_quiet_load_is_sampled_at_every_batch_and_a_busy_one_is_not(module: Mo
     with server("AF_UNIX", tmp_path, 1, together=False) as connections:
         found = measured(module, connections, 10_000_000)
         busy = measured(module, connections, 0)
-    assert len(found.sampled_ns) == len(found.all_ns)
-    assert len(busy.sampled_ns) < 0.75 * len(busy.all_ns)
+    assert len(found.sampled_ns) >= 0.75 * len(found.all_ns)  # all but those of the first tenth of a second
+    assert len(busy.sampled_ns) < 0.5 * len(busy.all_ns)
