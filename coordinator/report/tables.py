@@ -286,6 +286,19 @@ def client_ceiling(rung: RungResult) -> str | None:
     return f"The client can make {number(most)}/s with this driver; the run reached {percent(reached)} of it."
 
 
+def client_handling(rung: RungResult) -> str | None:
+    """How long answers waited in the client, at a rung; None where that was not measured."""
+    waited, fraction = read(rung.tree, "client", "handling", "p50_us"), read(rung.tree, "client", "handling_fraction")
+    if fraction is None:
+        return None
+    text = f"Waits in the client make up {percent(fraction)} of the service time"
+    if waited is not None:
+        tail = microseconds(read(rung.tree, "client", "handling", "p99_us"))
+        text += f": an answer waited {microseconds(waited)} (p50), {tail} (p99)"
+    queued = read(rung.tree, "client", "runqueue_fraction")
+    return text + ("." if queued is None else f"; a load thread waited for a CPU for {percent(queued)} of the window.")
+
+
 # ---- tool stages --------------------------------------------------------------------------------------------------
 
 
