@@ -7,6 +7,9 @@ be made again from a run's directory; and `stage_metrics` -> `StageFinished.metr
 A rung's tree has the names of an iteration's tree. Each number is an estimate over the repeats (`statistics.estimate`),
 except confidence bounds, which are the worst of the repeats. Only valid iterations count: the one valid attempt of each
 repeat. A repeat without one is in `excluded`, and reports say so.
+
+Ladders that ran interleaved share a block: their estimates have `block` (its id) and `repeats` (the repeat number of
+each of the `values`), by which `core.statistics` compares them in pairs.
 """
 
 from __future__ import annotations
@@ -71,6 +74,7 @@ class StageResult:
     """All that was recorded of a stage; `finished` is None when it did not come to its end.
 
     `confidence` is the level of its intervals: higher than usual where repeats are bought until verdicts are decided.
+    `block` identifies the ladders that it ran interleaved with, in this run; "" when it ran by itself.
     """
 
     id: str
@@ -83,6 +87,7 @@ class StageResult:
     search: SearchFinished | None = None
     cut: LadderCut | None = None
     confidence: float = statistics.CONFIDENCE
+    block: str = ""
 
     @property
     def kind(self) -> str:
@@ -97,7 +102,7 @@ class StageResult:
     @property
     def rungs(self) -> tuple[RungResult, ...]:
         """The rungs that were run, fewest threads first (for a search: its probes as one rung)."""
-        return rungs(self.iterations, self.confidence)
+        return rungs(self.iterations, self.confidence, self.block)
 
     @property
     def knee(self) -> Knee | NoKnee:
@@ -173,7 +178,10 @@ def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # no
 
 def _fold_stage(results: RunResults, event: Event) -> RunResults:
     if isinstance(event, StageStarted):
-        begun = StageResult(id=event.stage, started=event, confidence=_confidence(results.plan_stage(event.stage)))
+        confidence = _confidence(results.plan_stage(event.stage))
+        begun = StageResult(
+            id=event.stage, started=event, confidence=confidence, block=block_of(results.run, event.stage)
+        )
         stages = {**results.stages, event.stage: begun}
         return results if event.stage in results.stages else replace(results, stages=stages)
     known = results.stages.get(_stage_of(event))
@@ -211,6 +219,22 @@ def _confidence(stage: Mapping[str, Any]) -> float:
     return statistics.repeats_confidence(stage.get("repeat", 1), stage.get("repeat_min"))
 
 
+def block_of(run: RunStarted | None, stage: str) -> str:
+    """The block of a stage, `run id/first ladder`: the same for all ladders that ran interleaved; "" outside a block.
+
+    The run is part of it, so that estimates of two runs of one plan are never paired.
+    """
+    if run is None or not isinstance(run.plan, Mapping):
+        return ""
+    partners = {data.get("id", ""): data.get("interleaved_with") for data in run.plan.get("stages", ())}
+    first = {name: name for name in partners}
+    for name, partner in partners.items():  # a ladder follows the one that it takes turns with
+        if partner is not None:
+            first[name] = first.get(partner, partner)
+    leader = first.get(stage, "")
+    return f"{run.run_id}/{leader}" if sum(one == leader for one in first.values()) > 1 else ""
+
+
 _WithStage: TypeAlias = StageFinished | PopulateFinished | ProbeFinished | SearchFinished | LadderCut
 
 
@@ -223,15 +247,17 @@ def _stage_of(event: Event) -> str:
 # ---- rungs -------------------------------------------------------------------------------------------------------
 
 
-def rungs(iterations: Iterable[IterationFinished], confidence: float = statistics.CONFIDENCE) -> tuple[RungResult, ...]:
+def rungs(
+    iterations: Iterable[IterationFinished], confidence: float = statistics.CONFIDENCE, block: str = ""
+) -> tuple[RungResult, ...]:
     """The iterations of one stage by rung, fewest threads first, with intervals of that confidence."""
     by_rung: dict[int, list[IterationFinished]] = {}
     for iteration in iterations:
         by_rung.setdefault(iteration.id.rung, []).append(iteration)
-    return tuple(_rung(threads, by_rung[threads], confidence) for threads in sorted(by_rung))
+    return tuple(_rung(threads, by_rung[threads], confidence, block) for threads in sorted(by_rung))
 
 
-def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: float) -> RungResult:
+def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: float, block: str) -> RungResult:
     valid: dict[int, IterationFinished] = {}
     last: dict[int, IterationFinished] = {}
     for iteration in iterations:
@@ -240,15 +266,32 @@ def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: flo
             valid[iteration.id.repeat] = iteration
     counted = tuple(valid[repeat] for repeat in sorted(valid))
     excluded = tuple(last[repeat] for repeat in sorted(last) if repeat not in valid)
-    return RungResult(threads=threads, tree=rung_tree(counted, confidence), iterations=counted, excluded=excluded)
+    tree = rung_tree(counted, confidence, block)
+    return RungResult(threads=threads, tree=tree, iterations=counted, excluded=excluded)
 
 
-def rung_tree(iterations: Sequence[IterationFinished], confidence: float = statistics.CONFIDENCE) -> Metrics:
+def rung_tree(
+    iterations: Sequence[IterationFinished], confidence: float = statistics.CONFIDENCE, block: str = ""
+) -> Metrics:
     """The iterations' trees as one tree of estimates and worst bounds.
 
-    A metric that some lack has the `n` of those that have it.
+    A metric that some lack has the `n` of those that have it. With a `block`, each estimate has the keys `block` and
+    `repeats`.
     """
-    return _estimates([item.metrics for item in iterations], [item.series for item in iterations], "", confidence)
+    tree = _estimates([item.metrics for item in iterations], [item.series for item in iterations], "", confidence)
+    if block:
+        _mark(tree, block, [(item.id.repeat, item.metrics) for item in iterations])
+    return tree
+
+
+def _mark(tree: Metrics, block: str, having: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+    """Add block and repeat numbers to the estimates of a tree; `having`: repeat and metrics of each iteration."""
+    for name, part in tree.items():
+        below = [(repeat, measured[name]) for repeat, measured in having if name in measured]
+        if isinstance(part, dict) and "values" in part:
+            part.update(block=block, repeats=[repeat for repeat, _ in below])
+        elif isinstance(part, dict):
+            _mark(part, block, below)
 
 
 def _estimates(
@@ -280,7 +323,7 @@ def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: f
     result = load_results(events).stages.get(stage.id)
     match stage:
         case Ladder() | Tool():
-            return ladder_metrics(result.iterations, result.confidence) if result else ladder_metrics(())
+            return ladder_metrics(result.iterations, result.confidence, result.block) if result else ladder_metrics(())
         case Search():
             return search_metrics(result) if result else {}
         case Populate():
@@ -297,12 +340,14 @@ def peak(found: Iterable[RungResult]) -> RungResult | None:
     return max(measured, key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)
 
 
-def ladder_metrics(iterations: Iterable[IterationFinished], confidence: float = statistics.CONFIDENCE) -> Metrics:
+def ladder_metrics(
+    iterations: Iterable[IterationFinished], confidence: float = statistics.CONFIDENCE, block: str = ""
+) -> Metrics:
     """`{rungs: {threads: tree}, peak: tree, knee: tree}`; the peak is the rung with the largest mean throughput.
 
     The knee is the rung that `knee.find` gives, with the interval of its threads; no knee, no `knee`.
     """
-    found = [rung for rung in rungs(iterations, confidence) if rung.tree]
+    found = [rung for rung in rungs(iterations, confidence, block) if rung.tree]
     tree: Metrics = {evaluation.RUNGS: {str(rung.threads): rung.tree for rung in found}}
     top, bend = peak(found), _knee(found)
     if isinstance(bend, Knee):
