@@ -271,45 +271,71 @@ def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: flo
 
 
 def rung_tree(
-    iterations: Sequence[IterationFinished], confidence: float = statistics.CONFIDENCE, block: str = ""
+    iterations: Sequence[IterationFinished],
+    confidence: float = statistics.CONFIDENCE,
+    block: str = "",
+    chosen_from: int = 1,
 ) -> Metrics:
     """The iterations' trees as one tree of estimates and worst bounds.
 
-    A metric that some lack has the `n` of those that have it. With a `block`, each estimate has the keys `block` and
-    `repeats`.
+    Each estimate has the numbers of its `repeats`, and in `missing` how many repeats lack the metric. `block`: its id,
+    where the repeats took turns with those of other ladders. `chosen_from`: the rungs that this one was chosen from.
     """
-    tree = _estimates([item.metrics for item in iterations], [item.series for item in iterations], "", confidence)
-    if block:
-        _mark(tree, block, [(item.id.repeat, item.metrics) for item in iterations])
-    return tree
+    parts = [_Part(item.id.repeat, item.metrics, item.series, item.measure_s) for item in iterations]
+    return _estimates(parts, (), _Stated(len(parts), confidence, chosen_from, block))
 
 
-def _mark(tree: Metrics, block: str, having: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
-    """Add block and repeat numbers to the estimates of a tree; `having`: repeat and metrics of each iteration."""
-    for name, part in tree.items():
-        below = [(repeat, measured[name]) for repeat, measured in having if name in measured]
-        if isinstance(part, dict) and "values" in part:
-            part.update(block=block, repeats=[repeat for repeat, _ in below])
-        elif isinstance(part, dict):
-            _mark(part, block, below)
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One repeat's share in a tree of estimates; `trials`: the transactions that ended in it."""
+
+    repeat: int
+    tree: Mapping[str, Any]
+    series: Mapping[str, Sequence[float]]
+    measure_s: float
+    trials: float = 0.0
 
 
-def _estimates(
-    trees: Sequence[Mapping[str, Any]], series: Sequence[Mapping[str, Sequence[float]]], path: str, confidence: float
-) -> Metrics:
+@dataclass(frozen=True, slots=True)
+class _Stated:
+    """The settings of all estimates of a rung."""
+
+    repeats: int
+    confidence: float
+    chosen_from: int
+    block: str
+
+
+def _estimates(parts: Sequence[_Part], path: tuple[str, ...], stated: _Stated) -> Metrics:
+    parts = [replace(part, trials=part.tree.get("tps", 0.0) * part.measure_s or part.trials) for part in parts]
     result: Metrics = {}
-    for name in dict.fromkeys(name for tree in trees for name in tree):
-        having = [index for index, tree in enumerate(trees) if name in tree]
-        values = [trees[index][name] for index in having]
-        below = [series[index] for index in having]
+    for name in dict.fromkeys(name for part in parts for name in part.tree):
+        below = (*path, name)
+        having = [part for part in parts if name in part.tree]
+        values = [part.tree[name] for part in having]
         if isinstance(values[0], Mapping):
-            result[name] = _estimates(values, below, f"{path}{name}.", confidence)
+            inner = [replace(part, tree=value) for part, value in zip(having, values, strict=True)]
+            result[name] = _estimates(inner, below, stated)
         elif metrics.is_bound(name):
             result[name] = max(values) if name.endswith("_upper") else min(values)
         else:
-            seconds = [whole.get(path + name, ()) for whole in below]
-            result[name] = statistics.estimate(values, seconds, confidence=confidence)
+            result[name] = _estimate(having, values, below, stated)
     return result
+
+
+def _estimate(having: Sequence[_Part], values: Sequence[float], path: tuple[str, ...], stated: _Stated) -> Metrics:
+    found = statistics.estimate(
+        values,
+        kind=metrics.kind(path),
+        confidence=stated.confidence,
+        chosen_from=stated.chosen_from,
+        trials=sum(part.trials for part in having) if path[-1].endswith("fraction") else None,
+        seconds=[part.series.get(".".join(path), ()) for part in having],
+    )
+    found["repeats"] = [part.repeat for part in having]
+    if lacking := stated.repeats - len(having):
+        found["missing"] = lacking
+    return found | ({"block": stated.block} if stated.block else {})
 
 
 # ---- metrics of expressions --------------------------------------------------------------------------------------
