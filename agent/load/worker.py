@@ -50,7 +50,7 @@ WAITING_MAX = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mark:
-    """What is counted at an edge of the measure window; `runqueue_ns` by thread."""
+    """Counters at an edge of the measure window; `runqueue_ns` by thread."""
 
     at_ns: int
     cpu_ns: int

@@ -68,7 +68,7 @@ def latency_us(values: Histogram) -> dict[str, float]:
 
 
 def handling_metrics(parts: Sequence[Handling], ended: int, service: Histogram) -> Metrics:
-    """How long answers waited in the client, as in `metrics.LOAD`'s `client`; {} when it was not measured.
+    """The waits of answers in the client, as in `metrics.LOAD`'s `client`; {} when it was not measured.
 
     The share of the service time is exact for means: a recorded time is the true one plus the waits of its answers, so
     that mean(true) = mean(recorded) - answers per transaction x mean(wait). For medians it is an approximation (the

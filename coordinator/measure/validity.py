@@ -184,7 +184,7 @@ def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
 
 
 def _handling(seen: Observed) -> Iterator[ValidityFinding]:
-    """How late answers were handled: a late answer makes the recorded times longer than those of the system.
+    """Judge the waits of answers in the client: a late answer makes the recorded times longer than those of the system.
 
     On a machine that client and system share, a warning: the system's own times contain the wait for its cores too.
     """
@@ -201,7 +201,7 @@ def _handling(seen: Observed) -> Iterator[ValidityFinding]:
 
 
 def _waits(seen: Observed) -> str:
-    """How long answers, or threads, waited, and how that was measured."""
+    """The waits of answers or threads in words, with the method."""
     waited = seen.read("client", "runqueue_fraction")
     queue = "" if waited is None else f"a thread waited for a CPU for {quantity(waited, 'fraction')} of the window"
     p50, p99 = seen.read("client", "handling", "p50_us"), seen.read("client", "handling", "p99_us")

@@ -302,7 +302,7 @@ def client_ceiling(rung: RungResult) -> str | None:
 
 
 def client_handling(rung: RungResult) -> str | None:
-    """How long answers waited in the client, at a rung; None where that was not measured."""
+    """The waits of answers in the client at a rung; None where that was not measured."""
     waited, fraction = read(rung.tree, "client", "handling", "p50_us"), read(rung.tree, "client", "handling_fraction")
     if fraction is None:
         return None

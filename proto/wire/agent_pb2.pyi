@@ -2077,7 +2077,7 @@ Global___LoadResult: _TypeAlias = LoadResult  # noqa: Y015
 
 @_typing.final
 class Handling(_message.Message):
-    """How late a load worker handled the answers in the measure window: samples from arrival to handling, and the wait for a CPU."""
+    """The lateness with which a load worker handled the answers in the measure window: samples from arrival to handling, and the wait for a CPU."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -188,7 +188,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
-    """How late a load worker handled answers in the measure window, or several workers together.
+    """The lateness with which a load worker, or several together, handled answers in the measure window.
 
     `late`: sampled times from the arrival of an answer to its handling; empty for blocking drivers, which have no event
     loop. `answers`: all answers of the event loop, sampled or not. `stamped`: samples that are exact, by receive time

@@ -1,4 +1,4 @@
-"""How long answers waited in the client before the event loop handled them: sampled, in the loop's own thread.
+"""Samples of the time for which answers waited in the client before the event loop handled them: taken, in the loop's own thread.
 
 Flow: `transaction_loop.serve` -> every few batches of epoll `Sampler.calls` and `returns` around the wait -> for each
 readable connection of that batch `late_ns` -> `add` -> `take`, ten times a second -> `aggregator` -> a histogram.
@@ -36,7 +36,7 @@ SO_TIMESTAMPNS = 35  # Linux, asm-generic; also the type of the control message
 BATCHES_PER_TICK = 32
 STRIDE_START, STRIDE_MAX = 16, 64
 SLEPT_NS = 20_000
-"""Where the kernel does not count how often a thread got a CPU: an epoll call that took longer has slept."""
+"""Without the kernel's count of turns on a CPU: an epoll call that took longer has slept."""
 SCHEDSTAT = "/proc/thread-self/schedstat"
 _TIMESPEC = struct.Struct("qq")
 
