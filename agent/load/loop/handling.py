@@ -1,4 +1,4 @@
-"""Samples of the time for which answers waited in the client before the event loop handled them: taken, in the loop's own thread.
+"""Samples of the time for which answers waited in the client before the event loop handled them.
 
 Flow: `transaction_loop.serve` -> every few batches of epoll `Sampler.calls` and `returns` around the wait -> for each
 readable connection of that batch `late_ns` -> `add` -> `take`, ten times a second -> `aggregator` -> a histogram.
