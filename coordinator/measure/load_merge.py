@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from proveout.proto.events import Metrics
-from proveout.proto.wire import handling, histogram
+from proveout.proto.wire import histogram, lateness
 from proveout.proto.wire.results import Handling, Histogram, LoadResult, TransactionCounts, TransactionLoad
 
 SAMPLES_MIN = 10
@@ -76,7 +76,7 @@ def handling_metrics(parts: Sequence[Handling], ended: int, service: Histogram) 
     event loop that could see its answers arrive; there the waits for a CPU stand for them, and waits for the GIL are
     not seen.
     """
-    whole = handling.merge(parts)
+    whole = lateness.merge(parts)
     if whole is None or not ended:
         return {}
     waited_us = None if whole.runqueue_s is None else whole.runqueue_s / ended * 1e6

@@ -30,7 +30,7 @@ from proveout.dsl.plan.stages import Ladder, Ramp, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.kinds import is_in_order
 from proveout.proto.events import ValidityFinding
-from proveout.proto.wire import handling
+from proveout.proto.wire import lateness
 
 COVERAGE_FINE = 0.9
 GAP_PERIODS_MAX = 4.0
@@ -208,7 +208,7 @@ def _waits(seen: Observed) -> str:
     if p50 is None or p99 is None:
         spent = quantity(seen.read("client", "runqueue_us") or 0.0, "runqueue_us")
         return f"load threads waited {spent} per transaction for a CPU, waits for the GIL are not measured ({queue})"
-    whole = handling.merge([part for load in seen.loads.values() for part in load.handling])
+    whole = lateness.merge([part for load in seen.loads.values() for part in load.handling])
     exact = whole is not None and whole.stamped > 0
     how = "receive time stamps of the kernel" if exact else "estimated from epoll's return and the wait for a CPU"
     typical, most = together("p50_us", p50, p99)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, SECOND_NS
 from proveout.proto.wire import histogram
-from proveout.proto.wire.handling import merge
+from proveout.proto.wire.lateness import merge
 from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 from proveout.proto.wire.stalls import common
 
