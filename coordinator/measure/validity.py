@@ -196,7 +196,7 @@ def _handling(seen: Observed) -> Iterator[ValidityFinding]:
     ok = fraction < limit
     part, most = together("fraction", fraction, limit)
     text = f"{_waits(seen)}, {part} of the service time (limit {most})"
-    shared = noise.shares_machine(seen.plan, seen.stage, seen.boots)
+    shared = disturbances.shares_machine(seen.plan, seen.stage, seen.boots)
     if not ok:
         text += ", client and system share a machine" if shared else ", the recorded times are longer than the system's"
     yield _finding("client-handling", ok, text, voids=not shared and not seen.is_probe)
