@@ -1,0 +1,161 @@
+"""What the screen costs: the share of a core that showing a run takes, at 1 Hz from every host.
+
+Data flow: made-up ticks of N hosts × 20 metrics, of the load, its transactions and waits, once a second for a while,
+and how the agents stand every two -> `RunApp` on a terminal of 200 × 60 without a driver's output -> CPU seconds of
+this process over the wall clock. The hosts' pane is open: it is the dearest. What the real terminal and the socket cost
+is not in it.
+
+    python benchmarks/fabric/tui_cost.py [--hosts 64] [--seconds 20] [--pane 4]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from proveout.proto.events import (
+    AgentLine,
+    AgentsTick,
+    AgentUp,
+    Event,
+    HostTick,
+    IterationId,
+    IterationStarted,
+    LoadTick,
+    RunStarted,
+    Stamped,
+    TransactionLine,
+    TransactionsTick,
+    WaitLine,
+    WaitsTick,
+)
+from proveout.tui.run.app import RunApp
+
+METRICS = 20
+BATCHES_PER_S = 4
+KINDS = 7
+IDENTITY = IterationId(stage="base", rung=4, repeat=1, attempt=1)
+
+
+class Hosts:
+    """N hosts that each say 20 metrics a second, spread over the second's batches as the tail gives them."""
+
+    replayed = False
+
+    def __init__(self, hosts: int, seconds: int) -> None:
+        self._hosts, self._seconds = hosts, seconds
+
+    async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
+        """Opening, then a batch every quarter of a second."""
+        yield [self._stamp(event) for event in self._opening()]
+        for number in range(self._seconds * BATCHES_PER_S):
+            share = range(number % BATCHES_PER_S, self._hosts, BATCHES_PER_S)
+            batch: list[Event] = [self._tick(host, number) for host in share]
+            if number % BATCHES_PER_S == 0:
+                batch += self._moving(number // BATCHES_PER_S)
+            yield [self._stamp(event) for event in batch]
+            await asyncio.sleep(1.0 / BATCHES_PER_S)
+
+    def _opening(self) -> list[Event]:
+        plan = {"stages": [{"id": "base", "kind": "ladder", "threads": [4], "repeat": 3}]}
+        begin = RunStarted(
+            run_id="cost", epoch=1, name="cost", title="", digest="", plan=plan, version="1", estimate_s=600.0
+        )
+        going = IterationStarted(
+            id=IDENTITY, rate=None, starts_in_s=0.0, ramp_up_s=0.0, measure_s=600.0, ramp_down_s=0.0
+        )
+        return [begin, *(self._up(host) for host in range(self._hosts)), going]
+
+    @staticmethod
+    def _up(host: int) -> AgentUp:
+        return AgentUp(
+            host=f"host{host}", agent_version="1", machine_id="m", cores=8, offset_ns=1000, uncertainty_ns=900
+        )
+
+    @staticmethod
+    def _tick(host: int, number: int) -> HostTick:
+        busy = (host * 7 + number * 3) % 100 / 100
+        readings = {f"metric{index}": float(number + index) for index in range(METRICS - 3)}
+        readings |= {"cpu.busy_fraction": busy, "memory.used_bytes": 1e9 * (1 + busy), "memory.total_bytes": 8e9}
+        return HostTick(host=f"host{host}", capture="host", readings=readings)
+
+    def _moving(self, second: int) -> list[Event]:
+        moving = [self._load(second), self._transactions(second), self._waits(second)]
+        return [*moving, self._agents(second)] if second % 2 == 0 else moving
+
+    @staticmethod
+    def _transactions(second: int) -> TransactionsTick:
+        lines = tuple(
+            TransactionLine(
+                name=f"Transaction{kind}", tps=700.0 + kind + second % 7, ok=700 * second + kind,
+                logical_failures=second,
+                errors=0, p50_us=250.0 + kind, p95_us=900.0 + second % 5, p99_us=2000.0 + second % 3,
+            )
+            for kind in range(KINDS)
+        )  # fmt: skip
+        return TransactionsTick(id=IDENTITY, window="measure", seconds=float(second), transactions=lines)
+
+    @staticmethod
+    def _waits(second: int) -> WaitsTick:
+        lines = tuple(
+            WaitLine(
+                event=f"event{rank}", wait_class="IO", seconds=second / (rank + 1), db_time_fraction=1 / (rank + 2)
+            )
+            for rank in range(10)
+        )
+        return WaitsTick(id=IDENTITY, host="host0", capture="waits", seconds=float(second), waits=lines)
+
+    def _agents(self, second: int) -> AgentsTick:
+        lines = tuple(
+            AgentLine(host=f"host{host}", offset_ns=1000 + host, uncertainty_ns=900 + second, silent_s=0.5)
+            for host in range(self._hosts)
+        )
+        return AgentsTick(lease_s=10.0, beat_s=2.0, agents=lines)
+
+    @staticmethod
+    def _load(second: int) -> LoadTick:
+        tps = 5000.0 + 100.0 * (second % 7)
+        return LoadTick(
+            id=IDENTITY, second=second, window="measure", tps=tps, avg_us=310.0, p50_us=250.0, p99_us=2000.0, errors=0
+        )
+
+    @staticmethod
+    def _stamp(event: Event) -> Stamped:
+        return Stamped(sequence=1, unix_s=time.time(), event=event)
+
+    def now_unix_s(self) -> float:
+        """Now."""
+        return time.time()
+
+    async def stop(self) -> bool:
+        """Nobody to ask."""
+        return False
+
+
+async def share_of_a_core(hosts: int, seconds: int, pane: int) -> float:
+    """CPU seconds per second while the ticks come, without the start."""
+    app = RunApp(Hosts(hosts, seconds + 5))
+    async with app.run_test(size=(200, 60)) as pilot:
+        await pilot.press(str(pane))
+        await asyncio.sleep(2.0)
+        cpu_s, wall_s = time.process_time(), time.perf_counter()
+        await asyncio.sleep(seconds)
+        return (time.process_time() - cpu_s) / (time.perf_counter() - wall_s)
+
+
+def main() -> None:
+    """Print the share for the hosts that were asked for."""
+    parser = argparse.ArgumentParser(description="What the screen costs.")
+    parser.add_argument("--hosts", type=int, nargs="+", default=[64, 1000])
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--pane", type=int, default=4, help="1 live, 4 hosts …")
+    chosen = parser.parse_args()
+    for hosts in chosen.hosts:
+        share = asyncio.run(share_of_a_core(hosts, chosen.seconds, chosen.pane))
+        print(f"{hosts:,} hosts × {METRICS} metrics at 1 Hz, pane {chosen.pane}: {share:.1%} of a core")
+
+
+if __name__ == "__main__":
+    main()

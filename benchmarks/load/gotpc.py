@@ -1,0 +1,172 @@
+"""NOPM of TPROC-C beside go-tpc's TPC-C: one PostgreSQL, as many warehouses and users, in one run, in turn; medians,
+ratios.
+
+    python benchmarks/load/gotpc.py GO_TPC [--warehouses 4] [--users 4] [--seconds 20] [--rounds 3] [--json FILE]
+
+GO_TPC is the program `go-tpc` (github.com/pingcap/go-tpc). Both load their own database of one embedded server
+(synchronous_commit off, a Unix socket), run without keying and think times, and count new orders that were committed.
+Ours runs twice: with SQL from the client, which is nearly go-tpc's statement for statement, and with stored procedures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+from harness import Context
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from proveout.agent.engines.handlers import start_system
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Windows
+from proveout.dsl.plan.topology import System
+from proveout.dsl.workloads.tprocc.parameters import Tprocc
+from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad, StartSystem
+
+RAMP_S = 2
+SETTINGS = (
+    ("max_connections", "200"),
+    ("shared_buffers", "512MB"),
+    ("max_wal_size", "8GB"),
+    ("synchronous_commit", "off"),
+)
+TPMC = re.compile(r"tpmC: ([\d.]+)")
+
+
+def workload(warehouses: int, *, procedures: bool) -> Workload:
+    """TPROC-C of that size."""
+    parameters = to_values(Tprocc(warehouses=warehouses, procedures=procedures))
+    return Workload(name="orders", kind="tprocc", parameters=parameters)
+
+
+def database(dsn: str, name: str) -> str:
+    """The conninfo of a new database with an owner of its own.
+
+    The server's own user has a password of one SCRAM iteration, which go-tpc's driver refuses.
+    """
+    password = secrets.token_hex(16)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("SET scram_iterations = 4096")
+        connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}'")
+        connection.execute(f"CREATE DATABASE {name} OWNER {name}")
+    return make_conninfo(dsn, dbname=name, user=name, password=password)
+
+
+class GoTpc:
+    """go-tpc on one database."""
+
+    def __init__(self, program: Path, dsn: str, warehouses: int) -> None:
+        self._program, self._given, self._warehouses = program, conninfo_to_dict(dsn), warehouses
+
+    def prepare(self) -> None:
+        """Create and load its tables."""
+        self._run("prepare", "-T", "2", "--no-check")
+
+    def nopm(self, users: int, seconds: int) -> float:
+        """New orders committed a minute."""
+        told = self._run("run", "-T", str(users), "--time", f"{seconds}s")
+        found = TPMC.findall(told)
+        if not found:
+            sys.exit(f"go-tpc gave no tpmC: {told[-2000:]}")
+        return float(found[-1])
+
+    def _run(self, verb: str, *options: str) -> str:
+        given = {name: str(value) for name, value in self._given.items()}
+        socket = f"sslmode=disable&host={quote(given['host'], safe='')}&port={given['port']}"
+        argv = [str(self._program), "tpcc", verb, "-d", "postgres", "-U", given["user"], "-p", given["password"]]
+        # Of two hosts its driver takes the one that sorts last, and a socket's folder can only be given as a parameter
+        argv += ["-H", "-", "-P", given["port"]]
+        argv += ["-D", given["dbname"], "--warehouses", str(self._warehouses), "--conn-params", socket, *options]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"go-tpc {verb} failed: {(done.stderr + done.stdout).strip()[-2000:]}")
+        return done.stdout
+
+
+async def ours(context: Context, endpoint: Endpoint, orders: Workload, users: int, seconds: int, seed: int) -> float:
+    """New orders committed a minute; exits when the load had errors."""
+    spec = RunLoad(
+        workload=orders,
+        endpoint=endpoint,
+        share=LoadShare(first=0, count=users, total=users),
+        windows=Windows(ramp_up_s=RAMP_S, measure_s=seconds, ramp_down_s=0.0),
+        workers=2,
+        seed=seed,
+        label="benchmark",
+    )
+    result = await run_load(context, spec)
+    if result.first_errors or result.samples_lost:
+        sys.exit(f"the load had errors: {result.first_errors}, samples lost: {result.samples_lost}")
+    length_s = (result.measure_end_ns - result.measure_start_ns) / 1e9
+    return next(t.counts.ok for t in result.transactions if t.counts.name == "NewOrder") / length_s * 60.0
+
+
+async def measured(options: argparse.Namespace, context: Context, folder: str) -> dict[str, list[float]]:
+    """NOPM of each side, round by round."""
+    system = System(name="target", engine="postgres", host="here", provision="embedded", settings=SETTINGS)
+    started = await start_system(context, StartSystem(system=system, data_root=f"{folder}/data"))
+    dsn = started.endpoint.dsn
+    peer = GoTpc(options.program, database(dsn, "gotpc"), options.warehouses)
+    await asyncio.to_thread(peer.prepare)
+    endpoint = Endpoint(system="target", engine="postgres", dsn=database(dsn, "tprocc"))
+    both = {name: workload(options.warehouses, procedures=name != "SQL") for name in ("SQL", "procedures")}
+    await populate(context, PopulateSystem(workload=both["procedures"], endpoint=endpoint, workers=2))
+    rates: dict[str, list[float]] = {name: [] for name in ("go-tpc", *both)}
+    for seed in range(options.rounds):
+        rates["go-tpc"].append(await asyncio.to_thread(peer.nopm, options.users, options.seconds + RAMP_S))
+        for name, orders in both.items():
+            rates[name].append(await ours(context, endpoint, orders, options.users, options.seconds, seed))
+    return rates
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", type=Path, help="the program go-tpc")
+    parser.add_argument("--warehouses", type=int, default=4)
+    parser.add_argument("--users", type=int, default=4)
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="proveout-bench-") as folder:
+        context = Context(Path(folder))
+        try:
+            rates = await measured(options, context, folder)
+        finally:
+            await asyncio.shield(context.close())
+    report(options, rates)
+
+
+def report(options: argparse.Namespace, rates: dict[str, list[float]]) -> None:
+    """Print the table; the figures for --json."""
+    print(
+        f"{options.warehouses} warehouses, {options.users} users, "
+        f"{options.rounds} rounds of {options.seconds} s, medians"
+    )
+    peer = statistics.median(rates["go-tpc"])
+    figures: dict[str, Any] = {"nopm": rates, "ratios": {}}
+    for name, each in rates.items():
+        median = statistics.median(each)
+        figures["ratios"][name] = median / peer
+        rounds = ", ".join(f"{rate:,.0f}" for rate in each)
+        print(f"{name:12}{median:10,.0f} NOPM  {median / peer:6.2f} x go-tpc   (rounds: {rounds})")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

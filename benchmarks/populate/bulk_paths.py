@@ -1,0 +1,212 @@
+"""How fast HLR's population is loaded into SQLite, MariaDB and an Oracle of the wire, beside each engine's own bulk
+path; one run.
+
+    python benchmarks/populate/bulk_paths.py [--engines sqlite,mysql,oracle] [--scale X] [--rounds N] [--json FILE]
+
+Ours is the whole populate task: worker processes start, rows are made while they are loaded, keys and indexes follow,
+rows are counted. The peer finds the same rows ready-made, in the same order, and then runs the same statements:
+
+- sqlite (100,000 subscribers at scale 1): the `sqlite3` shell's `.import` of CSV files, with the same pragmas;
+- mysql (100,000): the `mariadb` client's LOAD DATA LOCAL INFILE of files, one connection, checks off as ours has them;
+- oracle (2,000): a bare python-oracledb connection, `executemany` of ready-made rows, as many a call as ours. Behind it
+  is the TNS server of tests/wire with a PostgreSQL: the ratio says what our part costs on top of driver and protocol,
+  and nothing of Oracle Database.
+
+Rounds are taken in turn, the first of a round on each side in turn; medians are printed. An engine whose programs are
+not here is left out, and said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+import mysql_load_data
+from psql_copy import Context, Timings, report, workload_of
+
+from proveout.agent.engines.mysql.populate import MysqlLoader
+from proveout.agent.engines.mysql.provision import Server
+from proveout.agent.engines.oracle.driver import open_connection
+from proveout.agent.engines.oracle.populate import CHUNK_UNITS, OracleLoader
+from proveout.agent.engines.row_values import plain_rows
+from proveout.agent.engines.sqlite.populate import SqliteLoader
+from proveout.agent.load.population.handler import populate
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.topology import System
+from proveout.dsl.workloads.base import Population
+from proveout.dsl.workloads.kinds import build
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "plans"))
+
+from plans import tns_server
+
+UNITS = {"sqlite": 100_000, "mysql": 100_000, "oracle": 2_000}
+WORKERS = {"sqlite": 1, "mysql": 2, "oracle": 1}
+"""Ours, at a time: SQLite has one writer; two for a server on two cores; one connection on either side of a wire."""
+
+
+Loader = SqliteLoader | MysqlLoader | OracleLoader
+
+
+@dataclass(frozen=True)
+class Peer:
+    """An engine, and its own way: what it is called, and what loads the rows into tables that are there and empty."""
+
+    dsn: str
+    name: str
+    load: Callable[[], None]
+    maker: Callable[[str, Population], Loader]
+
+
+@contextmanager
+def sqlite(folder: Path, population: Population) -> Iterator[Peer]:
+    """A file, and the shell that imports into it."""
+    dsn = str(folder / "data.sqlite")
+    apsw.Connection(dsn).pragma("journal_mode", "WAL")
+    for table in population.tables:
+        with (folder / table.name).open("w", newline="") as file:
+            csv.writer(file).writerows(plain_rows(table, 1, population.units))
+    lines = ["PRAGMA synchronous = OFF;", ".mode csv"]
+    lines += [f".import '{folder / table.name}' {table.name}" for table in population.tables]
+    text = "\n".join(lines)
+    argv = ["sqlite3", "-bail", dsn]
+    quiet = subprocess.DEVNULL  # it says which journal mode it has
+    yield Peer(
+        dsn,
+        "sqlite3 .import",
+        lambda: _done(subprocess.run(argv, input=text, text=True, check=True, stdout=quiet)),
+        SqliteLoader,
+    )
+
+
+@contextmanager
+def mysql(folder: Path, population: Population) -> Iterator[Peer]:
+    """An embedded MariaDB, and its client."""
+    client = str(shutil.which("mariadb"))
+    mysql_load_data.write_files(population, folder)
+    settings = (("innodb_buffer_pool_size", "512M"),)
+    system = System(name="db", engine="mysql", host="local", provision="embedded", settings=settings)
+    server = Server(system, folder / "data")
+    try:
+        dsn = server.start().dsn
+        load = lambda: mysql_load_data.by_client(client, dsn, population, folder)  # noqa: E731
+        yield Peer(dsn, "mariadb LOAD DATA", load, MysqlLoader)
+    finally:
+        server.close(keep_data=False)
+
+
+@contextmanager
+def oracle(folder: Path, population: Population) -> Iterator[Peer]:
+    """The TNS server, and a bare connection of the driver. Rows in memory, in lists as long as ours."""
+    made = [
+        (table, list(plain_rows(table, first, min(CHUNK_UNITS, population.units - first + 1), dated=True)))
+        for table in population.tables
+        for first in range(1, population.units + 1, CHUNK_UNITS)
+    ]
+    with tns_server() as dsn:
+
+        def load() -> None:
+            connection = open_connection(dsn)
+            for table, rows in made:
+                marks = ", ".join(f":p{place}" for place in range(1, len(table.columns) + 1))
+                names = ", ".join(name for name, _ in table.columns)
+                with connection.cursor() as cursor:
+                    cursor.executemany(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)
+            connection.commit()
+            connection.close()
+
+        yield Peer(dsn, "python-oracledb executemany", load, OracleLoader)
+
+
+ENGINES = {"sqlite": sqlite, "mysql": mysql, "oracle": oracle}
+
+
+def _done(_: object) -> None: ...
+
+
+def ours(engine: str, peer: Peer, workload: Workload, timings: Timings) -> int:
+    """One load by the populate task; its rows."""
+    context, started = Context(), time.monotonic()
+    endpoint = Endpoint(system="db", engine=engine, dsn=peer.dsn)
+    spec = PopulateSystem(workload=workload, endpoint=endpoint, workers=WORKERS[engine])
+    populated = asyncio.run(populate(context, spec))
+    timings.ready.append(time.monotonic() - started)
+    timings.rows_only.append(context.rows_in - started)
+    return sum(table.rows for table in populated.tables)
+
+
+def theirs(engine: str, peer: Peer, population: Population, timings: Timings) -> int:
+    """One load by the engine's own way, between the same statements as ours; its rows."""
+    loader = peer.maker(peer.dsn, population)
+    loader.prepare()
+    started = time.monotonic()
+    peer.load()
+    timings.rows_only.append(time.monotonic() - started)
+    for phase in population.after[engine]:  # type: ignore[index]
+        for statement in phase:
+            loader.execute(statement)
+    loader.settle()
+    timings.ready.append(time.monotonic() - started)
+    rows = sum(loader.count(table.name) for table in population.tables)
+    loader.close()
+    return rows
+
+
+def measured(engine: str, scale: float, rounds: int) -> dict[str, Any]:
+    """The rounds of one engine; its figures."""
+    workload = workload_of("hlr", round(UNITS[engine] * scale))
+    population = build(workload).population
+    with tempfile.TemporaryDirectory(prefix="proveout-bench-") as name, ENGINES[engine](Path(name), population) as peer:
+        sides = [Timings("proveout"), Timings(peer.name)]
+        for number in range(rounds):
+            turns = [
+                lambda: ours(engine, peer, workload, sides[0]),
+                lambda: theirs(engine, peer, population, sides[1]),
+            ]
+            found = {turn() for turn in (turns if number % 2 == 0 else reversed(turns))}
+            assert len(found) == 1, f"the sides loaded different rows: {found}"
+    return report(sides, found.pop(), workload, WORKERS[engine]) | {"engine": engine}
+
+
+def missing(engine: str) -> str:
+    """What is not installed that an engine's side needs; "" when nothing is."""
+    programs = {"sqlite": ("sqlite3",), "mysql": ("mariadb", "mariadbd"), "oracle": ()}[engine]
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin"
+    return ", ".join(program for program in programs if shutil.which(program, path=path) is None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engines", type=lambda text: text.split(","), default=list(ENGINES), metavar="NAME,…")
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    options = parser.parse_args()
+    figures = []
+    for engine in options.engines:
+        if lacking := missing(engine):
+            print(f"{engine}: left out, not installed: {lacking}")
+            continue
+        print(f"-- {engine}")
+        figures.append(measured(engine, options.scale, options.rounds))
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
