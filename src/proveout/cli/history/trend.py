@@ -98,12 +98,8 @@ def trend(
 
     outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
     folder = run_directory.runs_directory(runs_dir, os.environ)
-    if bool(acknowledge) != bool(note):
-        raise typer.BadParameter("--acknowledge RUN and --note TEXT belong together", param_hint="--acknowledge")
-    found = _read(folder)
-    selection = _selected(found, plan, parameters, inventory, allow)
-    if acknowledge is not None:
-        _acknowledge(folder, acknowledge, note, metric or [""])
+    _acknowledge(folder, acknowledge, note, metric or [""])
+    selection = _selected(_read(folder), plan, parameters, inventory, allow)
     histories = metric_history.histories(
         selection, metric or metric_history.METRICS, metric_history.read_acknowledgements(folder)
     )
@@ -142,10 +138,15 @@ def _selected(
     return select(found, name=plan, allow=allowed)
 
 
-def _acknowledge(folder: Path, run: str, note: str, metrics: list[str]) -> None:
+def _acknowledge(folder: Path, run: str | None, note: str, metrics: list[str]) -> None:
+    """Store an acknowledgement, where the command line has one."""
     from proveout.coordinator.history.metric_history import Acknowledgement, acknowledge
     from proveout.coordinator.storage import run_directory
 
+    if bool(run) != bool(note):
+        raise typer.BadParameter("--acknowledge RUN and --note TEXT belong together", param_hint="--acknowledge")
+    if run is None:
+        return
     name = run_directory.find(folder, run).name
     for metric in metrics:
         acknowledge(folder, Acknowledgement(run=name, note=note, metric=metric, unix_s=time.time()))
