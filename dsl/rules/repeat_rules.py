@@ -7,11 +7,13 @@ which steps cannot run around every turn of a ladder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from proveout.dsl import metrics
+from proveout.dsl.expr.syntax import Call, Member, Name, Syntax, children, parse, ungroup
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.plan import Check
-from proveout.dsl.plan.stages import Ladder, Open, Pause, Reset, Sql, Stage
+from proveout.dsl.plan.stages import Ladder, Open, Pause, Reset, Sql, Stage, Tool
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import Problems, did_you_mean
 from proveout.dsl.workloads.sql.sql_text import reads, scan, writes
@@ -119,3 +121,43 @@ def _decidable(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[C
                 message = f"`{ladder.id}` is repeated until its verdicts are decided, but no verdict reads it"
                 hint = f"repeat: {ladder.repeat}, or a verdict that reads `{ladder.id}`"
             problems.add(ladder.where, message, key="stages", hint=hint)
+
+
+# ---- warnings ----------------------------------------------------------------------------------------------------
+
+_STATISTICS = ("mean", "median", "lower", "upper", "cv", "n")
+
+
+def undecidable(stages: Sequence[Stage], verdicts: Sequence[Check]) -> Iterator[str]:
+    """A warning for each verdict that reads a measured number of a stage that runs each rung once: one repeat decides
+    nothing but what was counted."""
+    once = {stage.id for stage in stages if isinstance(stage, Ladder | Tool) and stage.repeat == 1}
+    for check in verdicts:
+        read = {stage for stage, path in _paths(parse(check.check.text)) if _needs_repeats(path)}
+        for stage in sorted(once & read):
+            what = f"verdict `{check.id}` cannot be decided by 1 repeat of `{stage}`"
+            yield f"{check.where}: {what}: set `repeat: 3` or more"
+
+
+def _needs_repeats(path: Sequence[str]) -> bool:
+    """Whether a number at a path of names is an estimate whose interval, or mean, decides."""
+    if not path or path[-1] in ("n", "cv"):
+        return False
+    names = [name for name in path if name not in _STATISTICS]
+    return not metrics.is_bound(names[-1]) and not metrics.is_counted(names, shares=True) if names else False
+
+
+def _paths(node: Syntax) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(stage, names) of each number that is read: `("base", ("tps", "lower"))` of `base.at(4).tps.lower`."""
+    names: list[str] = []
+    inner = node
+    while isinstance(inner, Member):
+        names.insert(0, inner.name)
+        inner = ungroup(inner.of)
+    if isinstance(inner, Call) and inner.function == "at" and names:
+        inner = ungroup(inner.arguments[0])
+    if isinstance(inner, Name) and names:
+        yield inner.name, tuple(names)
+        return
+    for part in children(inner):
+        yield from _paths(part)

@@ -43,6 +43,18 @@ def test_check_says_that_a_plan_is_fine(capsys: pytest.CaptureFixture[str]) -> N
     assert out.startswith(f"{PLAN}: fine (8 stages, 5 verdicts, sha256:")
 
 
+def test_check_warns_of_verdicts_that_one_repeat_cannot_decide(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = "plans/storage-embedded.yaml"
+    assert execute(["check", plan]) == 0
+    assert "warning" not in capsys.readouterr().out
+    assert execute(["check", "-p", "repeat=1", plan]) == 0
+    warnings = capsys.readouterr().out.splitlines()[1:]
+    assert [line.partition("verdict")[2] for line in warnings] == [
+        " `reads` cannot be decided by 1 repeat of `random_read`: set `repeat: 3` or more",
+        " `deep` cannot be decided by 1 repeat of `random_read`: set `repeat: 3` or more",
+    ], "the counted errors of the third verdict are decidable"
+
+
 def test_check_goes_on_after_a_bad_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("proveout: 1\nnam: x\n")
