@@ -7,12 +7,14 @@ which steps cannot run around every turn of a ladder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+from proveout.core.errors import PlanProblem
 from proveout.dsl import metrics
-from proveout.dsl.expr.syntax import Call, Member, Name, Syntax, children, parse, ungroup
+from proveout.dsl.expr.evaluation import AllOf, AnyOf, Bare, Comparison, Either, Logic, Not, comparisons
+from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Syntax, children, parse, ungroup
 from proveout.dsl.plan.iteration_order import groups
-from proveout.dsl.plan.plan import Check
+from proveout.dsl.plan.plan import Check, Plan
 from proveout.dsl.plan.stages import Ladder, Open, Pause, Reset, Sql, Stage, Tool
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import Problems, did_you_mean
@@ -26,6 +28,63 @@ SETTINGS = frozenset(
     {("ALTER", "DATABASE"), ("ALTER", "ROLE"), ("ALTER", "SYSTEM"), ("SET", "GLOBAL"), ("SET", "PERSIST")}
 )
 """Beginnings of statements that give a setting a value, the same one each time."""
+
+
+def compared(text: str, ladders: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    """The ladders that one comparison of a check reads together, for each comparison that reads several.
+
+    >>> compared("a.peak.tps.mean > 1 && ratio(a.at(1).tps, b.at(1).tps).lower > 1", {"a", "b"})
+    (('a', 'b'),)
+    """
+    try:
+        found = [_names_in(parse(leaf), ladders) for leaf in _leaves(comparisons(text))]
+    except ExpressionFault:
+        return ()
+    return tuple(dict.fromkeys(names for names in found if len(names) > 1))
+
+
+def _leaves(node: Logic) -> Iterator[str]:
+    match node:
+        case AllOf(parts=parts) | AnyOf(parts=parts):
+            below: tuple[Logic, ...] = parts
+        case Not(part=part):
+            below = (part,)
+        case Either(condition=condition, then=then, otherwise=otherwise):
+            below = (condition, then, otherwise)
+        case Comparison() | Bare():
+            yield node.text
+            return
+    for part in below:
+        yield from _leaves(part)
+
+
+def _names_in(node: Syntax, ladders: Collection[str]) -> tuple[str, ...]:
+    here = (node.name,) if isinstance(node, Name) and node.name in ladders else ()
+    return tuple(dict.fromkeys((*here, *(name for part in children(node) for name in _names_in(part, ladders)))))
+
+
+def hints(plan: Plan) -> tuple[PlanProblem, ...]:
+    """A hint for each verdict that compares ladders which run one after the other, or that one repeat cannot decide."""
+    leader = {one.id: members[0].id for members in groups(plan.stages) for one in members}
+    ladders = {stage.id: stage for stage in plan.stages if isinstance(stage, Ladder)}
+    found: list[PlanProblem] = []
+    for check in plan.verdicts:
+        for names in compared(check.check.text, ladders):
+            if len({leader[name] for name in names}) > 1:
+                message = (
+                    f"note: verdict `{check.id}` compares {' and '.join(names)}, not interleaved: {NOT_DISTINGUISHED}"
+                )
+                hint = _way_out([ladder for name, ladder in ladders.items() if name in names])
+                found.append(PlanProblem(message=message, where=check.where, key="verdicts", hint=hint))
+    return (*found, *_undecidable(plan.stages, plan.verdicts))
+
+
+def _way_out(ladders: Sequence[Ladder]) -> str:
+    """The keys that have the ladders take turns."""
+    if len({None if one.cell is None else one.cell.of for one in ladders}) == 1 and ladders[0].apart:
+        return f"the cells run one after the other: {ladders[0].apart}"
+    first, second = ladders[:2]
+    return f"put {second.id} directly behind {first.id}, with `order: interleaved` and `with: {first.id}`"
 
 
 def once_only(step: Stage) -> str:
@@ -123,20 +182,20 @@ def _decidable(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[C
             problems.add(ladder.where, message, key="stages", hint=hint)
 
 
-# ---- warnings ----------------------------------------------------------------------------------------------------
+# ---- verdicts on one repeat ---------------------------------------------------------------------------------------
 
 _STATISTICS = ("mean", "median", "lower", "upper", "cv", "n")
 
 
-def undecidable(stages: Sequence[Stage], verdicts: Sequence[Check]) -> Iterator[str]:
-    """A warning for each verdict that reads a measured number of a stage that runs each rung once: one repeat decides
+def _undecidable(stages: Sequence[Stage], verdicts: Sequence[Check]) -> Iterator[PlanProblem]:
+    """A hint for each verdict that reads a measured number of a stage that runs each rung once: one repeat decides
     nothing but what was counted."""
     once = {stage.id for stage in stages if isinstance(stage, Ladder | Tool) and stage.repeat == 1}
     for check in verdicts:
         read = {stage for stage, path in _paths(parse(check.check.text)) if _needs_repeats(path)}
         for stage in sorted(once & read):
-            what = f"verdict `{check.id}` cannot be decided by 1 repeat of `{stage}`"
-            yield f"{check.where}: {what}: set `repeat: 3` or more"
+            message = f"note: verdict `{check.id}` cannot be decided by 1 repeat of `{stage}`"
+            yield PlanProblem(message=message, where=check.where, key="verdicts", hint="set `repeat: 3` or more")
 
 
 def _needs_repeats(path: Sequence[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,22 +38,39 @@ def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
+def test_check_names_ladders_that_a_verdict_compares_and_that_do_not_take_turns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "plans/hlr-sqlite.yaml").read_text()
+    assert "order: interleaved" in text
+    shutil.copytree(ROOT / "plans/fragments", tmp_path / "fragments")
+    lines = [line for line in text.splitlines() if not line.strip().startswith(("order:", "with:"))]
+    plan = tmp_path / "apart.yaml"
+    plan.write_text("\n".join(lines))
+    assert execute(["check", str(plan)]) == 0
+    shown = capsys.readouterr().err
+    assert "note: verdict `readers-first` compares reading and mixed, not interleaved: drift is not" in shown
+    assert "put reading directly behind mixed, with `order: interleaved` and `with: mixed`" in shown
+    assert execute(["check", "plans/hlr-sqlite.yaml"]) == 0
+    assert not capsys.readouterr().err
+
+
 def test_check_says_that_a_plan_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["check", PLAN]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"{PLAN}: fine (8 stages, 5 verdicts, sha256:")
 
 
-def test_check_warns_of_verdicts_that_one_repeat_cannot_decide(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_notes_verdicts_that_one_repeat_cannot_decide(capsys: pytest.CaptureFixture[str]) -> None:
     plan = "plans/storage-embedded.yaml"
     assert execute(["check", plan]) == 0
-    assert "warning" not in capsys.readouterr().out
+    assert "1 repeat" not in capsys.readouterr().err
     assert execute(["check", "-p", "repeat=1", plan]) == 0
-    warnings = capsys.readouterr().out.splitlines()[1:]
-    assert [line.partition("verdict")[2] for line in warnings] == [
-        " `reads` cannot be decided by 1 repeat of `random_read`: set `repeat: 3` or more",
-        " `deep` cannot be decided by 1 repeat of `random_read`: set `repeat: 3` or more",
-    ], "the counted errors of the third verdict are decidable"
+    err = capsys.readouterr().err
+    assert "verdict `reads` cannot be decided by 1 repeat of `random_read`" in err
+    assert "verdict `deep` cannot be decided by 1 repeat of `random_read`" in err
+    assert "set `repeat: 3` or more" in err
+    assert "no-errors" not in err, "counted errors are decidable"
 
 
 def test_check_goes_on_after_a_bad_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -32,13 +32,13 @@ def check(
 ) -> int:
     """Validate plans: every problem at once, with its line and what was expected.
 
-    A verdict that one repeat cannot decide is a warning. Nothing is started and nothing is written. Exit code 0 when
+    A verdict that one repeat cannot decide has a note. Nothing is started and nothing is written. Exit code 0 when
     all plans are fine, 2 otherwise.
     """
-    from proveout.cli.common.messages import show_error
+    from proveout.cli.common.messages import describe, show_error
     from proveout.core.errors import PlanError
     from proveout.dsl.compile.compiler import compile_plan
-    from proveout.dsl.rules.repeat_rules import undecidable
+    from proveout.dsl.rules.repeat_rules import hints
 
     overrides = parse_overrides(parameters or [])
     code = 0
@@ -50,9 +50,9 @@ def check(
             code = error.exit_code
         else:
             counts = f"{_count(len(plan.stages), 'stage')}, {_count(len(plan.verdicts), 'verdict')}"
+            for found in hints(plan):
+                typer.echo(f"{describe(found)}\n", err=True)
             typer.echo(f"{path}: fine ({counts}, {plan.digest[:19]})")
-            for warning in undecidable(plan.stages, plan.verdicts):
-                typer.echo(f"warning: {warning}")
     return code
 
 
