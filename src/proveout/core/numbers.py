@@ -138,6 +138,13 @@ def rate_unit(kind: str) -> str:
     return "IOPS" if kind == "tool" else "TPS"
 
 
+def search_answer(rate: float | None, upper: float | None, outcome: str) -> str:
+    """The answer of a search with its interval: `9,000/s (9,000 … 9,400/s)`, `no rate`, `undecided`."""
+    if rate is None:
+        return "undecided" if outcome == "undecided" else "no rate"
+    return f"{number(rate)}/s ({number(rate)} … {'not known' if upper is None else f'{number(upper)}/s'})"
+
+
 def threads(count: int) -> str:
     """1 thread, 4 threads."""
     return f"{count} thread{'s' if count != 1 else ''}"
