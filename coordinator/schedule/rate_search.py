@@ -9,7 +9,7 @@ iteration and `record`s its judgement -> next state. The criterion of acceptance
 - A refusal is confirmed: the same rate has a second probe, and a third where the two disagree; the majority decides.
 - *confirm*: the answer must hold in `confirmations` full-length iterations. With one refusal among them it must hold in
   3 more; a second refusal refuses the rate, and the rate is lowered by half of the tolerance and confirmed again. From
-  the third such step on the step doubles, up to a half, because small steps would take hours when the machine has
+  the fifth such step on the step doubles, up to a half, because small steps would take hours when the machine has
   become slower since the short probes.
 
 The statement about an answer is a sign test: a rate that is accepted in at most half of all iterations is confirmed
@@ -44,13 +44,13 @@ SearchOutcome: TypeAlias = Literal["found", "none", "undecided"]
 MAJORITY = 2
 MORE_CONFIRMATIONS = 3
 """The confirmations that are needed in addition after a refusal."""
-CONTRADICTIONS_MAX = 5
+CONTRADICTIONS_MAX = 6
 """The rates whose full-length iterations disagree, at which the search gives up."""
 REFUSALS = 5
 """The probes at a rate that must all refuse it to show that it is too high."""
 REFUSALS_MAX = 12
 DIGITS = 4
-SMALL_STEPS = 2
+SMALL_STEPS = 4
 STEP_MAX_FRACTION = 0.5
 
 

@@ -157,13 +157,13 @@ class LadderEntry(Measured):
         None,
         min_length=1,
         max_length=20,
-        description="sql, reset and pause stages that run before the ladder, or each cell.",
+        description="sql, reset and pause stages that run before the ladder, or before each turn of a cell.",
     )
     after: list[Any] | None = Field(
         None,
         min_length=1,
         max_length=20,
-        description="sql, reset and pause stages that run after the ladder, or each cell.",
+        description="sql, reset and pause stages that run after the ladder, or after each turn of a cell.",
     )
 
     threads: Rungs | None = Field(None, description="The rungs: threads in total, over all clients.")
@@ -191,7 +191,7 @@ class LadderEntry(Measured):
     order: Literal["ladder", "shuffled", "interleaved"] = Field(
         "ladder",
         description="Of the rungs in each repeat: as listed, drawn by `seed`, or in turns with the ladder before "
-        "(`with`).",
+        "(`with`). The cells of a matrix take turns; `order: ladder` runs one cell after the other.",
     )
     seed: int | None = Field(None, ge=0, le=2**31 - 1, description="order: shuffled: the seed of the orders; 1.")
     with_: Id | None = Field(None, alias="with", description="order: interleaved: the ladder to take turns with.")
@@ -228,7 +228,7 @@ class BoundsEntry(Strict):
     """The bounds that a probe must keep in addition to `accept`."""
 
     missed: Percentage = Field(0.01, description="Arrivals due in the window that did not end in it, over all due.")
-    lateness: Duration = Field(0.1, description="How late transactions start at the 99th percentile.")
+    lateness: Duration = Field(0.1, description="Lateness of starts at the 99th percentile.")
     growth: Percentage = Field(
         0.02,
         description="Growth of the lateness in the window, seconds per second, at the upper end of its interval.",
@@ -269,6 +269,11 @@ class SqlEntry(StageBase):
 
     system: Name
     statements: Statements
+    repeatable: bool | None = Field(
+        None,
+        description="As a step of a cell: whether the statements may run before or after each turn of it. Without, "
+        "queries, maintenance (ANALYZE, VACUUM, CHECKPOINT …) and settings count as repeatable.",
+    )
 
 
 class ResetEntry(StageBase):

@@ -16,7 +16,7 @@ from proveout.coordinator.report.figures.load_figures import groups, heading, la
 from proveout.coordinator.report.figures.timeline import Line, Timeline
 from proveout.coordinator.report.tables import climbing, host_rows, peak, read, wait_rows
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.numbers import bounds, number, percent, rung_name, safe, seconds, threads
+from proveout.core.numbers import bounds, half_width, number, percent, rung_name, safe, seconds, threads
 from proveout.proto.events import IterationFinished
 
 _GAP_S = 3.0
@@ -230,4 +230,5 @@ def _lag_row(item: IterationFinished) -> tuple[str, ...]:
     lower, upper = read(tree, "slope_lower"), read(tree, "slope_upper")
     rate = "as fast as it goes" if item.rate is None else f"{number(item.rate)}/s"
     sizes = (seconds(read(tree, name)) for name in ("avg_s", "p99_s", "max_s", "end_s"))
-    return (_name(item), rate, *sizes, number(read(tree, "slope")), bounds(lower, upper), "yes" if item.valid else "no")
+    slope = number(read(tree, "slope"), half_width({"lower": lower, "upper": upper}))
+    return (_name(item), rate, *sizes, slope, bounds(lower, upper), "yes" if item.valid else "no")

@@ -309,7 +309,7 @@ def test_a_backlog_from_before_the_window_is_not_achieved() -> None:
         ([(0.5, 0.8), (3.0, 3.3), (5.5, 5.8), (8.0, 8.3)], True),
     ],
 )
-def test_pauses_further_apart_than_half_of_a_probes_window_are_told(
+def test_pauses_further_apart_than_half_of_a_probes_window_have_a_finding(
     pauses: list[tuple[float, float]], spanned: bool
 ) -> None:
     stalls = tuple(Stall(start_ns=round(start * S), end_ns=round(end * S)) for start, end in pauses)

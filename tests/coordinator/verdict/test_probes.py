@@ -92,7 +92,7 @@ def test_seconds_that_are_too_few_for_an_interval_are_judged_by_their_slope() ->
     assert judge_probe(search(), probe(seconds=(0.0, 90_000.0))).accepted is True
 
 
-def test_a_slope_whose_interval_lies_across_the_limit_is_no_evidence() -> None:
+def test_a_slope_whose_interval_lies_across_the_limit_refuses_without_evidence() -> None:
     stage = search("lag.slope_upper <= 0.02")
     for lower, upper, expected in (
         (-0.01, 0.01, (True, True)),
@@ -128,7 +128,7 @@ def test_probes_of_older_runs_without_seconds_are_judged_by_the_rest() -> None:
     assert judge_probe(search(), old).accepted is True
 
 
-def test_pauses_that_windows_do_not_span_are_told_with_the_answer() -> None:
+def test_pauses_that_windows_do_not_span_stand_in_the_answer() -> None:
     once = ValidityFinding(check="pauses", ok=False, evidence="1 pause of up to 0.3 s", voids=False)
     assert judge_probe(search(), probe(once)).accepted is True
     assert "1 of 2 probes had pauses that their windows do not span: 1 pause of up to 0.3 s" in pauses_beyond(
