@@ -199,7 +199,7 @@ def _refusing(state: SearchState, rate: float) -> SearchState:
 
 
 def _count(tried: Iterable[Tried]) -> tuple[int, int]:
-    """How many were accepted, and how many were not."""
+    """Count the accepted probes, and the others."""
     outcomes = [bool(one.accepted) for one in tried]
     return sum(outcomes), len(outcomes) - sum(outcomes)
 
