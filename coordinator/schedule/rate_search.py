@@ -23,9 +23,9 @@ The interval of an answer is the bracket: its lower end is the confirmed rate, i
 refused, which has a chance of 3.1 % where half of all iterations accept that rate. A refusal "for want of evidence",
 where an interval lies across the limit, moves the search and is not evidence.
 
-A probe that could not be judged (`accepted` None) counts as refused, and is not evidence either. The probes that a
-confirmation needs are always kept from the budget. Where probes contradict each other at several rates, or the budget
-ends, the answer is `undecided`.
+A probe that could not be judged (`accepted` None) is repeated; from the second one at a rate on it counts as refused,
+and is not evidence either. The probes that a confirmation needs are always kept from the budget. Where probes
+contradict each other at several rates, or the budget ends, the answer is `undecided`.
 """
 
 from __future__ import annotations
@@ -199,9 +199,9 @@ def _refusing(state: SearchState, rate: float) -> SearchState:
 
 
 def _count(tried: Iterable[Tried]) -> tuple[int, int]:
-    """Count the accepted probes, and the others."""
-    outcomes = [bool(one.accepted) for one in tried]
-    return sum(outcomes), len(outcomes) - sum(outcomes)
+    """Count the accepted probes, and the refused ones; of those that could not be judged, all but the first."""
+    outcomes = [one.accepted for one in tried]
+    return outcomes.count(True), outcomes.count(False) + max(outcomes.count(None) - 1, 0)
 
 
 def _middle(low: float, high: float) -> float:
@@ -326,6 +326,6 @@ def _without(state: SearchState, outcome: SearchOutcome, reason: str) -> SearchS
 def _answered(state: SearchState, answer: Answer) -> SearchState:
     unjudged = sum(tried.accepted is None for tried in state.tried)
     if unjudged:
-        more = f" ({unjudged} of {len(state.tried)} probes could not be judged and count as refused)"
+        more = f" ({unjudged} of {len(state.tried)} probes could not be judged)"
         answer = replace(answer, reason=answer.reason + more)
     return replace(state, answer=answer, candidate=None)
