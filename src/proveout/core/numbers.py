@@ -336,7 +336,7 @@ def search_answer(rate: float | None, upper: float | None, outcome: str) -> str:
     """The answer of a search with its interval: `9,000/s (9,000 … 9,400/s)`, `no rate`, `undecided`."""
     if rate is None:
         return "undecided" if outcome == "undecided" else "no rate"
-    return f"{number(rate)}/s ({number(rate)} … {'not known' if upper is None else f'{number(upper)}/s'})"
+    return f"{number(rate)}/s" + (f" ({number(rate)} … {number(upper)}/s)" if upper is not None else "")
 
 
 def threads(count: int) -> str:
