@@ -23,7 +23,7 @@ from proveout.coordinator.measure import samples
 from proveout.coordinator.pki import renewal
 from proveout.coordinator.pki.certificates import Credentials, cluster_secrets
 from proveout.coordinator.schedule import state_machine
-from proveout.coordinator.schedule.iteration import read_lag
+from proveout.coordinator.schedule.iteration import is_wanted
 from proveout.coordinator.schedule.messages import (
     AgentGone,
     AgentReady,
@@ -260,7 +260,7 @@ class _Loop:
         match event:
             case Received(host=host, message=Sample() as sample):
                 self._sampled(host, sample)
-                wanted = sample.sequence == 1 or self._shows_backlog(sample)
+                wanted = is_wanted(sample, started=self._gathering is not None and self._gathering.t0_ns > 0)
                 return (MessageReceived(at_s=now_s, host=host, message=sample),) if wanted else ()
             case Received(host=host, message=TaskProgress() as progress):
                 self._progressed(host, progress)
@@ -294,11 +294,6 @@ class _Loop:
         if self._meters is not None:
             for tick in self._meters.take(message):
                 self._tell(self._journal.live(tick))
-
-    def _shows_backlog(self, message: Sample) -> bool:
-        """Whether the sample has a replication lag for which the start of a load may wait."""
-        gathering = self._gathering
-        return gathering is not None and gathering.t0_ns == 0 and read_lag(message.sample) is not None
 
     def _progressed(self, host: str, progress: TaskProgress) -> None:
         _, stage, *_, what, _ = progress.key.split("/")

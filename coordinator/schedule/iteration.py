@@ -137,6 +137,11 @@ def finish_phase(turn: Turn) -> None:
         _summarise(turn)
 
 
+def is_wanted(message: Sample, *, started: bool) -> bool:
+    """Whether `receive` needs a sample: the first of a task, and before the loads have started, those of a lag."""
+    return message.sequence == 1 or (not started and read_lag(message.sample) is not None)
+
+
 def read_lag(sample: LoadSecond | CaptureSample) -> float | None:
     """The replication lag in a sample, seconds; None when it has none."""
     readings = sample.readings if isinstance(sample, CaptureSample) else ()
