@@ -58,13 +58,15 @@ def summarise(
     lost: Mapping[CaptureKey, int] | None = None,
     boots: Mapping[str, str] | None = None,
     silences: Mapping[str, float] | None = None,
+    clock_ends: Mapping[str, tuple[int, int]] | None = None,
     earlier: Sequence[IterationFinished] = (),
 ) -> IterationFinished:
     """The numbers of one iteration, judged. ValueError without any load.
 
     `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset,
     uncertainty), ns. `t0_ns`: the start on the coordinator's clock. `lost`: lost samples by (capture name, host); lost
-    seconds of load are counted here. `boots`: boot ids by host. `silences`: each agent's longest time without an
+    seconds of load are counted here. `boots`: boot ids by host. `clock_ends`: `clocks` as they were after the
+    window. `silences`: each agent's longest time without an
     answer, seconds. `earlier`: the valid iterations of the same rung before this one.
     """
     if not loads:
@@ -95,6 +97,7 @@ def summarise(
             lost=lost or {},
             boots=boots or {},
             silences=silences or {},
+            clock_ends=clock_ends or {},
             earlier=earlier,
         )
     )
