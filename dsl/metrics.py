@@ -1,4 +1,4 @@
-"""The names of all numbers: what an iteration, a rung and a stage offer to expressions, verdicts and reports.
+"""The names of all numbers of an iteration, a rung and a stage in expressions, verdicts and reports.
 
 One vocabulary for three users: the compiler makes typed samples of it (a misspelt metric fails in `check`), the
 coordinator fills the same trees with measured values (a test holds the two together), and the reference documents it.

@@ -192,7 +192,7 @@ def shortest_s(stage: Stage, plan: Plan | None = None) -> float:
 
 
 def iterations(stage: Stage) -> int:
-    """How many iterations a stage runs at most, reruns of invalid ones not counted; 0 when it measures nothing."""
+    """The most iterations that a stage runs, reruns of invalid ones not counted; 0 when it measures nothing."""
     match stage:
         case Ladder():
             return len(stage.threads) * stage.repeat
@@ -205,7 +205,7 @@ def iterations(stage: Stage) -> int:
 
 
 def terminals(total: int, clients: int) -> tuple[int, ...]:
-    """How `total` threads are split over `clients` hosts: as evenly as whole numbers allow, the first get the rest."""
+    """Split `total` threads over `clients` hosts: as evenly as whole numbers allow, the first get the rest."""
     each, rest = divmod(total, clients)
     return tuple(each + (index < rest) for index in range(clients))
 
@@ -271,7 +271,7 @@ def _stage_line(plan: Plan, stage: Stage) -> StageLine:
 
 
 def _waits(plan: Plan, stage: Stage) -> tuple[str, ...]:
-    """What decides in the run whether the stage runs."""
+    """The conditions that decide in the run whether the stage runs."""
     condition = plan.condition(stage.id)
     if condition is None:
         return ()
@@ -300,7 +300,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             detail = [f"{rungs} {what}, {_times(stage)}; {_arrival(stage)}", _windows(stage), *_order(plan, stage)]
             detail += _session(stage)
             if stage.stop_when is not None:
-                detail.append(f"stops climbing when {stage.stop_when.text}")
+                detail.append(f"stops when {stage.stop_when.text}")
             of = "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
             return f"{of}{stage.workload} on {stage.target}", tuple(detail)
         case Search():

@@ -1,6 +1,6 @@
 """The command line: one thin module per verb, imported only when the verb is used.
 
-Data flow: argv -> the verb's module (`VERBS`) -> exit code. What is expected to fail is a `ProveoutError`, printed as
+Data flow: argv -> the verb's module (`VERBS`) -> exit code. An expected failure is a `ProveoutError`, printed as
 one message; its `exit_code` is the process's (0 fine, 1 a verdict failed, 2 plan or command line wrong, 3 inconclusive,
 4 infrastructure, 130 interrupted).
 """

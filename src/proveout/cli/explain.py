@@ -97,7 +97,7 @@ def _lines(answers: Sequence[HostAnswer]) -> Iterator[str]:
     for answer in answers:
         yield f"  {answer.host}"
         if answer.problem:
-            yield f"    cannot be asked: {answer.problem}"
+            yield f"    not available: {answer.problem}"
         for state in answer.states:
             yield f"    {state.name} ({state.operation}): {state.outcome.replace('_', ' ')}"
             yield from (f"      {line}" for line in state.lines)
