@@ -458,15 +458,10 @@ class _Loop:
         if self._gathering is not None:
             self._gathering.t0_ns = t0_ns
             self._gathering.started_unix_s = time.time() + in_s
-            self._gathering.clocks = {
-                host: (clock.offset_ns, clock.uncertainty_ns)
-                for host, session in self._sessions.items()
-                for clock in (session.clock_at(t0_ns),)
-            }
+            self._gathering.clocks = {host: each.clock_at(t0_ns).pair for host, each in self._sessions.items()}
 
     async def _summarise(self, command: Summarise, gathering: samples.Gathering) -> None:
-        clocks = {host: session.clock for host, session in self._sessions.items()}
-        gathering.clock_ends = {host: (clock.offset_ns, clock.uncertainty_ns) for host, clock in clocks.items()}
+        gathering.clock_ends = {host: session.clock.pair for host, session in self._sessions.items()}
         gathering.silences = {host: session.silence_longest_s for host, session in self._sessions.items()}
         folder = self._options.directory.samples
         gathering.earlier = command.earlier

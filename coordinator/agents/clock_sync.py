@@ -28,6 +28,11 @@ class ClockEstimate:
     offset_ns: int
     uncertainty_ns: int
 
+    @property
+    def pair(self) -> tuple[int, int]:
+        """Offset and bound."""
+        return self.offset_ns, self.uncertainty_ns
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
