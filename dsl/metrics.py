@@ -196,6 +196,7 @@ PROPAGATION: Tree = {
 _EXTREMES = ("p999_us", "max_us", "max_s", "max_bytes", "max")
 _SIGNED = ("slope", "grown_bytes", "avg", "min", "end", "per_s", "delta")
 _EVENTS = ("errors", "missed", "logical", "retried")
+_COUNTED = ("errors", "missed", "retried")
 
 
 def kind(path: Sequence[str]) -> Kind:
@@ -207,6 +208,14 @@ def kind(path: Sequence[str]) -> Kind:
         return "signed"
     counted = name in ("count", "fraction") and len(path) > 1 and path[-2] in _EVENTS
     return "events" if counted or name in ("errors", "logical_fraction") else "level"
+
+
+def is_counted(path: Sequence[str], *, shares: bool = False) -> bool:
+    """Whether the metric at a path is a number of events that were counted (`errors.count`); with `shares` also their
+    share of all."""
+    kept = ("count", "fraction") if shares else ("count",)
+    above = path[-2] if len(path) > 1 else ""
+    return bool(path) and (path[-1] == "errors" or (path[-1] in kept and above in _COUNTED))
 
 
 def is_bound(name: str) -> bool:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from proveout.coordinator.measure import noise, validity
+from proveout.coordinator.measure import disturbances, validity
 from proveout.coordinator.measure.capture_metrics import (
     exported_metrics,
     lag_metrics,
@@ -154,7 +154,7 @@ def _stage_metrics(
         return prune(tool_metrics(stage, id.rung, loads))
     assert isinstance(stage, Ladder | Search)  # noqa: S101  # only these make load
     merged = merge_loads(load.transactions for load in loads.values())
-    ceiling = _ceiling(loads, shared=noise.shares_machine(plan, stage, boots))
+    ceiling = _ceiling(loads, shared=disturbances.shares_machine(plan, stage, boots))
     return _load_metrics(merged, loads, threads=id.rung, rate=rate, ceiling=ceiling)
 
 

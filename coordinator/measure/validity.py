@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator
 
 from proveout.coordinator.load_shares import load_hosts, load_shares
-from proveout.coordinator.measure import noise, outages
+from proveout.coordinator.measure import disturbances, outages
 from proveout.coordinator.measure.observed import Observed
 from proveout.core.numbers import number, quantity, together
 from proveout.core.slopes import POINTS_MIN
@@ -59,10 +59,10 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
             *_start(seen),
             *_errors(seen),
             *_samples(seen),
-            *noise.judge_pauses(seen),
+            *disturbances.judge_pauses(seen),
             *outages.judge(seen),
             *_captures(seen),
-            *noise.judge_machines(seen),
+            *disturbances.judge_machines(seen),
         )
     return (
         *_steady(seen),
@@ -73,10 +73,10 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_start(seen),
         *_errors(seen),
         *_samples(seen),
-        *noise.judge_pauses(seen),
+        *disturbances.judge_pauses(seen),
         *outages.judge(seen),
         *_captures(seen),
-        *noise.judge_machines(seen),
+        *disturbances.judge_machines(seen),
         *_conformance(seen),
     )
 
@@ -158,7 +158,9 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
             yield schedule_finding
     busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
     bottleneck = (
-        (not held or late) if seen.rate is not None else not noise.shares_machine(seen.plan, seen.stage, seen.boots)
+        (not held or late)
+        if seen.rate is not None
+        else not disturbances.shares_machine(seen.plan, seen.stage, seen.boots)
     )
     text = f"busiest load worker used {_limited(busy, limit, ' of a core')}"
     if busy > limit:
@@ -194,7 +196,7 @@ def _handling(seen: Observed) -> Iterator[ValidityFinding]:
     ok = fraction < limit
     part, most = together("fraction", fraction, limit)
     text = f"{_waits(seen)}, {part} of the service time (limit {most})"
-    shared = noise.shares_machine(seen.plan, seen.stage, seen.boots)
+    shared = disturbances.shares_machine(seen.plan, seen.stage, seen.boots)
     if not ok:
         text += ", client and system share a machine" if shared else ", the recorded times are longer than the system's"
     yield _finding("client-handling", ok, text, voids=not shared and not seen.is_probe)
@@ -219,7 +221,7 @@ def _waits(seen: Observed) -> str:
 def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:
     """A finding for each client whose machine has all cores busy, where the target is on another machine."""
     limit = seen.limits.client_cpu_fraction_max
-    if noise.shares_machine(seen.plan, seen.stage, seen.boots):
+    if disturbances.shares_machine(seen.plan, seen.stage, seen.boots):
         return
     for host in seen.loads:
         busy = seen.read("hosts", host, "cpu", "busy_fraction")

@@ -25,6 +25,8 @@ VERBS: tuple[str, ...] = (
     "runs",
     "report",
     "compare",
+    "noise",
+    "trend",
     "new",
     "check",
     "explain",
@@ -41,7 +43,7 @@ Verb `x` is the function, or the group of verbs, `x` of the module `module_of("x
 `EPILOG`.
 """
 
-_FOLDERS = {"runs": "history"}
+_FOLDERS = dict.fromkeys(("runs", "noise", "trend"), "history")
 """The folders of verbs that are not in this one."""
 
 EPILOG = """Examples:
