@@ -460,12 +460,10 @@ class _Loop:
         if self._gathering is not None:
             self._gathering.t0_ns = t0_ns
             self._gathering.started_unix_s = time.time() + in_s
-            self._gathering.clocks = {
-                host: (session.clock.offset_ns, session.clock.uncertainty_ns)
-                for host, session in self._sessions.items()
-            }
+            self._gathering.clocks = {host: each.clock_at(t0_ns).pair for host, each in self._sessions.items()}
 
     async def _summarise(self, command: Summarise, gathering: samples.Gathering) -> None:
+        gathering.clock_ends = {host: session.clock.pair for host, session in self._sessions.items()}
         gathering.silences = {host: session.silence_longest_s for host, session in self._sessions.items()}
         folder = self._options.directory.samples
         gathering.earlier = command.earlier

@@ -58,25 +58,24 @@ def summarise(
     lost: Mapping[CaptureKey, int] | None = None,
     boots: Mapping[str, str] | None = None,
     silences: Mapping[str, float] | None = None,
+    clock_ends: Mapping[str, tuple[int, int]] | None = None,
     earlier: Sequence[IterationFinished] = (),
 ) -> IterationFinished:
     """The numbers of one iteration, judged. ValueError without any load.
 
     `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset,
-    uncertainty), ns. `t0_ns`: the start on the coordinator's clock. `lost`: lost samples by (capture name, host); lost
-    seconds of load are counted here. `boots`: boot ids by host. `silences`: each agent's longest time without an
-    answer, seconds. `earlier`: the valid iterations of the same rung before this one.
+    uncertainty), ns; `clock_ends`: after the window. `t0_ns`: start on the coordinator's clock. `lost`: lost samples
+    by (capture name, host); lost seconds of load are counted here. `boots`: boot ids by host. `silences`: each agent's
+    longest time without an answer, s. `earlier`: the valid iterations of the same rung before this one.
     """
     if not loads:
         raise ValueError(f"iteration {id} has no load result")
-    window = measure_window(loads, clocks)
     load_tree = _stage_metrics(id, plan, rate, loads, boots or {})
     summaries = _summaries(loads, seconds)
-    recordings = {key: Recording(samples) for key, samples in captures.items()}
+    recordings, window = {key: Recording(found) for key, found in captures.items()}, measure_window(loads, clocks)
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     captured, waits, sizes = _captured(cut)
-    metrics = load_tree | captured
-    metrics |= _transaction_tree(stage, plan, summaries, cut)
+    metrics = load_tree | captured | _transaction_tree(stage, plan, summaries, cut)
     series = per_second(loads, seconds)
     findings = validity.judge(
         Observed(
@@ -95,6 +94,7 @@ def summarise(
             lost=lost or {},
             boots=boots or {},
             silences=silences or {},
+            clock_ends=clock_ends or {},
             earlier=earlier,
         )
     )

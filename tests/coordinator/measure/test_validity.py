@@ -123,6 +123,7 @@ def judged(
     produced: int | None = None,
     boots: dict[str, str] | None = None,
     silences: dict[str, float] | None = None,
+    clock_ends: dict[str, tuple[int, int]] | None = None,
 ) -> IterationFinished:
     stage = stage or ladder()
     total = sum(per_second)
@@ -160,6 +161,7 @@ def judged(
         started_unix_s=0.0,
         boots=boots,
         silences=silences,
+        clock_ends=clock_ends,
     )
 
 
@@ -239,6 +241,13 @@ def test_a_busy_closed_client_on_the_servers_machine_is_a_warning(client: str) -
     assert found.valid
     assert not of(found, "client-cpu").ok
     assert "share a machine" in of(found, "client-cpu").evidence
+
+
+def test_the_clock_is_judged_at_both_ends_of_the_window() -> None:
+    fine = judged(clocks={"c1": (0, MS)}, clock_ends={"c1": (3 * MS, 2 * MS)})
+    assert "± 2 ms at the end, and moved by up to 3 ms" in of(fine, "clock").evidence
+    assert of(fine, "clock").ok
+    assert not of(judged(clocks={"c1": (0, MS)}, clock_ends={"c1": (0, 60 * MS)}), "clock").ok
 
 
 def late(us: float, *, answers: int = 10_000, stamped: int = 0, runqueue: float = 0.0) -> dict[str, Any]:
