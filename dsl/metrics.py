@@ -184,7 +184,13 @@ ESTIMATE: Tree = {
 }
 
 POPULATE: Tree = {"rows": "rows loaded, all systems", "seconds": "wall time, s", "rows_per_s": "rows / seconds"}
-SEARCH: Tree = {"rate": "the highest rate accepted, 1/s", "probes": "probes run", "confirm": LOAD}
+SEARCH: Tree = {
+    "rate": "the highest rate confirmed, 1/s",
+    "rate_lower": "lower end of its interval: the same rate",
+    "rate_upper": "upper end: the lowest rate that was shown to be too high; missing when none was",
+    "probes": "probes run",
+    "confirm": LOAD,
+}
 SQL: Tree = {"seconds": "wall time, s", "rows": "rows returned or affected, all statements"}
 TIMED: Tree = {"seconds": "wall time, s"}
 PROPAGATION: Tree = {

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from proveout.core.numbers import percent
 from proveout.core.units import format_duration, format_size
 from proveout.dsl import engines
 from proveout.dsl.compile.stage_conditions import left_out
@@ -36,6 +37,7 @@ from proveout.dsl.plan.stages import (
     Ramp,
     Reset,
     Search,
+    SearchBounds,
     Sql,
     Stage,
     Think,
@@ -56,6 +58,8 @@ LAID_OUT_BYTES_PER_S = 500e6
 SYSTEM_START_S = 2.5
 RESET_S = 1.5
 LOAD_ROWS_PER_S = 150_000.0
+REFUSALS_EXPECTED = 4
+"""Probes at refused rates, in the search and after its confirmation."""
 SEARCH_SPAN = 16.0
 """The range of a search, highest over lowest rate, where it is not known before the run."""
 
@@ -159,9 +163,10 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
         case Ladder():
             return iterations(stage) * (stage.windows.total_s + ITERATION_OVERHEAD_S)
         case Search():
-            probes = min(stage.probes_max, _expected_probes(stage))
+            full = stage.confirmations + REFUSALS_EXPECTED
+            probes = min(stage.probes_max - full, _expected_probes(stage))
             one = stage.probe.total_s + ITERATION_OVERHEAD_S
-            return probes * one + stage.confirm.total_s + ITERATION_OVERHEAD_S
+            return max(probes, 1) * one + full * (stage.confirm.total_s + ITERATION_OVERHEAD_S)
         case Tool():
             files = 0.0 if stage.job.devices else stage.job.jobs * stage.job.size_bytes / LAID_OUT_BYTES_PER_S
             return files + iterations(stage) * (stage.windows.total_s + TOOL_OVERHEAD_S)
@@ -216,7 +221,15 @@ def _expected_probes(stage: Search) -> int:
     span = high / low if known else SEARCH_SPAN  # type: ignore[operator]
     bracket = math.ceil(math.log2(max(span, 2.0)))
     bisect = math.ceil(math.log2(max(1.0 / stage.tolerance_fraction / 2.0, 2.0)))
-    return bracket + bisect
+    return bracket + bisect + REFUSALS_EXPECTED  # each refusal has a second probe
+
+
+def _search_bounds(bounds: SearchBounds) -> str:
+    return (
+        f"and missed at most {percent(bounds.missed_fraction_max)}, starts late by at most "
+        f"{bounds.lateness_p99_ms_max:g} ms at the 99th percentile and growing by at most "
+        f"{percent(bounds.lateness_growth_max)}"
+    )
 
 
 # ---- lines -------------------------------------------------------------------------------------------------------
@@ -314,7 +327,9 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
                 f"accept {stage.accept.text}",
                 f"probes of {_seconds(stage.probe.ramp_up_s)} + {_seconds(stage.probe.measure_s)}, at most "
                 f"{stage.probes_max};"
-                f" confirmed by {_seconds(stage.confirm.ramp_up_s)} + {_seconds(stage.confirm.measure_s)}",
+                f" confirmed by {stage.confirmations} times {_seconds(stage.confirm.ramp_up_s)} + "
+                f"{_seconds(stage.confirm.measure_s)}",
+                _search_bounds(stage.bounds),
             ]
             return f"highest rate of {stage.workload} on {stage.target}", tuple(detail)
         case Tool():

@@ -209,10 +209,36 @@ class SearchRange(Strict):
 
 
 class Confirm(Strict):
-    """The full-length iteration that confirms the answer."""
+    """The full-length iterations that confirm the answer."""
 
     ramp_up: Ramp = 2.0
     measure: Duration = 10.0
+    times: int = Field(
+        default=6,
+        ge=1,
+        le=20,
+        description="Iterations in which the answer must hold; after one refusal, in 3 more. A rate that holds in half "
+        "of all iterations is confirmed by 6 with a probability of 2.1 %.",
+    )
+
+
+def _usual_confirm() -> Confirm:
+    return Confirm.model_validate({})
+
+
+class BoundsEntry(Strict):
+    """The bounds that a probe must keep in addition to `accept`."""
+
+    missed: Percentage = Field(0.01, description="Arrivals due in the window that did not end in it, over all due.")
+    lateness: Duration = Field(0.1, description="Lateness of starts at the 99th percentile.")
+    growth: Percentage = Field(
+        0.02,
+        description="Growth of the lateness in the window, seconds per second, at the upper end of its interval.",
+    )
+
+
+def _usual_bounds() -> BoundsEntry:
+    return BoundsEntry.model_validate({})
 
 
 class SearchEntry(Measured):
@@ -221,10 +247,22 @@ class SearchEntry(Measured):
     threads: Threads = Field(description="Threads in total, over all clients.")
     rate: SearchRange
     accept: Text = Field(description="Condition on an iteration's numbers.")
+    bounds: BoundsEntry = Field(
+        default_factory=_usual_bounds, description="Bounds that a probe must keep in addition to `accept`."
+    )
+    drain: Ramp = Field(
+        60.0,
+        description="Longest wait before each probe until a captured `lag` is down to 100 ms, so that the backlog of "
+        "one probe is not measured in the next.",
+    )
     settle: Ramp = Field(1.0, description="Load before each probe's measure window.")
     measure: Duration = Field(10.0, description="The measure window of a probe.")
-    confirm: Confirm = Field(default_factory=Confirm)
-    probes_max: int = Field(20, ge=2, le=200, description="The most probes before the search gives up.")
+    confirm: Confirm = Field(
+        default_factory=_usual_confirm, description="The full-length iterations that confirm the answer."
+    )
+    probes_max: int = Field(
+        60, ge=2, le=500, description="The most probes before the search gives up, those that confirm included."
+    )
     arrival: Literal["constant", "poisson"] = "constant"
 
 
