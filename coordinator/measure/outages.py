@@ -75,7 +75,7 @@ def judge(seen: Observed) -> Iterator[ValidityFinding]:
     text += f" (window {window_s:.3g} s, limit {bound:.3g} s)"
     name = seen.stage.id if isinstance(seen.stage, Tool) else seen.stage.target
     check = f"{OUTAGE}{name}" if is_outage else f"pause:{name}"
-    yield ValidityFinding(check=check, ok=False, evidence=text, voids=is_outage and not seen.is_probe)
+    yield ValidityFinding(check=check, ok=False, evidence=text, voids=False, breach=is_outage and not seen.is_probe)
 
 
 def _length(span: Span) -> float:

@@ -246,7 +246,8 @@ def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: flo
 def rung_tree(iterations: Sequence[IterationFinished], confidence: float = statistics.CONFIDENCE) -> Metrics:
     """The iterations' trees as one tree of estimates and worst bounds.
 
-    A metric that some lack has the `n` of those that have it.
+    A metric that some lack has the `n` of those that have it, and `missing`: how many lack it. A bound that some lack
+    is left out, since the worst may be among them.
     """
     return _estimates([item.metrics for item in iterations], [item.series for item in iterations], "", confidence)
 
@@ -260,12 +261,16 @@ def _estimates(
         values = [trees[index][name] for index in having]
         below = [series[index] for index in having]
         if isinstance(values[0], Mapping):
-            result[name] = _estimates(values, below, f"{path}{name}.", confidence)
+            groups = [tree.get(name, {}) for tree in trees]  # all repeats, so that below it is known how many lack one
+            result[name] = _estimates(groups, series, f"{path}{name}.", confidence)
         elif metrics.is_bound(name):
-            result[name] = max(values) if name.endswith("_upper") else min(values)
+            if len(having) == len(trees):
+                result[name] = max(values) if name.endswith("_upper") else min(values)
         else:
             seconds = [whole.get(path + name, ()) for whole in below]
             result[name] = statistics.estimate(values, seconds, confidence=confidence)
+            if len(having) < len(trees):
+                result[name]["missing"] = len(trees) - len(having)
     return result
 
 

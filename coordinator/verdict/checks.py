@@ -4,7 +4,7 @@ Pure.
 Data flow: text -> `expressions.comparisons` (its logical skeleton) -> each leaf judged by its numbers -> joined by
 three-valued logic -> `Judged`. Rules of a leaf, in this order:
 
-1. A value that it reads has no data: INCONCLUSIVE. Never PASS.
+1. A value that it reads has no data, or is missing in one of the counted repeats: INCONCLUSIVE. Never PASS.
 2. A side is an estimate itself (`baseline.peak.tps >= 1000.0`): its whole interval must lie on the right side to PASS,
    on the wrong side to FAIL; otherwise, or without an interval, INCONCLUSIVE.
 3. It holds as written: PASS.
@@ -122,8 +122,11 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
             outcome = by_interval(_span(left, leaf.left), leaf.operator, _span(right, leaf.right))
         else:
             outcome = _as_written(leaf, tree, lenient)
+        lacking = list(dict.fromkeys(_lacking(leaf.text, tree)))
     except ExpressionFault as fault:
         return Judged(outcome="INCONCLUSIVE", evidence=fault.what)
+    if lacking:
+        return Judged(outcome="INCONCLUSIVE", evidence=f"undecided: {', '.join(lacking)}")
     evidence = _evidence(leaf, tree, left, right, outcome)
     return Judged(outcome=outcome, evidence=evidence, open=outcome == "INCONCLUSIVE")
 
@@ -148,23 +151,58 @@ def _as_written(leaf: Comparison, tree: Mapping[str, Any], lenient: bool) -> Out
     return "FAIL"
 
 
+def _lacking(text: str, tree: Mapping[str, Any]) -> Iterator[str]:
+    """The estimates in the text that some counted repeats lack, in words; `.n` of one is known all the same."""
+    waiting = [parse(text)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Member) and node.name == "n":
+            continue
+        waiting += children(node)
+        if not isinstance(node, Member | Name):
+            continue
+        written = text[node.start : node.end]
+        value = _value(written, tree)
+        if isinstance(value, dict) and "mean" in value and value.get("missing"):
+            missing = int(value["missing"])
+            yield f"`{written}` is missing in {missing} of {int(value['n']) + missing} repeats"
+
+
+def holds_for_interval(text: str, tree: Mapping[str, Any], outcome: Outcome) -> bool:
+    """Whether a check comes to the outcome at both ends of the interval of every point estimate that it reads."""
+
+    def read_at(end: str) -> str:
+        return _renamed(text, lambda name: end if name in POINTS else name)
+
+    return all(judge(read_at(end), tree).outcome == outcome for end in ("lower", "upper"))
+
+
 def opposite_bounds(text: str) -> str:
     """The expression with each confidence bound read from the interval's other end."""
 
-    def turned(node: Syntax) -> Syntax:
+    def opposite(name: str) -> str:
+        stem, underscore, last = name.rpartition("_")
+        return stem + underscore + _OPPOSITE.get(last, last)
+
+    return _renamed(text, opposite)
+
+
+def _renamed(text: str, rename: Callable[[str], str]) -> str:
+    """The expression with every name and member renamed."""
+
+    def renamed(node: Syntax) -> Syntax:
         changes: dict[str, Any] = {}
         for item in fields(node):
             value = getattr(node, item.name)
             if isinstance(value, Node):
-                changes[item.name] = turned(value)  # type: ignore[arg-type]  # every concrete Node is in Syntax
+                changes[item.name] = renamed(value)  # type: ignore[arg-type]  # every concrete Node is in Syntax
             elif isinstance(value, tuple):
-                changes[item.name] = tuple(turned(part) for part in value)
+                changes[item.name] = tuple(renamed(part) for part in value)
         if isinstance(node, Member | Name):
-            stem, underscore, last = node.name.rpartition("_")
-            changes["name"] = stem + underscore + _OPPOSITE.get(last, last)
+            changes["name"] = rename(node.name)
         return replace(node, **changes)
 
-    return render(turned(parse(text)))
+    return render(renamed(parse(text)))
 
 
 def _span(value: Any, text: str) -> tuple[float, float] | None:
