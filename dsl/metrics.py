@@ -138,9 +138,9 @@ LAG: Tree = {
     "p99_s": "99th percentile, s",
     "max_s": "largest, s",
     "end_s": "at the end of the window, s",
-    "slope": "Theil-Sen slope, seconds of lag per second",
-    "slope_lower": "lower 95 % confidence bound of the slope",
-    "slope_upper": "upper 95 % confidence bound of the slope",
+    "slope": "mean slope of 5 blocks of the window, seconds of lag per second",
+    "slope_lower": "lower end of its 95 % confidence interval; needs 6 readings in the window",
+    "slope_upper": "upper end of its 95 % confidence interval; needs 6 readings in the window",
     "avg_bytes": "mean log volume not yet applied, bytes",
     "max_bytes": "largest, bytes",
 }
@@ -152,6 +152,9 @@ SIZE: Tree = {
     "start_bytes": "total when the iteration began",
     "grown_bytes": "total at the end less that at the start; negative when it shrank",
 }
+
+SLOPE_READINGS = 10
+"""The readings that a plan takes in a window for the bounds of a slope: two in each of the 5 blocks (`core.slopes`)."""
 
 EXPORTED_GAUGE: Tree = {
     "avg": "mean of the samples in the measure window, in the metric's own unit",

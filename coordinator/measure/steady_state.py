@@ -27,7 +27,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from proveout.core.numbers import percent
+from proveout.core.numbers import quantity
 from proveout.core.statistics import Floats, t_quantile
 from proveout.proto.events import IterationFinished
 
@@ -69,17 +69,10 @@ class Steadiness:
         words = {"steady": "steady", "drifting": "not steady", "not shown": "not shown to be steady"}[self.state]
         if self.drift is None or self.half is None:
             return f"{unit} {words}: {self.over}"
-        drift = f"drift {_signed(self.drift)} ± {percent(_two_digits(self.half))}"
-        return f"{unit} {words}: {drift} over {self.over} (limit {percent(self.bound)})"
-
-
-def _signed(fraction: float) -> str:
-    shown = percent(_two_digits(fraction))
-    return f"+{shown}" if fraction > 0.0 else shown
-
-
-def _two_digits(fraction: float) -> float:
-    return float(f"{fraction:.2g}")
+        sign = "+" if self.drift > 0.0 else ""
+        drift, half = (quantity(value, "fraction", self.half) for value in (self.drift, self.half))
+        limit = quantity(self.bound, "fraction")
+        return f"{unit} {words}: drift {sign}{drift} ± {half} over {self.over} (limit {limit})"
 
 
 def of_window(per_second: Sequence[float], bound: float) -> Steadiness:

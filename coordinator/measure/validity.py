@@ -25,7 +25,8 @@ from collections.abc import Iterator
 from proveout.coordinator.load_shares import load_hosts, load_shares
 from proveout.coordinator.measure import noise, outages, steady_state
 from proveout.coordinator.measure.observed import Observed
-from proveout.core.numbers import number, percent
+from proveout.core.numbers import number, quantity, together
+from proveout.core.slopes import POINTS_MIN
 from proveout.dsl.plan.iteration_order import group
 from proveout.dsl.plan.stages import Ladder, Ramp, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
@@ -112,9 +113,8 @@ def _steady(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
     cv = steady_state.variation(seen.tps_per_second)
     if cv is not None:
         limit, seconds = seen.limits.tps_cv_max, len(seen.tps_per_second)
-        text = (
-            f"{unit} per second varies by {percent(cv)} (CV beyond counting noise, {seconds} s, limit {percent(limit)})"
-        )
+        varies, most = together("fraction", cv, limit)
+        text = f"{unit} per second varies by {varies} (CV beyond counting noise, {seconds} s, limit {most})"
         yield _finding("variation", cv <= limit, text, voids=False)
 
 
@@ -137,7 +137,7 @@ def _tool_hosts(seen: Observed, stage: Tool) -> Iterator[ValidityFinding]:
         text = f"without {', '.join(gone)}, which was lost: the total is that of the other hosts"
         yield _finding("clients", False, text, voids=False)
     busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
-    text = f"a job used {percent(busy)} of a core (limit {percent(limit)})"
+    text = f"a job used {_limited(busy, limit, ' of a core')}"
     text += ", the program may be the bottleneck: more jobs would show" if busy > limit else ""
     yield _finding("client-cpu", busy <= limit, text, voids=False)
 
@@ -163,7 +163,7 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
     bottleneck = (
         (not held or late) if seen.rate is not None else not noise.shares_machine(seen.plan, seen.stage, seen.boots)
     )
-    text = f"busiest load worker used {percent(busy)} of a core (limit {percent(limit)})"
+    text = f"busiest load worker used {_limited(busy, limit, ' of a core')}"
     if busy > limit:
         text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
     yield _finding("client-cpu", busy <= limit, text, voids=bottleneck and not seen.is_probe)
@@ -179,7 +179,7 @@ def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
     if most is None or reached is None:
         return
     ceiling = f"this client can do {number(most)}/s with this driver"
-    text = f"{ceiling}; the run reached {percent(reached)} (limit {percent(CEILING_MAX)})"
+    text = f"{ceiling}; the run reached {_limited(reached, CEILING_MAX)}"
     ok = reached < CEILING_MAX
     if not ok:
         text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
@@ -195,7 +195,7 @@ def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:
         busy = seen.read("hosts", host, "cpu", "busy_fraction")
         if busy is None:
             continue
-        text = f"all cores of {host} {percent(busy)} busy (limit {percent(limit)})"
+        text = f"all cores of {host} {_limited(busy, limit, ' busy')}"
         held = seen.rate is not None and _rate_held(seen, seen.rate).ok
         if busy > limit:
             text += ", the rate was held all the same" if held else ", the client may be the bottleneck"
@@ -218,8 +218,15 @@ def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
     edge = 2.0 / (rate * measure_s) if rate * measure_s > 0.0 else 0.0
     achieved = tps / rate if rate > 0.0 else 0.0
     least = seen.limits.achieved_fraction_min
-    text = f"achieved {number(tps)}/s of {number(rate)}/s intended, {percent(achieved)} (limit {percent(least)})"
+    reached, intended = together("rate", tps, rate)
+    text = f"achieved {reached} of {intended} intended, {_limited(achieved, least)}"
     return _broken(seen, RATE_HELD, achieved + counting + edge >= least, text)
+
+
+def _limited(share: float, limit: float, of: str = "") -> str:
+    """A share beside its limit: `86.2 % of a core (limit 85 %)`."""
+    text, most = together("fraction", share, limit)
+    return f"{text}{of} (limit {most})"
 
 
 def _is_poisson(stage: Ladder) -> bool:
@@ -233,7 +240,8 @@ def _schedule(seen: Observed) -> ValidityFinding | None:
     if late_us is None:
         return None
     limit_ms = seen.limits.schedule_p99_ms_max
-    text = f"p99 of start lateness {late_us / 1e3:.3g} ms (limit {limit_ms:g} ms), response times include it"
+    late, limit = together("p99_us", late_us, limit_ms * 1e3)
+    text = f"p99 of start lateness {late} (limit {limit}), response times include it"
     return _finding("schedule", late_us / 1e3 <= limit_ms, text, voids=False)
 
 
@@ -245,13 +253,11 @@ def _start(seen: Observed) -> Iterator[ValidityFinding]:
     starts = [load.measure_start_ns - seen.clocks.get(host, (0, 0))[0] for host, load in seen.loads.items()]
     apart_ms = (max(starts) - min(starts)) / 1e6
     worst, limit = max(late_ms, apart_ms) + uncertain_ms, seen.limits.start_skew_ms_max
-    text = (
-        f"load began {late_ms:.3g} ms after T0, clients {apart_ms:.3g} ms apart, clock ± {uncertain_ms:.3g} ms"
-        f" (limit {limit:g} ms)"
-    )
+    late, apart, uncertain, most = together("start_skew_ms", late_ms, apart_ms, uncertain_ms, limit)
+    text = f"load began {late} after T0, clients {apart} apart, clock ± {uncertain} (limit {most})"
     yield _finding("start-skew", worst <= limit, text)
     early = min(starts) < seen.t0_ns - uncertain_ms * 1e6
-    text = f"offsets of the clients' clocks are known to ± {uncertain_ms:.3g} ms (limit {limit:g} ms)"
+    text = f"offsets of the clients' clocks are known to ± {uncertain} (limit {most})"
     if early:
         text = "a measure window began before T0 on the coordinator's clock: the clocks differ"
     yield _finding("clock", not early and uncertain_ms <= limit, text)
@@ -265,7 +271,7 @@ def _errors(seen: Observed) -> Iterator[ValidityFinding]:
     if fraction is None:
         return
     count = seen.read("errors", "count") or 0.0
-    text = f"{count:.0f} technical errors, {percent(fraction)} (limit {percent(limit)})"
+    text = f"{number(count)} technical errors, {_limited(fraction, limit)}"
     yield _broken(seen, ERRORS, fraction <= limit, text + (_first_errors(seen) if count else ""))
 
 
@@ -294,8 +300,15 @@ def _captures(seen: Observed) -> Iterator[ValidityFinding]:
         covered, gap_s = recording.coverage(window), recording.longest_gap_s(window)
         lost = seen.lost.get((name, host), 0)
         fine = covered >= COVERAGE_FINE and gap_s <= GAP_PERIODS_MAX * seen.plan.capture(name).every_s and lost == 0
-        text = f"{percent(covered)} of the window covered, longest gap {gap_s:.3g} s, {lost} samples lost"
+        share, _ = together("fraction", covered, 1.0)
+        gap = quantity(gap_s, "gap_s")
+        text = f"{share} of the window covered, longest gap {gap}, {lost} samples lost"
         yield _finding(f"capture:{name}@{host}", fine, text, voids=False)
+        readings = len(recording.inside("lag.seconds", window)[0])
+        if seen.plan.capture(name).kind == "lag" and readings < POINTS_MIN:
+            text = f"the window has {readings} readings of the lag; the bounds of its slope need {POINTS_MIN}"
+            text += ": measure for longer, or lower `every` of the capture"
+            yield _finding(f"slope:{name}@{host}", False, text, voids=False)
 
 
 def _conformance(seen: Observed) -> Iterator[ValidityFinding]:

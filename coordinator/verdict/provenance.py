@@ -17,7 +17,7 @@ from proveout.coordinator.measure import steady_state
 from proveout.coordinator.measure.knee import NoKnee
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, confirmation, peak
 from proveout.coordinator.verdict.checks import STATISTICS, Judged
-from proveout.core.numbers import percent, rung_name
+from proveout.core.numbers import rung_name, together
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Number, Syntax, children, parse, ungroup
 from proveout.dsl.plan.stages import VOID_FRACTION_MAX
 from proveout.proto.events import IterationFinished, ValidityFinding
@@ -40,8 +40,8 @@ class Voids:
         return self.void > self.limit * self.attempts
 
     def __str__(self) -> str:
-        share = percent(self.void / self.attempts) if self.attempts else "0 %"
-        return f"{self.void} of {self.attempts} attempts of {self.stage} void ({share}, limit {percent(self.limit)})"
+        share, most = together("fraction", self.void / max(self.attempts, 1), self.limit)
+        return f"{self.void} of {self.attempts} attempts of {self.stage} void ({share}, limit {most})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

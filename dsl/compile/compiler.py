@@ -30,6 +30,7 @@ from proveout.dsl.plan.plan import Check, OnLoss, Plan
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.repeat_rules import check_repeats
+from proveout.dsl.rules.slope_rules import check_slopes
 from proveout.dsl.schema import models
 from proveout.dsl.schema.plan_parameters import Parameters, read_parameters
 from proveout.dsl.schema.scalar_types import Name, Strict
@@ -80,6 +81,7 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
         section = root.get("verdicts")
         written = len(section.items) if isinstance(section, Seq) else int(section is not None)
         check_repeats(problems, stages, verdicts, whole=len(verdicts) == written)
+        check_slopes(problems, stages, verdicts, draft.captures)
     whole = dataclasses.replace(draft, stages=stages, verdicts=verdicts, conditions=conditions)
     return one_agent_per_machine(whole)
 

@@ -231,7 +231,7 @@ class SearchEntry(Measured):
     rate: SearchRange
     accept: Text = Field(description="Condition on an iteration's numbers.")
     settle: Ramp = Field(1.0, description="Load before each probe's measure window.")
-    measure: Duration = Field(3.0, description="The measure window of a probe.")
+    measure: Duration = Field(10.0, description="The measure window of a probe.")
     confirm: Confirm = Field(default_factory=Confirm)
     probes_max: int = Field(20, ge=2, le=200, description="The most probes before the search gives up.")
     arrival: Literal["constant", "poisson"] = "constant"

@@ -193,7 +193,7 @@ def test_a_good_iteration_is_valid_and_every_finding_has_evidence() -> None:
     [
         (
             [1000 + 30 * second for second in range(10)],
-            "TPS not steady: drift +26 % ± 0 % over 10 s (limit 10 %)",
+            "TPS not steady: drift +26.4 % ± 0 % over 10 s (limit 10 %)",
         ),
         (
             [1000, 1400, 900, 1300, 950, 1250, 1000, 1350, 900, 1300],  # large swings
