@@ -10,10 +10,12 @@ number being an estimate over the repeats, `{mean, median, lower, upper, cv, n, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
 
 Tree: TypeAlias = "Mapping[str, str | Tree]"
+Kind: TypeAlias = Literal["level", "signed", "extreme", "events"]
+"""A quantity that cannot be negative; one that can; a maximum or far quantile; a count or share of rare events."""
 
 LATENCY: Tree = {
     "min_us": "smallest, µs",
@@ -168,9 +170,10 @@ EXPORTED_COUNTER: Tree = {"per_s": "growth per second of the measure window", "d
 ESTIMATE: Tree = {
     "mean": "mean over the repeats",
     "median": "median over the repeats",
-    "lower": "lower end of the 95 % confidence interval",
-    "upper": "upper end of the 95 % confidence interval",
-    "cv": "coefficient of variation",
+    "lower": "lower end of the 95 % confidence interval of the mean over the repeats (of `p99_us`: of the mean of the "
+    "repeats' p99; of `max_us` and `p999_us`: of their median, from 6 repeats on); not there with one repeat",
+    "upper": "upper end of that interval",
+    "cv": "coefficient of variation of the repeats",
     "n": "number of repeats",
 }
 
@@ -182,6 +185,22 @@ PROPAGATION: Tree = {
     "different_tables": "tables that differ between the two ends after draining",
     "drain_s": "time until all was applied after the last stage, s",
 }
+
+
+_EXTREMES = ("p999_us", "max_us", "max_s", "max_bytes", "max")
+_SIGNED = ("slope", "grown_bytes", "avg", "min", "end", "per_s", "delta")
+_EVENTS = ("errors", "missed", "logical", "retried")
+
+
+def kind(path: Sequence[str]) -> Kind:
+    """The kind of the metric at a path of names, on which the interval of its estimate depends."""
+    name = path[-1]
+    if name in _EXTREMES:
+        return "extreme"
+    if name in _SIGNED:
+        return "signed"
+    counted = name in ("count", "fraction") and len(path) > 1 and path[-2] in _EVENTS
+    return "events" if counted or name in ("errors", "logical_fraction") else "level"
 
 
 def is_bound(name: str) -> bool:

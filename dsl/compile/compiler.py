@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from proveout.core.errors import Where
+from proveout.dsl.compile.interleaving import interleave
 from proveout.dsl.compile.matrix import expand
 from proveout.dsl.compile.result_names import iteration, run_scope, stop_scope
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
@@ -66,7 +67,7 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     add_captures(scope, root.get("captures"))
     add_pools(scope, root.get("pools"))
     tunings = compile_tunings(scope, root.get("tuning"), "tuning")
-    drafts = in_order(compile_stages(scope, root.get("stages"), root, places), problems)
+    drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
     figures = _figures(root, problems)
     draft = dataclasses.replace(_plan(root, scope, drafts, figures), tunings=tunings)
     check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)])

@@ -168,13 +168,13 @@ class LadderEntry(Measured):
         None,
         min_length=1,
         max_length=20,
-        description="sql, reset and pause stages that run before the ladder, or each cell.",
+        description="sql, reset and pause stages that run before the ladder, or before each turn of a cell.",
     )
     after: list[Any] | None = Field(
         None,
         min_length=1,
         max_length=20,
-        description="sql, reset and pause stages that run after the ladder, or each cell.",
+        description="sql, reset and pause stages that run after the ladder, or after each turn of a cell.",
     )
 
     threads: Rungs | None = Field(None, description="The rungs: threads in total, over all clients.")
@@ -202,7 +202,7 @@ class LadderEntry(Measured):
     order: Literal["ladder", "shuffled", "interleaved"] = Field(
         "ladder",
         description="Of the rungs in each repeat: as listed, drawn by `seed`, or in turns with the ladder before "
-        "(`with`).",
+        "(`with`). The cells of a matrix take turns; `order: ladder` runs one cell after the other.",
     )
     seed: int | None = Field(None, ge=0, le=2**31 - 1, description="order: shuffled: the seed of the orders; 1.")
     with_: Id | None = Field(None, alias="with", description="order: interleaved: the ladder to take turns with.")
@@ -242,6 +242,11 @@ class SqlEntry(StageBase):
 
     system: Name
     statements: Statements
+    repeatable: bool | None = Field(
+        None,
+        description="As a step of a cell: whether the statements may run before or after each turn of it. Without, "
+        "queries, maintenance (ANALYZE, VACUUM, CHECKPOINT …) and settings count as repeatable.",
+    )
 
 
 class ResetEntry(StageBase):

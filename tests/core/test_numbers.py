@@ -86,8 +86,14 @@ def test_quantities_take_the_unit_of_their_name(value: float, name: str, text: s
 
 def test_interval_says_when_there_is_none() -> None:
     assert interval({"mean": 5.0, "n": 1.0}, "tps") == "5/s (no interval, n = 1)"
-    both = {"mean": 5.0, "lower": 4.0, "upper": 6.0, "n": 2, "method": "bootstrap"}
-    assert interval(both) == "5.0 (95 % CI 4.0 … 6.0, n = 2, bootstrap over seconds)"
+    both = {"mean": 5.0, "lower": 4.0, "upper": 6.0, "n": 2, "method": "log t"}
+    assert interval(both) == "5.0 (95 % CI 4.0 … 6.0, n = 2)"
+    assert interval(both | {"chosen_from": 7}) == "5.0 (95 % CI 4.0 … 6.0, n = 2, best of 7)"
+
+
+def test_interval_of_an_extreme_is_that_of_its_median() -> None:
+    found = {"mean": 9.0, "median": 5.0, "lower": 4.0, "upper": 20.0, "n": 6, "of": "median"}
+    assert interval(found) == "median 5.0 (95 % CI 4.0 … 20.0, n = 6)"
 
 
 # ---- rounding by the interval ------------------------------------------------------------------------------------

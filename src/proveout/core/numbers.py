@@ -127,7 +127,7 @@ class Notation:
             return "-"
         place = self.places.get(value, _place(value, half, self.unit))
         figure = self.unit.rounded(value, place)
-        padded = self.unit.padded or value in self.padded or _counts(value, half)
+        padded = value != 0.0 and (self.unit.padded or value in self.padded or _counts(value, half))
         sign = "+" if self.signed and figure > 0 else ""
         return f"{sign}{_figure(figure, padded=padded)}{self.unit.suffix}"
 
@@ -146,12 +146,14 @@ class Notation:
 
     def interval(self, estimate: Estimate) -> str:
         """An estimate in words: `1,234/s (95 % CI 1,200/s … 1,270/s, n = 3)`, or `(no interval, n = 1)`."""
-        mean, repeats = self.text(estimate.get("mean"), half_width(estimate)), round(float(estimate.get("n", 0)))
+        of = "median" if estimate.get("of") == "median" else "mean"
+        centre, repeats = self.text(estimate.get(of), half_width(estimate)), round(float(estimate.get("n", 0)))
         lower, upper = estimate.get("lower"), estimate.get("upper")
         if lower is None or upper is None:
-            return f"{mean} (no interval, n = {repeats})"
-        how = ", bootstrap over seconds" if estimate.get("method") == "bootstrap" else ""
-        return f"{mean} ({level(estimate)} CI {self.bounds(lower, upper)}, n = {repeats}{how})"
+            return f"{centre} (no interval, n = {repeats})"
+        chosen = f", best of {estimate['chosen_from']}" if "chosen_from" in estimate else ""
+        shown = f"median {centre}" if of == "median" else centre
+        return f"{shown} ({level(estimate)} CI {self.bounds(lower, upper)}, n = {repeats}{chosen})"
 
 
 def notation(name: str, *items: float | Estimate | None, signed: bool = False) -> Notation:
@@ -174,8 +176,8 @@ def notation(name: str, *items: float | Estimate | None, signed: bool = False) -
 
 def _members(item: float | Estimate | None) -> Iterable[tuple[float, float | None]]:
     if isinstance(item, Mapping):
-        half = half_width(item)
-        return [(float(item[key]), half) for key in ("mean", "lower", "upper") if item.get(key) is not None]
+        half, of = half_width(item), "median" if item.get("of") == "median" else "mean"
+        return [(float(item[key]), half) for key in (of, "lower", "upper") if item.get(key) is not None]
     return [] if item is None else [(float(item), None)]
 
 

@@ -232,7 +232,8 @@ def test_excluded_repeats_are_kept_apart() -> None:
     assert [item.id.repeat for item in rung.iterations] == [1, 2]
     assert [item.id.repeat for item in rung.excluded] == [3]
     assert rung.tree["tps"]["n"] == 2
-    assert rung.tree["tps"]["method"] == "bootstrap"
+    assert rung.tree["tps"]["method"] == "log t"
+    assert (rung.tree["tps"]["repeats"], rung.tree["tps"]["degrees"]) == ([1, 2], 1.0)
 
 
 def test_events_without_stamps_give_the_same_results() -> None:
