@@ -47,7 +47,7 @@ State: TypeAlias = Literal["steady", "drifting", "not shown"]
 class Steadiness:
     """The drift (a fraction of the mean) with half its 90 % interval, None where there is none, against the bound.
 
-    `over`: what it was taken from, in words.
+    `over`: the seconds or repeats that it was taken from, in words.
     """
 
     drift: float | None

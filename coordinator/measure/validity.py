@@ -102,8 +102,8 @@ def _broken(seen: Observed, check: str, ok: bool, evidence: str) -> ValidityFind
 
 
 def _steady(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
-    """Is the throughput shown to be steady, and how much does it vary from second to second? Warnings: what the system
-    does over time is in its numbers, and a rerun would choose among them."""
+    """Is the throughput shown to be steady, and how much does it vary from second to second? Warnings: the behaviour of
+    the system over time is in its numbers, and a rerun would choose among them."""
     why = _unsteady_by_plan(seen)
     if why:
         yield _finding(steady_state.CHECK, True, f"not judged: {why}", voids=False)
@@ -119,7 +119,7 @@ def _steady(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
 
 
 def _unsteady_by_plan(seen: Observed) -> str:
-    """Why the plan itself has the throughput change over the window; "" where it does not."""
+    """The reason for which the plan itself has the throughput change over the window; "" where it does not."""
     if isinstance(seen.stage, Ladder) and isinstance(ramp := seen.stage.arrival, Ramp):
         return f"the plan has the rate go from {number(ramp.rate_from)}/s to {number(ramp.rate_to)}/s"
     if not isinstance(seen.stage, Tool) and is_in_order(seen.plan.workload(seen.stage.workload)):

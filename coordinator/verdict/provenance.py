@@ -120,8 +120,8 @@ def _references(node: Syntax, results: RunResults) -> Iterator[tuple[str, Rung]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Behind:
-    """What a reference to a stage stands on: rungs, counted iterations, excluded repeats; the fewest valid repeats of a
-    rung with excluded ones."""
+    """The rungs behind a reference to a stage, with their counted iterations and excluded repeats; the fewest valid
+    repeats of a rung with excluded ones."""
 
     stage: str
     rungs: frozenset[int]

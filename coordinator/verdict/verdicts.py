@@ -3,8 +3,7 @@
 Data flow: a check of the plan, the run's events -> `checks` (the numbers) and `provenance` (the iterations behind them)
 -> `VerdictReached`. The conditions of stages over one iteration (`accept`, `stop_when`) are decided here too.
 
-What the numbers decide does not stand where the measurement behind them objects (`_objections`); the verdict is then
-INCONCLUSIVE:
+A verdict is INCONCLUSIVE, whatever its numbers decide, where one of these holds (`_objections`):
 
 - The share of void attempts at its rungs is above the plan's limit (`limits: {void: …}`, 40 %).
 - A repeat has no valid iteration, and fewer than 3 others are valid, or the check reads a point estimate and the whole
@@ -165,7 +164,7 @@ interval by a multiple of itself."""
 
 
 def _objections(text: str, judged: Judged, found: Provenance, tree: Metrics) -> Iterator[str]:
-    """Why what the numbers decide does not stand; nothing where they decide nothing."""
+    """The reasons against the outcome of the numbers; nothing where they decide nothing."""
     if judged.outcome == UNDECIDED:
         return
     yield from (str(voids) for voids in found.voids if voids.is_too_many)
@@ -184,7 +183,7 @@ def _without(found: Provenance) -> str:
 
 
 def _remarks(found: Provenance, objections: Sequence[str]) -> Iterator[str]:
-    """What goes with the evidence and is not an objection."""
+    """The remarks of the evidence that are not objections."""
     said = "; ".join(objections)
     if found.excluded and _without(found) not in said:
         yield _without(found)

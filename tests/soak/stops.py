@@ -97,6 +97,9 @@ def void(facts: RunProgress, who: str) -> list[str]:
     wrongs = []
     first = facts.iterations[0] if facts.iterations else None
     lost = [reason.reason for reason in facts.voided if "lost" in reason.reason]
+    if who == "database":  # what the system did counts, and no verdict passes on it
+        marked = first is not None and any(f.check in _checks(who) and f.breach for f in first.findings)
+        return [] if marked else ["the iteration is not marked because of it"]
     by_finding = first is not None and any(f.check in _checks(who) and f.voids for f in first.findings)
     if not (by_finding or (who == "agent" and lost)):
         wrongs.append("the iteration is not void because of it")

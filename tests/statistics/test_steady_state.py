@@ -1,4 +1,4 @@
-"""How often the program calls a throughput steady that is not, and how often it shows one to be steady that is.
+"""Shares of windows that are called steady and are not, and of steady windows that are shown to be steady.
 
 A start that is 30 % low for the first 20 to 40 % of the window must be called steady in less than 5 %; a drift of
 exactly the bound in 5 % by the repeats together. Bounds are 4 deviations of the simulation away from the stated level.
