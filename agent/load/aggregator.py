@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Timeline
-from proveout.agent.load.worker_messages import Chunk, Finished
+from proveout.agent.load.worker_messages import HANDLING, Chunk, Finished
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.wire.results import Handling, Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 from proveout.proto.wire.stalls import StallDetector
 
 SECOND_NS = 1_000_000_000
@@ -85,6 +85,7 @@ class LoadAggregator:
         self._times: list[tuple[int, Triples]] = []
         self._incidents: list[Incident] = []
         self._measured = {number: Measured() for number in present}
+        self._late = [Accumulator() for _ in range(workers)]
         self._ended_in_window = 0
         self._seconds = 0
         window = (timeline.measure_start_ns, timeline.measure_end_ns)
@@ -95,10 +96,18 @@ class LoadAggregator:
         at = 0
         for code, length in chunk.codes:
             triples = np.frombuffer(chunk.times, dtype=np.int64, count=length // 8, offset=at).reshape(-1, 3)
-            self._times.append((code, triples))
             at += length
+            if code == HANDLING:
+                self._handle(worker, triples)
+            else:
+                self._times.append((code, triples))
         self._incidents.extend(chunk.incidents)
         self._reported_ns[worker] = max(self._reported_ns[worker], chunk.until_ns)
+
+    def _handle(self, worker: int, samples: Triples) -> None:
+        """Count the samples (at, late, further answers) inside the window; further answers were not late."""
+        inside = samples[self._inside(samples[:, 0])]
+        self._late[worker].add(np.concatenate((inside[:, 1], np.zeros(int(inside[:, 2].sum()), dtype=np.int64))))
 
     def ready(self) -> bool:
         """Whether a second is complete."""
@@ -134,6 +143,16 @@ class LoadAggregator:
             stalls=self._stalls.end(chain.from_iterable(worker.waiting for worker in finished)),
             committed=tuple((self._names[number], committed[number]) for number in self._present),
             unknown=tuple((self._names[number], unknown[number]) for number in self._present),
+            handling=tuple(
+                Handling(
+                    late=late.histogram(),
+                    answers=worker.answers,
+                    stamped=worker.stamped,
+                    runqueue_s=worker.runqueue_s,
+                    runqueue_fraction=worker.runqueue_fraction,
+                )
+                for late, worker in zip(self._late, finished, strict=True)
+            ),
         )
 
     # ---- one second -------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from proveout.dsl import metrics
 from proveout.dsl.expr import evaluation
 from proveout.dsl.plan.stages import Ladder, Populate, Search, Sql, Stage, Tool
 from proveout.dsl.plan.values import Expression
+from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -234,6 +235,13 @@ def block_of(run: RunStarted | None, stage: str) -> str:
             first[name] = first.get(partner, partner)
     leader = first.get(stage, "")
     return f"{run.run_id}/{leader}" if sum(one == leader for one in first.values()) > 1 else ""
+
+
+def not_interleaved(results: RunResults, ladders: Sequence[str]) -> str:
+    """The finding of a comparison of ladders that ran one after the other; "" when they ran interleaved."""
+    blocks = {results.stages[name].block or name for name in ladders}
+    together = " and ".join(ladders)
+    return f"{together} were not interleaved: {NOT_DISTINGUISHED}" if len(blocks) > 1 else ""
 
 
 _WithStage: TypeAlias = StageFinished | PopulateFinished | ProbeFinished | SearchFinished | LadderCut

@@ -3,8 +3,8 @@
 Data flow: the stages and rungs in the check's text (`baseline.at(4)`, `baseline.peak`, `cap.rate`) -> the iterations
 behind those numbers, the repeats without a valid one, the share of void attempts, limits that the system broke, and
 remarks: a number that repeats lack, a rung that was cut, a search without an answer, a rung that is not shown to be
-steady, warnings of the iterations. `advise` adds a sentence to the evidence, with a key of the plan or a thing to
-inspect.
+steady, ladders that are compared and were not interleaved, warnings of the iterations. `advise` adds a sentence to the
+evidence, with a key of the plan or a thing to inspect.
 """
 
 from __future__ import annotations
@@ -15,11 +15,19 @@ from typing import Literal, TypeAlias
 
 from proveout.coordinator.measure import steady_state
 from proveout.coordinator.measure.knee import NoKnee
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult, confirmation, peak
+from proveout.coordinator.results.results import (
+    RungResult,
+    RunResults,
+    StageResult,
+    confirmation,
+    not_interleaved,
+    peak,
+)
 from proveout.coordinator.verdict.checks import STATISTICS, Judged
 from proveout.core.numbers import rung_name, together
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Number, Syntax, children, parse, ungroup
 from proveout.dsl.plan.stages import VOID_FRACTION_MAX
+from proveout.dsl.rules.repeat_rules import compared
 from proveout.proto.events import IterationFinished, ValidityFinding
 
 
@@ -81,6 +89,8 @@ def provenance(text: str, results: RunResults) -> Provenance:
     excluded = [item for part in behind for item in part.excluded]
     remarks = [remark for stage, rung in read for remark in _missing(results.stages[stage], rung)]
     broken = {str(item.id): [f for f in item.findings if not f.ok and f.breach] for item in used}
+    ladders = [name for name, result in results.stages.items() if result.kind == "ladder"]
+    remarks += filter(None, (not_interleaved(results, names) for names in compared(text, ladders)))
     return Provenance(
         iterations=tuple(dict.fromkeys(str(item.id) for item in used)),
         excluded=tuple(dict.fromkeys(f"{item.id}: {_why(item)}" for item in excluded)),
@@ -296,6 +306,7 @@ WAYS_OUT = {
     "errors": "remove the cause of the first error, or allow more of them (`limits: {errors: …}`)",
     "rate-held": "lower the `rate` or give it more `threads`",
     "client-cpu": "add client hosts, or load processes (`workers`)",
+    "client-handling": "add client hosts or cores, use fewer `threads` on each client, or take other load off it",
     "client-host": "add client hosts",
     "start-skew": "take other load off the client hosts, or allow a later start (`limits: {start_skew: …}`)",
     "clock": "take load off the client hosts and the network to them: offsets are measured by round trips",

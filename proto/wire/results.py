@@ -187,6 +187,24 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Handling:
+    """The lateness with which a load worker, or several together, handled answers in the measure window.
+
+    `late`: sampled times from the arrival of an answer to its handling; empty for blocking drivers, which have no event
+    loop. `answers`: all answers of the event loop, sampled or not. `stamped`: samples that are exact, by receive time
+    stamps of the kernel; the others are times since epoll's return with an estimate of what was before it.
+    `runqueue_s`: time for which the threads waited for a CPU, summed over all of them. `runqueue_fraction`: the same of
+    the thread that waited longest, over the window. None where the kernel does not count it.
+    """
+
+    late: Histogram = field(default_factory=Histogram)
+    answers: int = 0
+    stamped: int = 0
+    runqueue_s: float | None = None
+    runqueue_fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
     """An agent's whole load: the measure window merged, and what judges it.
 
@@ -200,7 +218,8 @@ class LoadResult:
     the end too; `unknown` those that may have: the connection was lost, or closed at the end, before the answer.
     `pause_longest_ns`: the longest time in the measure window for which one of the worker processes did not run
     (stopped, starved, or on a machine that was). `stalls`: the longest times without the end of a transaction that
-    touch the measure window, in order of time.
+    touch the measure window, in order of time. `handling`: how late answers were handled, of each worker process (of a
+    Ray pool: of all together); () from an agent that does not measure it.
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -219,6 +238,7 @@ class LoadResult:
     unknown: tuple[tuple[str, int], ...] = ()
     pause_longest_ns: int = 0
     stalls: tuple[Stall, ...] = ()
+    handling: tuple[Handling, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

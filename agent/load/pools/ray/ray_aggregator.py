@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, SECOND_NS
 from proveout.proto.wire import histogram
+from proveout.proto.wire.lateness import merge
 from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 from proveout.proto.wire.stalls import common
 
@@ -217,6 +218,7 @@ class RayAggregator:
         """The result of the measure window, after all workers have finished."""
         results = list(self._results.values())
         errors = [text for result in results for text in result.first_errors]
+        handling = merge([each for result in results for each in result.handling])
         return LoadResult(
             transactions=self._whole.transactions(),
             ended_in_window=sum(result.ended_in_window for result in results),
@@ -232,4 +234,5 @@ class RayAggregator:
             stalls=common(result.stalls for result in results),
             committed=tuple((name, sum(dict(one.committed).get(name, 0) for one in results)) for name in self._names),
             unknown=tuple((name, sum(dict(one.unknown).get(name, 0) for one in results)) for name in self._names),
+            handling=() if handling is None else (handling,),
         )

@@ -9,7 +9,7 @@ import pytest
 
 from proveout.agent.load.pools.ray.ray_aggregator import RayAggregator, Total, pack, unpack
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.wire.results import Handling, Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 
 NAMES = ("get", "put", "rare")
 T0_NS = 5_000_000_000
@@ -104,6 +104,7 @@ def result(**differing: object) -> LoadResult:
         start_skew_ns=3,
         seconds_produced=2,
         first_errors=("a",),
+        handling=(Handling(answers=10, stamped=2, runqueue_s=0.5, runqueue_fraction=0.1),),
     )
     return dataclasses.replace(usual, **differing)  # type: ignore[arg-type]
 
@@ -119,6 +120,7 @@ def test_the_result_adds_what_adds_up_and_takes_the_worst_of_the_rest() -> None:
         first_errors=("a", "b"),
         committed=((first, 4), (second, 5)),
         pause_longest_ns=8,
+        handling=(Handling(answers=7, stamped=1, runqueue_s=0.25, runqueue_fraction=0.4),),
     )
     gatherer.finish(1, worst, parts[1])
     found = gatherer.result()
@@ -127,6 +129,7 @@ def test_the_result_adds_what_adds_up_and_takes_the_worst_of_the_rest() -> None:
     assert (found.ended_in_window, found.client_cpu_s, found.samples_lost) == (200, 3.0, 4)
     assert (found.client_cpu_fraction, found.start_skew_ns, found.first_errors) == (0.9, 70, ("a", "b"))
     assert found.pause_longest_ns == 8
+    assert found.handling == (Handling(answers=17, stamped=3, runqueue_s=0.75, runqueue_fraction=0.4),)
 
 
 def test_bytes_that_are_no_packed_transactions_are_refused() -> None:
