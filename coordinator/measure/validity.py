@@ -49,7 +49,8 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
     if not any(load.ended_in_window for load in seen.loads.values()):
         nothing = "no transaction ended in the measure window" + _first_errors(seen)
         down = outages.judge(seen)
-        return (_finding(LOAD, False, nothing, voids=not seen.is_probe), *down, *_errors(seen))
+        load = _finding(LOAD, False, nothing, voids=not seen.is_probe)
+        return (load, *_unanswered(seen), *down, *_errors(seen))
     if isinstance(seen.stage, Tool):
         return (
             *_steady(seen, "IOPS"),
@@ -68,6 +69,7 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_client(seen),
         *_client_hosts(seen),
         *_start(seen),
+        *_unanswered(seen),
         *_errors(seen),
         *_samples(seen),
         *noise.judge_pauses(seen),
@@ -252,6 +254,36 @@ def _start(seen: Observed) -> Iterator[ValidityFinding]:
 # ---- what was counted --------------------------------------------------------------------------------------------
 
 
+def _unanswered(seen: Observed) -> Iterator[ValidityFinding]:
+    """Transactions due in the window without an answer, and terminals that hung. Warnings: the system did it."""
+    missed = seen.read("missed", "count") or 0.0
+    if missed:
+        part = seen.read("missed", "fraction") or 0.0
+        text = f"{missed:,.0f} transactions ({percent(part)} of those due) never began: percentiles above "
+        yield _finding("missed", False, f"{text}{percent(1.0 - part)} are not given", voids=False)
+    unfinished = seen.read("unfinished", "count") or 0.0
+    if unfinished:
+        oldest_s = (seen.read("unfinished", "age_max_us") or 0.0) / 1e6
+        text = f"{unfinished:,.0f} transactions had no answer when the load ended, the oldest after {oldest_s:.3g} s: "
+        yield _finding("unfinished", False, f"{text}percentiles among them are lower bounds", voids=False)
+    yield from _hangs(seen)
+
+
+def _hangs(seen: Observed) -> Iterator[ValidityFinding]:
+    """Terminals that ended no transaction in the window: of each host the one that waited longest."""
+    for host, load in seen.loads.items():
+        if not load.hangs:
+            continue
+        hang = load.hangs[0]
+        waited = f"{hang.transaction or 'a connection'} for {hang.waited_ns / 1e9:.3g} s"
+        until = "until its answer" if hang.answered else "until the end of the load, without an answer"
+        text = (
+            f"{load.hung} of the terminals of {host} ended no transaction in the measure window; one of load worker "
+            f"{hang.worker} waited for {waited}, {until}"
+        )
+        yield _finding(f"hung:{host}", False, text, voids=False)
+
+
 def _errors(seen: Observed) -> Iterator[ValidityFinding]:
     fraction, limit = seen.read("errors", "fraction"), seen.limits.errors_fraction_max
     if fraction is None:
@@ -298,7 +330,7 @@ def _conformance(seen: Observed) -> Iterator[ValidityFinding]:
             name=item.name,
             ok=item.ok,
             logical_failures=item.logical_failures,
-            others=sum(item.errors.values()) + item.missed,
+            others=sum(item.errors.values()) + item.missed + item.unfinished,
         )
         for item in seen.transactions
     ]
