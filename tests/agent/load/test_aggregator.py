@@ -192,15 +192,17 @@ def test_all_seconds_together_hold_every_record(data: st.DataObject) -> None:
         assert counted(second)[0][0] == len(expected)
 
 
-def test_the_measure_window_is_the_sum_of_its_seconds() -> None:
+def test_throughput_is_the_sum_of_the_seconds_and_times_are_of_those_that_began_in_the_window() -> None:
     random = np.random.default_rng(3)
     ends = random.integers(TIMELINE.t0_ns, TIMELINE.end_ns, 5000).tolist()
     lengths = random.lognormal(12, 1, 5000).astype(int).tolist()
     load = merger()
     load.add(0, chunk(14 * S, *((0, e - n, e - n, e) for e, n in zip(ends, lengths, strict=True))))
     seconds = load.seconds(over=True)
-    merged = histogram.merge(s.transactions[0].service for s in seconds if s.window == "measure")
-    assert load.result([LAST]).transactions[0].service == merged
+    merged = sum(s.transactions[0].counts.ok for s in seconds if s.window == "measure")
+    read = load.result([LAST]).transactions[0]
+    assert read.ended == merged
+    assert read.service == histogram.bin_ns([n for e, n in zip(ends, lengths, strict=True) if TIMELINE.measures(e - n)])
 
 
 def test_first_errors_are_few_and_short() -> None:
