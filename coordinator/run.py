@@ -86,8 +86,8 @@ class RunOptions:
 
     `external` may hold passwords; only tasks contain it. `estimates_s`: the seconds of each stage by id. `crashed`: the
     last coordinator was killed, and its agents may still be leaving. `policy`: the permitted changes of local agents.
-    From `gather_hosts` hosts on the samples of a host are sent together once a second, for each host at a different
-    moment.
+    `labels`: of `--label`. From `gather_hosts` hosts on the samples of a host are sent together once a second, for each
+    host at a different moment.
     """
 
     plan: Plan
@@ -102,6 +102,7 @@ class RunOptions:
     crashed: bool = False
     policy: Path | None = None
     gather_hosts: int = 50
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 async def run(
@@ -208,6 +209,7 @@ class _Loop:
             version=self._options.version,
             estimate_s=sum(self._options.estimates_s.values()),
             resumed=sum(isinstance(event, RunStarted) for event in earlier),
+            labels=dict(self._options.labels),
         )
         opening: list[Event] = [started]
         if self._options.crashed:

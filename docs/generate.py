@@ -19,7 +19,7 @@ from typing import Any
 
 import typer
 
-from proveout.cli import VERBS
+from proveout.cli import VERBS, module_of
 from proveout.coordinator.exporter.metric_families import FAMILIES, Family
 from proveout.coordinator.report.compare import comparison_json
 from proveout.coordinator.report.result_schema import schema_json
@@ -251,7 +251,7 @@ def cli_page() -> str:
 
 def _group(verb: str) -> list[str]:
     """The subcommands of a verb that is a group (`pki`); none for the others."""
-    found = getattr(importlib.import_module(f"proveout.cli.{verb}"), verb)
+    found = getattr(importlib.import_module(module_of(verb)), verb)
     if not isinstance(found, typer.Typer):
         return []
     return [command.name or command.callback.__name__ for command in found.registered_commands if command.callback]

@@ -10,10 +10,12 @@ number being an estimate over the repeats, `{mean, median, lower, upper, cv, n, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
 
 Tree: TypeAlias = "Mapping[str, str | Tree]"
+Kind: TypeAlias = Literal["level", "signed", "extreme", "events"]
+"""A quantity that cannot be negative; one that can; a maximum or far quantile; a count or share of rare events."""
 
 LATENCY: Tree = {
     "min_us": "smallest, µs",
@@ -152,9 +154,9 @@ LAG: Tree = {
     "p99_s": "99th percentile, s",
     "max_s": "largest, s",
     "end_s": "at the end of the window, s",
-    "slope": "Theil-Sen slope, seconds of lag per second",
-    "slope_lower": "lower 95 % confidence bound of the slope",
-    "slope_upper": "upper 95 % confidence bound of the slope",
+    "slope": "mean slope of 5 blocks of the window, seconds of lag per second",
+    "slope_lower": "lower end of its 95 % confidence interval; needs 6 readings in the window",
+    "slope_upper": "upper end of its 95 % confidence interval; needs 6 readings in the window",
     "avg_bytes": "mean log volume not yet applied, bytes",
     "max_bytes": "largest, bytes",
 }
@@ -166,6 +168,9 @@ SIZE: Tree = {
     "start_bytes": "total when the iteration began",
     "grown_bytes": "total at the end less that at the start; negative when it shrank",
 }
+
+SLOPE_READINGS = 10
+"""The readings that a plan takes in a window for the bounds of a slope: two in each of the 5 blocks (`core.slopes`)."""
 
 EXPORTED_GAUGE: Tree = {
     "avg": "mean of the samples in the measure window, in the metric's own unit",
@@ -179,9 +184,10 @@ EXPORTED_COUNTER: Tree = {"per_s": "growth per second of the measure window", "d
 ESTIMATE: Tree = {
     "mean": "mean over the repeats",
     "median": "median over the repeats",
-    "lower": "lower end of the 95 % confidence interval",
-    "upper": "upper end of the 95 % confidence interval",
-    "cv": "coefficient of variation",
+    "lower": "lower end of the 95 % confidence interval of the mean over the repeats (of `p99_us`: of the mean of the "
+    "repeats' p99; of `max_us` and `p999_us`: of their median, from 6 repeats on); not there with one repeat",
+    "upper": "upper end of that interval",
+    "cv": "coefficient of variation of the repeats",
     "n": "number of repeats",
 }
 
@@ -193,6 +199,22 @@ PROPAGATION: Tree = {
     "different_tables": "tables that differ between the two ends after draining",
     "drain_s": "time until all was applied after the last stage, s",
 }
+
+
+_EXTREMES = ("p999_us", "max_us", "max_s", "max_bytes", "max")
+_SIGNED = ("slope", "grown_bytes", "avg", "min", "end", "per_s", "delta")
+_EVENTS = ("errors", "missed", "logical", "retried")
+
+
+def kind(path: Sequence[str]) -> Kind:
+    """The kind of the metric at a path of names, on which the interval of its estimate depends."""
+    name = path[-1]
+    if name in _EXTREMES:
+        return "extreme"
+    if name in _SIGNED:
+        return "signed"
+    counted = name in ("count", "fraction") and len(path) > 1 and path[-2] in _EVENTS
+    return "events" if counted or name in ("errors", "logical_fraction") else "level"
 
 
 def is_bound(name: str) -> bool:

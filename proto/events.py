@@ -18,7 +18,10 @@ Metrics: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A run begins (or is resumed: `resumed` counts how often). `plan` is `canonical.to_data(…, positions=True)`."""
+    """A run begins (or is resumed: `resumed` counts how often). `plan` is `canonical.to_data(…, positions=True)`.
+
+    `labels` are those of `proveout run --label`; they change neither the plan nor its digest.
+    """
 
     run_id: str
     epoch: int
@@ -29,6 +32,7 @@ class RunStarted:
     version: str
     estimate_s: float
     resumed: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,6 @@ class IterationView:
     avg_us: float | None
     p99_us: float | None
     why: str = ""
-    tps_by_second: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,13 +134,13 @@ class StageView:
             kept = [by_repeat[repeat] for repeat in sorted(by_repeat)]
             if kept:
                 values = tuple(float(item.tps or 0.0) for item in kept)
-                found[rung] = _throughput(values, tuple(item.tps_by_second for item in kept), self.confidence)
+                found[rung] = _throughput(values, self.confidence)
         return found
 
 
 @functools.lru_cache(maxsize=1024)
-def _throughput(values: tuple[float, ...], seconds: tuple[tuple[float, ...], ...], confidence: float) -> Throughput:
-    found = estimate(values, seconds, confidence=confidence)
+def _throughput(values: tuple[float, ...], confidence: float) -> Throughput:
+    found = estimate(values, confidence=confidence)
     return Throughput(mean=found["mean"], lower=found.get("lower"), upper=found.get("upper"))
 
 
@@ -434,7 +433,6 @@ def _ended(event: IterationFinished) -> IterationView:
         avg_us=response.get("avg_us"),
         p99_us=response.get("p99_us"),
         why=broken(event),
-        tps_by_second=tuple(event.series.get("tps", ())),
     )
 
 

@@ -34,13 +34,14 @@ BASE, OTHER, CHANGE = "base", "other", "change"
 class Row:
     """One number of both runs. `path` has its names in the rung's tree; `change` is {} where it cannot be computed.
 
-    `base` and `other` are means over the repeats.
+    `base` and `other` are means over the repeats; `estimates` has both with their intervals, where they have one.
     """
 
     path: tuple[str, ...]
     base: float | None
     other: float | None
     change: Mapping[str, Any]
+    estimates: tuple[Any, Any] = (None, None)
 
     @property
     def metric(self) -> str:
@@ -233,7 +234,9 @@ def _rows(tree: Mapping[str, Any]) -> Iterator[Row]:
     for path in paths:
         node = leaf(tree, path)
         if node is not None and (path[-1] != "fraction" or _number(node[BASE]) or _number(node[OTHER])):
-            yield Row(path=path, base=_number(node[BASE]), other=_number(node[OTHER]), change=node.get(CHANGE, {}))
+            both = node[BASE], node[OTHER]
+            change = node.get(CHANGE, {})
+            yield Row(path=path, base=_number(both[0]), other=_number(both[1]), change=change, estimates=both)
 
 
 def leaf(tree: Mapping[str, Any], path: Sequence[str]) -> Mapping[str, Any] | None:

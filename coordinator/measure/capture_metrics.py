@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from proveout.coordinator.measure.timeseries import Recording, Window
-from proveout.core.statistics import theil_sen
+from proveout.core.slopes import block_slope
 from proveout.dsl.plan.topology import Scrape
 from proveout.proto.events import Metrics, SizeLine, WaitLine
 from proveout.proto.wire.tasks import exported_name
@@ -188,7 +188,7 @@ def lag_metrics(recording: Recording, window: Window) -> Metrics:
             "max_s": max(seconds),
             "end_s": seconds[-1],
         }
-    slope = theil_sen(times, seconds)
+    slope = block_slope(times, seconds)
     if slope is not None:
         tree |= {"slope": slope.slope, "slope_lower": slope.lower, "slope_upper": slope.upper}
     if volumes:

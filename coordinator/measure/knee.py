@@ -114,13 +114,15 @@ def _draw(estimates: Sequence[Estimate]) -> Floats | None:
     generator = np.random.default_rng(_SEED)
     columns: list[Floats] = []
     for tps in estimates:
-        if "lower" not in tps or "upper" not in tps:
+        if "degrees" not in tps:
             return None
-        degrees = float(tps["n"] - 1) if tps["method"] == "t" else math.inf
+        mean, degrees = float(tps["mean"]), float(tps["degrees"])
         tail = 1.0 - (1.0 - float(tps.get("confidence", CONFIDENCE))) / 2.0
-        scale = (float(tps["upper"]) - float(tps["lower"])) / 2.0 / t_quantile(degrees, tail)
-        shape = generator.standard_normal(DRAWS) if math.isinf(degrees) else generator.standard_t(degrees, DRAWS)
-        columns.append(float(tps["mean"]) + scale * shape)
+        shape = generator.standard_t(degrees, DRAWS) / t_quantile(degrees, tail)
+        if tps["lower"] > 0.0:
+            columns.append(mean * np.exp(np.minimum(math.log(float(tps["upper"]) / mean) * shape, 600.0)))
+        else:
+            columns.append(mean + (float(tps["upper"]) - mean) * shape)
     return np.stack(columns, axis=1)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from proveout.coordinator.measure.observed import Observed
 from proveout.coordinator.measure.outages import TOLD_S
-from proveout.core.numbers import percent
+from proveout.core.numbers import quantity, together
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Measuring
 from proveout.dsl.plan.topology import Host
@@ -98,14 +98,16 @@ def _other_load(
     # Local agents are one process tree, which each of them reports whole.
     ours = max(used) if machine == LOCAL else sum(used)
     other = max(float(trees[0][1]["cpu"]["busy_fraction"]) - ours / cores, 0.0)
-    text = f"{percent(other)} of the CPU used by others (limit {percent(OTHER_CPU_MAX)})"
+    share, limit = together("fraction", other, OTHER_CPU_MAX)
+    text = f"{share} of the CPU used by others (limit {limit})"
     yield _warning(f"other-load:{name}", other <= OTHER_CPU_MAX, text)
 
 
 def _steal(name: str, tree: Mapping[str, Any]) -> Iterator[ValidityFinding]:
     steal = tree.get("cpu", {}).get("steal_fraction")
     if steal is not None:
-        text = f"{percent(steal)} of the CPU stolen by the hypervisor (limit {percent(STEAL_MAX)})"
+        share, limit = together("fraction", steal, STEAL_MAX)
+        text = f"{share} of the CPU stolen by the hypervisor (limit {limit})"
         yield _warning(f"steal:{name}", steal <= STEAL_MAX, text)
 
 
@@ -116,7 +118,8 @@ def _pressure(seen: Observed, machine: str, name: str, tree: Mapping[str, Any]) 
     limits = {"memory": MEMORY_STALL_MAX} | ({} if machine in serving else {"cpu": CLIENT_STALL_MAX})
     known = {kind: float(stalls[f"{kind}_fraction"]) for kind in limits if f"{kind}_fraction" in stalls}
     if known:
-        words = (f"{kind} {percent(share)} (limit {percent(limits[kind])})" for kind, share in known.items())
+        pairs = ((kind, together("fraction", share, limits[kind])) for kind, share in known.items())
+        words = (f"{kind} {share} (limit {limit})" for kind, (share, limit) in pairs)
         fine = all(share <= limits[kind] for kind, share in known.items())
         yield _warning(f"pressure:{name}", fine, f"time in which some task waited: {', '.join(words)}")
 
@@ -137,9 +140,11 @@ def judge_pauses(seen: Observed) -> Iterator[ValidityFinding]:
     for host, load in seen.loads.items():
         paused_s = load.pause_longest_ns / 1e9
         if paused_s >= min(TOLD_S, limit_s):
-            text = f"a load process of {host} did not run for {paused_s:.3g} s (limit {limit_s:g} s)"
+            paused, limit = together("pause_s", paused_s, limit_s)
+            text = f"a load process of {host} did not run for {paused} (limit {limit})"
             yield ValidityFinding(check=f"pause:load@{host}", ok=False, evidence=text, voids=paused_s >= limit_s)
     for host, silent_s in seen.silences.items():
         if silent_s >= SILENCE_TOLD_S:
-            text = f"no answer from {host} for {silent_s:.3g} s: its agent, the network or this coordinator stood still"
+            silent = quantity(silent_s, "silent_s")
+            text = f"no answer from {host} for {silent}: its agent, the network or this coordinator stood still"
             yield ValidityFinding(check=f"pause:agent@{host}", ok=False, evidence=text, voids=False)

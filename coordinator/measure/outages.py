@@ -29,7 +29,7 @@ import numpy as np
 
 from proveout.coordinator.measure.load_merge import length_s, merge_loads
 from proveout.coordinator.measure.observed import Observed
-from proveout.core.numbers import number
+from proveout.core.numbers import number, together
 from proveout.dsl.plan.stages import Ladder, Ramp, Tool
 from proveout.proto.events import IterationFinished, ValidityFinding
 from proveout.proto.wire import histogram
@@ -69,10 +69,11 @@ def judge(seen: Observed) -> Iterator[ValidityFinding]:
     is_outage = _length(longest) >= bound or total_s >= share
     if not is_outage and _length(longest) < min(TOLD_S, bound):
         return
-    text = f"{what} for {_length(longest):.3g} s, from {longest[0]:.1f} s after the start of the measure window on"
+    longest_text, total, window, limit = together("pause_s", _length(longest), total_s, window_s, bound)
+    text = f"{what} for {longest_text}, from {longest[0]:.1f} s after the start of the measure window on"
     if len(down) > 1:
-        text += f", and for {total_s:.3g} s in all"
-    text += f" (window {window_s:.3g} s, limit {bound:.3g} s)"
+        text += f", and for {total} in all"
+    text += f" (window {window}, limit {limit})"
     name = seen.stage.id if isinstance(seen.stage, Tool) else seen.stage.target
     check = f"{OUTAGE}{name}" if is_outage else f"pause:{name}"
     yield ValidityFinding(check=check, ok=False, evidence=text, voids=is_outage and not seen.is_probe)

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from proveout.coordinator.load_shares import load_hosts, load_shares
 from proveout.coordinator.measure import noise, outages
 from proveout.coordinator.measure.observed import Observed
-from proveout.core.numbers import number, percent
+from proveout.core.numbers import number, quantity, together
+from proveout.core.slopes import POINTS_MIN
 from proveout.core.statistics import BOUNDED_POINTS_MIN, drift
 from proveout.dsl.plan.iteration_order import group
 from proveout.dsl.plan.stages import Ladder, Ramp, Search, Tool
@@ -112,12 +113,14 @@ def _steady(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
         return
     limit = seen.limits.tps_slope_fraction_max
     sure = "significant" if moved.significant else "not significant"
-    text = f"{unit} moved by {percent(moved.change)} over {moved.n} s ({sure}, limit {percent(limit)})"
+    change, most = together("fraction", moved.change, limit)
+    text = f"{unit} moved by {change} over {moved.n} s ({sure}, limit {most})"
     yield _finding("steady-state", not (moved.significant and abs(moved.change) > limit), text, voids=voids)
     counted = sum(seen.tps_per_second) / moved.n
     cv = math.sqrt(max(moved.cv**2 - 1.0 / counted, 0.0))
     limit = seen.limits.tps_cv_max
-    text = f"{unit} per second varies by {percent(cv)} (CV beyond counting noise, {moved.n} s, limit {percent(limit)})"
+    varies, most = together("fraction", cv, limit)
+    text = f"{unit} per second varies by {varies} (CV beyond counting noise, {moved.n} s, limit {most})"
     yield _finding("variation", cv <= seen.limits.tps_cv_max, text, voids=voids)
 
 
@@ -131,7 +134,7 @@ def _tool_hosts(seen: Observed, stage: Tool) -> Iterator[ValidityFinding]:
         text = f"without {', '.join(gone)}, which was lost: the total is that of the other hosts"
         yield _finding("clients", False, text, voids=False)
     busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
-    text = f"a job used {percent(busy)} of a core (limit {percent(limit)})"
+    text = f"a job used {_limited(busy, limit, ' of a core')}"
     text += ", the program may be the bottleneck: more jobs would show" if busy > limit else ""
     yield _finding("client-cpu", busy <= limit, text, voids=False)
 
@@ -157,7 +160,7 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
     bottleneck = (
         (not held or late) if seen.rate is not None else not noise.shares_machine(seen.plan, seen.stage, seen.boots)
     )
-    text = f"busiest load worker used {percent(busy)} of a core (limit {percent(limit)})"
+    text = f"busiest load worker used {_limited(busy, limit, ' of a core')}"
     if busy > limit:
         text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
     yield _finding("client-cpu", busy <= limit, text, voids=bottleneck and not seen.is_probe)
@@ -173,7 +176,7 @@ def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
     if most is None or reached is None:
         return
     ceiling = f"this client can do {number(most)}/s with this driver"
-    text = f"{ceiling}; the run reached {percent(reached)} (limit {percent(CEILING_MAX)})"
+    text = f"{ceiling}; the run reached {_limited(reached, CEILING_MAX)}"
     ok = reached < CEILING_MAX
     if not ok:
         text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
@@ -189,7 +192,7 @@ def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:
         busy = seen.read("hosts", host, "cpu", "busy_fraction")
         if busy is None:
             continue
-        text = f"all cores of {host} {percent(busy)} busy (limit {percent(limit)})"
+        text = f"all cores of {host} {_limited(busy, limit, ' busy')}"
         held = seen.rate is not None and _rate_held(seen, seen.rate).ok
         if busy > limit:
             text += ", the rate was held all the same" if held else ", the client may be the bottleneck"
@@ -212,8 +215,15 @@ def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
     edge = 2.0 / (rate * measure_s) if rate * measure_s > 0.0 else 0.0
     achieved = tps / rate if rate > 0.0 else 0.0
     least = seen.limits.achieved_fraction_min
-    text = f"achieved {number(tps)}/s of {number(rate)}/s intended, {percent(achieved)} (limit {percent(least)})"
+    reached, intended = together("rate", tps, rate)
+    text = f"achieved {reached} of {intended} intended, {_limited(achieved, least)}"
     return _finding(RATE_HELD, achieved + counting + edge >= least, text, voids=not seen.is_probe)
+
+
+def _limited(share: float, limit: float, of: str = "") -> str:
+    """A share beside its limit: `86.2 % of a core (limit 85 %)`."""
+    text, most = together("fraction", share, limit)
+    return f"{text}{of} (limit {most})"
 
 
 def _is_poisson(stage: Ladder) -> bool:
@@ -227,7 +237,8 @@ def _schedule(seen: Observed) -> ValidityFinding | None:
     if late_us is None:
         return None
     limit_ms = seen.limits.schedule_p99_ms_max
-    text = f"p99 of start lateness {late_us / 1e3:.3g} ms (limit {limit_ms:g} ms), response times include it"
+    late, limit = together("p99_us", late_us, limit_ms * 1e3)
+    text = f"p99 of start lateness {late} (limit {limit}), response times include it"
     return _finding("schedule", late_us / 1e3 <= limit_ms, text, voids=False)
 
 
@@ -239,13 +250,11 @@ def _start(seen: Observed) -> Iterator[ValidityFinding]:
     starts = [load.measure_start_ns - seen.clocks.get(host, (0, 0))[0] for host, load in seen.loads.items()]
     apart_ms = (max(starts) - min(starts)) / 1e6
     worst, limit = max(late_ms, apart_ms) + uncertain_ms, seen.limits.start_skew_ms_max
-    text = (
-        f"load began {late_ms:.3g} ms after T0, clients {apart_ms:.3g} ms apart, clock ± {uncertain_ms:.3g} ms"
-        f" (limit {limit:g} ms)"
-    )
+    late, apart, uncertain, most = together("start_skew_ms", late_ms, apart_ms, uncertain_ms, limit)
+    text = f"load began {late} after T0, clients {apart} apart, clock ± {uncertain} (limit {most})"
     yield _finding("start-skew", worst <= limit, text)
     early = min(starts) < seen.t0_ns - uncertain_ms * 1e6
-    text = f"offsets of the clients' clocks are known to ± {uncertain_ms:.3g} ms (limit {limit:g} ms)"
+    text = f"offsets of the clients' clocks are known to ± {uncertain} (limit {most})"
     if early:
         text = "a measure window began before T0 on the coordinator's clock: the clocks differ"
     yield _finding("clock", not early and uncertain_ms <= limit, text)
@@ -289,7 +298,7 @@ def _errors(seen: Observed) -> Iterator[ValidityFinding]:
     if fraction is None:
         return
     count = seen.read("errors", "count") or 0.0
-    text = f"{count:.0f} technical errors, {percent(fraction)} (limit {percent(limit)})"
+    text = f"{number(count)} technical errors, {_limited(fraction, limit)}"
     yield _finding(ERRORS, fraction <= limit, text + (_first_errors(seen) if count else ""), voids=not seen.is_probe)
 
 
@@ -318,8 +327,15 @@ def _captures(seen: Observed) -> Iterator[ValidityFinding]:
         covered, gap_s = recording.coverage(window), recording.longest_gap_s(window)
         lost = seen.lost.get((name, host), 0)
         fine = covered >= COVERAGE_FINE and gap_s <= GAP_PERIODS_MAX * seen.plan.capture(name).every_s and lost == 0
-        text = f"{percent(covered)} of the window covered, longest gap {gap_s:.3g} s, {lost} samples lost"
+        share, _ = together("fraction", covered, 1.0)
+        gap = quantity(gap_s, "gap_s")
+        text = f"{share} of the window covered, longest gap {gap}, {lost} samples lost"
         yield _finding(f"capture:{name}@{host}", fine, text, voids=False)
+        readings = len(recording.inside("lag.seconds", window)[0])
+        if seen.plan.capture(name).kind == "lag" and readings < POINTS_MIN:
+            text = f"the window has {readings} readings of the lag; the bounds of its slope need {POINTS_MIN}"
+            text += ": measure for longer, or lower `every` of the capture"
+            yield _finding(f"slope:{name}@{host}", False, text, voids=False)
 
 
 def _conformance(seen: Observed) -> Iterator[ValidityFinding]:

@@ -12,24 +12,30 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proveout.coordinator.report.tables import cell_of, ladders, read
+from proveout.coordinator.report.tables import cell_of, ladders
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core import statistics
-from proveout.core.numbers import level
+from proveout.core.numbers import level, notation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:
     """One number of both ladders; the ending of `metric` is its unit.
 
-    `factor` has `mean` and, where known, `lower` and `upper`.
+    All three are estimates; `factor` has `mean` and, where known, `lower` and `upper`.
     """
 
     label: str
     metric: str
-    base: float | None
-    other: float | None
+    base: Mapping[str, Any]
+    other: Mapping[str, Any]
     factor: Mapping[str, Any]
+
+    @property
+    def printed(self) -> tuple[str, str]:
+        """Both numbers in one unit, each rounded by its own interval, different when they differ."""
+        same = notation(self.metric, self.base, self.other)
+        return same.text(self.base.get("mean")), same.text(self.other.get("mean"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +107,7 @@ def _compare(base: str, other: str, left: RungResult, right: RungResult) -> Comp
         rows.append(_row(f"response {label}", name, left.tree, right.tree, ("response", name)))
     for name in left.tree.get("transactions", {}):
         rows.append(_row(f"{name} avg", "avg_us", left.tree, right.tree, ("transactions", name, "response", "avg_us")))
-    kept = tuple(row for row in rows if row.base is not None and row.other is not None)
+    kept = tuple(row for row in rows if row.base and row.other)
     return Comparison(base=base, other=other, threads=left.threads, rows=kept)
 
 
@@ -112,7 +118,7 @@ def _row(
     factor: Mapping[str, Any] = {}
     if base is not None and other is not None:
         factor = statistics.ratio(other, base) if metric == "tps" else statistics.ratio(base, other)
-    return ComparisonRow(label=label, metric=metric, base=read(left, *path), other=read(right, *path), factor=factor)
+    return ComparisonRow(label=label, metric=metric, base=base or {}, other=other or {}, factor=factor)
 
 
 def _estimate(tree: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] | None:

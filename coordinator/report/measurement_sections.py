@@ -22,14 +22,15 @@ from proveout.coordinator.report.tables import IO_HEADS, LATENCIES, NODE_HEADS, 
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.numbers import (
     bounds,
+    figures,
+    half_width,
     interval,
-    microseconds,
     number,
     percent,
     rung_name,
     seconds,
-    short,
     threads,
+    uncertainty,
 )
 from proveout.proto.events import PropagationCompared
 
@@ -57,7 +58,7 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
             Table(
                 title=f"Throughput with its {level} interval (± % of the mean), response time in {unit}",
                 heads=("threads", "TPS", "±%", "rel", *_LATENCY_HEADS, "n"),
-                rows=tuple(_load_cells(row, divisor, f"{row.relative:.2f}" if row.relative else "-") for row in rungs),
+                rows=tuple(_load_cells(row, divisor, figures(row.relative)) for row in rungs),
             ),
             *_remarks(stage, top, rungs),
             *_orders(stage),
@@ -81,17 +82,21 @@ def _latency_unit(rows: Sequence[LoadRow]) -> tuple[str, float]:
 
 
 def _load_cells(row: LoadRow, divisor: float, relative: str) -> tuple[str, ...]:
-    values = (row.response_us[name] for name in LATENCIES)
-    latencies = (short(None if value is None else value / divisor) for value in values)
-    return row.label, short(row.tps), _half(row), relative, *latencies, str(row.repeats)
+    latencies = (_latency(row, name, divisor) for name in LATENCIES)
+    return row.label, number(row.tps, row.half_tps), _half(row), relative, *latencies, str(row.repeats)
+
+
+def _latency(row: LoadRow, name: str, divisor: float) -> str:
+    """A response time in the unit of its table, with 3 digits or those of its interval."""
+    value, half = row.response_us[name], row.half_response_us[name]
+    return "-" if value is None else figures(value / divisor, None if half is None else half / divisor)
 
 
 def _half(row: LoadRow) -> str:
     """Half the interval in per cent of the mean, with 2 digits."""
     if row.half_tps is None or not row.tps:
         return "-"
-    share = row.half_tps / row.tps * 100.0
-    return f"{share:.2g}" if share < 100.0 else short(share)
+    return uncertainty(row.half_tps / row.tps * 100.0)
 
 
 def _remarks(stage: StageResult, top: RungResult, rungs: Sequence[LoadRow]) -> Iterator[Paragraph]:
@@ -111,7 +116,7 @@ def _orders(stage: StageResult) -> Iterator[Table]:
         yield Table(
             title="New orders and transactions a minute, mean response time",
             heads=("threads", "NOPM", "TPM", "ART"),
-            rows=tuple((row.label, number(row.nopm), number(row.tpm), microseconds(row.art_us)) for row in rows),
+            rows=tuple(tables.order_cells(rows)),
         )
 
 
@@ -123,7 +128,7 @@ def tools(results: RunResults) -> Iterator[Section]:
 
 
 def _tool(results: RunResults, stage: StageResult, top: RungResult) -> Section:
-    rungs = Table(title="By I/O depth", heads=IO_HEADS, rows=tuple(row.cells() for row in tables.io_rows(stage)))
+    rungs = Table(title="By I/O depth", heads=IO_HEADS, rows=tuple(tables.io_cells(tables.io_rows(stage))))
     nodes = tuple(tables.node_rows(stage))
     by_host = Table(title=f"By host, {rung_name(stage.kind, top.threads)}", heads=NODE_HEADS, rows=nodes)
     blocks = (rungs, *([by_host] if nodes else ()), *_system(results, stage, top))
@@ -164,9 +169,10 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
             layout="lll",
         )
     if lag := rung.tree.get("lag", {}):
-        spread = bounds(lag.get("slope_lower"), lag.get("slope_upper"))
+        lower, upper = lag.get("slope_lower"), lag.get("slope_upper")
+        spread, half = bounds(lower, upper), half_width({"lower": lower, "upper": upper})
         values = (f"{word} {interval(lag.get(name, {}), name)}" for word, name in _LAGS if name in lag)
-        slope = f"slope {number(read(lag, 'slope'))} s/s (95 % bounds of the worst repeat: {spread})"
+        slope = f"slope {number(read(lag, 'slope'), half)} s/s (95 % bounds of the worst repeat: {spread})"
         yield Paragraph(f"Replication lag, {at}: {', '.join(values)}; {slope}.")
 
 

@@ -68,7 +68,7 @@ def _run(results: RunResults) -> dict[str, Any]:
         return about
     run = results.run
     named = {"id": run.run_id, "name": run.name, "title": run.title, "version": run.version, "digest": run.digest}
-    return named | about | {"resumed": run.resumed, "plan": to_plain(run.plan)}
+    return named | about | {"resumed": run.resumed, "labels": dict(run.labels), "plan": to_plain(run.plan)}
 
 
 def _stage(results: RunResults, stage: StageResult) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _run() -> Schema:
         seconds=NUMBER,
     )
     named = dict.fromkeys(("id", "name", "title", "version", "digest"), TEXT)
-    known = named | {"resumed": COUNT, "plan": {"description": "The compiled plan."}}
+    known = named | {"resumed": COUNT, "labels": by_name(TEXT), "plan": {"description": "The compiled plan."}}
     return ended | {"properties": {**known, **ended["properties"]}}
 
 

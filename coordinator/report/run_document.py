@@ -43,9 +43,9 @@ from proveout.coordinator.storage.run_directory import Command, RunDirectory
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import (
     bounds,
+    half_width,
     number,
     pieces,
-    quantity,
     seconds,
     threads,
 )
@@ -104,6 +104,7 @@ def _about(results: RunResults) -> str:
         parts.append(f"started {when}")
     if run.resumed:
         parts.append(f"resumed {run.resumed} ×")
+    parts += [f"{name}={value}" for name, value in run.labels.items()]
     return ", ".join([*parts, f"proveout {run.version}"])
 
 
@@ -163,8 +164,8 @@ def _comparison(pair: Comparison) -> Section:
 def _factor(row: ComparisonRow) -> tuple[str | Cell, ...]:
     lower, upper = row.factor.get("lower"), row.factor.get("upper")
     tone: Tone = "good" if lower is not None and lower > 1.0 else "bad" if upper is not None and upper < 1.0 else ""
-    values = quantity(row.base, row.metric), quantity(row.other, row.metric)
-    return row.label, *values, Cell(f"{number(row.factor.get('mean'))} ×", tone), bounds(lower, upper)
+    factor = number(row.factor.get("mean"), half_width(row.factor))
+    return row.label, *row.printed, Cell(f"{factor} ×", tone), bounds(lower, upper)
 
 
 def _figures(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
@@ -294,6 +295,7 @@ def _command(directory: RunDirectory) -> Command | None:
 def _command_line(command: Command) -> str:
     words = ["proveout", "run", Path(command.plan).name]
     words += [word for name, value in command.overrides.items() for word in ("-p", f"{name}={value}")]
+    words += [word for name, value in command.labels.items() for word in ("--label", f"{name}={value}")]
     if command.inventory:
         words += ["--inventory", Path(command.inventory).name]
     return shlex.join(words)

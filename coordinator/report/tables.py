@@ -13,7 +13,7 @@ from typing import Any, Literal
 from proveout.coordinator.measure.knee import RUNGS_MIN, NoKnee
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.coordinator.results.results import peak as results_peak
-from proveout.core.numbers import counted, microseconds, number, percent, threads
+from proveout.core.numbers import column, counted, half_width, number, percent, threads, uncertainty
 from proveout.dsl.plan.matrix_labels import Cell, of_stage
 from proveout.proto.events import IterationFinished, WaitLine
 
@@ -27,7 +27,7 @@ IO_LATENCIES = ("avg_us", "p50_us", "p99_us", "max_us")
 class LoadRow:
     """A rung, or a transaction type of one: means over the repeats.
 
-    `half_tps` is half the confidence interval's width.
+    `half_tps` and `half_response_us` are half the widths of the confidence intervals.
     """
 
     label: str
@@ -35,6 +35,7 @@ class LoadRow:
     half_tps: float | None
     relative: float | None
     response_us: Mapping[str, float | None]
+    half_response_us: Mapping[str, float | None]
     repeats: int
     excluded: int = 0
 
@@ -88,6 +89,14 @@ def read(tree: Mapping[str, Any], *path: str) -> float | None:
     return float(node) if isinstance(node, int | float) and not isinstance(node, bool) else None
 
 
+def half(tree: Mapping[str, Any], *path: str) -> float | None:
+    """Half the width of an estimate's confidence interval; None where there is none."""
+    node: Any = tree
+    for name in path:
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return half_width(node) if isinstance(node, Mapping) else None
+
+
 def ladders(results: RunResults) -> list[StageResult]:
     """The ladders that have a valid iteration, in the order they ran."""
     return [stage for stage in results.stages.values() if stage.kind == "ladder" and peak(stage) is not None]
@@ -133,6 +142,12 @@ def order_rows(stage: StageResult) -> list[OrderRow]:
     ]
 
 
+def order_cells(rows: Sequence[OrderRow]) -> Iterator[tuple[str, ...]]:
+    """Label, NOPM, TPM and ART of each row as text."""
+    for row, art in zip(rows, column("_us", [row.art_us for row in rows]), strict=True):
+        yield row.label, number(row.nopm), number(row.tpm), art
+
+
 def knee_line(stage: StageResult) -> str:
     """The knee of a ladder of three or more rungs as a sentence; "" for a shorter one."""
     knee = stage.knee
@@ -155,14 +170,14 @@ def transaction_rows(rung: RungResult) -> list[LoadRow]:
 
 
 def _load_row(label: str, tree: Mapping[str, Any], whole: float | None, *, repeats: int, excluded: int = 0) -> LoadRow:
-    tps, bounds = read(tree, "tps"), tree.get("tps", {})
-    half = (bounds["upper"] - bounds["lower"]) / 2.0 if isinstance(bounds, Mapping) and "lower" in bounds else None
+    tps = read(tree, "tps")
     return LoadRow(
         label=label,
         tps=tps,
-        half_tps=half,
+        half_tps=half(tree, "tps"),
         relative=tps / whole if tps is not None and whole else None,
         response_us={name: read(tree, "response", name) for name in LATENCIES},
+        half_response_us={name: half(tree, "response", name) for name in LATENCIES},
         repeats=repeats,
         excluded=excluded,
     )
@@ -299,6 +314,7 @@ class IoRow:
     depth: int
     iops: float | None
     half_iops: float | None
+    half_response_us: Mapping[str, float | None]
     lower: float | None
     upper: float | None
     read_mb_per_s: float | None
@@ -309,18 +325,33 @@ class IoRow:
     repeats: int
     excluded: int
 
-    def cells(self) -> tuple[str, ...]:
-        """As text, under `IO_HEADS`."""
-        return (
-            str(self.depth),
-            number(self.iops),
-            number(self.half_iops),
-            number(self.read_mb_per_s),
-            number(self.write_mb_per_s),
-            *(microseconds(self.response_us[name]) for name in IO_LATENCIES),
-            number(self.errors),
-            counted(self.repeats, self.excluded),
+
+def io_cells(rows: Sequence[IoRow]) -> list[tuple[str, ...]]:
+    """As text, under `IO_HEADS`."""
+    latencies = latency_cells(
+        [[row.response_us[name] for name in IO_LATENCIES] for row in rows],
+        [[row.half_response_us[name] for name in IO_LATENCIES] for row in rows],
+    )
+    return [
+        (
+            str(row.depth),
+            number(row.iops, row.half_iops),
+            uncertainty(row.half_iops),
+            number(row.read_mb_per_s),
+            number(row.write_mb_per_s),
+            *times,
+            number(row.errors),
+            counted(row.repeats, row.excluded),
         )
+        for row, times in zip(rows, latencies, strict=True)
+    ]
+
+
+def latency_cells(rows: Sequence[Sequence[float | None]], halves: Sequence[Sequence[float | None]]) -> list[list[str]]:
+    """Response times of a table, given in µs by row, as text: one unit in each column."""
+    transposed = zip(zip(*rows, strict=True), zip(*halves, strict=True), strict=True)
+    columns = [column("_us", times, spreads) for times, spreads in transposed]
+    return [list(cells) for cells in zip(*columns, strict=True)]
 
 
 def tools(results: RunResults) -> list[StageResult]:
@@ -345,13 +376,14 @@ def io_rows(stage: StageResult) -> list[IoRow]:
             IoRow(
                 depth=rung.threads,
                 iops=read(rung.tree, "iops"),
-                half_iops=None if lower is None or upper is None else (upper - lower) / 2.0,
+                half_iops=half(rung.tree, "iops"),
                 lower=lower,
                 upper=upper,
                 read_mb_per_s=read(rung.tree, "read", "mb_per_s"),
                 write_mb_per_s=read(rung.tree, "write", "mb_per_s"),
                 mb_per_s=read(rung.tree, "mb_per_s"),
                 response_us={name: read(rung.tree, "response", name) for name in IO_LATENCIES},
+                half_response_us={name: half(rung.tree, "response", name) for name in IO_LATENCIES},
                 errors=read(rung.tree, "errors", "count"),
                 repeats=len(rung.iterations),
                 excluded=len(rung.excluded),
@@ -364,9 +396,13 @@ def node_rows(stage: StageResult) -> Iterator[tuple[str, ...]]:
     """The hosts of the best rung as text, under `NODE_HEADS`; empty for one host, which is the total."""
     top = peak(stage)
     nodes: Mapping[str, Mapping[str, Any]] = top.tree.get("nodes", {}) if top else {}
-    for host, tree in nodes.items() if len(nodes) > 1 else ():
-        bounds = tree.get("iops", {})
-        half = (bounds["upper"] - bounds["lower"]) / 2.0 if "lower" in bounds else None
-        latencies = (microseconds(read(tree, "response", name)) for name in IO_LATENCIES)
-        numbers = (read(tree, "iops"), half, read(tree, "mb_per_s"))
-        yield host, *map(number, numbers), *latencies, number(read(tree, "errors"))
+    if len(nodes) < 2:
+        return
+    latencies = latency_cells(
+        [[read(tree, "response", name) for name in IO_LATENCIES] for tree in nodes.values()],
+        [[half(tree, "response", name) for name in IO_LATENCIES] for tree in nodes.values()],
+    )
+    for (host, tree), times in zip(nodes.items(), latencies, strict=True):
+        spread = half(tree, "iops")
+        numbers = number(read(tree, "iops"), spread), uncertainty(spread), number(read(tree, "mb_per_s"))
+        yield host, *numbers, *times, number(read(tree, "errors"))

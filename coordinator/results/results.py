@@ -7,6 +7,9 @@ be made again from a run's directory; and `stage_metrics` -> `StageFinished.metr
 A rung's tree has the names of an iteration's tree. Each number is an estimate over the repeats (`statistics.estimate`),
 except confidence bounds, which are the worst of the repeats. Only valid iterations count: the one valid attempt of each
 repeat. A repeat without one is in `excluded`, and reports say so.
+
+Ladders that ran interleaved share a block: their estimates have `block` (its id) and `repeats` (the repeat number of
+each of the `values`), by which `core.statistics` compares them in pairs.
 """
 
 from __future__ import annotations
@@ -71,6 +74,7 @@ class StageResult:
     """All that was recorded of a stage; `finished` is None when it did not come to its end.
 
     `confidence` is the level of its intervals: higher than usual where repeats are bought until verdicts are decided.
+    `block` identifies the ladders that it ran interleaved with, in this run; "" when it ran by itself.
     """
 
     id: str
@@ -83,6 +87,7 @@ class StageResult:
     search: SearchFinished | None = None
     cut: LadderCut | None = None
     confidence: float = statistics.CONFIDENCE
+    block: str = ""
 
     @property
     def kind(self) -> str:
@@ -97,7 +102,7 @@ class StageResult:
     @property
     def rungs(self) -> tuple[RungResult, ...]:
         """The rungs that were run, fewest threads first (for a search: its probes as one rung)."""
-        return rungs(self.iterations, self.confidence)
+        return rungs(self.iterations, self.confidence, self.block)
 
     @property
     def knee(self) -> Knee | NoKnee:
@@ -173,7 +178,10 @@ def _fold(results: RunResults, event: Event, unix_s: float) -> RunResults:  # no
 
 def _fold_stage(results: RunResults, event: Event) -> RunResults:
     if isinstance(event, StageStarted):
-        begun = StageResult(id=event.stage, started=event, confidence=_confidence(results.plan_stage(event.stage)))
+        confidence = _confidence(results.plan_stage(event.stage))
+        begun = StageResult(
+            id=event.stage, started=event, confidence=confidence, block=block_of(results.run, event.stage)
+        )
         stages = {**results.stages, event.stage: begun}
         return results if event.stage in results.stages else replace(results, stages=stages)
     known = results.stages.get(_stage_of(event))
@@ -211,6 +219,22 @@ def _confidence(stage: Mapping[str, Any]) -> float:
     return statistics.repeats_confidence(stage.get("repeat", 1), stage.get("repeat_min"))
 
 
+def block_of(run: RunStarted | None, stage: str) -> str:
+    """The block of a stage, `run id/first ladder`: the same for all ladders that ran interleaved; "" outside a block.
+
+    The run is part of it, so that estimates of two runs of one plan are never paired.
+    """
+    if run is None or not isinstance(run.plan, Mapping):
+        return ""
+    partners = {data.get("id", ""): data.get("interleaved_with") for data in run.plan.get("stages", ())}
+    first = {name: name for name in partners}
+    for name, partner in partners.items():  # a ladder follows the one that it takes turns with
+        if partner is not None:
+            first[name] = first.get(partner, partner)
+    leader = first.get(stage, "")
+    return f"{run.run_id}/{leader}" if sum(one == leader for one in first.values()) > 1 else ""
+
+
 _WithStage: TypeAlias = StageFinished | PopulateFinished | ProbeFinished | SearchFinished | LadderCut
 
 
@@ -223,15 +247,17 @@ def _stage_of(event: Event) -> str:
 # ---- rungs -------------------------------------------------------------------------------------------------------
 
 
-def rungs(iterations: Iterable[IterationFinished], confidence: float = statistics.CONFIDENCE) -> tuple[RungResult, ...]:
+def rungs(
+    iterations: Iterable[IterationFinished], confidence: float = statistics.CONFIDENCE, block: str = ""
+) -> tuple[RungResult, ...]:
     """The iterations of one stage by rung, fewest threads first, with intervals of that confidence."""
     by_rung: dict[int, list[IterationFinished]] = {}
     for iteration in iterations:
         by_rung.setdefault(iteration.id.rung, []).append(iteration)
-    return tuple(_rung(threads, by_rung[threads], confidence) for threads in sorted(by_rung))
+    return tuple(_rung(threads, by_rung[threads], confidence, block) for threads in sorted(by_rung))
 
 
-def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: float) -> RungResult:
+def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: float, block: str) -> RungResult:
     valid: dict[int, IterationFinished] = {}
     last: dict[int, IterationFinished] = {}
     for iteration in iterations:
@@ -240,33 +266,76 @@ def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: flo
             valid[iteration.id.repeat] = iteration
     counted = tuple(valid[repeat] for repeat in sorted(valid))
     excluded = tuple(last[repeat] for repeat in sorted(last) if repeat not in valid)
-    return RungResult(threads=threads, tree=rung_tree(counted, confidence), iterations=counted, excluded=excluded)
+    tree = rung_tree(counted, confidence, block)
+    return RungResult(threads=threads, tree=tree, iterations=counted, excluded=excluded)
 
 
-def rung_tree(iterations: Sequence[IterationFinished], confidence: float = statistics.CONFIDENCE) -> Metrics:
+def rung_tree(
+    iterations: Sequence[IterationFinished],
+    confidence: float = statistics.CONFIDENCE,
+    block: str = "",
+    chosen_from: int = 1,
+) -> Metrics:
     """The iterations' trees as one tree of estimates and worst bounds.
 
-    A metric that some lack has the `n` of those that have it.
+    Each estimate has the numbers of its `repeats`, and in `missing` how many repeats lack the metric. `block`: its id,
+    where the repeats took turns with those of other ladders. `chosen_from`: the rungs that this one was chosen from.
     """
-    return _estimates([item.metrics for item in iterations], [item.series for item in iterations], "", confidence)
+    parts = [_Part(item.id.repeat, item.metrics, item.series, item.measure_s) for item in iterations]
+    return _estimates(parts, (), _Stated(len(parts), confidence, chosen_from, block))
 
 
-def _estimates(
-    trees: Sequence[Mapping[str, Any]], series: Sequence[Mapping[str, Sequence[float]]], path: str, confidence: float
-) -> Metrics:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One repeat's share in a tree of estimates; `trials`: the transactions that ended in it."""
+
+    repeat: int
+    tree: Mapping[str, Any]
+    series: Mapping[str, Sequence[float]]
+    measure_s: float
+    trials: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Stated:
+    """The settings of all estimates of a rung."""
+
+    repeats: int
+    confidence: float
+    chosen_from: int
+    block: str
+
+
+def _estimates(parts: Sequence[_Part], path: tuple[str, ...], stated: _Stated) -> Metrics:
+    parts = [replace(part, trials=part.tree.get("tps", 0.0) * part.measure_s or part.trials) for part in parts]
     result: Metrics = {}
-    for name in dict.fromkeys(name for tree in trees for name in tree):
-        having = [index for index, tree in enumerate(trees) if name in tree]
-        values = [trees[index][name] for index in having]
-        below = [series[index] for index in having]
+    for name in dict.fromkeys(name for part in parts for name in part.tree):
+        below = (*path, name)
+        having = [part for part in parts if name in part.tree]
+        values = [part.tree[name] for part in having]
         if isinstance(values[0], Mapping):
-            result[name] = _estimates(values, below, f"{path}{name}.", confidence)
+            inner = [replace(part, tree=value) for part, value in zip(having, values, strict=True)]
+            result[name] = _estimates(inner, below, stated)
         elif metrics.is_bound(name):
             result[name] = max(values) if name.endswith("_upper") else min(values)
         else:
-            seconds = [whole.get(path + name, ()) for whole in below]
-            result[name] = statistics.estimate(values, seconds, confidence=confidence)
+            result[name] = _estimate(having, values, below, stated)
     return result
+
+
+def _estimate(having: Sequence[_Part], values: Sequence[float], path: tuple[str, ...], stated: _Stated) -> Metrics:
+    found = statistics.estimate(
+        values,
+        kind=metrics.kind(path),
+        confidence=stated.confidence,
+        chosen_from=stated.chosen_from,
+        trials=sum(part.trials for part in having) if path[-1].endswith("fraction") else None,
+        seconds=[part.series.get(".".join(path), ()) for part in having],
+    )
+    found["repeats"] = [part.repeat for part in having]
+    if lacking := stated.repeats - len(having):
+        found["missing"] = lacking
+    return found | ({"block": stated.block} if stated.block else {})
 
 
 # ---- metrics of expressions --------------------------------------------------------------------------------------
@@ -280,7 +349,7 @@ def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: f
     result = load_results(events).stages.get(stage.id)
     match stage:
         case Ladder() | Tool():
-            return ladder_metrics(result.iterations, result.confidence) if result else ladder_metrics(())
+            return ladder_metrics(result.iterations, result.confidence, result.block) if result else ladder_metrics(())
         case Search():
             return search_metrics(result) if result else {}
         case Populate():
@@ -297,12 +366,14 @@ def peak(found: Iterable[RungResult]) -> RungResult | None:
     return max(measured, key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)
 
 
-def ladder_metrics(iterations: Iterable[IterationFinished], confidence: float = statistics.CONFIDENCE) -> Metrics:
+def ladder_metrics(
+    iterations: Iterable[IterationFinished], confidence: float = statistics.CONFIDENCE, block: str = ""
+) -> Metrics:
     """`{rungs: {threads: tree}, peak: tree, knee: tree}`; the peak is the rung with the largest mean throughput.
 
     The knee is the rung that `knee.find` gives, with the interval of its threads; no knee, no `knee`.
     """
-    found = [rung for rung in rungs(iterations, confidence) if rung.tree]
+    found = [rung for rung in rungs(iterations, confidence, block) if rung.tree]
     tree: Metrics = {evaluation.RUNGS: {str(rung.threads): rung.tree for rung in found}}
     top, bend = peak(found), _knee(found)
     if isinstance(bend, Knee):

@@ -78,7 +78,17 @@ def decide(turn: Turn) -> None:
         if stage is None:
             _compare(turn)
         else:
-            _stage(turn, stage)
+            _stage(turn, _turning(turn, stage))
+
+
+def _turning(turn: Turn, stage: Stage) -> Stage:
+    """The stage to run in place of a step of ladders that take turns: the first of them that has not ended.
+
+    They run the step themselves, around each turn; it ends when all of them have ended.
+    """
+    ladder = iteration_order.ladder_of_step(turn.state.plan, stage)
+    members = iteration_order.group(turn.state.plan, ladder) if ladder is not None else ()
+    return next((one for one in members if one.id not in turn.state.progress.stages_finished), stage)
 
 
 def _work_remains(plan: Plan, progress: RunProgress) -> bool:
@@ -177,6 +187,8 @@ def _stage(turn: Turn, stage: Stage) -> None:
         _enter(turn, stage)
         return
     match stage:
+        case _ if iteration_order.ladder_of_step(turn.state.plan, stage) is not None:
+            busy = False
         case Populate():
             busy = populate_part(turn, stage)
         case Reset():
@@ -199,7 +211,7 @@ def _stage(turn: Turn, stage: Stage) -> None:
 
 def _enter(turn: Turn, stage: Stage) -> None:
     state = turn.state
-    together = iteration_order.group(state.plan, stage) if isinstance(stage, Ladder) else (stage,)
+    together = iteration_order.block(state.plan, stage)
     if state.stage not in {member.id for member in together}:
         turn.set(stage_began_s=turn.at_s)
     turn.set(stage=stage.id, rows=0)

@@ -13,15 +13,24 @@ from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.messages import ProbeDue, Unresolved
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.provisional import emit_provisional_verdicts
-from proveout.coordinator.schedule.setup_stages import after_iteration, after_stage, forget_parts, part_of, pool_part
+from proveout.coordinator.schedule.setup_stages import (
+    after_iteration,
+    after_stage,
+    forget_parts,
+    part_of,
+    pause_part,
+    pool_part,
+    reset_part,
+    sql_part,
+)
 from proveout.coordinator.schedule.state import Turn
 from proveout.coordinator.schedule.tasks import tool_file_tasks
 from proveout.core.numbers import percent
 from proveout.core.statistics import confidence_after
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.stages import Ladder, Measuring, Open, Ramp, Search, Stage, Tool
+from proveout.dsl.plan.stages import Ladder, Measuring, Open, Pause, Ramp, Reset, Search, Sql, Stage, Tool
 from proveout.dsl.plan.values import Expression
-from proveout.proto.events import IterationFinished, IterationId, LadderCut, StageFinished
+from proveout.proto.events import IterationFinished, IterationId, IterationStarted, LadderCut, StageFinished
 
 
 def _resolved(turn: Turn, stage: Ladder | Search) -> tuple[float | None, ...] | None:
@@ -61,19 +70,76 @@ def ladder_part(turn: Turn, stage: Ladder) -> bool:
         if after_iteration(turn, member):
             return True
         _cut(turn, member)
-    for slot in iteration_order.slots(members, together[0]):
-        cut = turn.state.progress.cuts.get(slot.ladder.id)
-        if cut is not None and slot.rung > cut.at_rung:
-            continue
-        if _enough_repeats(turn, members, slot.repeat - 1):
-            break
-        if begin(turn, slot.ladder, (slot.rung, slot.repeat), rates[slot.ladder.id], "measure"):
-            return True
+    due = _next_slot(turn, members, together[0])
+    if _steps_between(turn, together, due):
+        return True
+    if due is not None:
+        return begin(turn, due.ladder, (due.rung, due.repeat), rates[due.ladder.id], "measure")
     if after_stage(turn, stage):
         return True
     if not any(ended.outcome == "ok" for ended in _ended(turn.state.progress, together)):
         _notice_repeats(turn, members)
     return False
+
+
+def _next_slot(turn: Turn, members: tuple[Ladder, ...], leader: Ladder) -> iteration_order.Slot | None:
+    """The next rung of the ladders that take turns; None when all rungs below the cuts, or enough repeats, have run."""
+    for slot in iteration_order.slots(members, leader):
+        cut = turn.state.progress.cuts.get(slot.ladder.id)
+        if cut is not None and slot.rung > cut.at_rung:
+            continue
+        if _enough_repeats(turn, members, slot.repeat - 1):
+            return None
+        if not settled(slot.ladder, turn.state.progress.tries(slot.ladder.id, slot.rung, slot.repeat)[0]):
+            return slot
+    return None
+
+
+def _steps_between(turn: Turn, together: tuple[Ladder, ...], due: iteration_order.Slot | None) -> bool:
+    """Begin the next step between two turns: those after the last turn, then those before the turn of `due`, or with
+    None only the former. False when all have run.
+
+    That they have run is known to this process only, and forgotten when an agent is lost; they are then run again,
+    which is why they have to be repeatable. After a resume the turn that was left is the one that last had an
+    iteration.
+    """
+    if not any(member.before or member.after for member in together):
+        return False
+    coming = None if due is None else (due.ladder.id, due.repeat)
+    begun = f"({together[0].id}):"  # no stage has such an id
+    mark = f"{begun}{coming}"
+    if mark in turn.state.parts_done:
+        return False
+    left = _last_turn(turn.state.progress, together)
+    steps = [*left[0].after] if left is not None and (left[0].id, left[1]) != coming else []
+    steps += due.ladder.before if due is not None else ()
+    for name in steps:
+        if _run_step(turn, turn.state.plan.stage(name)):
+            return True
+    for name in (name for member in together for name in (*member.before, *member.after)):
+        forget_parts(turn, turn.state.plan.stage(name))
+    others = frozenset(part for part in turn.state.parts_done if not part.startswith(begun))
+    turn.set(parts_done=others | {mark})
+    return False
+
+
+def _last_turn(progress: RunProgress, together: tuple[Ladder, ...]) -> tuple[Ladder, int] | None:
+    """The ladder and the repeat of the last iteration that was begun."""
+    members = {member.id: member for member in together}
+    begun = (event.id for event in reversed(progress.history) if isinstance(event, IterationStarted))
+    return next(((members[one.stage], one.repeat) for one in begun if one.stage in members), None)
+
+
+def _run_step(turn: Turn, stage: Stage) -> bool:
+    match stage:
+        case Sql():
+            return sql_part(turn, stage)
+        case Reset():
+            return reset_part(turn, stage)
+        case Pause():
+            return pause_part(turn, stage)
+        case _:
+            raise TypeError(f"{stage.kind} is not a step")
 
 
 def _ended(progress: RunProgress, ladders: tuple[Ladder, ...]) -> list[StageFinished]:

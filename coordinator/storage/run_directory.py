@@ -53,6 +53,7 @@ class Command:
     pki: str | None = None
     policy: str | None = None
     outputs: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ interval.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS
-from proveout.core.numbers import interval, quantity
+from proveout.core.numbers import Notation, notation
 from proveout.dsl.expr.evaluation import (
     AllOf,
     AnyOf,
@@ -210,21 +210,30 @@ _COMPARED: Mapping[str, _Compared] = {
 
 def _evidence(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, outcome: Outcome) -> str:
     """`baseline.at(8).tps.lower = 2,290/s >= 2,000/s: holds; reads baseline.at(8).tps 2,310/s (95 % CI …)`."""
-    # A constant takes the unit of what it is compared with.
-    metric = _metric(leaf.left) or _metric(leaf.right)
-    sides = [
-        _side(text, value, _metric(text) if not _is_constant(text) else metric)
-        for text, value in ((leaf.left, left), (leaf.right, right))
-    ]
+    read = list(_estimates_read(leaf.text, tree))
+    left_metric, right_metric = _metric(leaf.left), _metric(leaf.right)
+    # A side without a metric, such as a constant, has the unit of what it is compared with.
+    sides = ((leaf.left, left, left_metric or right_metric), (leaf.right, right, right_metric or left_metric))
+    printed = _notations([(value, metric) for _, value, metric in sides], read)
     words = _OUTCOME_TEXT[outcome]
     if any(isinstance(value, dict) and "lower" not in value for value in (left, right)):
         words = "undecided, too few repeats for an interval"
-    text = f"{sides[0]} {leaf.operator} {sides[1]}: {words}"
-    read = list(_estimates_read(leaf.text, tree))
+    one, other = (_side(text, value, printed[metric]) for text, value, metric in sides)
+    text = f"{one} {leaf.operator} {other}: {words}"
     if not read:
         return text
-    how = "reads" if any(name not in POINTS for _, name in read) else "point estimates:"
-    return f"{text}; {how} " + ", ".join(dict.fromkeys(words for words, _ in read))
+    how = "reads" if any(item.statistic not in POINTS for item in read) else "point estimates:"
+    named = (f"{item.name} {printed[item.metric].interval(item.estimate)}" for item in read)
+    return f"{text}; {how} " + ", ".join(dict.fromkeys(named))
+
+
+def _notations(sides: Iterable[tuple[Any, str]], read: Iterable[_Read]) -> dict[str, Notation]:
+    """A notation for each metric of a comparison, over its sides and all that they read: one unit, and digits enough
+    to tell the numbers apart."""
+    found: dict[str, list[Any]] = {}
+    for value, metric in (*sides, *((item.estimate, item.metric) for item in read)):
+        found.setdefault(metric, []).extend([value] if isinstance(value, dict) or _is_number(value) else [])
+    return {metric: notation(metric, *values) for metric, values in found.items()}
 
 
 _OUTCOME_TEXT: Mapping[Outcome, str] = {
@@ -244,14 +253,11 @@ def _metric(text: str) -> str:
     return node.name if isinstance(node, Member | Name) else ""
 
 
-def _side(text: str, value: Any, metric: str) -> str:
-    shown = (
-        interval(value, metric)
-        if isinstance(value, dict)
-        else quantity(value, metric)
-        if _is_number(value)
-        else str(value)
-    )
+def _side(text: str, value: Any, printed: Notation) -> str:
+    if isinstance(value, dict):
+        shown = printed.interval(value)
+    else:
+        shown = printed.text(value) if _is_number(value) else str(value)
     return shown if _is_constant(text) else f"{text} = {shown}"
 
 
@@ -269,13 +275,23 @@ def _walk(node: Syntax) -> Iterator[Syntax]:
         yield from _walk(part)
 
 
-def _estimates_read(text: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Every estimate whose statistic the text reads, in words, with the statistic's name."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """An estimate that an expression reads: how it is named, its metric, and the statistic of it that is read."""
+
+    name: str
+    metric: str
+    statistic: str
+    estimate: Mapping[str, Any]
+
+
+def _estimates_read(text: str, tree: Mapping[str, Any]) -> Iterator[_Read]:
+    """Every estimate whose statistic the text reads."""
     for node in _walk(parse(text)):
         if not (isinstance(node, Member) and node.name in STATISTICS):
             continue
         base = text[node.of.start : node.of.end]
         value = _value(base, tree)
         if isinstance(value, dict) and "mean" in value:
-            named = f"{node.of.function}(…)" if isinstance(node.of, Call) else base
-            yield f"{named} {interval(value, _metric(base))}", node.name
+            name = f"{node.of.function}(…)" if isinstance(node.of, Call) else base
+            yield _Read(name=name, metric=_metric(base), statistic=node.name, estimate=value)

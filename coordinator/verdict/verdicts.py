@@ -63,7 +63,9 @@ def undecided(plan: Plan, ladders: Sequence[Ladder], events: Iterable[Stamped | 
     results = load_results(item for item in events if not _later(item, ids, repeat))
     known = ids | {name for name, stage in results.stages.items() if stage.finished}
     climbing = [results.stages[name] for name in ids & set(results.stages)]
-    tree = environment(results) | {stage.id: ladder_metrics(stage.iterations, stage.confidence) for stage in climbing}
+    tree = environment(results) | {
+        stage.id: ladder_metrics(stage.iterations, stage.confidence, stage.block) for stage in climbing
+    }
     return tuple(
         check.id
         for check in plan.verdicts

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from proveout.core.errors import Where
+from proveout.dsl.compile.interleaving import interleave
 from proveout.dsl.compile.matrix import expand
 from proveout.dsl.compile.result_names import iteration, run_scope, stop_scope
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
@@ -30,6 +31,7 @@ from proveout.dsl.plan.plan import Check, OnLoss, Plan
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.repeat_rules import check_repeats
+from proveout.dsl.rules.slope_rules import check_slopes
 from proveout.dsl.schema import models
 from proveout.dsl.schema.plan_parameters import Parameters, read_parameters
 from proveout.dsl.schema.scalar_types import Name, Strict
@@ -65,7 +67,7 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     add_captures(scope, root.get("captures"))
     add_pools(scope, root.get("pools"))
     tunings = compile_tunings(scope, root.get("tuning"), "tuning")
-    drafts = in_order(compile_stages(scope, root.get("stages"), root, places), problems)
+    drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
     figures = _figures(root, problems)
     draft = dataclasses.replace(_plan(root, scope, drafts, figures), tunings=tunings)
     check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)])
@@ -80,6 +82,7 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
         section = root.get("verdicts")
         written = len(section.items) if isinstance(section, Seq) else int(section is not None)
         check_repeats(problems, stages, verdicts, whole=len(verdicts) == written)
+        check_slopes(problems, stages, verdicts, draft.captures)
     whole = dataclasses.replace(draft, stages=stages, verdicts=verdicts, conditions=conditions)
     return one_agent_per_machine(whole)
 

@@ -2,11 +2,11 @@
 
 Data flow: the document as read -> `expand` -> the same document in which each such ladder is a row of stages: for every
 cell its steps before, the ladder with `${matrix.axis}` put in, its steps after; and a `Place` for each stage, with the
-place in the file where it was and which cell it is. Everything behind this sees ordinary stages, so that results,
-resume and reports work cell by cell.
+place in the file where it was, which cell it is, or of which ladder it is a step. Everything behind this sees ordinary
+stages, so that results, resume and reports work cell by cell.
 
-A cell's id is made of its labels (`matrix_labels.ids`). The first axis changes slowest. `order: interleaved` has the
-cells take turns.
+A cell's id is made of its labels (`matrix_labels.ids`). The first axis changes slowest. `interleaving` has the cells
+take turns.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ Axes = Mapping[str, Sequence[Scalar]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where a stage comes from: its index in the file's list, and its cell if it has one; `broken` stands for a matrix
-    that is wrong."""
+    that is wrong. `step_of` is the ladder that a step belongs to, `side` whether it is `before` or `after`."""
 
     index: int
     cell: Cell | None = None
+    step_of: str = ""
+    side: str = ""
     broken: bool = False
 
 
@@ -90,7 +92,7 @@ class _Expansion:
         if not cells:
             empty = Map(entries=((item.entries[0][0], Map(entries=(), where=body.where)),), where=item.where)
             return [(empty, Place(index=index, broken=True))]
-        return [made for one in cells for made in self.cell(item, body, index, one, cells)]
+        return [made for one in cells for made in self.cell(item, body, index, one)]
 
     # ---- cells ----
 
@@ -185,12 +187,7 @@ class _Expansion:
         return True
 
     def cell(
-        self,
-        item: Map,
-        body: Map,
-        index: int,
-        one: tuple[str, Cell, Mapping[str, Scalar]],
-        cells: Sequence[tuple[str, Cell, Mapping[str, Scalar]]],
+        self, item: Map, body: Map, index: int, one: tuple[str, Cell, Mapping[str, Scalar]]
     ) -> Iterator[tuple[Node, Place]]:
         """The stages of one cell."""
         name, cell, values = one
@@ -198,25 +195,7 @@ class _Expansion:
             _without(body, "matrix")
         )
         assert isinstance(filled, Map)  # noqa: S101 - a mapping stays one
-        turned = self.in_turns(filled, index, first=cells[0][0], name=name)
-        yield from self.steps(item, _with(turned, "id", name, _id_where(body)), index, name, cell)
-
-    def in_turns(self, body: Map, index: int, *, first: str, name: str) -> Map:
-        """`order: interleaved` of a matrix: its cells take turns with each other."""
-        order, partner = body.get("order"), body.get("with")
-        if not (isinstance(order, Scalar) and order.text == "interleaved"):
-            return body
-        if partner is not None:
-            self.problem(
-                partner.where, index, "with", "the cells of a matrix take turns with each other", "leave `with` out"
-            )
-        for key in ("before", "after"):
-            if (steps := body.get(key)) is not None:
-                message = "cells that take turns leave no room for steps between them"
-                self.problem(steps.where, index, key, message, "order: ladder, or leave the steps out")
-        if name == first:
-            return _with(_without(body, "with"), "order", "ladder", order.where)
-        return _with(body, "with", first, order.where)
+        yield from self.steps(item, _with(filled, "id", name, _id_where(body)), index, name, cell)
 
     # ---- steps ----
 
@@ -225,11 +204,11 @@ class _Expansion:
         shared = tuple(entry for entry in body.entries if entry[0].text in ("when", "needs"))
         ladder = _without(_without(body, "before"), "after")
         for step in self.side(body, "before", index, name, shared):
-            yield step, Place(index=index)
+            yield step, Place(index=index, step_of=name, side="before")
         key = item.entries[0][0]
         yield Map(entries=((key, ladder),), where=item.where), Place(index=index, cell=cell)
         for step in self.side(body, "after", index, name, shared):
-            yield step, Place(index=index)
+            yield step, Place(index=index, step_of=name, side="after")
 
     def side(
         self, body: Map, side: str, index: int, name: str, shared: tuple[tuple[Scalar, Node], ...]

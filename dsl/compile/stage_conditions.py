@@ -91,7 +91,8 @@ def check_conditions(
     never = left_out(conditions)
     for one in conditions:
         stage = next((stage for stage in stages if stage.id == one.stage), None)
-        if isinstance(stage, Ladder) and (stage.interleaved_with or stage.id in partners):
+        alone = isinstance(stage, Ladder) and stage.cell is None  # the cells of a matrix have one condition
+        if alone and isinstance(stage, Ladder) and (stage.interleaved_with or stage.id in partners):
             message = f"`{stage.id}` takes turns with another ladder, so it cannot be left out by itself"
             problems.add(stage.where, message, key="when", hint="leave out `when` and `needs`, or order: ladder")
         if isinstance(stage, Populate) and set(stage.into) & ends and stage.id not in never:

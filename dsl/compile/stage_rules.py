@@ -6,7 +6,7 @@ the plan's own actions; the contents of an external server (`dsn`) are taken for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proveout.core.errors import Where
@@ -35,14 +35,14 @@ def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
     """Walk the stages; problems go to the scope. Expects that every stage of the plan compiled."""
     walk = _Walk(scope=scope, turns=groups(stages))
     turns = {members[-1].id: members for members in groups(stages) if len(members) > 1}
+    steps = {stage.id: stage for stage in stages}
     for stage in stages:
         match stage:
             case Populate():
                 walk.populate(stage)
             case Ladder() | Search():
                 walk.load(stage)
-                for again in turns.get(stage.id, ()):  # they take turns: the first comes again after the last
-                    walk.writes_through(again)
+                walk.turns_again(turns.get(stage.id, ()), steps)
             case Reset():
                 walk.reset(stage)
             case _:
@@ -112,6 +112,16 @@ class _Walk:
             self.problem(stage.where, objection)
         self.writes_through(stage)
 
+    def turns_again(self, members: Sequence[Ladder], steps: Mapping[str, Stage]) -> None:
+        """The turns of ladders that take turns, after their first: backwards, then forwards, with their steps."""
+        resets = [stage for name in members[-1].after if isinstance(stage := steps[name], Reset)] if members else []
+        for again in (*members[::-1], *members):
+            resets += [stage for name in again.before if isinstance(stage := steps[name], Reset)]
+            for reset in resets:
+                self.reset(reset)
+            self.writes_through(again)
+            resets = [stage for name in again.after if isinstance(stage := steps[name], Reset)]
+
     def writes_through(self, stage: Ladder | Search) -> None:
         """Writes at one end of a propagation must not conflict with earlier writes at the other end."""
         system = self.scope.systems[stage.target]
@@ -142,7 +152,7 @@ class _Walk:
         hint = f"add - reset: {{systems: [{source.propagates_to}, {source.name}]}} before stage `{stage.id}`"
         turns = isinstance(stage, Ladder) and before != stage.id and self.take_turns(stage.id, before)
         if turns:
-            hint = "ladders that take turns leave no room for a reset: run them one after the other, a reset between"
+            hint = f"a reset of both as a step before each: before: [reset: {{systems: [{source.propagates_to}, …]}}]"
         self.problem(stage.where, message, hint)
 
     def take_turns(self, one: str, other: str) -> bool:

@@ -50,13 +50,18 @@ Entry = TypeVar("Entry", bound=stage_models.StageBase)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A stage entry of the document: kind, body and the id it has or gets; `stage` is None when it did not compile."""
+    """A stage entry of the document: kind, body and the id it has or gets; `stage` is None when it did not compile.
+
+    `step_of` and `side` as in `matrix.Place`.
+    """
 
     id: str
     kind: str
     body: Map
     stage: Stage | None
     cell: Cell | None = None
+    step_of: str = ""
+    side: str = ""
 
 
 def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequence[Place]) -> list[Draft]:
@@ -116,7 +121,9 @@ def _draft(scope: Scope, item: tuple[str, Map], place: Place, kinds: Mapping[str
         entry = None
     maker = _Stages(scope=scope, body=body, path=path, id=stage_id, cell=place.cell)
     stage = None if entry is None else maker.of(entry)
-    return Draft(id=stage_id, kind=kind, body=body, stage=stage, cell=place.cell)
+    return Draft(
+        id=stage_id, kind=kind, body=body, stage=stage, cell=place.cell, step_of=place.step_of, side=place.side
+    )
 
 
 @dataclass(slots=True)
@@ -141,8 +148,13 @@ class _Stages:
                 system = self.system(entry.system, "system")
                 if system is None:
                     return None
-                statements = tuple(entry.statements)
-                return Sql(id=self.id, system=system.name, statements=statements, where=self.body.where)
+                return Sql(
+                    id=self.id,
+                    system=system.name,
+                    statements=tuple(entry.statements),
+                    repeatable=entry.repeatable,
+                    where=self.body.where,
+                )
             case stage_models.ResetEntry():
                 return self.reset(entry)
             case stage_models.PauseEntry():
@@ -307,7 +319,12 @@ class _Stages:
         return (1 if entry.seed is None else entry.seed) if entry.order == "shuffled" else None
 
     def partner(self, entry: stage_models.LadderEntry) -> str | None:
-        """The ladder that an interleaved one takes turns with; `repeat_rules` checks whether it can."""
+        """The ladder that an interleaved one takes turns with; `repeat_rules` checks whether it can. The cells of a
+        matrix take turns with each other (`interleaving`)."""
+        if self.cell is not None:
+            if entry.with_ is not None:
+                self.problem("the cells of a matrix take turns with each other", "with", hint="leave `with` out")
+            return None
         if entry.with_ is not None and entry.order != "interleaved":
             self.problem("`with` is for an interleaved ladder", "with", hint="order: interleaved")
         if entry.with_ is None and entry.order == "interleaved":

@@ -45,6 +45,7 @@ from proveout.dsl.plan.stages import (
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.host_rules import SIZES_EVERY_S
+from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.dsl.workloads.kinds import expected_rows
 
 ITERATION_OVERHEAD_S = 1.0
@@ -165,20 +166,28 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
             files = 0.0 if stage.job.devices else stage.job.jobs * stage.job.size_bytes / LAID_OUT_BYTES_PER_S
             return files + iterations(stage) * (stage.windows.total_s + TOOL_OVERHEAD_S)
         case Reset():
-            return RESET_S * len(stage.systems)
+            return _turns(stage, plan) * RESET_S * len(stage.systems)
         case Pause():
-            return stage.duration_s
+            return _turns(stage, plan) * stage.duration_s
         case Sql():
-            return 1.0
+            return _turns(stage, plan) * 1.0
         case Tune():
             return estimate_tunings_s(stage.tunings)
 
 
+def _turns(stage: Stage, plan: Plan | None) -> int:
+    """The number of times that a stage runs: 1, or as a step that of the turns of its ladder."""
+    ladder = iteration_order.ladder_of_step(plan, stage) if plan is not None else None
+    return ladder.repeat if ladder is not None else 1
+
+
 def shortest_s(stage: Stage, plan: Plan | None = None) -> float:
-    """The estimate of a ladder whose least repeats suffice; of any other stage, its estimate."""
+    """The estimate of a ladder, and of the steps of its turns, when its least repeats suffice; of any other stage, its
+    estimate."""
     whole = estimate_s(stage, plan)
-    if isinstance(stage, Ladder) and stage.repeat_min is not None:
-        return whole * stage.repeat_min / stage.repeat
+    ladder = stage if isinstance(stage, Ladder) or plan is None else iteration_order.ladder_of_step(plan, stage)
+    if isinstance(ladder, Ladder) and ladder.repeat_min is not None:
+        return whole * ladder.repeat_min / ladder.repeat
     return whole
 
 
@@ -253,7 +262,7 @@ def _stage_line(plan: Plan, stage: Stage) -> StageLine:
         id=stage.id,
         kind=stage.kind,
         summary=summary,
-        detail=(*_waits(plan, stage), *detail),
+        detail=(*_waits(plan, stage), *_step(plan, stage), *detail),
         iterations=iterations(stage),
         seconds=estimate_s(stage, plan),
         seconds_min=shortest_s(stage, plan),
@@ -268,6 +277,14 @@ def _waits(plan: Plan, stage: Stage) -> tuple[str, ...]:
         return ()
     needs = (f"needs {', '.join(condition.needs)}",) if condition.needs else ()
     return (*needs, f"only when {condition.when.text}") if condition.when is not None else needs
+
+
+def _step(plan: Plan, stage: Stage) -> Iterator[str]:
+    """Around which turns a step runs, and how often."""
+    ladder = iteration_order.ladder_of_step(plan, stage)
+    if ladder is not None:
+        side = "before" if stage.id in ladder.before else "after"
+        yield f"runs {side} each turn of {ladder.id}, {_times(ladder)}"
 
 
 def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0911 - one per kind
@@ -344,23 +361,28 @@ def _times(stage: Ladder | Tool) -> str:
 
 
 ORDERS_SHOWN = 3
+OTHERS_SHOWN = 5
 
 
 def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
     """In which order the rungs run, where it is not as listed: the first repeats of it."""
+    if stage.apart:
+        yield f"not interleaved ({stage.apart}): {NOT_DISTINGUISHED}"
     members = iteration_order.group(plan, stage)
     leader, drawn = members[0], f"drawn by seed {members[0].seed}"
     if stage is not leader:
-        yield f"takes turns with {leader.id}, rung by rung; the order is there"
-        return
-    if len(members) > 1:
-        shuffled = "" if leader.seed is None else f", shuffled in each repeat, {drawn}"
-        yield f"{' and '.join(member.id for member in members)} take turns at each rung{shuffled}:"
-    elif leader.seed is not None:
-        yield f"shuffled in each repeat, {drawn}:"
-    else:
+        yield f"takes turns with {leader.id}; the order is there"
         return
     alike = len({member.threads for member in members}) == 1
+    if len(members) > 1:
+        others = ", ".join(one.id for one in members[1:]) if len(members) < OTHERS_SHOWN else f"{len(members) - 1} more"
+        whole = any(member.before or member.after for member in members)
+        length = "in each repeat, the steps around each turn" if whole else "at each rung"
+        yield f"takes turns with {others} {length}; every second repeat has the ladders in reverse"
+    if leader.seed is not None:
+        yield f"shuffled in each repeat, {drawn}:"
+    elif alike:
+        return
     for repeat in range(1, min(stage.repeat, ORDERS_SHOWN) + 1):
         ran = [slot for slot in iteration_order.slots(members, leader) if slot.repeat == repeat]
         turns = [f"{slot.ladder.id} {slot.rung}" for slot in ran]

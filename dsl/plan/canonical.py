@@ -9,12 +9,17 @@ from typing import Any
 
 def to_data(value: Any, *, positions: bool = False) -> Any:
     """A plan (or any part) as plain lists, dicts and scalars; dataclass fields by name, `where` only with
-    `positions`."""
+    `positions`.
+
+    A field that came later has `omitted` in its metadata: it is left out at its default, so that the digest of a plan
+    that does not use it stays the same.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             f.name: to_data(getattr(value, f.name), positions=positions)
             for f in dataclasses.fields(value)
-            if positions or f.name != "where"
+            if (positions or f.name != "where")
+            and not ("omitted" in f.metadata and getattr(value, f.name) == f.default)
         }
     if isinstance(value, (tuple, list)):
         return [to_data(item, positions=positions) for item in value]

@@ -6,8 +6,12 @@ them. Both use this module, so the shown order is the order that runs.
 - `ladder`: the rungs as listed, in each repeat.
 - `shuffled`: in each repeat an order of its own, drawn by the ladder's seed. Drawn by a hash and not by a generator of
   random numbers, so that it is the same on every version of Python: a resumed run must not meet another order.
-- `interleaved`: A B A B. A ladder and the one that names it in `with` take turns rung by rung, so that they meet the
-  same drift. The first ladder's order is that of all: equal rungs stand side by side even when they are shuffled.
+- `interleaved`: A B, B A, A B. A ladder and the one that names it in `with`, or the cells of a matrix, take turns rung
+  by rung, so that they meet the same drift. Every second repeat has the ladders in reverse: with one order throughout,
+  a steady drift would always favour the same ladder, and a comparison of pairs would show it as a difference. The first
+  ladder's order is that of all: equal rungs stand side by side even when they are shuffled.
+- Cells with steps before or after them take turns too. A turn is then the whole ladder of a cell in a repeat, with its
+  steps around it.
 """
 
 from __future__ import annotations
@@ -31,20 +35,44 @@ class Slot:
 
 
 def groups(stages: Sequence[Stage]) -> list[tuple[Ladder, ...]]:
-    """The ladders in order, those that take turns together; a ladder by itself is a group of one."""
+    """The ladders in order, those that take turns together; a ladder by itself is a group of one.
+
+    Between two of a group stand at most the steps of their turns.
+    """
     found: list[tuple[Ladder, ...]] = []
-    before: Stage | None = None
+    between: set[str] = set()
     for stage in stages:
-        if isinstance(stage, Ladder):
-            together = found and found[-1][-1] is before and stage.interleaved_with in {one.id for one in found[-1]}
-            found = [*found[:-1], (*found[-1], stage)] if together else [*found, (stage,)]
-        before = stage
+        if not isinstance(stage, Ladder):
+            between.add(stage.id)
+            continue
+        last = found[-1] if found else ()
+        steps = {*last[-1].after, *stage.before} if last else set()
+        together = stage.interleaved_with in {one.id for one in last} and between <= steps
+        found = [*found[:-1], (*last, stage)] if together else [*found, (stage,)]
+        between = set()
     return found
 
 
 def group(plan: Plan, ladder: Ladder) -> tuple[Ladder, ...]:
     """The ladders that take turns with this one, itself included, in the plan's order."""
     return next((members for members in groups(plan.stages) if ladder in members), (ladder,))
+
+
+def block(plan: Plan, stage: Stage) -> tuple[Stage, ...]:
+    """The stages that begin and end together with this one: its group with the steps of its turns, in the plan's
+    order."""
+    ladder = stage if isinstance(stage, Ladder) else ladder_of_step(plan, stage)
+    if ladder is None:
+        return (stage,)
+    members = group(plan, ladder)
+    ids = {name for one in members for name in (one.id, *one.before, *one.after)}
+    return tuple(one for one in plan.stages if one.id in ids)
+
+
+def ladder_of_step(plan: Plan, stage: Stage) -> Ladder | None:
+    """The ladder before or after whose turns the stage runs; None for a stage that runs once."""
+    ladders = (one for one in plan.stages if isinstance(one, Ladder))
+    return next((one for one in ladders if stage.id in (*one.before, *one.after)), None)
 
 
 def rungs(ladder: Ladder, leader: Ladder, repeat: int) -> tuple[int, ...]:
@@ -70,8 +98,9 @@ def slots(ladders: Sequence[Ladder], leader: Ladder) -> Iterator[Slot]:
 
     Of ladders with unlike numbers of rungs, the longer one's last rungs follow each other.
     """
+    whole = any(ladder.before or ladder.after for ladder in ladders)
     for repeat in range(1, max((ladder.repeat for ladder in ladders), default=0) + 1):
-        for turn in zip_longest(*(rungs(ladder, leader, repeat) for ladder in ladders)):
-            for ladder, rung in zip(ladders, turn, strict=True):
-                if rung is not None and repeat <= ladder.repeat:
-                    yield Slot(ladder, rung, repeat)
+        turned = [one for one in (ladders if repeat % 2 else ladders[::-1]) if repeat <= one.repeat]
+        orders = [[Slot(one, rung, repeat) for rung in rungs(one, leader, repeat)] for one in turned]
+        turns = orders if whole else zip_longest(*orders)
+        yield from (slot for turn in turns for slot in turn if slot is not None)

@@ -14,6 +14,9 @@ from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.matrix_labels import Cell
 from proveout.dsl.plan.values import Expression, Value
 
+OMITTED = {"omitted": "at its default"}
+"""Metadata of fields that `canonical.to_data` leaves out at their default."""
+
 Order: TypeAlias = Literal["ladder", "shuffled", "interleaved"]
 
 
@@ -129,7 +132,9 @@ class Ladder:
     With `repeat_min` (`repeat: auto(3..10)`) repeats are bought from that number on until every verdict that stands on
     the ladder is decided, `repeat` being the most. `order` is that of the rungs within a repeat, see
     `dsl.plan.iteration_order`: `shuffled` draws it by `seed`; `interleaved` takes turns with the ladder
-    `interleaved_with`, which stands before this one. `cell`: of which matrix it is.
+    `interleaved_with`, which stands before this one. `before` and `after` are the ids of the sql, reset and pause
+    stages that run before and after each of its turns. `cell`: of which matrix it is; `apart`: why the cells of that
+    matrix run one after the other, "" when they take turns.
     """
 
     id: str
@@ -144,6 +149,8 @@ class Ladder:
     order: Order = "ladder"
     seed: int | None = None
     interleaved_with: str | None = None
+    before: tuple[str, ...] = field(default=(), metadata=OMITTED)
+    after: tuple[str, ...] = field(default=(), metadata=OMITTED)
     captures: tuple[str, ...] = ()
     stop_when: Expression | None = None
     retries: int = 1
@@ -152,6 +159,7 @@ class Ladder:
     limits: Limits = field(default_factory=Limits)
     session: tuple[tuple[str, str], ...] = ()
     cell: Cell | None = None
+    apart: str = field(default="", metadata=OMITTED)
     where: Where = NOWHERE
     kind: Literal["ladder"] = "ladder"
 
@@ -192,11 +200,16 @@ class Search:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sql:
-    """Statements run once each, in order, in `system`; each commits by itself."""
+    """Statements run once each, in order, in `system`; each commits by itself.
+
+    `repeatable`: whether they may run before or after every turn of a cell; None leaves it to their text
+    (`dsl.rules.repeat_rules`).
+    """
 
     id: str
     system: str
     statements: tuple[str, ...]
+    repeatable: bool | None = field(default=None, metadata=OMITTED)
     where: Where = NOWHERE
     kind: Literal["sql"] = "sql"
 

@@ -1,6 +1,8 @@
-"""Rules of repeats: interleaved ladders can take turns, and `auto` repeats have a verdict to decide.
+"""Rules of repeats: interleaved ladders can take turns, steps can be repeated, and `auto` repeats have a verdict to
+decide.
 
-Data flow: the compiled stages and verdicts -> problems. Called when every stage of the plan compiled.
+Data flow: the compiled stages and verdicts -> problems. Called when every stage of the plan compiled. `once_only` says
+which steps cannot run around every turn of a ladder.
 """
 
 from __future__ import annotations
@@ -9,9 +11,51 @@ from collections.abc import Sequence
 
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.plan import Check
-from proveout.dsl.plan.stages import Ladder, Open, Stage
+from proveout.dsl.plan.stages import Ladder, Open, Pause, Reset, Sql, Stage
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import Problems, did_you_mean
+from proveout.dsl.workloads.sql.sql_text import reads, scan, writes
+
+NOT_DISTINGUISHED = "drift is not distinguished from the difference"
+"""The finding of a comparison of ladders that ran one after the other."""
+MAINTENANCE = frozenset({"ANALYZE", "CHECKPOINT", "FLUSH", "OPTIMIZE", "PRAGMA", "REINDEX", "VACUUM"})
+"""Statements that can run again at any time with the same effect."""
+SETTINGS = frozenset(
+    {("ALTER", "DATABASE"), ("ALTER", "ROLE"), ("ALTER", "SYSTEM"), ("SET", "GLOBAL"), ("SET", "PERSIST")}
+)
+"""Beginnings of statements that give a setting a value, the same one each time."""
+
+
+def once_only(step: Stage) -> str:
+    """The reason why a step cannot run before or after every turn of a ladder; "" when it can.
+
+    A pause and a reset can. SQL can with `repeatable: true`, or when each statement reads only, is
+    maintenance, or gives a setting a value. The effect of one cell's steps meets the other cells' turns: a step that
+    creates or changes objects is repeatable only together with one that takes the change back, which its text does not
+    show.
+    """
+    if isinstance(step, Pause | Reset):
+        return ""
+    if not isinstance(step, Sql):
+        return f"{step.kind} runs once"
+    if step.repeatable is not None:
+        return "" if step.repeatable else "it has `repeatable: false`"
+    found = next((text for text in step.statements if not _repeats_by_nature(text)), None)
+    return "" if found is None else f"`{_beginning(found)}` may have another effect the second time"
+
+
+def _repeats_by_nature(statement: str) -> bool:
+    tokens = scan(statement)
+    words = [token.upper for token in tokens if token.kind == "word"]
+    if not words or "INTO" in words:
+        return False
+    setting = tuple(words[:2]) in SETTINGS and not {"SET", "RESET"}.isdisjoint(words)
+    return words[0] in MAINTENANCE or setting or (reads(tokens) and not writes(tokens))
+
+
+def _beginning(statement: str) -> str:
+    text = " ".join(statement.split())
+    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def check_repeats(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[Check], *, whole: bool) -> None:

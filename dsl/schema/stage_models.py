@@ -157,13 +157,13 @@ class LadderEntry(Measured):
         None,
         min_length=1,
         max_length=20,
-        description="sql, reset and pause stages that run before the ladder, or each cell.",
+        description="sql, reset and pause stages that run before the ladder, or before each turn of a cell.",
     )
     after: list[Any] | None = Field(
         None,
         min_length=1,
         max_length=20,
-        description="sql, reset and pause stages that run after the ladder, or each cell.",
+        description="sql, reset and pause stages that run after the ladder, or after each turn of a cell.",
     )
 
     threads: Rungs | None = Field(None, description="The rungs: threads in total, over all clients.")
@@ -191,7 +191,7 @@ class LadderEntry(Measured):
     order: Literal["ladder", "shuffled", "interleaved"] = Field(
         "ladder",
         description="Of the rungs in each repeat: as listed, drawn by `seed`, or in turns with the ladder before "
-        "(`with`).",
+        "(`with`). The cells of a matrix take turns; `order: ladder` runs one cell after the other.",
     )
     seed: int | None = Field(None, ge=0, le=2**31 - 1, description="order: shuffled: the seed of the orders; 1.")
     with_: Id | None = Field(None, alias="with", description="order: interleaved: the ladder to take turns with.")
@@ -220,7 +220,7 @@ class SearchEntry(Measured):
     rate: SearchRange
     accept: Text = Field(description="Condition on an iteration's numbers.")
     settle: Ramp = Field(1.0, description="Load before each probe's measure window.")
-    measure: Duration = Field(3.0, description="The measure window of a probe.")
+    measure: Duration = Field(10.0, description="The measure window of a probe.")
     confirm: Confirm = Field(default_factory=Confirm)
     probes_max: int = Field(20, ge=2, le=200, description="The most probes before the search gives up.")
     arrival: Literal["constant", "poisson"] = "constant"
@@ -231,6 +231,11 @@ class SqlEntry(StageBase):
 
     system: Name
     statements: Statements
+    repeatable: bool | None = Field(
+        None,
+        description="As a step of a cell: whether the statements may run before or after each turn of it. Without, "
+        "queries, maintenance (ANALYZE, VACUUM, CHECKPOINT …) and settings count as repeatable.",
+    )
 
 
 class ResetEntry(StageBase):

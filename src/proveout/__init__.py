@@ -1,6 +1,7 @@
 """proveout: a declarative test-plan language with a distributed agent fabric that proves out database systems.
 
-`proveout.open_run(…)` opens a run that was made; see `proveout.api`, which is loaded when it is first asked for.
+`proveout.open_run(…)` opens a run, `proveout.runs(…)` reads a table of all runs; see `proveout.api`, which is loaded at
+its first use.
 """
 
 import os
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from proveout.api import Chart as Chart
     from proveout.api import Run as Run
     from proveout.api import open_run as open_run
+    from proveout.api import runs as runs
 
 __version__ = "0.2.0"
 
@@ -40,7 +42,7 @@ __version__ = "0.2.0"
 # fails, into whatever the terminal shows. Sessions report what matters themselves. A value that the user has set stays.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
-_API = ("Chart", "Run", "open_run")
+_API = ("Chart", "Run", "open_run", "runs")
 
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others

@@ -1,4 +1,4 @@
-"""The Python API for notebooks and scripts: a recorded run, its numbers as tables, its figures.
+"""The Python API for notebooks and scripts: a recorded run, its numbers as tables, its figures; a table of all runs.
 
 Data flow: a run's name or directory -> its journal -> `Run`: verdicts, stages and their rungs as frozen data, `value`
 for an expression over them, Arrow tables of iterations, estimates and samples, `sql` over all of these, figures as
@@ -11,6 +11,7 @@ charts. Reading changes nothing; a run that is still under way can be opened too
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-__all__ = ["Chart", "Run", "RungResult", "StageResult", "VerdictReached", "open_run"]
+__all__ = ["Chart", "Run", "RungResult", "StageResult", "VerdictReached", "open_run", "runs"]
 
 SAMPLES: tuple[str, ...] = ("load", "captures")
 
@@ -49,6 +50,24 @@ def open_run(
     runs = run_directory.runs_directory(Path(runs_dir) if runs_dir is not None else None, os.environ)
     directory = run_directory.find(runs, os.fspath(run))
     return Run(path=directory.path, results=load_results(read(directory.path)))
+
+
+def runs(runs_dir: str | os.PathLike[str] | None = None) -> pa.Table:
+    """A row per rung per stage of every run of a folder, oldest run first; the folder as of `open_run`.
+
+    Columns: `run, started, status, exit_code, plan, title, digest, version, environment` (a digest of all facts),
+    `label.NAME` for each label, `stage, kind, workload, target, threads, rate, repeats, excluded`, then the numbers by
+    their names in docs/reference/metrics.md: `tps.mean`, `tps.lower`, `tps.upper`, `tps.cv`. Null where a run has no
+    such number. A journal that cannot be read is left out with a warning.
+    """
+    from proveout.coordinator.history.run_folder import read_folder  # noqa: PLC0415
+    from proveout.coordinator.history.run_table import to_table  # noqa: PLC0415
+
+    folder = run_directory.runs_directory(Path(runs_dir) if runs_dir is not None else None, os.environ)
+    found = read_folder(folder)
+    for name, fault in found.unreadable:
+        warnings.warn(f"{name} is left out: {fault}", stacklevel=2)
+    return to_table(found.runs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,14 +171,17 @@ class Run:
         """
         import pyarrow as pa  # noqa: PLC0415
 
+        from proveout.coordinator.history.run_summary import STATISTICS, flat  # noqa: PLC0415
+
         numbers = ("mean", "lower", "upper", "median", "cv")
         kinds = {"stage": pa.string(), "threads": pa.int64(), "metric": pa.string()}
         schema = pa.schema([*kinds.items(), *((name, pa.float64()) for name in numbers), ("n", pa.int64())])
         found = [
-            {"stage": stage.id, "threads": rung.threads, "metric": metric} | numbers
+            {"stage": stage.id, "threads": rung.threads, "metric": metric}
+            | {name: numbers[name] for name in STATISTICS if name in numbers}
             for stage in self.stages.values()
             for rung in stage.rungs
-            for metric, numbers in _flat(rung.tree)
+            for metric, numbers in flat(rung.tree)
         ]
         return pa.Table.from_pylist(found, schema=schema)
 
@@ -278,20 +300,6 @@ class Chart:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"image/svg+xml": self.svg(), "text/plain": f"{self.title}: {self.figure.caption}"}
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, float]]]:
-    """The leaves of a rung's tree by their dotted names."""
-    for name, value in tree.items():
-        if not isinstance(value, Mapping):
-            yield prefix + name, {"mean": float(value)}
-        elif "mean" in value:
-            yield (
-                prefix + name,
-                {key: value[key] for key in ("mean", "lower", "upper", "median", "cv", "n") if key in value},
-            )
-        else:
-            yield from _flat(value, f"{prefix}{name}.")
 
 
 def _listed(names: Any) -> str:

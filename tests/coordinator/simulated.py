@@ -236,3 +236,17 @@ def outcomes(world: World) -> dict[str, str]:
 
 def conditional(*conditions: Condition, plan: Plan = PLAN) -> Plan:
     return replace(plan, conditions=conditions)
+
+
+def cells(*, repeat: int = 3, rungs: tuple[int, ...] = (1, 2)) -> Plan:
+    """Two cells that take turns, a statement and a reset before each turn and a statement after it."""
+    stages: list[Stage] = []
+    for name, partner in (("a", None), ("b", "a")):
+        before, after = (f"{name}__before_1", f"{name}__before_2"), (f"{name}__after_1",)
+        stages += [
+            Sql(id=before[0], system="backend", statements=(f"alter system set x = '{name}'",)),
+            Reset(id=before[1], systems=("backend",), restore=False),
+            replace(OTHER, id=name, threads=rungs, repeat=repeat, interleaved_with=partner, before=before, after=after),
+            Sql(id=after[0], system="backend", statements=("alter system reset x",)),
+        ]
+    return replace(PLAN, stages=(STAGES[0], *stages, Pause(id="end", duration_s=1.0)))

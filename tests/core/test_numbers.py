@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
-import pytest
+import re
+from decimal import Decimal
+from typing import Any
 
-from proveout.core.numbers import interval, microseconds, number, percent, quantity, safe, seconds, threads
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proveout.core.numbers import (
+    bounds,
+    column,
+    half_width,
+    interval,
+    microseconds,
+    notation,
+    number,
+    percent,
+    quantity,
+    safe,
+    seconds,
+    size,
+    threads,
+    together,
+    uncertainty,
+)
 
 
 @pytest.mark.parametrize(
@@ -16,7 +38,7 @@ from proveout.core.numbers import interval, microseconds, number, percent, quant
         (1.23456, "1.235"),
         (12345.6, "12,350"),
         (1234.0, "1,234"),
-        (999.96, "1000"),
+        (999.96, "1,000"),
         (0.00123456, "0.001235"),
         (1.5e-7, "1.5e-07"),
         (-42.0, "-42"),
@@ -64,8 +86,151 @@ def test_quantities_take_the_unit_of_their_name(value: float, name: str, text: s
 
 def test_interval_says_when_there_is_none() -> None:
     assert interval({"mean": 5.0, "n": 1.0}, "tps") == "5/s (no interval, n = 1)"
-    both = {"mean": 5.0, "lower": 4.0, "upper": 6.0, "n": 2, "method": "bootstrap"}
-    assert interval(both) == "5 (95 % CI 4 … 6, n = 2, bootstrap over seconds)"
+    both = {"mean": 5.0, "lower": 4.0, "upper": 6.0, "n": 2, "method": "log t"}
+    assert interval(both) == "5.0 (95 % CI 4.0 … 6.0, n = 2)"
+    assert interval(both | {"chosen_from": 7}) == "5.0 (95 % CI 4.0 … 6.0, n = 2, best of 7)"
+
+
+def test_interval_of_an_extreme_is_that_of_its_median() -> None:
+    found = {"mean": 9.0, "median": 5.0, "lower": 4.0, "upper": 20.0, "n": 6, "of": "median"}
+    assert interval(found) == "median 5.0 (95 % CI 4.0 … 20.0, n = 6)"
+
+
+# ---- rounding by the interval ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "text"),
+    [
+        (12_344.0, 123.0, "12,340"),
+        (12_344.0, 99.6, "12,340"),
+        (12_344.0, 99.4, "12,344"),
+        (12_344.0, 0.0123, "12,344.000"),
+        (12_344.0, 1.2e6, "12,000"),
+        (12_344.0, 0.0, "12,340"),
+        (12_344.0, 1e-9, "12,340"),
+        (0.5, 0.00012, "0.50000"),
+        (-31.4, 2.2, "-31.4"),
+        (0.0, 1.2, "0.0"),
+        (1.5e-9, 1e-10, "1.50e-09"),
+    ],
+)
+def test_a_number_has_the_digits_of_its_interval(value: float, half: float, text: str) -> None:
+    assert number(value, half) == text
+
+
+@pytest.mark.parametrize(
+    ("half", "text"), [(123.0, "120"), (1.0, "1.0"), (0.0996, "0.10"), (12_500.0, "13,000"), (0.0, "0"), (None, "-")]
+)
+def test_half_the_width_of_an_interval_has_two_digits(half: float | None, text: str) -> None:
+    assert uncertainty(half) == text
+
+
+def test_the_bounds_have_the_digits_of_the_interval() -> None:
+    assert bounds(1_204.4, 1_271.3) == "1,204 … 1,271"
+    assert bounds(-0.0312, 0.0041, "change", signed=True) == "-3.1 % … +0.41 %"
+    assert bounds(None, 1.0) == "-"
+
+
+# ---- numbers that are compared -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "limit", "texts"),
+    [
+        ("tps", 999.7, 1_000.0, ("999.7/s", "1,000/s")),
+        ("tps", 999.96, 1_000.0, ("999.96/s", "1,000/s")),
+        ("tps", 12_340.0, 12_342.0, ("12,340/s", "12,342/s")),
+        ("fraction", 0.98994, 0.99, ("98.99 %", "99 %")),
+        ("fraction", 0.99, 0.99, ("99 %", "99 %")),
+        ("p99_us", 999.6, 1_000.0, ("0.9996 ms", "1.0000 ms")),
+        ("p99_us", 12.0, 20_000.0, ("0.0120 ms", "20.0 ms")),
+        ("p99_us", 0.5, 2e6, ("0.50 µs", "2,000,000 µs")),
+    ],
+)
+def test_a_number_and_its_limit_read_different(name: str, value: float, limit: float, texts: tuple[str, str]) -> None:
+    assert together(name, value, limit) == texts
+
+
+def test_a_limit_and_the_interval_beside_it_read_different() -> None:
+    estimate = {"mean": 1_050.4, "lower": 999.7, "upper": 1_101.1, "n": 3}
+    same = notation("tps", estimate, 1_000.0)
+    assert same.interval(estimate) == "1,050/s (95 % CI 999.7/s … 1,101/s, n = 3)"
+    assert same.text(1_000.0) == "1,000/s"
+
+
+def test_a_column_has_one_unit() -> None:
+    assert column("_us", [12.3, 850.0, 4_991_000.0]) == ["0.0123 ms", "0.850 ms", "4,990 ms"]
+    assert column("tps", [99_856.0, 120_000.0, None]) == ["99,860/s", "120,000/s", "-"]
+
+
+def test_rounding_up_moves_to_the_next_unit() -> None:
+    assert (microseconds(999.6), size(1_048_575.0), number(999.96)) == ("1.00 ms", "1 MiB", "1,000")
+
+
+_NAMES = st.sampled_from(["tps", "p99_us", "busy_fraction", "drain_s", "max_bytes", "start_skew_ms", ""])
+_ORDINARY = st.floats(-1e12, 1e12).filter(lambda value: value == 0.0 or abs(value) > 1e-12)
+
+
+@st.composite
+def _compared(draw: Any) -> tuple[str, list[float]]:
+    """A metric and numbers of it, some of them next to each other as floats or almost."""
+    values = draw(st.lists(_ORDINARY, min_size=1, max_size=4))
+    apart = draw(st.lists(st.floats(-1e-2, 1e-2), max_size=3))
+    return draw(_NAMES), [*values, *(values[0] * (1.0 + step) for step in apart)]
+
+
+def _read(text: str) -> Decimal:
+    """The printed number, in the unit it is printed in."""
+    found = re.match(r"[+-]?[\d,]+(\.\d+)?(e[+-]\d+)?", text)
+    assert found is not None, text
+    return Decimal(found.group().replace(",", ""))
+
+
+def _unit(text: str) -> str:
+    return text[re.match(r"[+-]?[\d,]+(\.\d+)?(e[+-]\d+)?", text).end() :]  # type: ignore[union-attr]
+
+
+@given(_compared())
+def test_compared_numbers_have_one_unit_and_are_printed_in_their_order(case: tuple[str, list[float]]) -> None:
+    name, values = case
+    texts = together(name, *values)
+    assert len(set(map(_unit, texts))) == 1
+    for one, text in zip(values, texts, strict=True):
+        for other, beside in zip(values, texts, strict=True):
+            assert (_read(text) < _read(beside)) == (one < other), (text, beside)
+
+
+@given(_NAMES, _ORDINARY, st.floats(1e-6, 1e6), st.floats(-2.0, 2.0))
+def test_an_estimate_and_the_limit_beside_it_read_different(name: str, mean: float, half: float, at: float) -> None:
+    estimate = {"mean": mean, "lower": mean - half, "upper": mean + half, "n": 3}
+    limit = mean + at * half
+    same = notation(name, estimate, limit)
+    for value in (estimate["lower"], mean, estimate["upper"]):
+        assert (_read(same.text(value)) < _read(same.text(limit))) == (value < limit)
+        assert (_read(same.text(value)) > _read(same.text(limit))) == (value > limit)
+
+
+@given(st.floats(1e-9, 1e12), st.floats(1e-9, 1e12))
+def test_rounding_changes_a_number_by_less_than_its_interval_shows(value: float, half: float) -> None:
+    """At most half a unit of the second digit of the half-width: 5 % of it; and the number keeps 2 digits of its own."""
+    printed = _read(number(value, half))
+    if half > value * 1e-9:
+        assert abs(printed - Decimal(value)) <= Decimal(half) * Decimal("0.0501")
+    assert abs(printed - Decimal(value)) <= Decimal(value) * Decimal("0.0501")
+    assert abs(_read(uncertainty(half)) - Decimal(half)) <= Decimal(half) * Decimal("0.0501")
+
+
+@given(st.lists(_ORDINARY, min_size=2, max_size=6), _NAMES)
+def test_a_column_is_in_order(values: list[float], name: str) -> None:
+    """Numbers of a column may read equal, but never in the wrong order."""
+    printed = [_read(text) for text in column(name, sorted(values))]
+    assert printed == sorted(printed)
+
+
+def test_half_width_of_an_estimate_without_interval() -> None:
+    assert half_width({"mean": 1.0, "n": 1}) is None
+    assert half_width({"lower": 1.0, "upper": 4.0}) == 1.5
 
 
 def test_percent_and_threads() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -10,7 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as reference
 
-from proveout.core.statistics import CONFIDENCE, confidence_after, drift, estimate, ratio, t_quantile, theil_sen
+from proveout.core.power import repeats_needed
+from proveout.core.statistics import (
+    CONFIDENCE,
+    confidence_after,
+    difference,
+    drift,
+    estimate,
+    ratio,
+    repeats_to_decide,
+    t_quantile,
+    theil_sen,
+)
+
+Draw: TypeAlias = Callable[[np.random.Generator, int], np.ndarray]
 
 REPEATS = [
     [100.0, 110.0, 105.0],
@@ -19,15 +34,39 @@ REPEATS = [
 ]
 
 
+def deviation_of_mean(values: list[float]) -> float:
+    """Of the logarithm of the mean, by the two ways, the larger one."""
+    logs = reference.sem(np.log(values))
+    return max(float(logs), float(reference.sem(values) / np.mean(values)))
+
+
 @pytest.mark.parametrize("values", REPEATS)
-def test_estimate_has_the_t_interval(values: list[float]) -> None:
+def test_estimate_has_the_t_interval_on_a_logarithmic_scale(values: list[float]) -> None:
     found = estimate(values)
-    low, high = reference.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=reference.sem(values))
-    assert (found["lower"], found["upper"]) == pytest.approx((low, high))
+    half = reference.t.ppf(0.975, len(values) - 1) * deviation_of_mean(values)
+    assert (found["lower"], found["upper"]) == pytest.approx(
+        (np.mean(values) * math.exp(-half), np.mean(values) * math.exp(half))
+    )
     assert found["mean"] == pytest.approx(np.mean(values))
     assert found["median"] == np.median(values)
     assert found["cv"] == pytest.approx(reference.variation(values, ddof=1))
-    assert (found["n"], found["values"], found["method"]) == (len(values), values, "t")
+    assert (found["n"], found["values"], found["method"]) == (len(values), values, "log t")
+    assert found["degrees"] == len(values) - 1
+
+
+def test_values_that_can_be_negative_have_the_plain_t_interval() -> None:
+    for values in ([-1.0, 2.0, 4.0], [1.0, 2.0, 4.0]):
+        found = estimate(values, kind="signed")
+        expected = reference.t.interval(0.95, 2, loc=np.mean(values), scale=reference.sem(values))
+        assert (found["lower"], found["upper"]) == pytest.approx(expected)
+        assert found["method"] == "t"
+
+
+def test_values_with_zeros_are_cut_at_0() -> None:
+    found = estimate([0.0, 3.0, 1.0])
+    assert found["lower"] == 0.0
+    assert found["upper"] == pytest.approx(reference.t.interval(0.95, 2, 4.0 / 3.0, reference.sem([0.0, 3.0, 1.0]))[1])
+    assert found["method"] == "t, cut at 0"
 
 
 def test_t_quantile_takes_fractional_and_infinite_degrees() -> None:
@@ -35,45 +74,72 @@ def test_t_quantile_takes_fractional_and_infinite_degrees() -> None:
     assert t_quantile(math.inf) == pytest.approx(reference.norm.ppf(0.975))
 
 
-def test_one_repeat_alone_has_no_interval() -> None:
-    found = estimate([12.0])
-    assert found == {"mean": 12.0, "median": 12.0, "n": 1, "values": [12.0], "method": "single"}
+def test_one_repeat_has_no_interval_whatever_its_seconds() -> None:
+    assert estimate([12.0]) == {"mean": 12.0, "median": 12.0, "n": 1, "values": [12.0], "method": "single"}
+    found = estimate([12.0], seconds=[[9.0, 15.0, 12.0, 11.0, 13.0]])
+    assert "lower" not in found
+    assert found["within"] == [9.0, 15.0]
 
 
-def test_two_repeats_without_seconds_have_the_wide_t_interval() -> None:
-    found = estimate([10.0, 12.0])
-    assert found["upper"] - found["mean"] == pytest.approx(reference.t.ppf(0.975, 1) * 1.0)
+def test_two_repeats_have_the_t_interval_of_one_degree_of_freedom() -> None:
+    found = estimate([10.0, 10.1], seconds=[[10.0] * 60, [10.1] * 60])
+    assert math.log(found["upper"] / found["mean"]) == pytest.approx(
+        reference.t.ppf(0.975, 1) * deviation_of_mean([10.0, 10.1])
+    )
+    assert found["degrees"] == 1.0
 
 
-def test_few_repeats_with_seconds_are_bootstrapped_and_hold_both_repeats() -> None:
-    generator = np.random.default_rng(1)
-    seconds = [generator.normal(100.0, 10.0, 60), generator.normal(103.0, 10.0, 60)]
-    found = estimate([float(s.mean()) for s in seconds], [list(s) for s in seconds])
-    assert found["method"] == "bootstrap"
-    assert found["lower"] <= min(found["values"])
-    assert max(found["values"]) <= found["upper"]
-    assert found["lower"] > 94.0
-    assert found["upper"] < 109.0
-    assert found == estimate(found["values"], [list(s) for s in seconds])
+def test_no_event_has_the_rule_of_three() -> None:
+    share = estimate([0.0, 0.0, 0.0], kind="events", trials=30_000)
+    assert (share["lower"], share["method"]) == (0.0, "zero events")
+    assert share["upper"] == pytest.approx(3.0 / 30_000, rel=0.002)
+    assert estimate([0.0, 0.0], kind="events")["upper"] == pytest.approx(1.5, rel=0.002)
+    assert estimate([0.0, 1.0], kind="events")["method"] == "t, cut at 0"
+    assert estimate([0.0, 0.0], kind="events", trials=0)["method"] == "not estimated"
+    assert "lower" not in estimate([0.0], kind="events", trials=10_000)
 
 
-def test_one_repeat_bootstrapped_covers_its_mean_as_often_as_it_says() -> None:
-    generator = np.random.default_rng(2)
-    hits = 0
-    for _ in range(200):
-        seconds = generator.normal(50.0, 5.0, 40)
-        found = estimate([float(seconds.mean())], [list(seconds)])
-        hits += found["lower"] <= 50.0 <= found["upper"]
-    assert 175 <= hits <= 198
+def test_no_event_in_n_trials_holds_at_its_level() -> None:
+    """The largest share that could give no event in 95 of 100 runs: (1 - p)^N = 5 % at the bound."""
+    upper = estimate([0.0, 0.0], kind="events", trials=1000)["upper"]
+    none = np.random.default_rng(4).binomial(1000, upper, 20_000) == 0
+    assert abs(none.mean() - 0.05) < 4.0 * (0.05 * 0.95 / 20_000) ** 0.5
 
 
-def test_three_seconds_are_too_few_to_bootstrap() -> None:
-    assert "lower" not in estimate([10.0], [[9.0, 10.0, 11.0]])
+def test_an_extreme_has_order_statistics_of_the_median_from_6_repeats_on() -> None:
+    few = estimate([5.0, 1.0, 9.0], kind="extreme")
+    assert (few["method"], few["reason"]) == (
+        "not estimated",
+        "an interval of an extreme takes 6 repeats, there are 3",
+    )
+    assert "lower" not in few
+    six = estimate([6.0, 1.0, 3.0, 900.0, 4.0, 5.0], kind="extreme")
+    assert (six["lower"], six["upper"], six["method"], six["of"]) == (1.0, 900.0, "order statistics", "median")
+    nine = estimate([9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], kind="extreme")
+    assert (nine["lower"], nine["upper"]) == (2.0, 8.0)
+    strict = estimate([6.0, 1.0, 3.0, 9.0, 4.0, 5.0], kind="extreme", confidence=confidence_after(8))
+    assert strict["reason"] == "an interval of an extreme takes 9 repeats, there are 6"
+
+
+def test_two_groups_of_repeats_are_reported() -> None:
+    found = estimate([100.0, 101.0, 99.0, 100.5, 99.5, 61.0])
+    assert found["spread"] == "5 near 100 and 1 near 61"
+    assert found["lower"] < 93.3 < 100.0 < found["upper"]
+    assert "spread" not in estimate([100.0, 101.0, 99.0, 100.5, 99.5, 97.0])
+    assert "spread" not in estimate([100.0, 100.01, 61.0])
+
+
+@pytest.mark.parametrize("repeats", [4, 6, 10, 20, 40])
+def test_normal_repeats_are_rarely_reported_as_two_groups(repeats: int) -> None:
+    """1 % stated; 1.7 % is 4.5 standard deviations of 4000 trials above it."""
+    samples = 1000.0 + 300.0 * np.random.default_rng(5).standard_normal((4000, repeats))
+    assert np.mean(["spread" in estimate(list(values), kind="signed") for values in samples]) <= 0.017
 
 
 def test_level_values_have_no_width_and_no_variation() -> None:
-    found = estimate([0.0, 0.0, 0.0])
-    assert (found["lower"], found["upper"], found["cv"]) == (0.0, 0.0, 0.0)
+    for values in ([0.0, 0.0, 0.0], [7.0, 7.0, 7.0]):
+        found = estimate(values)
+        assert (found["lower"], found["upper"], found["cv"]) == (values[0], values[0], 0.0)
     assert "cv" not in estimate([-1.0, 0.0, 1.0])
 
 
@@ -82,19 +148,36 @@ def test_an_estimate_of_nothing_is_a_bug() -> None:
         estimate([])
 
 
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        ([100.0, 110.0, 105.0], [20.0, 19.0, 22.0, 21.0]),
-        ([1.0, 2.0, 4.0], [1.0, 1.01, 1.02]),
-        ([5000.0, 5100.0, 4900.0, 5050.0, 4950.0], [5000.0, 5200.0, 4800.0]),
-    ],
-)
-def test_ratio_is_welch_on_logarithms(a: list[float], b: list[float]) -> None:
+# ---- ratios and differences --------------------------------------------------------------------------------------
+
+
+SIDES = [
+    ([100.0, 110.0, 105.0], [20.0, 19.0, 22.0, 21.0]),
+    ([1.0, 2.0, 4.0], [1.0, 1.01, 1.02]),
+    ([5000.0, 5100.0, 4900.0, 5050.0, 4950.0], [5000.0, 5200.0, 4800.0]),
+    ([1.0, 1.1], [2.0, 2.3]),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), SIDES)
+def test_ratio_is_welch_on_logarithms_around_the_ratio_of_means(a: list[float], b: list[float]) -> None:
     found = ratio(estimate(a), estimate(b))
-    welch = reference.ttest_ind(np.log(a), np.log(b), equal_var=False).confidence_interval(0.95)
-    assert (found["lower"], found["upper"]) == pytest.approx((math.exp(welch.low), math.exp(welch.high)))
-    assert found["mean"] == pytest.approx(reference.gmean(a) / reference.gmean(b))
+    va, vb = deviation_of_mean(a) ** 2, deviation_of_mean(b) ** 2
+    degrees = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
+    half = reference.t.ppf(0.975, degrees) * math.sqrt(va + vb)
+    assert found["mean"] == pytest.approx(np.mean(a) / np.mean(b))
+    assert (found["lower"], found["upper"]) == pytest.approx(
+        (found["mean"] * math.exp(-half), found["mean"] * math.exp(half))
+    )
+    assert (found["degrees"], found["method"]) == (pytest.approx(degrees), "welch")
+
+
+@pytest.mark.parametrize(("a", "b"), SIDES)
+def test_difference_is_welch(a: list[float], b: list[float]) -> None:
+    found = difference(estimate(a), estimate(b))
+    welch = reference.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    assert (found["lower"], found["upper"]) == pytest.approx((welch.low, welch.high))
+    assert found["mean"] == pytest.approx(np.mean(a) - np.mean(b))
 
 
 def test_a_ratio_turned_round_is_its_reciprocal() -> None:
@@ -104,49 +187,169 @@ def test_a_ratio_turned_round_is_its_reciprocal() -> None:
     assert one["mean"] == pytest.approx(1 / other["mean"])
 
 
-def test_ratio_to_a_plain_number_has_the_relative_interval_of_the_estimate() -> None:
-    values = [99.0, 101.0, 100.0]
-    found = ratio(estimate(values), 50.0)
-    sides = reference.t.interval(0.95, 2, loc=np.mean(np.log(values)), scale=reference.sem(np.log(values)))
-    assert (found["lower"], found["upper"]) == pytest.approx(tuple(math.exp(side) / 50.0 for side in sides))
+def test_ratio_to_a_plain_number_has_the_interval_of_the_estimate() -> None:
+    whole = estimate([99.0, 120.0, 100.0])
+    found = ratio(whole, 50.0)
+    assert (found["lower"], found["upper"]) == pytest.approx((whole["lower"] / 50.0, whole["upper"] / 50.0))
+    assert found["n"] == 3
     exact = ratio(10.0, 5.0)
     assert (exact["mean"], exact["lower"], exact["upper"], exact["cv"]) == pytest.approx((2.0, 2.0, 2.0, 0.0))
+    less = difference(estimate([99.0, 120.0, 100.0], kind="signed"), 50.0)
+    plain = estimate([99.0, 120.0, 100.0], kind="signed")
+    assert (less["lower"], less["upper"]) == pytest.approx((plain["lower"] - 50.0, plain["upper"] - 50.0))
 
 
 def test_ratio_of_a_single_repeat_has_no_bounds() -> None:
-    found = ratio(estimate([10.0]), estimate([1.0, 1.1, 0.9]))
-    assert found["mean"] == pytest.approx(10.0)
-    assert "lower" not in found
-    assert "upper" not in found
+    one, three = estimate([10.0], seconds=[[9.0, 10.0, 11.0, 10.0]]), estimate([1.0, 1.1, 0.9])
+    for found in (ratio(one, three), ratio(three, one), difference(one, three)):
+        assert "lower" not in found
+        assert "upper" not in found
+    assert ratio(one, three)["mean"] == pytest.approx(10.0)
 
 
-def test_ratio_of_bootstrapped_sides_joins_their_widths() -> None:
-    one = {
-        "mean": 10.0,
-        "median": 10.0,
-        "lower": 9.0,
-        "upper": 11.0,
-        "n": 2,
-        "values": [10.0, 10.0],
-        "method": "bootstrap",
-    }
-    two = {
-        "mean": 5.0,
-        "median": 5.0,
-        "lower": 4.75,
-        "upper": 5.25,
-        "n": 2,
-        "values": [5.0, 5.0],
-        "method": "bootstrap",
-    }
-    found = ratio(one, two)
-    assert math.log(found["upper"] / 2.0) == pytest.approx(math.hypot(0.1, 0.05))
+def test_a_ratio_of_ratios_keeps_the_degrees_of_freedom() -> None:
+    a, b, c = estimate([10.0, 11.0]), estimate([5.0, 5.1, 4.9]), estimate([2.0, 2.2, 2.1])
+    inner = ratio(a, b)
+    assert ratio(inner, 1.0)["lower"] == pytest.approx(inner["lower"])
+    outer = ratio(inner, c)
+    variances = [deviation_of_mean(side["values"]) ** 2 for side in (a, b, c)]
+    assert outer["cv"] == pytest.approx(math.sqrt(sum(variances)))
+    below = sum(variances[:2]) ** 2 / inner["degrees"] + variances[2] ** 2 / 2.0
+    assert outer["degrees"] == pytest.approx(sum(variances) ** 2 / below)
+
+
+def test_repeats_of_one_block_are_compared_in_pairs() -> None:
+    a = estimate([100.0, 120.0, 90.0, 70.0]) | {"block": "run/a", "repeats": [1, 2, 3, 5]}
+    b = estimate([50.0, 61.0, 44.0, 80.0]) | {"block": "run/a", "repeats": [1, 2, 3, 4]}
+    found = ratio(a, b)
+    logs = np.log([100.0 / 50.0, 120.0 / 61.0, 90.0 / 44.0])
+    relative = np.asarray([100.0, 120.0, 90.0]) / np.mean([100.0, 120.0, 90.0]) - np.asarray([50.0, 61.0, 44.0]) / (
+        155.0 / 3.0
+    )
+    half = reference.t.ppf(0.975, 2) * max(reference.sem(logs), reference.sem(relative))
+    assert found["mean"] == pytest.approx(310.0 / 155.0)
+    assert found["upper"] == pytest.approx(2.0 * math.exp(half))
+    assert (found["method"], found["n"], found["degrees"]) == ("paired", 3, 2)
+    gained = difference(a, b)
+    pairs = [50.0, 59.0, 46.0]
+    assert (gained["lower"], gained["upper"]) == pytest.approx(
+        reference.t.interval(0.95, 2, np.mean(pairs), reference.sem(pairs))
+    )
+    assert ratio(a, b | {"block": "run/other"})["method"] == "welch"
+    assert ratio(a, b | {"repeats": [1, 7, 8, 9]})["method"] == "welch"
 
 
 def test_ratio_with_zeros_and_by_zero_invents_nothing() -> None:
     zeros = estimate([0.0, 0.0, 0.0])
     assert "lower" not in ratio(zeros, estimate([1.0, 1.1, 0.9]))
     assert "mean" not in ratio(estimate([1.0, 1.1, 0.9]), zeros)
+
+
+def test_a_ratio_of_extremes_is_that_of_geometric_means() -> None:
+    a, b = estimate([1.0, 100.0, 10.0], kind="extreme"), estimate([1.0, 2.0, 4.0], kind="extreme")
+    found = ratio(a, b)
+    assert (found["mean"], found["of"]) == (pytest.approx(10.0 / 2.0), "geometric mean")
+
+
+def test_an_estimate_that_was_chosen_is_wider_and_its_spread_the_same() -> None:
+    chosen, plain = estimate([10.0, 11.0, 12.0], chosen_from=7), estimate([10.0, 11.0, 12.0])
+    assert chosen["chosen_from"] == 7
+    half = reference.t.ppf(1.0 - 0.025 / 7.0, 2) * deviation_of_mean([10.0, 11.0, 12.0])
+    assert chosen["upper"] == pytest.approx(11.0 * math.exp(half))
+    both = ratio(chosen, estimate([1.0, 1.1, 1.2]))
+    assert both["lower"] < ratio(plain, estimate([1.0, 1.1, 1.2]))["lower"]
+    assert both["chosen_from"] == 7
+    assert ratio(both, 1.0)["cv"] == pytest.approx(both["cv"])
+
+
+def test_repeats_to_decide_is_the_power_of_t() -> None:
+    found = estimate([100.0, 103.0, 97.0])
+    needed = repeats_to_decide(found, 98.0)
+    deviation = deviation_of_mean([100.0, 103.0, 97.0]) * math.sqrt(3.0)
+    assert needed == repeats_needed(math.log(100.0 / 98.0), deviation)
+    two = ratio(estimate([100.0, 103.0, 97.0]), estimate([101.0, 104.0, 98.0]))
+    assert repeats_to_decide(two, 1.0) == repeats_needed(math.log(101.0 / 100.0), two["cv"] * math.sqrt(1.5), arms=2)
+    assert repeats_to_decide(estimate([100.0]), 98.0) is None
+    assert repeats_to_decide(found, 100.0) is None
+    assert repeats_to_decide(estimate([7.0, 7.0]), 7.0) is None
+    assert repeats_to_decide(estimate([-1.0, 1.0, 3.0]), 0.0) == repeats_needed(1.0, 2.0)
+
+
+# ---- stated levels -----------------------------------------------------------------------------------------------
+
+
+TRIALS = 2000
+
+
+def normal(generator: np.random.Generator, repeats: int) -> np.ndarray:
+    return 100.0 * (1.0 + 0.03 * generator.standard_normal((TRIALS, repeats)))
+
+
+def widely_normal(generator: np.random.Generator, repeats: int) -> np.ndarray:
+    return 100.0 * np.abs(1.0 + 0.25 * generator.standard_normal((TRIALS, repeats)))
+
+
+def drifting(generator: np.random.Generator, repeats: int) -> np.ndarray:
+    return normal(generator, repeats) + np.linspace(-6.0, 6.0, repeats)
+
+
+def lognormal(generator: np.random.Generator, repeats: int) -> np.ndarray:
+    return 100.0 * np.exp(0.7 * generator.standard_normal((TRIALS, repeats)) - 0.7**2 / 2.0)
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 5, 10])
+@pytest.mark.parametrize(
+    ("draw", "least"), [(normal, 0.93), (widely_normal, 0.93), (drifting, 0.93), (lognormal, 0.90)]
+)
+def test_intervals_hold_the_true_mean(draw: Draw, least: float, repeats: int) -> None:
+    """95 % stated. The real coverage is 94.5 % or more, 93.5 % or more for the lognormal: 4 standard
+    deviations of 2000 trials above the bounds. Plain t has 88 % for that lognormal."""
+    samples = draw(np.random.default_rng(11), repeats)
+    found = [estimate(list(values)) for values in samples]
+    assert np.mean([one["lower"] <= 100.0 <= one["upper"] for one in found]) >= least
+    assert all(one["lower"] >= 0.0 for one in found)
+
+
+@pytest.mark.parametrize("repeats", [6, 10])
+def test_intervals_of_extremes_hold_the_median_of_any_distribution(repeats: int) -> None:
+    """Fréchet with shape 1.2, which has no variance; 96.9 and 97.9 % exactly."""
+    samples = np.exp(np.random.default_rng(12).gumbel(0.0, 1.0 / 1.2, (TRIALS, repeats)))
+    median = math.log(2.0) ** (-1.0 / 1.2)
+    found = [estimate(list(values), kind="extreme") for values in samples]
+    assert np.mean([one["lower"] <= median <= one["upper"] for one in found]) >= 0.95
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 5, 10])
+@pytest.mark.parametrize("draw", [normal, lognormal])
+def test_equal_sides_are_rarely_shown_to_differ(draw: Draw, repeats: int) -> None:
+    """5 % stated, 2.2 to 5.0 % real; 7 % is 4 standard deviations of 2000 trials above 5 %."""
+    generator = np.random.default_rng(13)
+    sides = zip(draw(generator, repeats), draw(generator, repeats), strict=True)
+    found = [ratio(estimate(list(a)), estimate(list(b))) for a, b in sides]
+    assert np.mean([one["lower"] > 1.0 or one["upper"] < 1.0 for one in found]) <= 0.07
+
+
+@pytest.mark.parametrize("repeats", [3, 5, 10])
+def test_pairs_hold_under_shared_drift_and_show_what_the_sides_cannot(repeats: int) -> None:
+    """Two ladders in turns on a machine whose speed walks by 2 % from iteration to iteration: 5 % false alarms stated,
+    and at 5 repeats a true +6 % is shown by pairs in three quarters or more of the runs."""
+    generator = np.random.default_rng(14)
+    walk = np.exp(np.cumsum(0.02 * generator.standard_normal((TRIALS, 2 * repeats)), axis=1))
+    noise = 1.0 + 0.01 * generator.standard_normal(walk.shape)
+    block = {"block": "run/a", "repeats": list(range(1, repeats + 1))}
+    found = [
+        [
+            ratio(estimate(list(gain * row[1::2])) | marks, estimate(list(row[0::2])) | marks)
+            for row in 100.0 * walk * noise
+        ]
+        for gain, marks in ((1.0, block), (1.06, block), (1.06, {}))
+    ]
+    wrong = np.mean([one["lower"] > 1.0 or one["upper"] < 1.0 for one in found[0]])
+    assert wrong <= 0.07
+    paired, apart = (np.mean([one["lower"] > 1.0 for one in some]) for some in found[1:])
+    if repeats == 5:
+        assert paired > 0.75
+        assert paired > apart + 0.1
 
 
 series = st.lists(st.floats(-1e3, 1e3).map(lambda value: round(value, 2)), min_size=5, max_size=40)
@@ -204,7 +407,7 @@ def decided_wrongly(confidence: float, runs: int = 1500) -> float:
     generator = np.random.default_rng(1)
     wrong = 0
     for values in generator.standard_normal((runs, 10)):
-        looks = (estimate(list(values[:n]), confidence=confidence) for n in range(3, 11))
+        looks = (estimate(list(values[:n]), kind="signed", confidence=confidence) for n in range(3, 11))
         wrong += any(look["lower"] > 0.0 or look["upper"] < 0.0 for look in looks)
     return wrong / runs
 

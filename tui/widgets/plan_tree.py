@@ -12,7 +12,7 @@ from rich.text import Text
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
-from proveout.core.numbers import clock, microseconds, number, safe, short
+from proveout.core.numbers import clock, microseconds, number, safe, uncertainty
 from proveout.tui.run_view import IterationView, RunView, StageView
 
 SIGNS = {"waiting": "·", "running": "▶", "ok": "✓", "failed": "✗", "skipped": "–"}
@@ -61,8 +61,8 @@ def _rung(stage: StageView, rung: int) -> Text:
     found = stage.throughput.get(rung) if stage.kind != "search" else None
     if found is None:
         return Text(_named(stage, rung))
-    half = f" ±{short(found.half)}" if found.half is not None else ""
-    return Text(f"{_named(stage, rung)} {number(found.mean)}{half}")
+    half = f" ±{uncertainty(found.half)}" if found.half is not None else ""
+    return Text(f"{_named(stage, rung)} {number(found.mean, found.half)}{half}")
 
 
 def _named(stage: StageView, rung: int) -> str:

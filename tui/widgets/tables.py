@@ -12,7 +12,7 @@ from typing import TypeAlias
 from rich.text import Text
 from textual.widgets import DataTable
 
-from proveout.core.numbers import microseconds, number, percent, safe, size
+from proveout.core.numbers import column, microseconds, number, percent, safe, size
 from proveout.proto.events import IterationId, TransactionLine, WaitLine
 from proveout.tui.run_view import HostView, RunView, is_silent
 
@@ -34,19 +34,32 @@ PROBES: Row = ("search", "probe", "phase", "rate per s", "accepted", "on what ev
 def transactions(view: RunView) -> list[Row]:
     """Every transaction type: of the current window so far, else of the newest finished iteration."""
     if view.transactions is not None:
-        return [_moving(line) for line in view.transactions.transactions]
-    found = []
+        lines = view.transactions.transactions
+        return _with_times([_moving(line) for line in lines], [_times(line) for line in lines])
+    found, times = [], []
     for item in view.last.transactions if view.last else ():
-        times = [microseconds(item.response.get(key)) for key in ("p50_us", "p95_us", "p99_us")]
+        times.append(tuple(item.response.get(key) for key in ("p50_us", "p95_us", "p99_us")))
         counts = [number(item.ok), number(item.logical_failures), number(sum(item.errors.values()))]
-        found.append((safe(item.name), number(item.tps), *counts, *times))
-    return found
+        found.append((safe(item.name), number(item.tps), *counts))
+    return _with_times(found, times)
+
+
+_Times: TypeAlias = tuple[float | None, ...]
+
+
+def _with_times(rows: Sequence[Row], times: Sequence[_Times]) -> list[Row]:
+    """The rows with their response times, given in µs: one unit in each column."""
+    columns = [column("_us", values) for values in zip(*times, strict=True)]
+    return [(*row, *cells) for row, cells in zip(rows, zip(*columns, strict=True), strict=True)]
 
 
 def _moving(line: TransactionLine) -> Row:
     counts = (number(line.ok), number(line.logical_failures), number(line.errors))
-    times = (line.p50_us, line.p95_us, line.p99_us) if line.ok + line.logical_failures else (None, None, None)
-    return (safe(line.name), number(line.tps), *counts, *(microseconds(time) for time in times))
+    return (safe(line.name), number(line.tps), *counts)
+
+
+def _times(line: TransactionLine) -> _Times:
+    return (line.p50_us, line.p95_us, line.p99_us) if line.ok + line.logical_failures else (None, None, None)
 
 
 def transactions_of(view: RunView) -> str:
@@ -139,15 +152,17 @@ def hosts(view: RunView) -> list[Row]:
 
 def waits(view: RunView) -> list[Row]:
     """The top waits: of the measure window so far, else of the newest finished iteration."""
-    if len(view.waits) > 1:
-        return [_wait(line, f"{name}: ") for name, tick in view.waits.items() for line in tick.waits]
-    moving = [line for tick in view.waits.values() for line in tick.waits]
-    return [_wait(line) for line in moving or (view.last.waits if view.last and not view.waits else ())]
+    many = len(view.waits) > 1
+    lines = [(f"{name}: " if many else "", line) for name, tick in view.waits.items() for line in tick.waits]
+    if not lines and not many:
+        lines = [("", line) for line in (view.last.waits if view.last and not view.waits else ())]
+    averages = column("_us", [line.average_us for _, line in lines])
+    return [(*_wait(line, where), average) for (where, line), average in zip(lines, averages, strict=True)]
 
 
-def _wait(line: WaitLine, where: str = "") -> Row:
+def _wait(line: WaitLine, where: str) -> Row:
     spent, share = number(line.seconds), percent(line.db_time_fraction)
-    return (safe(f"{where}{line.event}"), safe(line.wait_class), spent, share, microseconds(line.average_us))
+    return (safe(f"{where}{line.event}"), safe(line.wait_class), spent, share)
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
@@ -172,11 +187,10 @@ def lags_of(view: RunView) -> str:
 
 def lags(view: RunView) -> list[Row]:
     """Each capture of lag: the newest value, and its slope in this iteration."""
-    found: list[Row] = []
-    for name, points in view.lags.items():
-        grows = slope(points)
-        found.append((safe(name), microseconds(points[-1][1] * 1e6), _signed(grows)))
-    return found
+    newest = column("_us", [points[-1][1] * 1e6 for points in view.lags.values()])
+    return [
+        (safe(name), now, _signed(slope(points))) for (name, points), now in zip(view.lags.items(), newest, strict=True)
+    ]
 
 
 def probes(view: RunView) -> list[Row]:

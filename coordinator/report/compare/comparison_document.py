@@ -7,7 +7,6 @@ a run, overlaid: the ladders of all runs, as if one run had measured them, named
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,7 +30,7 @@ from proveout.coordinator.report.document import (
 from proveout.coordinator.report.figures import load_figures, tool_figures
 from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.results.results import RunResults, StageResult
-from proveout.core.numbers import bounds, number, percent, quantity, rung_name
+from proveout.core.numbers import notation, number, percent, rung_name
 
 TOO_WIDE = 10.0
 """Beyond eleven times as much an interval is of no use; its end is shown as an arrow."""
@@ -117,9 +116,8 @@ def heads(one: ComparedRuns) -> tuple[str, ...]:
 
 def cells(row: Row) -> tuple[str, ...]:
     """A row as text."""
-    interval = bounds(row.change.get("lower"), row.change.get("upper"), _signed)
     direction, _ = DIRECTIONS[row.direction]
-    return label(row), _value(row, row.base), _value(row, row.other), _change(row), interval, direction
+    return label(row), *_values(row), *_change(row), direction
 
 
 def _row(row: Row) -> tuple[Value, ...]:
@@ -142,21 +140,20 @@ def _short(metric: str) -> str:
     return metric.upper() if metric in ("tps", "nopm", "tpm", "iops") else metric.removesuffix("_us")
 
 
-def _change(row: Row) -> str:
-    """`-3.1 %`, `× 17.2` for a change above `TOO_WIDE`, or `-`."""
-    mean = row.change.get("mean")
-    return f"× {number(1.0 + mean)}" if mean is not None and mean > TOO_WIDE else _signed(mean)
+def _change(row: Row) -> tuple[str, str]:
+    """The change and its interval: `-3.1 %`, `× 17.2` for a change above `TOO_WIDE`, or `-`."""
+    mean, lower, upper = (row.change.get(name) for name in ("mean", "lower", "upper"))
+    same = notation("change", row.change, signed=True)
+    change = f"× {number(1.0 + mean)}" if mean is not None and mean > TOO_WIDE else same.text(mean)
+    if lower is None or upper is None:
+        return change, "-"
+    return change, " … ".join("→" if end > TOO_WIDE else same.text(end) for end in (lower, upper))
 
 
-def _signed(value: float | None) -> str:
-    if value is None or not math.isfinite(value):
-        return "-"
-    return "→" if value > TOO_WIDE else f"{'+' if value > 0.0 else ''}{percent(value)}"
-
-
-def _value(row: Row, side: float | None) -> str:
-    """A mean with its unit; a rate without, its label has it."""
-    return quantity(side, row.metric) if row.metric not in ("tps", "rate", "iops", "mb_per_s") else number(side)
+def _values(row: Row) -> tuple[str, str]:
+    """Both means in one unit, different when they differ; a rate without unit, its label has it."""
+    same = notation("" if row.metric in ("tps", "rate", "iops", "mb_per_s") else row.metric, *row.estimates)
+    return same.text(row.base), same.text(row.other)
 
 
 # ---- figures -----------------------------------------------------------------------------------------------------

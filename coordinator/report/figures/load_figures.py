@@ -13,9 +13,13 @@ from proveout.coordinator.measure.knee import Knee
 from proveout.coordinator.report.figures.figure import Figure, Spec, category, chart, quantity, slug, tips
 from proveout.coordinator.report.ladder_comparison import comparisons
 from proveout.coordinator.report.tables import (
+    LoadRow,
     cell_of,
+    half,
     ladders,
+    latency_cells,
     load_rows,
+    order_cells,
     order_rows,
     peak,
     read,
@@ -23,7 +27,7 @@ from proveout.coordinator.report.tables import (
     transaction_rows,
 )
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.numbers import counted, microseconds, number, percent, safe, threads
+from proveout.core.numbers import counted, half_width, number, percent, safe, threads, uncertainty
 
 _DARK = {"symbolStrokeColor": "#06445f", "symbolFillColor": "#06445f", "symbolStrokeWidth": 2, "symbolSize": 90}
 CELLS_NAMED = 2
@@ -71,8 +75,9 @@ def legend(values: Sequence[Mapping[str, Any]], **more: Any) -> Spec:
 def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
     """Bars of relative throughput with lines of latency, one figure a group of ladders."""
     for stages in groups(results):
-        unit = next((tps for rung in stages[0].rungs if (tps := read(rung.tree, "tps"))), None)
-        if unit is None:
+        first = next((rung for rung in stages[0].rungs if read(rung.tree, "tps")), None)
+        unit = read(first.tree, "tps") if first else None
+        if first is None or unit is None:
             continue
         values = [
             _throughput(label(results, stage), rung, unit) for stage in stages for rung in stage.rungs if rung.tree
@@ -83,7 +88,7 @@ def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
             slug=slug("relative-tps-latency", stages[0].id),
             title="Throughput and latency: " + heading(results, stages, ", "),
             caption=f"Bars: transactions a second relative to {safe(titled(results, stages[0].id))} with {base} "
-            f"({number(unit)}/s = 1), with the "
+            f"({number(unit, half(first.tree, 'tps'))}/s = 1), with the "
             "confidence interval over the repeats. Lines: response time, mean and 99th percentile, on the right axis.",
             spec=_throughput_chart(values),
             heads=("ladder", "threads", "TPS", "CI ±", "relative", *_LATENCY_HEADS, "repeats"),
@@ -101,7 +106,7 @@ def _throughput(name: str, rung: RungResult, unit: float) -> dict[str, Any]:
         "relative": tps["mean"] / unit,
         "lower": None if lower is None else lower / unit,
         "upper": None if upper is None else upper / unit,
-        "tps": number(tps["mean"]),
+        "tps": number(tps["mean"], half_width(tps)),
         "avg_ms": None if avg is None else avg / 1e3,
         "p99_ms": None if p99 is None else p99 / 1e3,
     }
@@ -162,18 +167,24 @@ def _only(layer: Spec, values: Sequence[Mapping[str, Any]], field: str) -> list[
 
 
 def _throughput_rows(name: str, stage: StageResult, unit: float) -> Iterator[tuple[str, ...]]:
-    for row in load_rows(stage):
+    rows = load_rows(stage)
+    for row, latencies in zip(rows, _times(rows), strict=True):
         relative = None if row.tps is None else row.tps / unit
-        latencies = (microseconds(value) for value in row.response_us.values())
+        spread = None if row.half_tps is None else row.half_tps / unit
         yield (
             name,
             row.label,
-            number(row.tps),
-            number(row.half_tps),
-            f"{number(relative)} ×",
+            number(row.tps, row.half_tps),
+            uncertainty(row.half_tps),
+            f"{number(relative, spread)} ×",
             *latencies,
             counted(row.repeats, row.excluded),
         )
+
+
+def _times(rows: Sequence[LoadRow]) -> list[list[str]]:
+    halves = [list(row.half_response_us.values()) for row in rows]
+    return latency_cells([list(row.response_us.values()) for row in rows], halves)
 
 
 # ---- latency by transaction --------------------------------------------------------------------------------------
@@ -260,9 +271,9 @@ def _latency_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _latency_rows(name: str, rung: RungResult) -> Iterator[tuple[str, ...]]:
-    for row in transaction_rows(rung):
-        latencies = (microseconds(value) for value in row.response_us.values())
-        yield (name, safe(row.label), number(row.tps), percent(row.relative), *latencies)
+    rows = transaction_rows(rung)
+    for row, latencies in zip(rows, _times(rows), strict=True):
+        yield (name, safe(row.label), number(row.tps, row.half_tps), percent(row.relative), *latencies)
 
 
 # ---- scaling -----------------------------------------------------------------------------------------------------
@@ -317,7 +328,8 @@ def _scaling_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _scaling_row(rung: RungResult, first: int, unit: float) -> tuple[str, ...]:
     tps, ideal = read(rung.tree, "tps") or 0.0, rung.threads / first
-    return str(rung.threads), number(tps), f"{number(tps / unit)} ×", f"{number(ideal)} ×", percent(tps / unit / ideal)
+    factors = f"{number(tps / unit)} ×", f"{number(ideal)} ×"
+    return str(rung.threads), number(tps, half(rung.tree, "tps")), *factors, percent(tps / unit / ideal)
 
 
 # ---- TPROC-C -----------------------------------------------------------------------------------------------------
@@ -340,7 +352,7 @@ def nopm_art(results: RunResults) -> Iterator[Figure]:
                 "the right axis.",
                 spec=_nopm_chart(values),
                 heads=("users", "NOPM", "TPM", "ART"),
-                rows=tuple((r.label, number(r.nopm), number(r.tpm), microseconds(r.art_us)) for r in rows),
+                rows=tuple(order_cells(rows)),
             )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from proveout.coordinator.report.figures.figure import Figure, Spec, category, chart, quantity, slug, tips
 from proveout.coordinator.report.query_sets import SizeRow, SolveRow, size_rows, solve_rows
 from proveout.coordinator.results.results import RunResults
-from proveout.core.numbers import bounds, number, percent, safe
+from proveout.core.numbers import bounds, half_width, number, percent, safe
 
 SOLVE_HEADS = ("mode", "at", "time to solve, s", "CI", "geometric mean, s", "relative", "CI")
 SIZE_HEADS = ("table", "mode", "table, MB", "indexes, MB", "total, MB", "factor")
@@ -24,11 +24,11 @@ def solve_table(rows: Sequence[SolveRow]) -> list[tuple[str, ...]]:
         (
             row.mode,
             row.at or "-",
-            number(row.solve.get("mean")),
+            number(row.solve.get("mean"), half_width(row.solve)),
             bounds(row.solve.get("lower"), row.solve.get("upper")),
-            number(row.geomean.get("mean")),
-            percent(row.relative.get("mean")),
-            bounds(row.relative.get("lower"), row.relative.get("upper"), percent),
+            number(row.geomean.get("mean"), half_width(row.geomean)),
+            percent(row.relative.get("mean"), half_width(row.relative)),
+            bounds(row.relative.get("lower"), row.relative.get("upper"), "fraction"),
         )
         for row in rows
     ]
@@ -85,7 +85,7 @@ def _bar(row: SolveRow) -> dict[str, Any] | None:
         "relative": mean,
         "lower": row.relative.get("lower"),
         "upper": row.relative.get("upper"),
-        "seconds": number(row.solve.get("mean")),
+        "seconds": number(row.solve.get("mean"), half_width(row.solve)),
     }
 
 

@@ -16,7 +16,7 @@ from proveout.coordinator.report.figures.load_figures import groups, heading, la
 from proveout.coordinator.report.figures.timeline import Line, Timeline
 from proveout.coordinator.report.tables import climbing, host_rows, peak, read, wait_rows
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.numbers import bounds, number, percent, rung_name, safe, seconds, threads
+from proveout.core.numbers import bounds, half_width, number, percent, rung_name, safe, seconds, threads
 from proveout.proto.events import IterationFinished
 
 _GAP_S = 3.0
@@ -176,9 +176,8 @@ def lag(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
             name="lag",
             slug=slug("lag", stage.id),
             title=f"Replication lag: {label(results, stage)}",
-            caption="Each iteration's lag over its measure window; dashed, its slope (Theil–Sen), which verdicts "
-            "use: upwards means that the sink "
-            "cannot keep up.",
+            caption="Each iteration's lag over its measure window; dashed, its slope, the mean of 5 blocks of the "
+            "window: upwards means that the sink cannot keep up. Verdicts use its bounds.",
             spec=_lag_chart(points, slopes),
             heads=("iteration", "rate", "mean", "p99", "largest", "at the end", "slope, s/s", "95 % bounds", "counts"),
             rows=tuple(_lag_row(line.iteration) for line in lines),
@@ -231,4 +230,5 @@ def _lag_row(item: IterationFinished) -> tuple[str, ...]:
     lower, upper = read(tree, "slope_lower"), read(tree, "slope_upper")
     rate = "as fast as it goes" if item.rate is None else f"{number(item.rate)}/s"
     sizes = (seconds(read(tree, name)) for name in ("avg_s", "p99_s", "max_s", "end_s"))
-    return (_name(item), rate, *sizes, number(read(tree, "slope")), bounds(lower, upper), "yes" if item.valid else "no")
+    slope = number(read(tree, "slope"), half_width({"lower": lower, "upper": upper}))
+    return (_name(item), rate, *sizes, slope, bounds(lower, upper), "yes" if item.valid else "no")

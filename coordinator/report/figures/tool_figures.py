@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proveout.coordinator.report.figures.figure import PALETTE, Figure, Spec, category, chart, quantity, slug, tips
-from proveout.coordinator.report.tables import IO_HEADS, IoRow, io_rows, tool_title, tools
+from proveout.coordinator.report.tables import IO_HEADS, IoRow, io_cells, io_rows, tool_title, tools
 from proveout.coordinator.results.results import RunResults
 
 _LINE = "#8f5800"
@@ -35,7 +35,7 @@ def iops_by_queue_depth(results: RunResults) -> Iterator[Figure]:
             "each job.",
             spec=_drawn([_value(row, large=large) for row in rows], unit),
             heads=IO_HEADS,
-            rows=tuple(row.cells() for row in io_rows(stage)),
+            rows=tuple(io_cells(io_rows(stage))),
         )
 
 

@@ -37,8 +37,12 @@ VERBS: tuple[str, ...] = (
 )
 """The verbs in the order of the help.
 
-Verb `x` is the function, or the group of verbs, `x` of `proveout.cli.x`; its examples are that module's `EPILOG`.
+Verb `x` is the function, or the group of verbs, `x` of the module `module_of("x")`; its examples are that module's
+`EPILOG`.
 """
+
+_FOLDERS = {"runs": "history"}
+"""The folders of verbs that are not in this one."""
 
 EPILOG = """Examples:
 
@@ -95,13 +99,18 @@ def _application(arguments: Sequence[str]) -> typer.Typer:
     application.callback()(_options)
     asked = next((word for word in arguments if not word.startswith("-")), None)
     for verb in (asked,) if asked in VERBS else VERBS:
-        module = importlib.import_module(f"{__name__}.{verb}")
+        module = importlib.import_module(module_of(verb))
         found, examples = getattr(module, verb), _examples(module.EPILOG)
         if isinstance(found, typer.Typer):
             application.add_typer(found, name=verb, epilog=examples)
         else:
             application.command(verb, epilog=examples)(found)
     return application
+
+
+def module_of(verb: str) -> str:
+    """The module of a verb: `proveout.cli.run`."""
+    return ".".join(part for part in (__name__, _FOLDERS.get(verb, ""), verb) if part)
 
 
 def _examples(text: str) -> str:

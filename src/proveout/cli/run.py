@@ -15,10 +15,12 @@ from proveout.cli.common.options import (
     CodeQuality,
     GitlabMetrics,
     Inventory,
+    Labels,
     MetricsAddress,
     Overrides,
     PlanFile,
     PolicyFile,
+    parse_labels,
     parse_overrides,
 )
 from proveout.cli.common.with_screen import TellFd
@@ -30,6 +32,8 @@ EPILOG = """Examples:
   proveout run plans/smoke.yaml --headless --junit junit.xml --json result.json
 
   proveout run plans/hlr-cache-embedded.yaml -p threads=[1,2,4] -p measure=10s
+
+  proveout run plans/smoke.yaml --headless --label commit=$(git rev-parse --short HEAD)
 """
 
 
@@ -39,6 +43,7 @@ def run(
     parameters: Overrides = None,
     inventory: Inventory = None,
     headless: Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")] = False,
+    labels: Labels = None,
     runs_dir: Annotated[
         Path | None, typer.Option(help="Where run directories go [default: $PROVEOUT_RUNS_DIR, or ./runs].")
     ] = None,
@@ -75,8 +80,9 @@ def run(
     if with_screen.wanted(headless=headless or annotations is Annotations.github):
         files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
         words = with_screen.words(parameters, files, metrics=metrics)
+        words += [word for label in labels or () for word in ("--label", label)]
         raise typer.Exit(with_screen.run(["run", str(plan), *words]))
-    overrides = parse_overrides(parameters)
+    overrides, labelled = parse_overrides(parameters), parse_labels(labels)
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
     checked = output_files.check_outputs(outputs)
     pki_dir = str(pki) if pki is not None else os.environ.get(run_session.PKI_VARIABLE)
@@ -90,6 +96,7 @@ def run(
         pki=str(Path(pki_dir).absolute()) if pki_dir else None,
         policy=str(policy.absolute()) if policy else None,
         outputs=checked,
+        labels=labelled,
     )
     with http_server.bound(metrics) as listening:
         runs = run_directory.runs_directory(runs_dir, os.environ)

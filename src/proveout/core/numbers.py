@@ -1,7 +1,16 @@
 """Format numbers, times, rates, sizes and intervals for people, and make text from outside harmless. Pure.
 
-Every surface uses these functions: terminal, TUI, HTML, Markdown, log, evidence. A number has at most 4 significant
-digits and the unit that fits; a number that is not there, or not finite, is `-`.
+Every surface uses these functions: terminal, TUI, HTML, Markdown, JUnit, log, evidence of verdicts and findings.
+
+- A number with an interval is rounded to the second significant digit of the interval's half-width: 12,344 ± 123 is
+  printed as 12,340 ± 120. It keeps at least 2 significant digits of its own, whatever the interval. The rule is that of
+  the Guide to the Expression of Uncertainty in Measurement (JCGM 100:2008, 7.2.6).
+- A number without an interval has at most 4 significant digits (times and percentages: 3).
+- Numbers that are compared with each other are printed by one `Notation`: one unit, and digits enough to tell different
+  numbers apart and to keep their order. 999.7 beside a limit of 1,000 is never printed as 1,000.
+- A number that is missing or not finite is printed as `-`.
+
+Rounding works on exact decimals: no digit of a printed number comes from binary arithmetic.
 """
 
 from __future__ import annotations
@@ -9,58 +18,263 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
+from itertools import pairwise
+from typing import Any, TypeAlias
 
-_SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
+Estimate: TypeAlias = Mapping[str, Any]
+
+_EXACT = Context(prec=2000, rounding=ROUND_HALF_UP)
+_SIGNIFICANT = {digits: Context(prec=digits, rounding=ROUND_HALF_UP) for digits in (2, 3, 4)}
+_INTERVAL_LEAST = 1e-9
+"""An interval narrower than this fraction of its number is rounding error of floats, not a spread."""
 
 
-def number(value: float | None) -> str:
-    """4 significant digits, thousands with thin separators: 12,340; 0.0123; 1.235; `-` when there is none."""
-    if value is None or not math.isfinite(value):
-        return "-"
+# ---- units -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A unit: a number of it is the value / `factor`, with `digits` significant digits when nothing asks for more.
+
+    `padded` keeps zeros at the end (1.50 ms); `decimals` is the most decimals without an interval.
+    """
+
+    suffix: str = ""
+    factor: Decimal = Decimal(1)
+    digits: int = 4
+    padded: bool = False
+    decimals: int = 400
+
+    def exponent(self, value: float, digits: int) -> int:
+        """The decimal exponent of the value's first digit, after rounding to `digits` significant digits."""
+        return _SIGNIFICANT[digits].plus(self.scaled(value)).adjusted()
+
+    def scaled(self, value: float) -> Decimal:
+        """The value in this unit."""
+        return _EXACT.divide(Decimal(value), self.factor)
+
+    def rounded(self, value: float, place: int) -> Decimal:
+        """The value in this unit, rounded to a multiple of 10^place."""
+        return self.scaled(value).quantize(Decimal(1).scaleb(place), context=_EXACT)
+
+
+_MICROSECONDS = (
+    _Unit(" s", Decimal(10) ** 6, 3, padded=True),
+    _Unit(" ms", Decimal(1000), 3, padded=True),
+    _Unit(" µs", Decimal(1), 3, padded=True, decimals=2),
+)
+_SECONDS = (
+    _Unit(" s", digits=3),
+    _Unit(" ms", Decimal("1e-3"), 3, padded=True),
+    _Unit(" µs", Decimal("1e-6"), 3, padded=True, decimals=2),
+)
+_PERCENT = (_Unit(" %", Decimal("0.01"), 3),)
+_SIZES = tuple(
+    _Unit(suffix, Decimal(2) ** power, 3)
+    for power, suffix in ((40, " TiB"), (30, " GiB"), (20, " MiB"), (10, " KiB"), (0, " B"))
+)
+_ENDINGS = (("_bytes_per_s", " B/s"), ("_per_s", "/s"), ("_bytes", " B"), ("_ms", " ms"))
+
+
+def _units(name: str) -> tuple[_Unit, ...]:
+    """The units for a metric by the ending of its name (`avg_us`, `busy_fraction`, `max_bytes`, …), largest first."""
+    if name.endswith("_us"):
+        return _MICROSECONDS
+    if name in ("fraction", "change") or name.endswith("_fraction"):
+        return _PERCENT
+    whole = f"_{name}"  # an exporter's counter has a bare `per_s`
+    for ending, suffix in _ENDINGS:
+        if whole.endswith(ending):
+            return (_Unit(suffix),)
+    if whole.endswith("_s"):
+        return _SECONDS
+    return (_Unit("/s" if name in ("tps", "rate") else ""),)
+
+
+def _common(values: Iterable[float], units: Sequence[_Unit]) -> _Unit:
+    """The unit in which the largest value is at least 1, or a smaller one where the smallest would be below 0.001."""
+    sizes = [abs(value) for value in values if value != 0.0]
+    if not sizes:
+        return units[0] if units is _SECONDS else units[-1]
+    fitting = (at for at, unit in enumerate(units) if unit.exponent(max(sizes), unit.digits) >= 0)
+    at = next(fitting, len(units) - 1)
+    while at < len(units) - 1 and units[at].exponent(min(sizes), 2) < -3:
+        at += 1
+    return units[at]
+
+
+# ---- numbers that are read together ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """The printed form of numbers that are compared: one unit, each rounded to a multiple of 10^place.
+
+    Made by `notation`. A number that it was not made for has the digits it would have alone.
+    """
+
+    unit: _Unit
+    places: Mapping[float, int]
+    padded: frozenset[float]
+    signed: bool = False
+
+    def text(self, value: float | None, half: float | None = None) -> str:
+        """A number with its unit; `half` is half the width of its interval."""
+        if value is None or not math.isfinite(value):
+            return "-"
+        place = self.places.get(value, _place(value, half, self.unit))
+        figure = self.unit.rounded(value, place)
+        padded = value != 0.0 and (self.unit.padded or value in self.padded or _counts(value, half))
+        sign = "+" if self.signed and figure > 0 else ""
+        return f"{sign}{_figure(figure, padded=padded)}{self.unit.suffix}"
+
+    def half(self, half: float | None) -> str:
+        """Half the width of an interval, without unit, to 2 significant digits."""
+        if half is None or not math.isfinite(half):
+            return "-"
+        return _figure(self.unit.rounded(half, self.unit.exponent(half, 2) - 1 if half else 0), padded=True)
+
+    def bounds(self, lower: float | None, upper: float | None) -> str:
+        """The ends of an interval: `1,200/s … 1,270/s`; `-` when one is missing."""
+        if lower is None or upper is None:
+            return "-"
+        half = (upper - lower) / 2.0
+        return f"{self.text(lower, half)} … {self.text(upper, half)}"
+
+    def interval(self, estimate: Estimate) -> str:
+        """An estimate in words: `1,234/s (95 % CI 1,200/s … 1,270/s, n = 3)`, or `(no interval, n = 1)`."""
+        of = "median" if estimate.get("of") == "median" else "mean"
+        centre, repeats = self.text(estimate.get(of), half_width(estimate)), round(float(estimate.get("n", 0)))
+        lower, upper = estimate.get("lower"), estimate.get("upper")
+        if lower is None or upper is None:
+            return f"{centre} (no interval, n = {repeats})"
+        chosen = f", best of {estimate['chosen_from']}" if "chosen_from" in estimate else ""
+        shown = f"median {centre}" if of == "median" else centre
+        return f"{shown} ({level(estimate)} CI {self.bounds(lower, upper)}, n = {repeats}{chosen})"
+
+
+def notation(name: str, *items: float | Estimate | None, signed: bool = False) -> Notation:
+    """The notation of numbers of one metric that are compared: numbers, and estimates with their bounds.
+
+    Any two different numbers are printed differently, and in their order. `name` is the metric, its ending gives the
+    unit.
+    """
+    halves: dict[float, float | None] = {}
+    for item in items:
+        for value, half in _members(item):
+            if math.isfinite(value) and halves.get(value) is None:
+                halves[value] = half
+    unit = _common(halves, _units(name))
+    places = {value: _place(value, half, unit) for value, half in halves.items()}
+    _separate(places, unit)
+    padded = frozenset(value for value, half in halves.items() if _counts(value, half))
+    return Notation(unit, places, padded, signed)
+
+
+def _members(item: float | Estimate | None) -> Iterable[tuple[float, float | None]]:
+    if isinstance(item, Mapping):
+        half, of = half_width(item), "median" if item.get("of") == "median" else "mean"
+        return [(float(item[key]), half) for key in (of, "lower", "upper") if item.get(key) is not None]
+    return [] if item is None else [(float(item), None)]
+
+
+def _separate(places: dict[float, int], unit: _Unit) -> None:
+    """Refine places until all numbers are printed in their order, different ones differently.
+
+    Of two neighbours that are not, the coarser takes the place of the finer; where both have the same, both get one
+    digit more. It ends at the latest where all digits of both are shown.
+    """
+    ordered, again = sorted(places), True
+    while again:
+        again = False
+        for low, high in pairwise(ordered):
+            while not unit.rounded(low, places[low]) < unit.rounded(high, places[high]):
+                finer = min(places[low], places[high]) - (places[low] == places[high])
+                places[low], places[high], again = finer, finer, True
+
+
+def _place(value: float, half: float | None, unit: _Unit) -> int:
+    """The decimal place that a number is rounded to, as a power of ten."""
+    if half is not None and _counts(value, half):
+        second = unit.exponent(half, 2) - 1
+        return second if value == 0.0 else min(second, unit.exponent(value, 2) - 1)
     if value == 0.0:
-        return "0"
-    size = abs(value)
-    if size >= 1000:
-        return f"{float(f'{value:.4g}'):,.0f}"
-    if size >= 1e-4:
-        decimals = max(3 - math.floor(math.log10(size)), 0)
-        return f"{value:.{decimals}f}".rstrip("0").rstrip(".")
-    return f"{value:.3g}"
+        return -2 if unit.padded else 0
+    digits = unit.digits if unit.scaled(abs(value)) >= Decimal("1e-4") else 3
+    return max(unit.exponent(value, digits) - digits + 1, -unit.decimals)
 
 
-def short(value: float | None) -> str:
-    """At most 6 characters for narrow columns: 3 digits, thousands as k."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    if abs(value) >= 99_950:
-        return f"{value / 1e3:,.0f}k"
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) >= 0.001 or value == 0.0 else "<.001"
+def _counts(value: float, half: float | None) -> bool:
+    return half is not None and math.isfinite(half) and half > abs(value) * _INTERVAL_LEAST
+
+
+def _figure(figure: Decimal, *, padded: bool) -> str:
+    """A rounded number as text: 12,340; 0.0123; 1.5e-07."""
+    if not figure:
+        return "0" if not padded else f"{abs(figure):f}"
+    if not 1e-4 <= abs(figure) < Decimal(10) ** 21:
+        mantissa, _, power = f"{float(figure):.{len(figure.as_tuple().digits) - 1}e}".partition("e")
+        return f"{mantissa if padded or '.' not in mantissa else mantissa.rstrip('0').rstrip('.')}e{power}"
+    text = f"{figure:,f}"
+    return text if padded or "." not in text else text.rstrip("0").rstrip(".")
+
+
+def half_width(estimate: Estimate) -> float | None:
+    """Half the width of an estimate's interval; None when it has none."""
+    lower, upper = estimate.get("lower"), estimate.get("upper")
+    return None if lower is None or upper is None else (float(upper) - float(lower)) / 2.0
+
+
+def together(name: str, *values: float | None) -> tuple[str, ...]:
+    """Numbers of one metric that are read together, such as a value and its limit: in one unit, distinct."""
+    same = notation(name, *values)
+    return tuple(map(same.text, values))
+
+
+def column(name: str, values: Sequence[float | None], halves: Sequence[float | None] = ()) -> list[str]:
+    """The cells of a column: one unit for all, each rounded by its own interval, where it has one."""
+    unit = _common((value for value in values if value is not None and math.isfinite(value)), _units(name))
+    alone = Notation(unit, {}, frozenset())
+    return [alone.text(value, half) for value, half in zip(values, halves or [None] * len(values), strict=True)]
+
+
+# ---- one number --------------------------------------------------------------------------------------------------
+
+
+def quantity(value: float | None, name: str, half: float | None = None) -> str:
+    """A number with the unit that its metric's name ends in (`avg_us`, `busy_fraction`, `max_bytes`, `drain_s` …).
+
+    `half`: half the width of its interval, where it has one.
+    """
+    return column(name, [value], [half])[0]
+
+
+def number(value: float | None, half: float | None = None) -> str:
+    """A number without unit: 12,340; 0.0123; 1.235; `-` when there is none."""
+    return quantity(value, "", half)
+
+
+def figures(value: float | None, half: float | None = None) -> str:
+    """A number without unit for a column of figures: 3 digits, zeros at the end too, or the digits of its interval."""
+    return Notation(_Unit(digits=3, padded=True), {}, frozenset()).text(value, half)
+
+
+def uncertainty(half: float | None) -> str:
+    """Half the width of an interval: 2 significant digits, without unit."""
+    return Notation(_Unit(), {}, frozenset()).half(half)
 
 
 def microseconds(value: float | None) -> str:
     """A latency, given in µs, in µs, ms or s, with 3 digits."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    for factor, unit in ((1e6, "s"), (1e3, "ms")):
-        if abs(value) >= factor:
-            return f"{_three(value / factor)} {unit}"
-    return f"{_three(value)} µs"
+    return quantity(value, "_us")
 
 
-def _three(value: float) -> str:
-    decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-    return f"{value:.{decimals}f}"
-
-
-def percent(fraction: float | None) -> str:
+def percent(fraction: float | None, half: float | None = None) -> str:
     """A fraction as 12.3 %."""
-    if fraction is None or not math.isfinite(fraction):
-        return "-"
-    return f"{number(float(f'{fraction * 100:.3g}'))} %"
+    return quantity(fraction, "fraction", half)
 
 
 def seconds(value: float | None) -> str:
@@ -89,41 +303,21 @@ def size(value: float | None) -> str:
     """Bytes with 3 digits in the unit that fits: 47.7 MiB."""
     if value is None or not math.isfinite(value):
         return "-"
-    factor, unit = next(((f, u) for f, u in _SIZES if abs(value) >= f), (1.0, "B"))
-    return f"{value / factor:.3g} {unit}"
+    return Notation(_common([value], _SIZES), {}, frozenset()).text(value)
 
 
-def quantity(value: float | None, name: str) -> str:
-    """A number with the unit that its metric's name ends in (`avg_us`, `busy_fraction`, `max_bytes`, `drain_s` …)."""
-    if name.endswith("_us"):
-        return microseconds(value)
-    if name in ("fraction", "change") or name.endswith("_fraction"):
-        return percent(value)
-    whole = f"_{name}"  # an exporter's counter has a bare `per_s`
-    if name.endswith("_s") and not whole.endswith("_per_s") and value is not None and 0.0 < abs(value) < 1.0:
-        return microseconds(value * 1e6)
-    for ending, unit in (("_bytes_per_s", "B/s"), ("_per_s", "/s"), ("_bytes", "B"), ("_ms", "ms"), ("_s", "s")):
-        if whole.endswith(ending):
-            return f"{number(value)}{unit}" if unit == "/s" else f"{number(value)} {unit}"
-    return f"{number(value)}/s" if name in ("tps", "rate") else number(value)
+def interval(estimate: Estimate, name: str = "") -> str:
+    """An estimate in words: `1,234/s (95 % CI 1,200/s … 1,270/s, n = 3)`, or `(no interval, n = 1)`."""
+    return notation(name, estimate).interval(estimate)
 
 
-def interval(estimate: Mapping[str, Any], name: str = "") -> str:
-    """An estimate in words: `1,234/s (95 % CI 1,200/s … 1,270/s, n = 3)`; says so when there is no interval."""
-    mean = quantity(estimate.get("mean"), name)
-    lower, upper, repeats = estimate.get("lower"), estimate.get("upper"), round(float(estimate.get("n", 0)))
-    if lower is None or upper is None:
-        return f"{mean} (no interval, n = {repeats})"
-    how = ", bootstrap over seconds" if estimate.get("method") == "bootstrap" else ""
-    return f"{mean} ({level(estimate)} CI {quantity(lower, name)} … {quantity(upper, name)}, n = {repeats}{how})"
-
-
-def bounds(lower: float | None, upper: float | None, form: Callable[[float], str] = number) -> str:
+def bounds(lower: float | None, upper: float | None, name: str = "", *, signed: bool = False) -> str:
     """The ends of an interval: `1,200 … 1,270`; `-` when one is missing."""
-    return "-" if lower is None or upper is None else f"{form(lower)} … {form(upper)}"
+    ends: Estimate = {"lower": lower, "upper": upper}
+    return notation(name, ends, signed=signed).bounds(lower, upper)
 
 
-def level(estimate: Mapping[str, Any]) -> str:
+def level(estimate: Estimate) -> str:
     """The confidence of an estimate's interval: 95 %, or 99.4 % where repeats are bought until a verdict is decided."""
     return percent(float(estimate.get("confidence", 0.95)))
 
@@ -144,7 +338,7 @@ def threads(count: int) -> str:
 
 
 def counted(repeats: int, excluded: int) -> str:
-    """How many repeats an estimate is made of: `3`, `2 (1 invalid)`."""
+    """The number of repeats of an estimate: `3`, `2 (1 invalid)`."""
     return f"{repeats} ({excluded} invalid)" if excluded else f"{repeats}"
 
 

@@ -1,12 +1,17 @@
 """Statistics over repeats and over time: estimates with intervals, ratios, robust slopes. Pure; knows no event.
 
-Data flow: `evidence` asks for slopes of one iteration's series; `results` turns the repeats of a rung into estimates;
-`dsl.expr.evaluation` is handed `ratio` as a function; `verdict` reads the bounds. An estimate is a plain dict (it is
-stored as JSON and read by CEL): `mean, median, n, values, method` always, `lower, upper` (95 % confidence interval) and
-`cv` only when the data give them. A bound that is not there makes a comparison inconclusive; it is never invented.
+Data flow: `results` turns the repeats of a rung into estimates; `dsl.expr.evaluation` is handed `ratio` as a function;
+`verdict` reads the bounds, compares two estimates with `difference`, and states `repeats_to_decide` where they do not
+decide; `evidence` asks for slopes of one iteration's series.
+
+The repeat is the unit: seconds within a repeat are never treated as independent observations. An estimate is a plain
+dict (it is stored as JSON and read by CEL): `mean, median, n, values, method` always; `lower, upper` (a 95 % confidence
+interval) and `cv` only when the repeats give them. A bound that is not there makes a comparison inconclusive; it is
+never invented. `degrees` are those of Student's t behind the bounds.
 
 All intervals are two-sided, at 95 % unless a ladder's `auto` repeats ask for more (`confidence_after`): such an
-estimate has its level in `confidence`. Quantiles come from `scipy.special` because `scipy.stats` takes most of a second
+estimate has its level in `confidence`. An estimate of the best of k candidates has `chosen_from: k`, and its bounds
+hold at that level for all k together. Quantiles come from `scipy.special` because `scipy.stats` takes most of a second
 to import.
 """
 
@@ -15,23 +20,33 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from proveout.core.power import repeats_needed
+
 Floats: TypeAlias = npt.NDArray[np.float64]
 Estimate: TypeAlias = dict[str, Any]
+Kind: TypeAlias = Literal["level", "signed", "extreme", "events"]
+"""The kind of a metric: a quantity that cannot be negative; one that can; a maximum or far quantile; a count or share
+of rare events."""
 
 CONFIDENCE = 0.95
 TAIL = 1.0 - (1.0 - CONFIDENCE) / 2.0
 Z = float(special.ndtri(TAIL))
 
-RESAMPLES = 2000
-INTERVALS_MIN = 4
 SLOPE_POINTS_MIN = 3
 BOUNDED_POINTS_MIN = 5
+GROUPS_MIN = 4
+GROUPS_APART = 0.05
+"""Groups of repeats that are less than this share of the mean apart are not reported."""
+_GAPS = (28.5, 13.5, 9.1, 7.0, 5.8, 5.1, 4.5, 4.1, 3.8, 3.55, 3.35, 3.2, 3.05, 2.95, 2.85, 2.75, 2.7)
+"""99 % quantiles, for 4 to 20 normal repeats, of the largest gap between neighbours over the deviation in the two
+groups that it separates (400,000 simulations each); the last one holds for more repeats too."""
+_EXTREME = ("order statistics", "not estimated")
 
 
 def confidence_after(looks: int) -> float:
@@ -52,8 +67,9 @@ def repeats_confidence(repeat: int, repeat_min: int | None) -> float:
     return CONFIDENCE if repeat_min is None else confidence_after(int(repeat) - int(repeat_min) + 1)
 
 
-def _tail(confidence: float) -> float:
-    return 1.0 - (1.0 - confidence) / 2.0
+def _tail(confidence: float, chosen_from: int = 1) -> float:
+    """The probability below the upper bound: Bonferroni over the candidates that the estimate was chosen from."""
+    return 1.0 - (1.0 - confidence) / 2.0 / chosen_from
 
 
 def t_quantile(degrees: float, probability: float = TAIL) -> float:
@@ -67,68 +83,153 @@ def t_quantile(degrees: float, probability: float = TAIL) -> float:
 
 
 def estimate(
-    values: Sequence[float], intervals: Sequence[Sequence[float]] | None = None, *, confidence: float = CONFIDENCE
+    values: Sequence[float],
+    *,
+    kind: Kind = "level",
+    confidence: float = CONFIDENCE,
+    chosen_from: int = 1,
+    trials: float | None = None,
+    seconds: Sequence[Sequence[float]] = (),
 ) -> Estimate:
-    """Mean and confidence interval over the repeats of one metric.
+    """Mean over the repeats of one metric, and its confidence interval.
 
-    `values`: one number per repeat. `intervals`: per repeat the same metric second by second, where it has one.
-    `confidence`: its level; the estimate has it too when it is not 95 %.
-    `method` says how the bounds came about:
+    `values`: one number per repeat. `trials`: of a share of events, all that could have been one, in all repeats
+    together. `seconds`: the metric second by second, for each repeat; only their range is shown (`within`), since
+    neighbouring seconds depend on each other and say nothing about the next repeat.
+    `method` says how the bounds came about, with s the standard deviation of the n values:
 
-    - `t`: mean ± t(n-1) · s/√n; for n >= 3, and for n = 2 when no intervals are given (very wide, but honest);
-    - `bootstrap`: n < 3 with at least 4 seconds: repeats and the seconds in them are resampled (a two-stage percentile
-      bootstrap, 2000 resamples of a fixed seed), then widened to hold every repeat, since two repeats cannot tell their
-      own spread;
-    - `single`: one repeat and no intervals: no bounds.
+    - `single`: one repeat: no bounds;
+    - `log t`: positive values: mean · exp(± t(n-1) · d/√n), where d is the larger of the deviation of the logarithms
+      and of s/mean. It is never negative, and equals `t` where the spread is small;
+    - `t, cut at 0`: values of which some are 0: mean ± t(n-1) · s/√n, from 0 on;
+    - `t`: values that may be negative (`signed`);
+    - `zero events`: no event in any repeat: 0 … 3/N for N trials, or N repeats of a count (rule of three, for
+      independent events);
+    - `order statistics`: an extreme, whose mean over repeats has no usable interval: bounds of the *median*, from the
+      binomial distribution of the values below it, whatever the distribution of the values; from 6 repeats at 95 %;
+    - `not estimated`: an extreme of fewer repeats: no bounds, `reason` says how many it takes.
 
-    Source: Student 1908; Davison & Hinkley, Bootstrap Methods and their Application (1997), 3.8. ValueError when empty.
+    `spread` is there when the repeats fall into two groups. Assumption: repeats are independent of each other.
+    Source: Student 1908; Hahn & Meeker, Statistical Intervals (1991), 5.2 (order statistics); Hanley & Lippman-Hand,
+    If Nothing Goes Wrong, Is Everything All Right? JAMA 249 (1983). ValueError when empty.
     """
     if not values:
         raise ValueError("an estimate needs at least one value")
     data = np.asarray(values, dtype=np.float64)
-    mean = float(data.mean())
-    result: Estimate = {
-        "mean": mean,
-        "median": float(np.median(data)),
-        "n": len(values),
-        "values": list(map(float, values)),
-    }
+    result = _described(data, seconds)
     if confidence != CONFIDENCE:
         result["confidence"] = confidence
-    tail = _tail(confidence)
-    deviation = float(data.std(ddof=1)) if len(values) > 1 else None
-    if deviation is not None and (mean != 0.0 or deviation == 0.0):
-        result["cv"] = deviation / abs(mean) if mean else 0.0
-    usable = [list(seconds) for seconds in intervals or () if len(seconds) > 0]
-    if len(values) < 3 and len(usable) == len(values) and sum(map(len, usable)) >= INTERVALS_MIN:
-        bounds, method = _bootstrap(data, usable, tail), "bootstrap"
-    elif deviation is not None:
-        half = t_quantile(len(values) - 1, tail) * deviation / math.sqrt(len(values))
-        bounds, method = (mean - half, mean + half), "t"
-    else:
+    if chosen_from > 1:
+        result["chosen_from"] = chosen_from
+    tail = _tail(confidence, chosen_from)
+    if len(data) == 1:
         return result | {"method": "single"}
-    return result | {"lower": bounds[0], "upper": bounds[1], "method": method}
+    if kind == "extreme":
+        return result | _order_statistics(data, tail)
+    if kind == "events" and not data.any():
+        return result | _no_event(float(len(data)) if trials is None else trials, confidence, chosen_from)
+    return result | _student(data, kind, tail)
 
 
-def _bootstrap(values: Floats, intervals: Sequence[Sequence[float]], tail: float) -> tuple[float, float]:
-    """Two-stage percentile bootstrap of the mean of the repeats, moved to the mean of `values` (whole-window
-    numbers)."""
-    generator = np.random.default_rng(20210701)
-    groups = [np.asarray(seconds, dtype=np.float64) for seconds in intervals]
-    centre = float(np.mean([group.mean() for group in groups]))
-    means = np.stack([generator.choice(group, size=(RESAMPLES, len(group))).mean(axis=1) for group in groups], axis=1)
-    picks = generator.integers(0, len(groups), size=(RESAMPLES, len(groups)))
-    resampled = np.take_along_axis(means, picks, axis=1).mean(axis=1)
-    lower, upper = np.quantile(resampled, [1.0 - tail, tail]) - centre + values.mean()
-    return min(float(lower), float(values.min())), max(float(upper), float(values.max()))
+def _described(data: Floats, seconds: Sequence[Sequence[float]]) -> Estimate:
+    """Description of the values, without any statement about other repeats."""
+    mean = float(data.mean())
+    result: Estimate = {"mean": mean, "median": float(np.median(data)), "n": len(data), "values": data.tolist()}
+    if len(data) > 1:
+        deviation = float(data.std(ddof=1))
+        if mean != 0.0 or deviation == 0.0:
+            result["cv"] = deviation / abs(mean) if mean else 0.0
+    inside = [float(value) for part in seconds for value in part]
+    if inside:
+        result["within"] = [min(inside), max(inside)]
+    groups = _groups(data)
+    return result | ({"spread": groups} if groups else {})
 
 
-# ---- ratios ------------------------------------------------------------------------------------------------------
+def _student(data: Floats, kind: Kind, tail: float) -> Estimate:
+    mean, degrees = float(data.mean()), len(data) - 1
+    quantile = t_quantile(degrees, tail)
+    if kind != "signed" and data.min() > 0.0:
+        half = quantile * math.sqrt(_log_variance(data))
+        lower, upper, method = mean * math.exp(-half), mean * _exp(half), "log t"
+    else:
+        half = quantile * float(data.std(ddof=1)) / math.sqrt(len(data))
+        lower, upper, method = mean - half, mean + half, "t"
+        if kind != "signed" and data.min() == 0.0:
+            lower, method = max(lower, 0.0), "t, cut at 0"
+    return {"lower": lower, "upper": upper, "degrees": float(degrees), "method": method}
+
+
+def _log_variance(data: Floats) -> float:
+    """The variance of the logarithm of the mean of positive values: by their logarithms or by the delta method, the
+    larger one, so that it holds for symmetric and for skewed values alike."""
+    by_logs = float(np.log(data).var(ddof=1))
+    by_delta = float(data.var(ddof=1)) / float(data.mean()) ** 2
+    return max(by_logs, by_delta) / len(data)
+
+
+def _exp(power: float) -> float:
+    """exp that gives a very large number instead of an OverflowError: with two repeats an interval may be absurdly
+    wide."""
+    return math.exp(min(power, 600.0))
+
+
+def _no_event(trials: float, confidence: float, chosen_from: int) -> Estimate:
+    if trials <= 0.0:
+        return {"method": "not estimated", "reason": "there was nothing that could have been such an event"}
+    upper = -math.log((1.0 - confidence) / chosen_from) / trials
+    return {"lower": 0.0, "upper": upper, "degrees": math.inf, "method": "zero events"}
+
+
+def _order_statistics(data: Floats, tail: float) -> Estimate:
+    """The k-th smallest and k-th largest value, for the largest k with P(Binomial(n, 1/2) < k) <= 1 - tail."""
+    count, outside = len(data), 1.0 - tail
+    if float(special.bdtr(0, count, 0.5)) > outside:
+        least = math.ceil(-math.log2(outside))
+        return {
+            "method": "not estimated",
+            "reason": f"an interval of an extreme takes {least} repeats, there are {count}",
+        }
+    position = 0
+    while float(special.bdtr(position + 1, count, 0.5)) <= outside:
+        position += 1
+    ordered = np.sort(data)
+    return {
+        "lower": float(ordered[position]),
+        "upper": float(ordered[count - 1 - position]),
+        "method": "order statistics",
+        "of": "median",
+    }
+
+
+def _groups(data: Floats) -> str:
+    """`3 near 100, 1 near 61` when a gap separates two groups that one normal population would not have; else "".
+
+    The largest gap between neighbours in order, over the pooled deviation within the two groups that it separates, is
+    compared with its 99 % quantile under normality. It needs 4 repeats, and cannot show an unseen disturbance: one that
+    hits a share p of the repeats leaves n repeats untouched with probability (1 - p)^n.
+    """
+    if len(data) < GROUPS_MIN:
+        return ""
+    ordered = np.sort(data)
+    gaps = np.diff(ordered)
+    at = int(np.argmax(gaps)) + 1
+    low, high = ordered[:at], ordered[at:]
+    squares = float(((low - low.mean()) ** 2).sum() + ((high - high.mean()) ** 2).sum())
+    limit = _GAPS[min(len(data) - GROUPS_MIN, len(_GAPS) - 1)] * math.sqrt(squares / (len(data) - 2))
+    gap = float(gaps[at - 1])
+    if gap <= limit or gap < GROUPS_APART * abs(float(data.mean())):
+        return ""
+    larger, smaller = (low, high) if len(low) >= len(high) else (high, low)
+    return " and ".join(f"{len(group)} near {float(group.mean()):.4g}" for group in (larger, smaller))
+
+
+# ---- ratios and differences --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _LogMean:
-    """The logarithm of an estimate's centre with the variance of that centre and its degrees of freedom."""
+class _Centre:
+    """The centre of an estimate, or its logarithm, with the variance of that centre and its degrees of freedom."""
 
     centre: float
     variance: float
@@ -136,41 +237,59 @@ class _LogMean:
 
 
 def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFIDENCE) -> Estimate:
-    """a / b of two positive estimates over independent repeats, with a confidence interval.
+    """a / b of two positive estimates, with a confidence interval.
 
-    Derivation: with x_i = ln a_i and y_j = ln b_j, ln(a/b) is estimated by mean(x) - mean(y), whose variance is v =
-    s_x²/n + s_y²/m. The two variances differ, so by Welch the statistic follows Student's t with ν = v² /
-    ((s_x²/n)²/(n-1) + (s_y²/m)²/(m-1)) degrees of freedom, and exp(ln(a/b) ± t(ν) √v) is the interval: it is the same
-    whichever of the two is the numerator. `mean` is therefore the ratio of the geometric means. The interval's level is
-    the highest of `confidence` and the two sides'. With fewer than 3 repeats the variance of a side is taken back from
-    its own interval (normal for `bootstrap`, t for `t`). A plain number is exact. A side without an interval, or a
-    value <= 0, gives a ratio of means without bounds; a denominator of 0 gives no mean either.
+    `mean` is the quotient of the two means, so that it follows from the two numbers shown beside it.
+
+    - `welch`: independent repeats. With v_a the variance of ln(mean a) (see `log t` of `estimate`) and v = v_a + v_b,
+      the statistic follows Student's t with ν = v² / (v_a²/ν_a + v_b²/ν_b) degrees of freedom (Welch-Satterthwaite),
+      and mean · exp(± t(ν) √v) is the interval: it is the same whichever of the two is the numerator.
+    - An extreme has the ratio of geometric means (`of`), since its arithmetic mean is that of its largest values.
+    - `paired`: both sides have the same `block` (their repeats took turns), so that drift hits both. The pairs are the
+      repeats that both have; d_i = ln a_i - ln b_i, and the interval is that of Student's t with n - 1 degrees.
+
+    A side without values (a ratio) brings its own variance and degrees of freedom. A plain number is exact. The
+    interval's level is the highest of `confidence` and the two sides'; a side that was chosen from k candidates widens
+    it to 1 - (1 - confidence)/k. A side of one repeat or without bounds, or a value <= 0, gives a ratio of means
+    without bounds; a denominator of 0 gives no mean either.
 
     Source: Welch, Biometrika 34 (1947); Kalibera & Jones, Rigorous Benchmarking in Reasonable Time (ISMM 2013).
     """
     left, right = _as_estimate(a), _as_estimate(b)
-    result: Estimate = {"n": min(int(left["n"]), int(right["n"])), "values": [], "method": "none"}
-    confidence = max(confidence, *(side.get("confidence", CONFIDENCE) for side in (left, right)))
-    if confidence != CONFIDENCE:
-        result["confidence"] = confidence
+    result = _combined(left, right, confidence)
     if right["mean"] == 0.0:
         return result
     result["mean"] = left["mean"] / right["mean"]
     if right["median"] != 0.0:
         result["median"] = left["median"] / right["median"]
-    x, y = _log_mean(left), _log_mean(right)
-    if x is None or y is None:
+    pairs = _pairs(left, right)
+    found = _log_pairs(pairs) if pairs is not None else _welch(_log_centre(left), _log_centre(right))
+    if found is None:
         return result
-    centre, variance, degrees = x.centre - y.centre, x.variance + y.variance, _welch_degrees(x, y)
-    half = t_quantile(degrees, _tail(confidence)) * math.sqrt(variance) if variance > 0.0 else 0.0
-    bounds = {"mean": _exp(centre), "lower": _exp(centre - half), "upper": _exp(centre + half)}
-    return result | bounds | {"cv": math.sqrt(variance), "method": "welch"}
+    half = _half(found, result)
+    result |= {"mean": _exp(found.centre), "lower": _exp(found.centre - half), "upper": _exp(found.centre + half)}
+    result |= {"cv": math.sqrt(found.variance), "degrees": found.degrees}
+    if any(side["method"] in _EXTREME for side in (left, right)):
+        result["of"] = "geometric mean"
+    return result | ({"method": "welch"} if pairs is None else {"method": "paired", "n": len(pairs[0])})
 
 
-def _exp(power: float) -> float:
-    """exp that gives a very large number instead of an OverflowError: with two repeats an interval may be absurdly
-    wide."""
-    return math.exp(min(power, 700.0))
+def difference(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFIDENCE) -> Estimate:
+    """a - b of two estimates, with a confidence interval: as `ratio`, without logarithms, for values of any sign.
+
+    `welch`: (mean a - mean b) ± t(ν) √(s_a²/n + s_b²/m); `paired`: of the differences of the pairs. Source: as `ratio`.
+    """
+    left, right = _as_estimate(a), _as_estimate(b)
+    result = _combined(left, right, confidence)
+    result |= {name: left[name] - right[name] for name in ("mean", "median")}
+    pairs = _pairs(left, right)
+    found = _mean_of(pairs[0] - pairs[1]) if pairs is not None else _welch(_centre(left), _centre(right))
+    if found is None:
+        return result
+    half = _half(found, result)
+    result |= {"mean": found.centre, "lower": found.centre - half, "upper": found.centre + half}
+    result |= {"degrees": found.degrees}
+    return result | ({"method": "welch"} if pairs is None else {"method": "paired", "n": len(pairs[0])})
 
 
 def _as_estimate(value: Estimate | float) -> Estimate:
@@ -180,28 +299,115 @@ def _as_estimate(value: Estimate | float) -> Estimate:
     return {"mean": number, "median": number, "n": 1, "values": [], "method": "exact", "lower": number, "upper": number}
 
 
-def _log_mean(side: Estimate) -> _LogMean | None:
-    values = [float(value) for value in side.get("values", ())]
-    if len(values) >= 3 and min(values) > 0.0:
-        logs = np.log(values)
-        return _LogMean(float(logs.mean()), float(logs.var(ddof=1)) / len(values), len(values) - 1)
-    lower, upper, mean = side.get("lower"), side.get("upper"), float(side["mean"])
-    if len(values) >= 3 or lower is None or upper is None or mean <= 0.0:
+def _combined(left: Estimate, right: Estimate, confidence: float) -> Estimate:
+    """The keys of a combination that do not depend on its interval; an exact side does not count as a repeat."""
+    measured = [side for side in (left, right) if side["method"] != "exact"] or [left]
+    result: Estimate = {"n": min(int(side["n"]) for side in measured), "values": [], "method": "none"}
+    level = max(confidence, *(side.get("confidence", CONFIDENCE) for side in (left, right)))
+    chosen = max(int(side.get("chosen_from", 1)) for side in (left, right))
+    return (
+        result
+        | ({"confidence": level} if level != CONFIDENCE else {})
+        | ({"chosen_from": chosen} if chosen > 1 else {})
+    )
+
+
+def _half(found: _Centre, result: Estimate) -> float:
+    if found.variance == 0.0:
+        return 0.0
+    tail = _tail(result.get("confidence", CONFIDENCE), result.get("chosen_from", 1))
+    return t_quantile(found.degrees, tail) * math.sqrt(found.variance)
+
+
+def _pairs(left: Estimate, right: Estimate) -> tuple[Floats, Floats] | None:
+    """The values of the repeats that both sides have; None unless they share a block and at least 2 repeats."""
+    if not left.get("block") or left.get("block") != right.get("block"):
         return None
-    if lower == upper:
-        return _LogMean(math.log(mean), 0.0, math.inf)
-    degrees = math.inf if side.get("method") != "t" else float(side["n"] - 1)
-    # The delta method: the relative half-width of an interval is the half-width of its logarithm.
-    own = t_quantile(degrees, _tail(side.get("confidence", CONFIDENCE)))
-    deviation = (float(upper) - float(lower)) / 2.0 / mean / own
-    return _LogMean(math.log(mean), deviation**2, degrees)
+    first, second = (dict(zip(side.get("repeats", ()), side.get("values", ()), strict=False)) for side in (left, right))
+    shared = sorted(first.keys() & second.keys())
+    if len(shared) < 2:
+        return None
+    return np.asarray([first[key] for key in shared], float), np.asarray([second[key] for key in shared], float)
 
 
-def _welch_degrees(x: _LogMean, y: _LogMean) -> float:
+def _log_pairs(pairs: tuple[Floats, Floats]) -> _Centre | None:
+    a, b = pairs
+    if min(a.min(), b.min()) <= 0.0:
+        return None
+    count = len(a)
+    by_logs = float(np.log(a / b).var(ddof=1))
+    by_delta = float((a / a.mean() - b / b.mean()).var(ddof=1))
+    return _Centre(math.log(a.mean() / b.mean()), max(by_logs, by_delta) / count, count - 1)
+
+
+def _welch(x: _Centre | None, y: _Centre | None) -> _Centre | None:
+    if x is None or y is None:
+        return None
     below = sum(
         side.variance**2 / side.degrees for side in (x, y) if side.variance > 0.0 and not math.isinf(side.degrees)
     )
-    return (x.variance + y.variance) ** 2 / below if below > 0.0 else math.inf
+    variance = x.variance + y.variance
+    return _Centre(x.centre - y.centre, variance, variance**2 / below if below > 0.0 else math.inf)
+
+
+def _log_centre(side: Estimate) -> _Centre | None:
+    mean = float(side["mean"])
+    data = np.asarray(side.get("values", ()), dtype=np.float64)
+    if mean <= 0.0 or (len(data) and data.min() <= 0.0):
+        return None
+    if len(data) > 1 and side["method"] in _EXTREME:
+        logs = np.log(data)  # of an extreme, whose mean is the largest values': geometric means
+        return _Centre(float(logs.mean()), float(logs.var(ddof=1)) / len(data), len(data) - 1)
+    if len(data) > 1:
+        return _Centre(math.log(mean), _log_variance(data), len(data) - 1)
+    if side["method"] == "exact":
+        return _Centre(math.log(mean), 0.0, math.inf)
+    if "degrees" not in side or side["lower"] <= 0.0:
+        return None
+    half = math.log(float(side["upper"]) / mean)
+    return _Centre(math.log(mean), _variance(half, side), float(side["degrees"]))
+
+
+def _centre(side: Estimate) -> _Centre | None:
+    data = np.asarray(side.get("values", ()), dtype=np.float64)
+    if len(data) > 1:
+        return _mean_of(data)
+    if side["method"] == "exact":
+        return _Centre(float(side["mean"]), 0.0, math.inf)
+    if "degrees" not in side:
+        return None
+    half = (float(side["upper"]) - float(side["lower"])) / 2.0
+    return _Centre(float(side["mean"]), _variance(half, side), float(side["degrees"]))
+
+
+def _mean_of(data: Floats) -> _Centre:
+    return _Centre(float(data.mean()), float(data.var(ddof=1)) / len(data), len(data) - 1)
+
+
+def _variance(half: float, side: Estimate) -> float:
+    """The variance of a centre whose interval has this half-width."""
+    tail = _tail(side.get("confidence", CONFIDENCE), side.get("chosen_from", 1))
+    return (half / t_quantile(float(side["degrees"]), tail)) ** 2 if half else 0.0
+
+
+def repeats_to_decide(found: Estimate, limit: float) -> int | None:
+    """The number of repeats (of each side) that would decide on which side of `limit` an estimate, a ratio or a
+    difference is: with 80 % chance, if its mean and its variance are the true ones.
+
+    On a logarithmic scale where the bounds are positive, as those of `ratio`. None when more than `REPEATS_MAX` would
+    not, when the mean is the limit, or when the estimate has no variance (one repeat).
+    """
+    if "degrees" not in found or found["n"] < 2 or math.isinf(found["degrees"]):
+        return None
+    mean, repeats = float(found["mean"]), int(found["n"])
+    if found["lower"] > 0.0 and limit > 0.0:
+        distance, variance = abs(math.log(mean / limit)), _variance(math.log(float(found["upper"]) / mean), found)
+    else:
+        distance, variance = abs(mean - limit), _variance(float(found["upper"]) - mean, found)
+    arms = 2 if found["method"] == "welch" and found["degrees"] > repeats - 1 else 1
+    deviation = math.sqrt(variance * repeats / arms)
+    level = 2.0 * _tail(found.get("confidence", CONFIDENCE), found.get("chosen_from", 1)) - 1.0
+    return repeats_needed(distance, deviation, arms=arms, confidence=level)
 
 
 # ---- slopes ------------------------------------------------------------------------------------------------------

@@ -284,7 +284,7 @@ def test_reports_say_the_same_and_hold_nothing_that_acts(plan: Plan) -> None:
     compared = [compare(results(plan, BASE), results(plan, slower(0.8), run_id=HOSTILE, facts=odd), despite=True)]
     judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
     markdown = markdown_renderer.render(comparison_document(compared, judged))
-    assert "| TPS | 3,010 | 2,408 | -20 % |" in markdown
+    assert "| TPS | 3,010 | 2,408 | -20.0 % |" in markdown
     assert "❌ HOLDS" in markdown
     data = json.loads(comparison_json.to_json(compared, judged))
     assert data["format"] == "proveout.compare/1"
@@ -319,7 +319,7 @@ def test_the_page_overlays_the_runs_and_holds_nothing_that_acts(plan: Plan) -> N
     relative = {(value["ladder"].split(" ")[1], value["threads"]): value["relative"] for value in values}
     assert relative["(2)", 4] == pytest.approx(relative["on", 4] * 0.8)
     assert html.index("Differences") < html.index("HOLDS") < html.index("<figure") < html.index("<h2>Changes")
-    assert "<td>-20 %</td>" in html
+    assert "<td>-20.0 %</td>" in html
 
 
 def test_a_run_that_measured_nothing_has_a_page_that_says_so(plan: Plan) -> None:

@@ -264,6 +264,16 @@ def test_lag_has_its_slope() -> None:
     assert lag["max_bytes"] == pytest.approx(0.7e6)
 
 
+def test_a_lag_with_few_readings_has_no_bounds_and_a_finding_tells_the_remedy() -> None:
+    found = evidence(captures={("lag", "db1"): lag_samples()[::3]})
+    assert not {"slope_lower", "slope_upper"} & set(found.metrics["lag"])
+    assert found.metrics["lag"]["slope"] == pytest.approx(0.1)
+    finding = next(item for item in found.findings if item.check == "slope:lag@db1")
+    assert (finding.ok, finding.voids) == (False, False)
+    assert "4 readings of the lag; the bounds of its slope need 6" in finding.evidence
+    assert not [item for item in evidence().findings if item.check.startswith("slope:")]
+
+
 def paths(tree: Mapping[str, Any], prefix: str = "") -> set[str]:
     found: set[str] = set()
     for name, value in tree.items():

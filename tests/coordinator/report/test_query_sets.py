@@ -210,7 +210,7 @@ def test_the_figures_can_be_drawn(plan: Plan, draw: Any) -> None:
 def test_markdown_and_json_have_the_same_numbers(plan: Plan) -> None:
     found = run(plan, TIMES)
     text = markdown.render(run_document(found))
-    assert "| pglz | degree 2 | 0.25 |" in text
+    assert "| pglz | degree 2 | 0.2500 |" in text
     assert "| review | pglz | 3 | 0 | 3 | 8.667 × |" in text
     document = report.document(found)
     jsonschema.validate(document, result_schema.schema())

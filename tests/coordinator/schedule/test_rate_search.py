@@ -26,7 +26,7 @@ def stage(*, tolerance: float = 0.05, probes_max: int = 30) -> Search:
         threads=4,
         rate_from=500.0,
         rate_to=1e6,
-        accept=Expression(text="lag.slope_upper <= 0.0"),
+        accept=Expression(text="lag.slope_upper <= 0.02"),
         probe=WINDOWS,
         confirm=WINDOWS,
         tolerance_fraction=tolerance,

@@ -3,6 +3,7 @@ on."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -65,7 +66,7 @@ def test_what_a_narrower_interval_would_decide_is_left_undecided() -> None:
 
 
 def test_looks_are_paid_for_with_wider_intervals() -> None:
-    """270 lies outside the 95 % interval (275 … 325) of three repeats, but inside the 98.75 % one of four looks."""
+    """270 lies outside the 95 % interval (276 … 326) of three repeats, but inside the 98.75 % one of four looks."""
     rungs = {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}
     assert verdict("base.at(4).tps >= 270", ladder("base", rungs)).outcome == "PASS"
     assert left("base.at(4).tps >= 270", rungs, 3)
@@ -74,7 +75,7 @@ def test_looks_are_paid_for_with_wider_intervals() -> None:
     )["rungs"]["4"]["tps"]
     assert tree["confidence"] == pytest.approx(0.9875)
     t = 8.860  # t(2) at p = 99.375 %: (2p - 1) √(2 / (4p (1 - p)))
-    assert tree["upper"] == pytest.approx(300.0 + t * 10.0 / 3**0.5, rel=1e-3)
+    assert tree["upper"] == pytest.approx(300.0 * math.exp(t * tree["cv"] / 3**0.5), rel=1e-3)
     assert "98.8 % CI" in judge("x >= 300", {"x": tree}).evidence
 
 

@@ -13,46 +13,15 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from matrix_plans import compiled, ladder, refused
 
 from proveout.coordinator.storage.event_codec import plan_data, recorded_plan
-from proveout.core.errors import PlanError
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.compile.json_schema import plan_schema
 from proveout.dsl.plan.matrix_labels import Cell, ids, of_stage, same
-from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder
 
 GOLDEN = Path(__file__).parents[2] / "golden"
-
-
-def document(*stages: dict[str, Any], verdicts: list[dict[str, str]] | None = None) -> dict[str, Any]:
-    return {
-        "proveout": 1,
-        "name": "m",
-        "topology": {
-            "hosts": {"h": {"roles": ["client"], "address": "local"}},
-            "systems": {"db": {"engine": "sqlite", "host": "h", "provision": "embedded"}},
-        },
-        "workloads": {"hlr": {"kind": "hlr", "population": 100}},
-        "stages": [{"populate": {"id": "load", "workload": "hlr", "into": "db"}}, *stages],
-        "verdicts": verdicts or [],
-    }
-
-
-def ladder(id: str, **more: Any) -> dict[str, Any]:
-    return {"ladder": {"id": id, "workload": "hlr", "target": "db", "threads": 1, "measure": "1s", **more}}
-
-
-def compiled(tmp_path: Path, *stages: dict[str, Any], verdicts: list[dict[str, str]] | None = None) -> Plan:
-    path = tmp_path / "plan.yaml"
-    path.write_text(json.dumps(document(*stages, verdicts=verdicts)))
-    return compile_plan(path)
-
-
-def refused(tmp_path: Path, *stages: dict[str, Any], verdicts: list[dict[str, str]] | None = None) -> list[str]:
-    with pytest.raises(PlanError) as caught:
-        compiled(tmp_path, *stages, verdicts=verdicts)
-    return [problem.message for problem in caught.value.problems]
 
 
 def test_a_million_cells_are_refused_before_they_are_made(tmp_path: Path) -> None:

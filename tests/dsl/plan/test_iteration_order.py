@@ -55,6 +55,20 @@ def test_ladders_take_turns_and_the_longer_one_ends_alone() -> None:
     assert ran == [("a", 1), ("b", 2), ("a", 2), ("b", 4), ("a", 4), ("a", 8)]
 
 
+def test_every_second_repeat_has_the_ladders_in_reverse() -> None:
+    ran = [(s.ladder.id, s.rung) for s in slots((BASE, TURNS), BASE) if s.repeat == 2]
+    assert ran == [("b", 2), ("a", 1), ("b", 4), ("a", 2), ("a", 4), ("a", 8)]
+
+
+def test_a_turn_with_steps_is_a_whole_ladder() -> None:
+    one, two = replace(BASE, threads=(1, 2), after=("a__after_1",)), replace(TURNS, before=("b__before_1",))
+    ran = [(s.ladder.id, s.rung) for s in slots((one, two), one) if s.repeat < 3]
+    assert ran == [("a", 1), ("a", 2), ("b", 2), ("b", 4), ("b", 2), ("b", 4), ("a", 1), ("a", 2)]
+    between = (Pause(id="a__after_1", duration_s=1.0), Pause(id="b__before_1", duration_s=1.0))
+    assert [len(members) for members in groups((one, *between, two))] == [2]
+    assert [len(members) for members in groups((one, *between, Pause(id="p", duration_s=1.0), two))] == [1, 1]
+
+
 def test_only_neighbours_are_a_group() -> None:
     third = replace(TURNS, id="c", interleaved_with="b")
     assert [[s.id for s in members] for members in groups((BASE, TURNS, third))] == [["a", "b", "c"]]

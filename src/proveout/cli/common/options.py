@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -9,6 +10,8 @@ from typing import Annotated, TypeAlias
 import typer
 
 from proveout.cli.common import completion
+
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
 
 PlanFile: TypeAlias = Annotated[
     Path, typer.Argument(metavar="PLAN", help="A plan file.", autocompletion=completion.plan_files)
@@ -34,6 +37,14 @@ Inventory: TypeAlias = Annotated[
 ]
 
 
+Labels: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="NAME=VALUE",
+        help="Store a label with the run: commit=1a2b3c4. `runs`, reports and `trend` show it. May be given again.",
+    ),
+]
 PolicyFile: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -80,12 +91,27 @@ MetricsAddress: TypeAlias = Annotated[
 
 def parse_overrides(words: list[str] | None) -> dict[str, str]:
     """`name=value` words as a mapping. Raises typer.BadParameter for anything else, and for a name given twice."""
+    return _pairs(words, "-p")
+
+
+def parse_labels(words: list[str] | None) -> dict[str, str]:
+    """The labels of a run. Raises typer.BadParameter as `parse_overrides`, and for a name that is not a plain word."""
+    found = _pairs(words, "--label")
+    for name in found:
+        if not _LABEL.fullmatch(name):
+            raise typer.BadParameter(
+                f"{name!r} is not a name: letters, digits, `_`, `.` and `-`, at most 40", param_hint="--label"
+            )
+    return found
+
+
+def _pairs(words: list[str] | None, option: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for word in words or ():
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
-            raise typer.BadParameter(f"{word!r} is not NAME=VALUE", param_hint="-p")
+            raise typer.BadParameter(f"{word!r} is not NAME=VALUE", param_hint=option)
         if name.strip() in found:
-            raise typer.BadParameter(f"{name.strip()!r} is given twice", param_hint="-p")
+            raise typer.BadParameter(f"{name.strip()!r} is given twice", param_hint=option)
         found[name.strip()] = value
     return found

@@ -131,6 +131,7 @@ def prepare(
         estimates_s={stage.id: estimate_s(stage, plan) for stage in plan.stages},
         crashed=crashed,
         policy=Path(command.policy) if command.policy else None,
+        labels=command.labels,
     )
 
 

@@ -22,13 +22,15 @@ EPILOG = """Examples:
   proveout runs --runs-dir /var/lib/proveout/runs
 
   proveout runs --environment latest
+
+  proveout runs --parquet runs.parquet && duckdb -c "SELECT run, threads, \"tps.mean\" FROM 'runs.parquet'"
 """
-_HEAD = ("RUN", "PLAN", "WHEN", "STATE", "VERDICTS")
+_HEAD = ("RUN", "PLAN", "WHEN", "STATE", "VERDICTS", "LABELS")
 
 
 def runs(
     runs_dir: Annotated[
-        Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
     ] = None,
     environment: Annotated[
         str | None,
@@ -38,11 +40,18 @@ def runs(
             autocompletion=completion.runs,
         ),
     ] = None,
+    parquet: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write instead a table with a row for each rung of each stage of every run."),
+    ] = None,
 ) -> None:
-    """List the runs, newest first: plan, start, end and verdicts."""
+    """List the runs, newest first: plan, start, end, verdicts and labels; or write their numbers as one table."""
     from proveout.coordinator.storage import run_directory
 
     folder = run_directory.runs_directory(runs_dir, os.environ)
+    if parquet is not None:
+        _write_table(folder, parquet)
+        return
     if environment is not None:
         for line in _environment(run_directory.find(folder, environment)):
             typer.echo(line)
@@ -51,9 +60,34 @@ def runs(
     if not rows:
         typer.echo(f"There is no run in {folder}.")
         return
-    widths = [max(len(row[column]) for row in (_HEAD, *rows)) for column in range(len(_HEAD))]
-    for row in (_HEAD, *rows):
+    shown = len(_HEAD) if any(row[-1] for row in rows) else len(_HEAD) - 1
+    lines = [row[:shown] for row in (_HEAD, *rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(shown)]
+    for row in lines:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _write_table(folder: Path, file: Path) -> None:
+    """Write the table of all runs; messages go to stderr."""
+    from proveout.cli.common import outputs
+    from proveout.cli.common.progress_line import counting
+    from proveout.coordinator.history.run_folder import read_folder
+    from proveout.coordinator.history.run_table import to_parquet
+    from proveout.coordinator.report.csv_export import write_bytes
+    from proveout.core.errors import ProveoutError
+    from proveout.core.numbers import safe
+
+    outputs.check_outputs({"parquet": file})
+    with counting("runs read") as progress:
+        found = read_folder(folder, progress)
+    for name, fault in found.unreadable:
+        typer.echo(safe(f"warning: {name} is left out: {fault}"), err=True)
+    try:
+        write_bytes(file, to_parquet(found.runs))
+    except OSError as fault:
+        raise ProveoutError(f"{file} cannot be written: {fault.strerror}") from fault
+    count = sum(len(run.rungs) for run in found.runs)
+    typer.echo(f"{file}: {count} rows of {len(found.runs)} run{'' if len(found.runs) == 1 else 's'} in {folder}")
 
 
 def _environment(directory: RunDirectory) -> Iterator[str]:
@@ -87,15 +121,17 @@ def _row(directory: RunDirectory) -> tuple[str, ...]:
     try:
         events = read(directory.path)
     except JournalDamaged as fault:
-        return (directory.name, "-", "-", safe(fault.what.removeprefix("the journal is ")), "-")
+        return (directory.name, "-", "-", safe(fault.what.removeprefix("the journal is ")), "-", "")
     except JournalFault as fault:
-        return (directory.name, "-", "-", safe(f"unreadable: {fault.what}"), "-")
+        return (directory.name, "-", "-", safe(f"unreadable: {fault.what}"), "-", "")
     facts = run_progress(stamped.event for stamped in events)
     plan = safe(facts.started.name) if facts.started else "-"
     state = facts.ended.status if facts.ended else "running" if is_driven(directory.path) else "crashed (resume)"
     outcomes = Counter(verdict.outcome for verdict in facts.verdicts)
     verdicts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())) or "-"
-    return (directory.name, plan, _when(events[0].unix_s) if events else "-", state, verdicts)
+    labels = facts.started.labels if facts.started else {}
+    shown = safe(" ".join(f"{name}={value}" for name, value in labels.items()))
+    return (directory.name, plan, _when(events[0].unix_s) if events else "-", state, verdicts, shown)
 
 
 def _when(unix_s: float) -> str:

@@ -1,0 +1,1 @@
+"""The verbs over many runs, and over repetitions of one rung."""

@@ -1,0 +1,71 @@
+"""Labels of runs: on the command line, in the list, and in runs that were made before there were labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+from recorded_runs import record
+
+from proveout.cli import execute
+from proveout.cli.common.options import parse_labels
+from proveout.coordinator.report.run_document import run_document
+from proveout.coordinator.results.results import load_results
+from proveout.coordinator.storage.event_codec import decode, encode
+from proveout.coordinator.storage.journal import read
+from proveout.proto.events import RunStarted
+
+
+def test_labels_are_names_and_values() -> None:
+    assert parse_labels(["commit=1a2b", "branch=a=b"]) == {"commit": "1a2b", "branch": "a=b"}
+    assert parse_labels(None) == {}
+
+
+@pytest.mark.parametrize("word", ["commit", "=x", "a b=c", "-x=1", "a" * 41 + "=1"])
+def test_other_words_are_refused(word: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        parse_labels([word])
+
+
+def test_a_label_twice_is_refused() -> None:
+    with pytest.raises(typer.BadParameter, match="twice"):
+        parse_labels(["a=1", "a=2"])
+
+
+def test_a_run_refuses_a_wrong_label_before_it_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["run", "plans/smoke.yaml", "--headless", "--label", "x", "--runs-dir", str(tmp_path)]) == 2
+    assert "NAME=VALUE" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_list_and_the_report_show_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = record(tmp_path, {1: [100.0, 101.0]})
+    assert execute(["runs", "--runs-dir", str(tmp_path)]) == 0
+    assert "LABELS" not in capsys.readouterr().out
+    named = record(tmp_path, {1: [100.0, 101.0]}, day=1.0, labels={"commit": "1a2b", "x": "\x1b[31m"})
+    assert execute(["runs", "--runs-dir", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("LABELS")
+    assert lines[1].startswith(named)
+    assert lines[1].endswith(r"commit=1a2b x=\x1b[31m")
+    assert lines[2].startswith(plain)
+    assert "commit=1a2b" in run_document(load_results(read(tmp_path / named))).about
+
+
+def test_a_run_without_the_field_loads() -> None:
+    started = RunStarted(run_id="r", epoch=1, name="n", title="", digest="", plan={}, version="1", estimate_s=1.0)
+    old = encode(started).replace(',"labels":{}', "")
+    assert "labels" not in old
+    assert decode(old) == started
+
+
+def test_the_table_of_runs_as_parquet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import pyarrow.parquet as pq
+
+    runs, file = tmp_path / "runs", tmp_path / "runs.parquet"
+    record(runs, {1: [100.0, 101.0], 4: [300.0, 310.0]}, labels={"commit": "1a2b"})
+    assert execute(["runs", "--runs-dir", str(runs), "--parquet", str(file)]) == 0
+    assert "2 rows of 1 run" in capsys.readouterr().out
+    assert pq.read_table(file).column("label.commit").to_pylist() == ["1a2b", "1a2b"]
+    assert execute(["runs", "--runs-dir", str(runs), "--parquet", str(tmp_path / "no" / "x")]) == 2

@@ -1,0 +1,78 @@
+"""Whole runs: cells that take turns with steps around each turn, and what is left of them after a kill or a loss."""
+
+from __future__ import annotations
+
+import pytest
+import thorough
+from run_simulator import Fault, World
+from simulated import HOSTS, assert_ended, cells, outcomes, ran, simulate
+
+from proveout.proto import events
+
+TURNS = ["a", "b", "b", "a", "a", "b"]
+
+
+def tasks_of(world: World) -> list[str]:
+    """The stages of the statements, checkpoints and loads of the cells, in the order in which they were sent."""
+    keys = [key.split("/") for key in world.keys]
+    kept = [(part[1], part[5]) for part in keys if part[1][0] in "ab" and part[1][1:3] in ("", "__")]
+    return [stage for stage, what in kept if what.split(":")[0] in ("sql", "checkpoint", "load")]
+
+
+def assert_steps_around_every_turn(world: World, when: object) -> None:
+    """Each load runs with its own cell's steps in force: after them no step of the other cell has run, and a turn is
+    taken back before the other begins."""
+    in_force = ""
+    open_turn = ""
+    for stage in tasks_of(world):
+        if "__" not in stage:
+            assert in_force == f"{stage}__before_2", f"{when}: {stage} ran with {in_force or 'nothing'}"
+            open_turn = stage
+        elif "__before_1" in stage:
+            assert open_turn in ("", stage[0]), f"{when}: {stage} while the turn of {open_turn} was open"
+            in_force = stage
+        else:
+            open_turn = "" if "__after" in stage else open_turn
+            in_force = "" if "__after" in stage else stage
+    assert not open_turn, f"{when}: the last turn was not taken back"
+
+
+def test_cells_with_steps_take_turns_a_repeat_at_a_time_in_changing_order() -> None:
+    simulation = simulate(cells())
+    assert assert_ended(simulation).status == "finished"
+    assert ran(simulation.world) == [
+        (name, rung, repeat) for repeat, pair in ((1, "ab"), (2, "ba"), (3, "ab")) for name in pair for rung in (1, 2)
+    ]
+    assert_steps_around_every_turn(simulation.world, "whole")
+    befores = [stage[0] for stage in tasks_of(simulation.world) if stage.endswith("__before_1")]
+    assert befores == TURNS, "the steps run once for each turn"
+    assert set(outcomes(simulation.world).values()) == {"ok"}
+    started = [e.stage for e in simulation.world.events if isinstance(e, events.StageStarted)]
+    assert len(started) == len(set(started)) == 10
+
+
+@pytest.mark.thorough
+def test_a_kill_at_any_input_leaves_the_same_iterations_with_their_steps_in_force() -> None:
+    plan = cells()
+    whole = simulate(plan)
+    wanted = ran(whole.world)
+    for at in thorough.every(2, range(1, whole.inputs)):
+        first = simulate(plan, None, Fault(at=at, kind="kill"))
+        second = simulate(plan, world=first.world, epoch=2)
+        assert assert_ended(second).status == "finished", at
+        assert ran(second.world) == wanted, at
+        assert_steps_around_every_turn(second.world, at)
+        assert set(outcomes(second.world).values()) == {"ok"}, at
+
+
+@pytest.mark.thorough
+def test_a_lost_agent_has_the_steps_of_the_turn_run_again() -> None:
+    plan = cells()
+    whole = simulate(plan)
+    wanted = sorted(ran(whole.world))
+    for at in thorough.every(3, range(len(HOSTS) + 1, whole.inputs)):
+        for host in ("db1", "client1"):
+            simulation = simulate(plan, None, Fault(at=at, kind="lose", host=host))
+            assert assert_ended(simulation).status == "finished", at
+            assert sorted(ran(simulation.world)) == wanted, at
+            assert_steps_around_every_turn(simulation.world, (at, host))

@@ -1,0 +1,123 @@
+"""The turns of cells with their steps, and the reasons why other cells run one after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matrix_plans import compiled, ladder, refused
+
+from proveout.dsl.explain.timetable import timetable
+from proveout.dsl.plan.iteration_order import groups
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Sql
+from proveout.dsl.rules.repeat_rules import once_only
+
+MODES = {"mode": ["a", "b"]}
+
+
+def sql(*statements: str, **more: Any) -> dict[str, Any]:
+    return {"sql": {"system": "db", "statements": list(statements), **more}}
+
+
+def turns(plan: Plan) -> list[list[str]]:
+    return [[one.id for one in members] for members in groups(plan.stages)]
+
+
+def apart(plan: Plan) -> set[str]:
+    return {stage.apart for stage in plan.stages if isinstance(stage, Ladder)}
+
+
+def test_cells_take_turns_by_default(tmp_path: Path) -> None:
+    plan = compiled(tmp_path, ladder("m", matrix=MODES), ladder("n", matrix=MODES, order="shuffled", seed=7))
+    assert turns(plan) == [["m__a", "m__b"], ["n__a", "n__b"]]
+    assert apart(plan) == {""}
+    assert [stage.seed for stage in plan.stages if isinstance(stage, Ladder)] == [None, None, 7, None]
+
+
+def test_cells_take_turns_with_repeatable_steps(tmp_path: Path) -> None:
+    before = [sql("PRAGMA cache_size = 7", "SELECT '${matrix.mode}'"), {"pause": {"duration": "4s"}}]
+    plan = compiled(tmp_path, ladder("m", matrix=MODES, before=before, after=[{"reset": {"systems": ["db"]}}]))
+    assert turns(plan) == [["m__a", "m__b"]]
+    second = plan.stages[7]
+    assert isinstance(second, Ladder)
+    assert (second.before, second.after) == (("m__b__before_1", "m__b__before_2"), ("m__b__after_1",))
+    shown = {line.id: line for line in timetable(plan).stages}
+    assert shown["m__b__before_2"].detail == ("runs before each turn of m__b, 3 times",)
+    assert shown["m__b__before_2"].seconds == 12.0, "the time of each turn counts"
+
+
+def test_a_step_that_may_have_another_effect_the_second_time_keeps_the_cells_apart(tmp_path: Path) -> None:
+    create = "CREATE INDEX i_${matrix.mode} ON subscriber (s_id)"
+    plan = compiled(tmp_path, ladder("m", matrix=MODES, before=[sql(create)]))
+    assert turns(plan) == [["m__a"], ["m__b"]]
+    reason = "step `m__a__before_1` is not repeatable (`CREATE INDEX i_a ON subscriber (s_id)` may have another effect "
+    assert apart(plan) == {reason + "the second time)"}
+    detail = next(line for line in timetable(plan).stages if line.id == "m__a").detail
+    assert any(line.endswith("drift is not distinguished from the difference") for line in detail)
+    undone = ladder(
+        "m", matrix=MODES, before=[sql(create, repeatable=True)], after=[sql("DROP INDEX x", repeatable=True)]
+    )
+    assert turns(compiled(tmp_path, undone)) == [["m__a", "m__b"]]
+
+
+def test_the_plan_can_ask_for_one_cell_after_the_other(tmp_path: Path) -> None:
+    plan = compiled(tmp_path, ladder("m", matrix=MODES, order="ladder"))
+    assert turns(plan) == [["m__a"], ["m__b"]]
+    assert apart(plan) == {"the plan has `order: ladder`"}
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"repeat": "${matrix.n}"}, "they are not repeated alike"),
+        ({"when": "${matrix.n} > 3"}, "their `when` differs"),
+        ({"before": [sql("SELECT 1", repeatable=False)]}, "it has `repeatable: false`"),
+    ],
+)
+def test_cells_that_cannot_take_turns_say_why(tmp_path: Path, more: dict[str, Any], reason: str) -> None:
+    given = {"matrix": {"n": [3, 4]}, **more}
+    asked = refused(tmp_path, ladder("m", **given, order="interleaved"))
+    assert any(message.startswith("the cells cannot take turns: ") and reason in message for message in asked)
+    plan = compiled(tmp_path, ladder("m", **given))
+    assert all(reason in one for one in apart(plan))
+
+
+def test_cells_with_one_condition_take_turns(tmp_path: Path) -> None:
+    first = ladder("first")
+    plan = compiled(tmp_path, first, ladder("m", matrix=MODES, needs="first", when="first.peak.tps.mean > 1"))
+    assert turns(plan) == [["first"], ["m__a", "m__b"]]
+
+
+def test_plain_ladders_take_turns_with_their_steps(tmp_path: Path) -> None:
+    steps = {"before": [sql("ANALYZE")]}
+    plan = compiled(tmp_path, ladder("one", **steps), ladder("two", **steps, order="interleaved", **{"with": "one"}))
+    assert turns(plan) == [["one", "two"]]
+    once = {"before": [sql("CREATE TABLE t (a int)")]}
+    said = refused(tmp_path, ladder("one", **steps), ladder("two", **once, order="interleaved", **{"with": "one"}))
+    assert said == [
+        "`two` cannot take turns: step `two__before_1` is not repeatable (`CREATE TABLE t (a int)` may have another "
+        "effect the second time)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statement", "repeatable"),
+    [
+        ("analyze t", True),
+        ("VACUUM (FULL) t", True),
+        ("VACUUM INTO 'copy.db'", False),
+        ("ALTER SYSTEM SET work_mem = '1MB'", True),
+        ("ALTER ROLE r RENAME TO s", False),
+        ("SET GLOBAL innodb_flush_log_at_trx_commit = 2", True),
+        ("SELECT pg_prewarm('t')", True),
+        ("SELECT 1 INTO t", False),
+        ("WITH d AS (DELETE FROM t RETURNING a) SELECT a FROM d", False),
+        ("INSERT INTO t VALUES (1)", False),
+        ("UPDATE t SET a = a + 1", False),
+        ("", False),
+    ],
+)
+def test_what_is_repeatable_by_nature(statement: str, *, repeatable: bool) -> None:
+    assert (once_only(Sql(id="s", system="db", statements=(statement,))) == "") is repeatable

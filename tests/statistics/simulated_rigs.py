@@ -1,0 +1,177 @@
+"""Systems whose true numbers are known, and the iterations that a run of proveout would have recorded of them.
+
+Data flow: a seeded generator -> `Rig.repeats` (true throughput of each repeat) -> `Rig.iterations` -> `ladder_run` ->
+the program's own results, verdicts and comparisons. Throughputs are transactions/s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Plan
+from proveout.proto.events import (
+    Event,
+    FactsTaken,
+    IterationFinished,
+    IterationId,
+    RunFinished,
+    RunStarted,
+    StageFinished,
+    StageStarted,
+)
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Shape: TypeAlias = Callable[[np.random.Generator, int], Floats]
+"""The repeats' deviations from the true value, in units of the coefficient of variation, mean 0 and variance 1."""
+
+SMOKE = Path(__file__).parents[2] / "plans" / "smoke.yaml"
+TRUE_TPS = 1000.0
+
+
+# ---- how repeats vary --------------------------------------------------------------------------------------------
+
+
+def normal(generator: np.random.Generator, repeats: int) -> Floats:
+    """Independent normal repeats."""
+    return generator.standard_normal(repeats)
+
+
+def lognormal(generator: np.random.Generator, repeats: int, sigma: float = 0.47) -> Floats:
+    """Independent lognormal repeats, moved and scaled to mean 0 and variance 1; with `sigma` 0.47 their own coefficient
+    of variation is 0.5."""
+    values = np.exp(sigma * generator.standard_normal(repeats))
+    mean, variance = np.exp(sigma**2 / 2.0), (np.exp(sigma**2) - 1.0) * np.exp(sigma**2)
+    return np.asarray((values - mean) / np.sqrt(variance), dtype=np.float64)
+
+
+def drifting(generator: np.random.Generator, repeats: int) -> Floats:
+    """Normal repeats on a straight line whose middle is the true value: half of the variance each."""
+    line = np.linspace(-1.0, 1.0, repeats) if repeats > 1 else np.zeros(1)
+    spread = float(np.sqrt(np.mean(line**2))) or 1.0
+    sign = generator.choice([-1.0, 1.0])
+    return np.asarray((sign * line / spread + generator.standard_normal(repeats)) / np.sqrt(2.0), dtype=np.float64)
+
+
+def bimodal(generator: np.random.Generator, repeats: int) -> Floats:
+    """Two states of the machine, equally frequent."""
+    return np.asarray(generator.choice([-1.0, 1.0], repeats) + 0.1 * generator.standard_normal(repeats)) / np.sqrt(1.01)
+
+
+def one_bad_in_ten(generator: np.random.Generator, repeats: int) -> Floats:
+    """One repeat in ten is five deviations low."""
+    bad = generator.random(repeats) < 0.1
+    values = generator.standard_normal(repeats) - 5.0 * bad
+    return np.asarray((values + 0.5) / np.sqrt(1.0 + 25.0 * 0.09), dtype=np.float64)
+
+
+def random_walk(generator: np.random.Generator, steps: int, size: float) -> Floats:
+    """Shared drift of a machine: the sum of normal steps of that size."""
+    return np.cumsum(size * generator.standard_normal(steps))
+
+
+# ---- iterations --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rig:
+    """A system with a true throughput and the ways in which a measurement of it varies.
+
+    `cv` is that of the repeats, `second_cv` that of the seconds within one and `correlation` the correlation of
+    neighbouring seconds.
+    """
+
+    tps: float = TRUE_TPS
+    cv: float = 0.03
+    shape: Shape = normal
+    window_s: int = 10
+    second_cv: float = 0.03
+    correlation: float = 0.0
+
+    def repeats(self, generator: np.random.Generator, count: int) -> Floats:
+        """The throughput that each repeat really has."""
+        return np.asarray(self.tps * (1.0 + self.cv * self.shape(generator, count)), dtype=np.float64)
+
+    def seconds(self, generator: np.random.Generator, level: float) -> Floats:
+        """The throughput second by second of a repeat at that level: an autoregressive series."""
+        noise = generator.standard_normal(self.window_s)
+        rho = self.correlation
+        for index in range(1, self.window_s if rho else 0):
+            noise[index] = rho * noise[index - 1] + np.sqrt(1.0 - rho**2) * noise[index]
+        return np.asarray(level * (1.0 + self.second_cv * noise), dtype=np.float64)
+
+    def measured(
+        self,
+        generator: np.random.Generator,
+        stage: str,
+        rung: int,
+        count: int,
+        *,
+        factors: Sequence[float] | Floats | None = None,
+    ) -> list[IterationFinished]:
+        """The iterations of a rung. `factors`: the machine's drift as a factor of each repeat."""
+        levels = self.repeats(generator, count) * (np.ones(count) if factors is None else np.asarray(factors))
+        series = [self.seconds(generator, float(level)) for level in levels]
+        return [iteration(stage, rung, repeat, seconds) for repeat, seconds in enumerate(series, 1)]
+
+
+def iteration(stage: str, rung: int, repeat: int, seconds: Floats, **metrics: Any) -> IterationFinished:
+    """A valid iteration with that throughput per second."""
+    tps = float(seconds.mean())
+    times = {name: rung / tps * 1e6 * factor for name, factor in _TIMES.items()}
+    return IterationFinished(
+        id=IterationId(stage=stage, rung=rung, repeat=repeat, attempt=1),
+        rate=None,
+        measure_s=float(len(seconds)),
+        valid=True,
+        findings=(),
+        metrics={"tps": tps, "response": times, "errors": {"count": 0, "fraction": 0.0}} | metrics,
+        transactions=(),
+        series={"tps": tuple(map(float, seconds))},
+    )
+
+
+_TIMES: Mapping[str, float] = {"avg_us": 1.0, "p50_us": 1.0, "p95_us": 2.0, "p99_us": 3.0}
+
+
+# ---- runs --------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def smoke_plan() -> tuple[Plan, Any]:
+    """The compiled smoke plan, whose only ladder is `ladder`, with its data as the journal has it."""
+    plan = compile_plan(SMOKE, overrides={})
+    return plan, json.loads(json.dumps(plan_data(plan)))
+
+
+def ladder_run(iterations: Sequence[IterationFinished], run_id: str = "one") -> RunResults:
+    """The results of a finished run of the smoke plan with these iterations in its ladder."""
+    plan, data = smoke_plan()
+    events: list[Event] = [
+        RunStarted(
+            run_id=run_id,
+            epoch=1,
+            name=plan.name,
+            title="",
+            digest=plan.digest,
+            plan=data,
+            version="1.0",
+            estimate_s=1.0,
+        ),
+        FactsTaken(when="start", host="box", system="", facts={"kernel": "6.1", "cpus": 2}),
+        StageStarted(stage="ladder", kind="ladder", iterations=len(iterations), estimate_s=1.0),
+        *iterations,
+        StageFinished(stage="ladder", outcome="ok", seconds=1.0, metrics=ladder_metrics(iterations)),
+        RunFinished(status="finished", exit_code=0, reason="", seconds=2.0),
+    ]
+    return load_results(events)

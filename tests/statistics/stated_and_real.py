@@ -1,0 +1,274 @@
+"""Statements of the program about its numbers, beside the truth: each row runs the program's own results, verdicts and
+comparisons on seeded runs of systems whose true numbers are known.
+
+Data flow: `ROWS` (a function of the number of trials for each) -> `Measured` (share of trials, with its Monte Carlo
+error) -> the table of `benchmarks/statistics.py`, and the bounds of `test_stated_and_real.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from simulated_rigs import (
+    TRUE_TPS,
+    Rig,
+    bimodal,
+    drifting,
+    ladder_run,
+    lognormal,
+    normal,
+    one_bad_in_ten,
+    random_walk,
+    smoke_plan,
+)
+
+from proveout.coordinator.compare import fail_if
+from proveout.coordinator.compare.comparison import compare
+from proveout.coordinator.results.results import ladder_metrics
+from proveout.coordinator.verdict.checks import judge
+
+SEED = 20261122
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The number of trials in which something is true, out of `trials`; `left_out` trials state nothing."""
+
+    hits: int
+    trials: int
+    left_out: int = 0
+
+    @property
+    def share(self) -> float:
+        """The share of the trials that count, NaN when none does."""
+        return self.hits / self.trials if self.trials else math.nan
+
+    def error(self, expected: float) -> float:
+        """The standard deviation of the share where the expected one is true."""
+        return math.sqrt(expected * (1.0 - expected) / self.trials) if self.trials else math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A statement of the program: `stated` is the promised share, as a lower bound (`at_least`) or an upper.
+
+    `bound` is what this project accepts; `weight` scales the number of trials, since some are slower than others.
+    """
+
+    name: str
+    stated: float
+    bound: float
+    at_least: bool
+    measure: Callable[[int], Measured]
+    weight: float = 1.0
+
+    def holds(self, found: Measured, sigmas: float = 4.0) -> bool:
+        """Whether the share keeps the bound, allowing for the error of the simulation; true when nothing is stated."""
+        if not found.trials:
+            return True
+        slack = sigmas * found.error(self.bound)
+        return found.share >= self.bound - slack if self.at_least else found.share <= self.bound + slack
+
+
+def _generators(trials: int, *names: object) -> Iterator[np.random.Generator]:
+    """A generator for each trial, of a seed of the row's own."""
+    own = [SEED, *(sum(map(ord, str(name))) for name in names)]
+    for trial in range(trials):
+        yield np.random.default_rng([*own, trial])
+
+
+def _count(trials: int, names: tuple[object, ...], one: Callable[[np.random.Generator], bool | None]) -> Measured:
+    outcomes = [one(generator) for generator in _generators(trials, *names)]
+    stated = [outcome for outcome in outcomes if outcome is not None]
+    return Measured(hits=sum(stated), trials=len(stated), left_out=len(outcomes) - len(stated))
+
+
+# ---- intervals ---------------------------------------------------------------------------------------------------
+
+
+def coverage(rig: Rig, repeats: int, trials: int) -> Measured:
+    """Count the intervals of a rung's throughput that contain the true one; a rung without an interval states nothing."""
+
+    def one(generator: np.random.Generator) -> bool | None:
+        tree = ladder_metrics(rig.measured(generator, "ladder", 4, repeats))
+        found = tree["rungs"]["4"]["tps"]
+        return None if "lower" not in found else bool(found["lower"] <= rig.tps <= found["upper"])
+
+    return _count(trials, ("coverage", rig.shape.__name__, rig.window_s, rig.correlation, repeats), one)
+
+
+def peak_above(repeats: int, rungs: int, trials: int) -> Measured:
+    """Count the lower bounds of the peak of equal rungs that are above the true throughput."""
+    rig = Rig(tps=TRUE_TPS)
+
+    def one(generator: np.random.Generator) -> bool | None:
+        iterations = [item for rung in range(1, rungs + 1) for item in rig.measured(generator, "ladder", rung, repeats)]
+        peak = ladder_metrics(iterations)["peak"]["tps"]
+        return None if "lower" not in peak else bool(peak["lower"] > rig.tps)
+
+    return _count(trials, ("peak", repeats, rungs), one)
+
+
+# ---- two ladders -------------------------------------------------------------------------------------------------
+
+
+def two_ladders(
+    text: str,
+    repeats: int,
+    trials: int,
+    *,
+    gain: float = 0.0,
+    drift: float = 0.0,
+    interleaved: bool = False,
+    cv: float = 0.03,
+    want: str = "PASS",
+) -> Measured:
+    """Count the verdicts over ladders `a` and `b` (whose system is `gain` faster) have the outcome `want`.
+
+    `drift`: the size of a step of the random walk that the machine's speed takes from each iteration to the next.
+    """
+    base, other = Rig(cv=cv), Rig(cv=cv, tps=TRUE_TPS * (1.0 + gain))
+
+    def one(generator: np.random.Generator) -> bool | None:
+        walk = np.exp(random_walk(generator, 2 * repeats, drift))
+        first, second = (walk[0::2], walk[1::2]) if interleaved else (walk[:repeats], walk[repeats:])
+        a = ladder_metrics(base.measured(generator, "a", 4, repeats, factors=first), **_block(interleaved))
+        b = ladder_metrics(other.measured(generator, "b", 4, repeats, factors=second), **_block(interleaved))
+        return judge(text, {"a": a, "b": b}).outcome == want
+
+    return _count(trials, (text, repeats, gain, drift, interleaved, want), one)
+
+
+def _block(interleaved: bool) -> dict[str, Any]:
+    return {}
+
+
+# ---- comparison of runs ------------------------------------------------------------------------------------------
+
+
+def compared_equal(repeats: int, rungs: tuple[int, ...], trials: int) -> Measured:
+    """Count the comparisons of two equal systems that call the throughput of a rung better or worse."""
+    rig = Rig()
+
+    def one(generator: np.random.Generator) -> bool | None:
+        found = compare(_run(generator, rig, rungs, repeats, "one"), _run(generator, rig, rungs, repeats, "two"))
+        rows = [row for rung in found.stages[0].rungs for row in rung.rows if row.path == ("tps",)]
+        return any(row.direction in ("better", "worse") for row in rows)
+
+    return _count(trials, ("compare", repeats, rungs), one)
+
+
+def gated_equal(repeats: int, trials: int) -> Measured:
+    """Count the comparisons of two equal systems that `--fail-if 'tps.change.upper < 0'` fails."""
+    rig = Rig()
+    condition = fail_if.check("tps.change.upper < 0", smoke_plan()[0])
+
+    def one(generator: np.random.Generator) -> bool | None:
+        found = compare(_run(generator, rig, (4,), repeats, "one"), _run(generator, rig, (4,), repeats, "two"))
+        return fail_if.judge(condition, found).holds
+
+    return _count(trials, ("gate", repeats), one)
+
+
+def _run(generator: np.random.Generator, rig: Rig, rungs: tuple[int, ...], repeats: int, name: str) -> Any:
+    iterations = [item for rung in rungs for item in rig.measured(generator, "ladder", rung, repeats)]
+    return ladder_run(iterations, name)
+
+
+# ---- the table ---------------------------------------------------------------------------------------------------
+
+
+SHAPES: tuple[tuple[str, Rig, float], ...] = (
+    ("normal", Rig(shape=normal), 0.93),
+    ("normal, seconds correlated 0.8", Rig(correlation=0.8), 0.93),
+    ("drifting", Rig(shape=drifting), 0.93),
+    ("lognormal", Rig(shape=lognormal, cv=0.5), 0.90),
+    ("bimodal", Rig(shape=bimodal), 0.93),
+    ("one bad repeat in ten", Rig(shape=one_bad_in_ten), 0.93),
+)
+
+
+def interval_rows() -> Iterator[Row]:
+    """Coverage of the intervals of means."""
+    for repeats in (1, 2):
+        for window_s in (10, 60):
+            rig = Rig(window_s=window_s)
+            name = f"interval holds the truth, {repeats} repeat{'s' * (repeats > 1)} of {window_s} s"
+            yield _at_least(name, 0.95, 0.93, lambda trials, rig=rig, n=repeats: coverage(rig, n, trials))
+    for name, rig, bound in SHAPES:
+        for repeats in (3, 5, 10):
+            text = f"interval holds the truth, {repeats} repeats, {name}"
+            yield _at_least(text, 0.95, bound, lambda trials, rig=rig, n=repeats: coverage(rig, n, trials))
+    for repeats in (3, 5, 10):
+        text = f"`peak.tps` lower bound above the truth, 7 equal rungs, {repeats} repeats"
+        yield _at_most(text, 0.025, 0.025, lambda trials, n=repeats: peak_above(n, 7, trials), weight=0.5)
+
+
+def ladder_rows() -> Iterator[Row]:
+    """Verdicts on two ladders of a run."""
+    differs = "ratio(b.at(4).tps, a.at(4).tps).lower > 1.0 || ratio(b.at(4).tps, a.at(4).tps).upper < 1.0"
+    for repeats in (3, 5, 10):
+        text = f"`ratio` of equal systems, interleaved under drift, {repeats} repeats: shown different"
+        yield _at_most(
+            text,
+            0.05,
+            0.05,
+            lambda trials, n=repeats: two_ladders(differs, n, trials, drift=0.02, interleaved=True, cv=0.01),
+        )
+    faster = "ratio(b.at(4).tps, a.at(4).tps).lower > 1.0"
+    yield _at_least(
+        "true +3 % shown by interleaved ladders under drift, 5 repeats",
+        0.90,
+        0.90,
+        lambda trials: two_ladders(faster, 5, trials, gain=0.03, drift=0.02, interleaved=True, cv=0.01),
+    )
+    for text, name in (("b.at(4).tps > a.at(4).tps", "`>`"), (faster, "`ratio`")):
+        yield _at_most(
+            f"equal systems, 5 repeats: {name} passes",
+            0.025,
+            0.025,
+            lambda trials, text=text: two_ladders(text, 5, trials),
+        )
+        yield _at_least(
+            f"true +5 % shown by {name}, 5 repeats",
+            0.59,
+            0.55,
+            lambda trials, text=text: two_ladders(text, 5, trials, gain=0.05),
+        )
+
+
+def comparison_rows() -> Iterator[Row]:
+    """Comparisons of two runs of equal systems."""
+    for repeats in (1, 2, 3, 5, 10):
+        name = f"{repeats} repeat{'s' * (repeats > 1)}"
+        yield _at_most(
+            f"`compare` of two equal systems, 2 rungs: throughput flagged, {name}",
+            0.05,
+            0.05,
+            lambda trials, n=repeats: compared_equal(n, (1, 4), trials),
+            weight=0.5,
+        )
+        yield _at_most(
+            f"`--fail-if 'tps.change.upper < 0'`, equal systems, {name}",
+            0.025,
+            0.025,
+            lambda trials, n=repeats: gated_equal(n, trials),
+            weight=0.5,
+        )
+
+
+def _at_least(name: str, stated: float, bound: float, measure: Callable[[int], Measured], weight: float = 1.0) -> Row:
+    return Row(name=name, stated=stated, bound=bound, at_least=True, measure=measure, weight=weight)
+
+
+def _at_most(name: str, stated: float, bound: float, measure: Callable[[int], Measured], weight: float = 1.0) -> Row:
+    return replace(_at_least(name, stated, bound, measure, weight), at_least=False)
+
+
+def rows() -> tuple[Row, ...]:
+    """All rows of the table, in its order."""
+    return (*interval_rows(), *ladder_rows(), *comparison_rows())
