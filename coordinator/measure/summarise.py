@@ -254,7 +254,7 @@ def _load_metrics(
 
 
 def _arrivals(merged: Sequence[TransactionLoad], loads: Mapping[str, LoadResult]) -> Metrics:
-    """What became of the transactions due in the window: due = ended + late + unfinished + missed."""
+    """Counts of the transactions due in the window: due = ended + late + unfinished + missed."""
     counts = [item.counts for item in merged]
     answered = sum(one.ok + one.logical_failures + one.error_count for one in counts)
     late, missed = sum(item.late for item in merged), sum(one.missed for one in counts)

@@ -267,9 +267,10 @@ def _unanswered(seen: Observed) -> Iterator[ValidityFinding]:
     """Transactions due in the window without an answer, and terminals that hung. Warnings: the system did it."""
     missed = seen.read("missed", "count") or 0.0
     if missed:
-        part = seen.read("missed", "fraction") or 0.0
-        text = f"{missed:,.0f} transactions ({percent(part)} of those due) never began: percentiles above "
-        yield _finding("missed", False, f"{text}{percent(1.0 - part)} are not given", voids=False)
+        fraction = seen.read("missed", "fraction") or 0.0
+        part, rest = together("fraction", fraction, 1.0 - fraction)
+        text = f"{missed:,.0f} transactions ({part} of those due) never began: percentiles above {rest} are not given"
+        yield _finding("missed", False, text, voids=False)
     unfinished = seen.read("unfinished", "count") or 0.0
     if unfinished:
         oldest_s = (seen.read("unfinished", "age_max_us") or 0.0) / 1e6

@@ -78,7 +78,7 @@ def pack(transactions: Sequence[TransactionLoad], *, is_open: bool) -> bytes:
 
 
 def without_packed(transactions: Sequence[TransactionLoad]) -> tuple[TransactionLoad, ...]:
-    """What `pack` leaves out: the fields that only the result of a load has."""
+    """The fields that `pack` leaves out: those that only the result of a load has."""
     return tuple(
         replace(
             load,
