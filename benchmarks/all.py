@@ -47,15 +47,15 @@ class Row:
 
 
 QUICK: dict[str, tuple[str, ...]] = {
-    "load_pgbench": ("--seconds", "3", "--rounds", "9"),
-    "populate": ("--rounds", "2"),  # at a fifth of the rows it would measure how fast workers start
-    "custom_sql": ("--rounds", "3", "--seconds", "1"),
-    "pacing": ("--seconds", "2"),
-    "pool_ray": ("--seconds", "2", "--pairs", "3", "--workers", "2"),
-    "mysql_clients": ("--seconds", "1", "--rounds", "3"),
-    "populate_engines": ("--rounds", "2"),
-    "load_benchbase": ("--seconds", "5"),
-    "tprocc_gotpc": ("--seconds", "8"),
+    "load/pgbench": ("--seconds", "3", "--rounds", "9"),
+    "populate/psql_copy": ("--rounds", "2"),  # at a fifth of the rows it would measure how fast workers start
+    "load/custom_sql": ("--rounds", "3", "--seconds", "1"),
+    "load/pacing": ("--seconds", "2"),
+    "load/pool_ray": ("--seconds", "2", "--pairs", "3", "--workers", "2"),
+    "load/mysql_clients": ("--seconds", "1", "--rounds", "3"),
+    "populate/bulk_paths": ("--rounds", "2"),
+    "load/benchbase": ("--seconds", "5"),
+    "load/gotpc": ("--seconds", "8"),
 }
 MEMORY_MINUTES = {False: "2", True: "0.5"}
 
@@ -68,7 +68,7 @@ class Bench:
         self.failed: list[str] = []
 
     def __call__(self, name: str, *options: str) -> Any:
-        """Run one benchmark, its output passed on; its figures."""
+        """Run one benchmark, named `folder/module`, with its output passed on; its figures."""
         print(f"== {name}", flush=True)
         more = QUICK.get(name, ()) if self.quick else ()
         with tempfile.TemporaryDirectory() as folder:
@@ -85,20 +85,20 @@ class Bench:
 
 def engine(bench: Bench) -> Iterator[Row]:
     """The load engine beside pgbench, over a bare loop, its pacing, its memory, custom SQL."""
-    for line in bench("load_pgbench") or ():
+    for line in bench("load/pgbench") or ():
         label = f"{line['mix']}, {line['connections']} connections, beside pgbench"
         yield Row(f"rate: {label}", line["tps_ratio"], ">= 0.95")
         yield Row(f"client CPU: {label}", line["cpu_ratio"], "<= 1.30")
-    if overhead := bench("load_overhead"):
+    if overhead := bench("load/overhead"):
         yield Row("engine over the bare driver loop, ns", overhead["overhead_ns"], "<= 1000", ",.0f")
-    for line in bench("pacing") or ():
+    for line in bench("load/pacing") or ():
         held = line["achieved"] >= 0.99
         label = f"open arrival at {line['rate']:,.0f}/s: lag p99, us" + ("" if held else " (rate not held)")
         yield Row(label, line["p99_us"], "< 1000" if held else "", ",.0f")
     minutes = MEMORY_MINUTES[bench.quick]
-    if memory := bench("memory", "--minutes", minutes):
+    if memory := bench("load/memory", "--minutes", minutes):
         yield Row(f"worker's growth in {minutes} min at 50,000/s, MB", memory["worker_mb"], "< 20", ".1f")
-    if stated := bench("custom_sql"):
+    if stated := bench("load/custom_sql"):
         label = "one SELECT stated in a plan (kind: sql), client CPU, beside built in"
         yield Row(label, stated["ratios"]["one"], "<= 1.10")
         yield Row("four statements with a result passed on, likewise", stated["ratios"]["several"])
@@ -107,12 +107,12 @@ def engine(bench: Bench) -> Iterator[Row]:
 def population(bench: Bench) -> Iterator[Row]:
     """Populations beside the engines' own bulk paths."""
     for workload in ("hlr", "tptbm", "prepaid", "tprocc"):
-        found = bench("populate", "--workload", workload) or {"ratios": {}}
+        found = bench("populate/psql_copy", "--workload", workload) or {"ratios": {}}
         for name, ratio in found["ratios"].items():
             target = ">= 0.80" if name == r"\copy" else ""
             yield Row(f"{workload}: rows loaded a second, beside {name}", ratio["rows_only"], target)
             yield Row(f"{workload}: until ready, beside {name}", ratio["ready"], target)
-    for found in bench("populate_engines") or ():
+    for found in bench("populate/bulk_paths") or ():
         for name, ratio in found["ratios"].items():
             yield Row(f"hlr: rows loaded a second, beside {name}", ratio["rows_only"], ">= 0.80")
             yield Row(f"hlr: until ready, beside {name}", ratio["ready"], ">= 0.80")
@@ -120,11 +120,11 @@ def population(bench: Bench) -> Iterator[Row]:
 
 def pools(bench: Bench) -> Iterator[Row]:
     """Merging, and Ray beside local processes."""
-    for line in bench("merge") or ():
+    for line in bench("fabric/merge") or ():
         label = f"merging 1,000 workers x 8 types, {line['arrival']}, {line['rate']:,}/s each, % of a core"
         yield Row(label, 100 * line["core_fraction"], "< 10", ".1f")
     if find_spec("ray"):
-        for line in bench("pool_ray") or ():
+        for line in bench("load/pool_ray") or ():
             label = f"pool ray beside local, {line['workers']} workers, {line['arrival']}, rate"
             yield Row(label, line["ratio"])
             yield Row("   the upper end of its 95 % interval", line["high"], ">= 1.00")
@@ -133,11 +133,11 @@ def pools(bench: Bench) -> Iterator[Row]:
 def peers(bench: Bench, options: argparse.Namespace) -> Iterator[Row]:
     """Other programs, where they were built."""
     if options.benchbase:
-        for line in bench("load_benchbase", str(options.benchbase), "--java", options.java) or ():
+        for line in bench("load/benchbase", str(options.benchbase), "--java", options.java) or ():
             label = f"HLR beside BenchBase's TATP, {line['terminals']} terminals, rate"
             yield Row(label, line["tps_ratio"], ">= 1.30")
     if options.go_tpc:
-        found = bench("tprocc_gotpc", str(options.go_tpc)) or {"ratios": {}}
+        found = bench("load/gotpc", str(options.go_tpc)) or {"ratios": {}}
         for name, ratio in found["ratios"].items():
             if name != "go-tpc":
                 yield Row(f"TPROC-C beside go-tpc, {name}, NOPM", ratio)

@@ -1,6 +1,6 @@
 """`proveout new`: every starter compiles under any file name, and nothing is overwritten.
 
-`benchmarks/starters.py` runs them.
+`benchmarks/plans/starters.py` runs them.
 """
 
 from __future__ import annotations

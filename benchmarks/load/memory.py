@@ -1,7 +1,7 @@
 """Does the memory of load workers stay bounded? A long open load at a high rate, and what the processes occupy over
 time.
 
-    python benchmarks/memory.py [--minutes 10] [--rate 50000] [--workers 2] [--json FILE]
+    python benchmarks/load/memory.py [--minutes 10] [--rate 50000] [--workers 2] [--json FILE]
 
 The load is the agent's own path: `run_load`, worker processes, their chunks merged in this process, a `LoadSecond` a
 second. The workers' sessions answer at once (`null_worker`), so that the rate holds on two cores; what a database
@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 import null_worker
-from load_harness import Context, workload
+from harness import Context, workload
 
 from proveout.agent.load.run_load import POOL, run_load
 from proveout.dsl.plan.stages import Windows

@@ -1,7 +1,7 @@
 """NOPM of TPROC-C beside go-tpc's TPC-C: one PostgreSQL, as many warehouses and users, in one run, in turn; medians,
 ratios.
 
-    python benchmarks/tprocc_gotpc.py GO_TPC [--warehouses 4] [--users 4] [--seconds 20] [--rounds 3] [--json FILE]
+    python benchmarks/load/gotpc.py GO_TPC [--warehouses 4] [--users 4] [--seconds 20] [--rounds 3] [--json FILE]
 
 GO_TPC is the program `go-tpc` (github.com/pingcap/go-tpc). Both load their own database of one embedded server
 (synchronous_commit off, a Unix socket), run without keying and think times, and count new orders that were committed.
@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import quote
 
 import psycopg
-from load_harness import Context
+from harness import Context
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.engines.handlers import start_system

@@ -1,6 +1,6 @@
 """The load engine beside pgbench: the same statements, weights and connections, in one run, A B A B; ratios of medians.
 
-    python benchmarks/load_pgbench.py [--seconds 3] [--rounds 9] [--connections 4 64] [--json FILE]
+    python benchmarks/load/pgbench.py [--seconds 3] [--rounds 9] [--connections 4 64] [--json FILE]
 
 Both run closed, with prepared statements, two processes or threads, against one embedded PostgreSQL with
 synchronous_commit off on this machine. CPU is the client's, user and system: ours with the agent process that merges,
@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from load_harness import Figures, postgres, run, workload
+from harness import Figures, postgres, run, workload
 
 from proveout.agent.engines.postgres.installation import find_installation
 from proveout.dsl.workloads.hlr import statements as hlr

@@ -1,4 +1,4 @@
-"""The same load on worker processes and on Ray actors: `python benchmarks/pool_ray.py [--pairs N] [--seconds S]
+"""The same load on worker processes and on Ray actors: `python benchmarks/load/pool_ray.py [--pairs N] [--seconds S]
 [--workers 1,2] [--only closed] [--json FILE]`.
 
 HLR read-only on an embedded PostgreSQL of this machine, 8 connections: closed, and open at a share of the closed peak.
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Literal
 
 import psutil
-from load_harness import Context, postgres, workload
+from harness import Context, postgres, workload
 
 from proveout.agent.load.run_load import run_load
 from proveout.core import statistics as stats

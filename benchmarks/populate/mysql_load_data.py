@@ -1,7 +1,7 @@
 """HLR's rows into an embedded MariaDB: our population beside the mariadb client's LOAD DATA LOCAL INFILE of ready-made
 files.
 
-    python benchmarks/mysql_populate.py [--subscribers 50000] [--rounds 3] [--json FILE]
+    python benchmarks/populate/mysql_load_data.py [--subscribers 50000] [--rounds 3] [--json FILE]
 
 Ours makes the rows while it loads them, with one and with two workers; the client finds them in files, in the same
 order and form, and loads table after table on one connection, foreign keys and unique checks off as ours has them. The
@@ -22,7 +22,7 @@ import threading
 import time
 from pathlib import Path
 
-from load_harness import workload
+from psql_copy import workload_of
 
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.populate import CHUNK_UNITS, SETTINGS, MysqlLoader, as_csv
@@ -30,7 +30,6 @@ from proveout.agent.engines.mysql.provision import Server
 from proveout.agent.load.population.handler import slices
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
-from proveout.dsl.workloads.hlr.parameters import HLR_WEIGHTS
 from proveout.dsl.workloads.kinds import build
 
 
@@ -91,7 +90,7 @@ def main() -> None:
     client = shutil.which("mariadb")
     if client is None:
         raise SystemExit("the mariadb client is not installed (Debian: apt-get install mariadb-client)")
-    population = build(workload(options.subscribers, HLR_WEIGHTS)).population
+    population = build(workload_of("hlr", options.subscribers)).population
     taken: dict[str, list[float]] = {"mariadb client": [], "ours, 1 worker": [], "ours, 2 workers": []}
     with tempfile.TemporaryDirectory(prefix="proveout-bench-") as name:
         folder = Path(name)

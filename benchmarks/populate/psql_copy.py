@@ -1,8 +1,8 @@
 """How fast a population is loaded, beside psql's `\\copy` of the same rows from files: one run, interleaved, medians,
 ratios.
 
-    python benchmarks/populate.py [--workload hlr|tptbm|prepaid|tprocc] [--scale X] [--workers N] [--rounds N] [--json
-    FILE]
+    python benchmarks/populate/psql_copy.py [--workload hlr|tptbm|prepaid|tprocc] [--scale X] [--workers N] [--rounds N]
+        [--json FILE]
 
 At scale 1 each workload has four to five million rows: 500,000 subscribers (hlr), 2000 × 2000 rows (tptbm), 2 million
 customers (prepaid), 8 warehouses (tprocc). Much fewer would measure how fast our workers start.

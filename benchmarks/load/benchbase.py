@@ -1,7 +1,7 @@
 """HLR beside BenchBase's TATP: one PostgreSQL over TCP, as many subscribers and terminals, in one run, in turn;
 medians, ratio.
 
-    python benchmarks/load_benchbase.py FOLDER [--java java] [--terminals 4 64] [--seconds 10] [--rounds 3] [--json
+    python benchmarks/load/benchbase.py FOLDER [--java java] [--terminals 4 64] [--seconds 10] [--rounds 3] [--json
     FILE]
 
 FOLDER is BenchBase's distribution for PostgreSQL, unpacked (`mvn -P postgres package`, then benchbase-postgres.tgz),
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from load_harness import Context, Figures, run, workload
+from harness import Context, Figures, run, workload
 
 from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.load.population.handler import populate

@@ -1,6 +1,6 @@
 """Do the starter plans run as they are written? Each that needs no server of one's own, one after the other.
 
-    python benchmarks/starters.py [KIND]...
+    python benchmarks/plans/starters.py [KIND]...
 
 Writes each with `proveout new` into a folder of its own, runs it, and prints its exit code (0 every verdict passed, 1
 one failed, 3 not all could be judged, as on a machine that is busy) and how long it took. Exits with 1 when a run ended

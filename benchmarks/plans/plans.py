@@ -1,7 +1,7 @@
 """Every plan that needs nothing but this machine, one after the other: how each ends, how long it takes, what its
 verdicts say.
 
-    python benchmarks/plans.py [PLAN …] [-p NAME=VALUE …] [--limit SECONDS] [--runs-dir DIR] [--json FILE]
+    python benchmarks/plans/plans.py [PLAN …] [-p NAME=VALUE …] [--limit SECONDS] [--runs-dir DIR] [--json FILE]
 
 Without names: all of plans/ that bring their systems along, and `hlr-oracle-wire` with its TNS server, which is started
 for it. Each is the command of its header, `proveout run PLAN --headless`, with the plan's own parameters unless `-p`
@@ -28,9 +28,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-PLANS = HERE.parent / "plans"
-TNS_SERVER = HERE.parent / "tests" / "wire" / "tns_server.py"
+ROOT = Path(__file__).resolve().parents[2]
+PLANS = ROOT / "plans"
+TNS_SERVER = ROOT / "tests" / "wire" / "tns_server.py"
 OWN_SYSTEMS = (
     "smoke",
     "hlr-sqlite",

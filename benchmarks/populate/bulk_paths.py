@@ -1,7 +1,7 @@
 """How fast HLR's population is loaded into SQLite, MariaDB and an Oracle of the wire, beside each engine's own bulk
 path; one run.
 
-    python benchmarks/populate_engines.py [--engines sqlite,mysql,oracle] [--scale X] [--rounds N] [--json FILE]
+    python benchmarks/populate/bulk_paths.py [--engines sqlite,mysql,oracle] [--scale X] [--rounds N] [--json FILE]
 
 Ours is the whole populate task: worker processes start, rows are made while they are loaded, keys and indexes follow,
 rows are counted. The peer finds the same rows ready-made, in the same order, and then runs the same statements:
@@ -25,6 +25,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -34,10 +35,9 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import mysql_populate
-from populate import Context, Timings, report, workload_of
+import mysql_load_data
+from psql_copy import Context, Timings, report, workload_of
 
-from plans import tns_server
 from proveout.agent.engines.mysql.populate import MysqlLoader
 from proveout.agent.engines.mysql.provision import Server
 from proveout.agent.engines.oracle.driver import open_connection
@@ -50,6 +50,10 @@ from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "plans"))
+
+from plans import tns_server
 
 UNITS = {"sqlite": 100_000, "mysql": 100_000, "oracle": 2_000}
 WORKERS = {"sqlite": 1, "mysql": 2, "oracle": 1}
@@ -94,13 +98,13 @@ def sqlite(folder: Path, population: Population) -> Iterator[Peer]:
 def mysql(folder: Path, population: Population) -> Iterator[Peer]:
     """An embedded MariaDB, and its client."""
     client = str(shutil.which("mariadb"))
-    mysql_populate.write_files(population, folder)
+    mysql_load_data.write_files(population, folder)
     settings = (("innodb_buffer_pool_size", "512M"),)
     system = System(name="db", engine="mysql", host="local", provision="embedded", settings=settings)
     server = Server(system, folder / "data")
     try:
         dsn = server.start().dsn
-        load = lambda: mysql_populate.by_client(client, dsn, population, folder)  # noqa: E731
+        load = lambda: mysql_load_data.by_client(client, dsn, population, folder)  # noqa: E731
         yield Peer(dsn, "mariadb LOAD DATA", load, MysqlLoader)
     finally:
         server.close(keep_data=False)

@@ -1,4 +1,4 @@
-"""What it costs a host to be watched: `python benchmarks/collectors.py [--seconds 30] [--json FILE]`.
+"""What it costs a host to be watched: `python benchmarks/fabric/collectors.py [--seconds 30] [--json FILE]`.
 
 The capture `os` at 1 Hz, as an agent runs it: the thread that looks at /proc, and this whole process with it (its loop,
 and making the messages that would go to the coordinator). Nothing else runs in the process. The number of processes on

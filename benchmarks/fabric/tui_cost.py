@@ -5,7 +5,7 @@ and how the agents stand every two -> `RunApp` on a terminal of 200 × 60 withou
 this process over the wall clock. The hosts' pane is open: it is the dearest. What the real terminal and the socket cost
 is not in it.
 
-    python benchmarks/tui_cost.py [--hosts 64] [--seconds 20] [--pane 4]
+    python benchmarks/fabric/tui_cost.py [--hosts 64] [--seconds 20] [--pane 4]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a stall of one second looks like to an open schedule, to a closed loop, and to pgbench: response times at the
 percentiles.
 
-    python benchmarks/stall.py [--seconds 10] [--rate 200]
+    python benchmarks/load/stall.py [--seconds 10] [--rate 200]
 
 One embedded PostgreSQL, HLR's read by key over 8 connections. In each measurement another session holds `LOCK TABLE
 subscriber` for one second. *Theory* is what every arrival of the schedule has to wait by its intended time alone: those
@@ -22,7 +22,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import psycopg
-from load_harness import Context, postgres, workload
+from harness import Context, postgres, workload
 
 from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.load.pacing import Pacing

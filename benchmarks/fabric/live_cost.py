@@ -4,7 +4,7 @@ Data flow: made-up `LoadSecond`s (log-normal response times, some 1,000 buckets 
 loop feeds them -> CPU time per second of load, that is the share of a core. The merged line (`LoadTick`) and the
 transactions so far are in it; keeping the samples is not.
 
-    python benchmarks/live_cost.py [--agents 1 8 64] [--seconds 20]
+    python benchmarks/fabric/live_cost.py [--agents 1 8 64] [--seconds 20]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the engine costs above a bare driver loop: pacing, drawing the mix, recording, packing; nanoseconds a
 transaction.
 
-    python benchmarks/load_overhead.py [--transactions 200000] [--rounds 7] [--json FILE]
+    python benchmarks/load/overhead.py [--transactions 200000] [--rounds 7] [--json FILE]
 
 Both loops drive the same session, which answers at once and does nothing, so no server's noise is in the figures: first
 the bare loop (epoll, receive, draw the arguments, send), then the engine itself with its worker's ticker, whose chunks
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from load_harness import workload
+from harness import workload
 
 from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.event_loop import PolledLoop

@@ -1,7 +1,7 @@
 """How exactly are open arrivals started? Lag (started - intended) at 1,000/s, 10,000/s and the highest rate that is
 held.
 
-    python benchmarks/pacing.py [--seconds 5] [--rates 1000 10000 20000 40000 80000] [--postgres] [--json FILE]
+    python benchmarks/load/pacing.py [--seconds 5] [--rates 1000 10000 20000 40000 80000] [--postgres] [--json FILE]
 
 Each rate is one open load by the agent's own path on two workers, constant arrival over 16 terminals. Without
 `--postgres` the sessions answer at once (`null_worker`): what is late is the engine's or the machine's. With it the
@@ -22,7 +22,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import null_worker
-from load_harness import Context, postgres, workload
+from harness import Context, postgres, workload
 
 from proveout.agent.load.run_load import run_load
 from proveout.dsl.plan.stages import Windows

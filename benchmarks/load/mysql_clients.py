@@ -1,7 +1,7 @@
 """What a MySQL client costs: ours, PyMySQL and mysqlclient, one SELECT by key on an embedded MariaDB, 4 and 64
 connections.
 
-    python benchmarks/mysql_clients.py [--seconds 2] [--rounds 5] [--json FILE]
+    python benchmarks/load/mysql_clients.py [--seconds 2] [--rounds 5] [--json FILE]
 
 Ours waits for all connections with one epoll; the other two block, so they have a thread for each connection.
 Statements are those of the HLR workload: `narrow` gives 4 columns, `wide` 34. Rounds are taken in turn; medians are
@@ -25,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from load_harness import Context, workload
+from harness import Context, workload
 
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.driver import MysqlDriver

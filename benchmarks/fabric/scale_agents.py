@@ -1,5 +1,6 @@
-"""One coordinator and many agents: `python benchmarks/scale_agents.py [--agents 10 100 300 1000] [--seconds 15] [--json
-FILE]`.
+"""One coordinator and many agents.
+
+    python benchmarks/fabric/scale_agents.py [--agents 10 100 300 1000] [--seconds 15] [--json FILE]
 
 Real gRPC sessions with mutual TLS over loopback: the agents share two processes, and their tasks touch nothing
 (`scale_agents_hosts.py` says what of them is real); the coordinator is `coordinator.run.run` on a plan with that many

@@ -1,4 +1,4 @@
-"""What it costs to merge the seconds of many Ray workers: `python benchmarks/merge.py [--workers N] [--rates R…]
+"""What it costs to merge the seconds of many Ray workers: `python benchmarks/fabric/merge.py [--workers N] [--rates R…]
 [--json FILE]`.
 
 Every worker's second has 8 transaction types with a service histogram each (closed), or service, response and schedule

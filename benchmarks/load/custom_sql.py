@@ -1,6 +1,6 @@
 """What a transaction written in the plan (`kind: sql`) costs the client beside the same one built in.
 
-    python benchmarks/custom_sql.py [--transactions 200000] [--rounds 7] [--seconds 3] [--json FILE]
+    python benchmarks/load/custom_sql.py [--transactions 200000] [--rounds 7] [--seconds 3] [--json FILE]
 
 First the client alone: the load engine on a session that answers at once, so that no server's noise is in the figures;
 CPU time per transaction, alternating, the least of the rounds of each. GetBasicSubscriberData is one statement with a
@@ -16,8 +16,8 @@ import json
 import statistics
 from pathlib import Path
 
-from load_harness import Figures, postgres, run, workload
-from load_overhead import TERMINALS, NullSession, engine
+from harness import Figures, postgres, run, workload
+from overhead import TERMINALS, NullSession, engine
 
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload

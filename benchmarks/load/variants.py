@@ -1,7 +1,7 @@
 """What was tried to make the client cheap: ways to speak to PostgreSQL, and numbers of workers, in one run, in turn;
 ratios.
 
-    python benchmarks/load_variants.py [--connections 4] [--seconds 4] [--rounds 5] [--json FILE]
+    python benchmarks/load/variants.py [--connections 4] [--seconds 4] [--rounds 5] [--json FILE]
 
 Closed load, HLR mix and one SELECT by key, against one embedded PostgreSQL. Ways: libpq through psycopg.pq (what TLS
 sessions use), our own end of the wire in Python, the same compiled; with two workers each, then compiled with one and
@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from load_harness import Context, Figures, postgres, run, workload
-from load_pgbench import MIXES, SUBSCRIBERS
+from harness import Context, Figures, postgres, run, workload
+from pgbench import MIXES, SUBSCRIBERS
 from psycopg.conninfo import make_conninfo
 
 from proveout.agent.engines.postgres.driver import PURE_PYTHON
