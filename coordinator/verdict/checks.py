@@ -4,7 +4,8 @@ Pure.
 Data flow: text -> `expressions.comparisons` (its logical skeleton) -> each leaf judged by its numbers -> joined by
 three-valued logic -> `Judged`. Rules of a leaf, in this order:
 
-1. A value that it reads has no data: INCONCLUSIVE. Never PASS.
+1. A value that it reads has no data: INCONCLUSIVE. Never PASS. Where transactions without an answer leave a lower
+   bound of it, that may decide the comparison with a constant.
 2. A side is an estimate itself (`baseline.peak.tps >= 1000.0`): its whole interval must lie on the right side to PASS,
    on the wrong side to FAIL; otherwise, or without an interval, INCONCLUSIVE.
 3. It holds as written: PASS.
@@ -18,6 +19,8 @@ interval.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -123,9 +126,56 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
         else:
             outcome = _as_written(leaf, tree, lenient)
     except ExpressionFault as fault:
-        return Judged(outcome="INCONCLUSIVE", evidence=fault.what)
+        return _by_lower_bound(leaf, tree) or Judged(outcome="INCONCLUSIVE", evidence=fault.what)
     evidence = _evidence(leaf, tree, left, right, outcome)
     return Judged(outcome=outcome, evidence=evidence, open=outcome == "INCONCLUSIVE")
+
+
+_BOUNDED = re.compile(r"(.*?)\.?((?:transactions\.\w+\.)?(?:response|service|schedule)\.\w+?)(?:\.(?:mean|upper))?")
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _by_lower_bound(leaf: Comparison | Bare, tree: Mapping[str, Any]) -> Judged | None:
+    """A comparison of a time with a constant, where some transactions had no answer: decided where the lower bound of
+    the time decides it. None when there is no bound."""
+    if isinstance(leaf, Bare) or leaf.operator not in _TURNED:
+        return None
+    time, operator, limit = leaf.left, leaf.operator, leaf.right
+    if _is_constant(time):
+        time, operator, limit = limit, _TURNED[operator], time
+    bound = _lower_bound(time, tree) if _is_constant(limit) else None
+    if bound is None:
+        return None
+    most = float(_value(limit, tree))
+    outcome = "INCONCLUSIVE" if bound.lower is None else by_interval((bound.lower, math.inf), operator, (most, most))
+    printed = notation(_metric(time), bound.value, most)
+    text = f"{time} ≥ {printed.text(bound.value)} {operator} {printed.text(most)}: "
+    why = "transactions without an answer when the load ended make it a lower bound"
+    words = "undecided" if outcome == "INCONCLUSIVE" else _OUTCOME_TEXT[outcome]
+    return Judged(outcome=outcome, evidence=f"{text}{words}; {why}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bound:
+    """A lower bound of a time: as measured, and (None where the repeats are too few) with its confidence."""
+
+    value: float
+    lower: float | None
+
+
+def _lower_bound(text: str, tree: Mapping[str, Any]) -> _Bound | None:
+    """The lower bound of the number that a text reads: of a rung, or of the iteration itself."""
+    found = _BOUNDED.fullmatch(text.strip())
+    if found is None:
+        return None
+    base, path = found.groups()
+    try:
+        node = _value(f"{base}.at_least.{path}" if base else f"at_least.{path}", tree)
+    except ExpressionFault:
+        return None
+    if isinstance(node, int | float):
+        return _Bound(value=node, lower=node)
+    return _Bound(value=node["value"], lower=node.get("lower")) if "value" in node else None
 
 
 def _bare(leaf: Bare, tree: Mapping[str, Any]) -> Judged:

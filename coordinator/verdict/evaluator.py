@@ -49,7 +49,7 @@ class PlanEvaluator:
         """The evidence, when the ladder's `stop_when` holds for the iteration."""
         if stage.stop_when is None:
             return None
-        held, evidence = verdict.holds(stage.stop_when.text, {"rung": iteration.metrics})
+        held, evidence = verdict.holds(stage.stop_when.text, {"rung": results.iteration_tree(iteration)})
         return evidence if held else None
 
     def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[str, ...]:

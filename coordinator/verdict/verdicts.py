@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from proveout.coordinator.measure.validity import is_refusal
-from proveout.coordinator.results.results import RunResults, environment, ladder_metrics, load_results
+from proveout.coordinator.results.results import RunResults, environment, iteration_tree, ladder_metrics, load_results
 from proveout.coordinator.verdict.checks import Judged, judge
 from proveout.coordinator.verdict.commit_audit import judge_tallies
 from proveout.coordinator.verdict.provenance import Provenance, advise, provenance
@@ -245,7 +245,7 @@ def judge_probe(stage: Search, probe: IterationFinished) -> tuple[bool | None, s
     if broken:
         return None, "void: " + "; ".join(finding.evidence for finding in broken)
     refused = [finding for finding in probe.findings if is_refusal(finding)]
-    outcome, evidence = holds(stage.accept.text, probe.metrics)
+    outcome, evidence = holds(stage.accept.text, iteration_tree(probe))
     if refused:
         return False, "; ".join([finding.evidence for finding in refused] + [evidence])
     return outcome, evidence

@@ -7,6 +7,7 @@ Bounds are at 4 standard errors of the simulation and more, or exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,10 @@ from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.worker_messages import Ages, Chunk, Finished
 from proveout.coordinator.measure.load_merge import Latency
 from proveout.coordinator.measure.summarise import times_of
+from proveout.coordinator.results.results import rung_tree
+from proveout.coordinator.verdict.checks import judge
 from proveout.dsl.plan.stages import Windows
+from proveout.proto.events import IterationFinished, IterationId
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult
 
@@ -208,3 +212,45 @@ def test_those_that_began_in_the_window_have_no_length_bias() -> None:
         assert abs(bias) < 4.0 * error
     assert means["either"][0] > 8.0 * means["either"][1]
     assert means["both"][0] < -8.0 * means["both"][1]
+
+
+def rung(kind: str, repeats: int, ramp_down_s: float) -> dict[str, Any]:
+    """The tree of a rung with the stall at the end of the last repeat only."""
+    items = []
+    for repeat in range(1, repeats + 1):
+        made = load_of(kind, repeat, 18.0)
+        down = ramp_down_s if repeat == repeats else 6.0
+        times = times_of(measured(made, windows(down), is_open=kind == "open").transactions)
+        items.append(
+            IterationFinished(
+                id=IterationId(stage="l", rung=1, repeat=repeat, attempt=1),
+                rate=None,
+                measure_s=10.0,
+                valid=True,
+                findings=(),
+                metrics={"tps": 1.0, "response": times["response"].known},
+                transactions=(),
+                at_least={f"response.{name}": value for name, value in times["response"].at_least.items()},
+                not_given=tuple(f"response.{name}" for name in times["response"].not_given),
+            )
+        )
+    return rung_tree(items)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_checks_of_a_lower_bound_are_decided_only_where_it_decides_them(kind: str) -> None:
+    """The p99.9 of every repeat is 5 s but for the last, of which only a lower bound of 1 s is known."""
+    tree = rung(kind, 8, 0.0)
+    assert "p999_us" not in tree["response"]
+    assert tree["at_least"]["response"]["p999_us"]["value"] < 5_000_000
+    failed = judge("r.response.p999_us <= ms(20)", {"r": tree})
+    assert failed.outcome == "FAIL", failed.evidence
+    assert "≥" in failed.evidence
+    for text in ("r.response.p999_us <= ms(9_000)", "r.response.p999_us.upper <= ms(9_000)", "r.response.max_us == 1"):
+        assert judge(text, {"r": tree}).outcome == "INCONCLUSIVE"
+    assert judge("ms(20) < r.response.p999_us.mean", {"r": tree}).outcome == "PASS"
+    assert judge("r.response.p50_us <= ms(200)", {"r": tree}).outcome == "PASS"
+
+
+def test_one_repeat_with_a_lower_bound_decides_nothing() -> None:
+    assert judge("r.response.p999_us <= ms(20)", {"r": rung("closed", 1, 0.0)}).outcome == "INCONCLUSIVE"
