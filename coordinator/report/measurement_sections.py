@@ -6,6 +6,7 @@ Data flow: `RunResults` -> rows (`tables`, `query_sets`) -> `Section`s for `run_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from proveout.coordinator.report import tables
@@ -77,7 +78,7 @@ def _latency_unit(rows: Sequence[LoadRow]) -> tuple[str, float]:
 
     With its divisor.
     """
-    slowest = max((row.response_us["avg_us"] or 0.0 for row in rows), default=0.0)
+    slowest = max((row.response_us["avg_us"] or row.at_least_us.get("avg_us", 0.0) for row in rows), default=0.0)
     return ("ms", 1e3) if slowest >= 1e3 else ("µs", 1.0)
 
 
@@ -87,8 +88,14 @@ def _load_cells(row: LoadRow, divisor: float, relative: str) -> tuple[str, ...]:
 
 
 def _latency(row: LoadRow, name: str, divisor: float) -> str:
-    """A response time in the unit of its table, with 3 digits or those of its interval."""
+    """A response time in the unit of its table, with 3 digits or those of its interval; a lower bound is rounded down.
+
+    "-" if it is not known, and has no bound that is given.
+    """
     value, half = row.response_us[name], row.half_response_us[name]
+    if value is None and (bound := row.at_least_us.get(name)):
+        unit = 10.0 ** (math.floor(math.log10(bound / divisor)) - 2)
+        return f"≥ {figures(math.floor(bound / divisor / unit) * unit)}"
     return "-" if value is None else figures(value / divisor, None if half is None else half / divisor)
 
 

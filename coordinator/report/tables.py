@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from proveout.coordinator.measure.knee import RUNGS_MIN, NoKnee
@@ -27,7 +27,8 @@ IO_LATENCIES = ("avg_us", "p50_us", "p99_us", "max_us")
 class LoadRow:
     """A rung, or a transaction type of one: means over the repeats.
 
-    `half_tps` and `half_response_us` are half the widths of the confidence intervals.
+    `half_tps` and `half_response_us` are half the widths of the confidence intervals. `at_least_us`: lower bounds of
+    response times that are not known, where they are given.
     """
 
     label: str
@@ -38,6 +39,7 @@ class LoadRow:
     half_response_us: Mapping[str, float | None]
     repeats: int
     excluded: int = 0
+    at_least_us: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +167,11 @@ def transaction_rows(rung: RungResult) -> list[LoadRow]:
     """The transaction types of a rung, most frequent first; throughput relative to all of them together."""
     transactions: Mapping[str, Mapping[str, Any]] = rung.tree.get("transactions", {})
     whole = read(rung.tree, "tps")
-    rows = [_load_row(name, tree, whole, repeats=len(rung.iterations)) for name, tree in transactions.items()]
+    bounds = rung.tree.get("at_least", {}).get("transactions", {})
+    rows = [
+        _load_row(name, {"at_least": bounds.get(name, {})} | dict(tree), whole, repeats=len(rung.iterations))
+        for name, tree in transactions.items()
+    ]
     return sorted(rows, key=lambda row: -(row.tps or 0.0))
 
 
@@ -180,6 +186,11 @@ def _load_row(label: str, tree: Mapping[str, Any], whole: float | None, *, repea
         half_response_us={name: half(tree, "response", name) for name in LATENCIES},
         repeats=repeats,
         excluded=excluded,
+        at_least_us={
+            name: bound["value"]
+            for name, bound in tree.get("at_least", {}).get("response", {}).items()
+            if bound["given"] and "value" in bound
+        },
     )
 
 
