@@ -1,9 +1,9 @@
 """Compare two runs of the same study: the relative change of each number, with its confidence interval. Pure.
 
 Data flow: two `RunResults` -> their differences (`comparability`) -> pairs of stages and of rungs -> for each number
-`base`, `other` and `change`, the relative difference other/base - 1 with its confidence interval (`statistics.ratio`:
-Welch on logarithms) -> `report.compare` and `fail_if`. The trees have the names of a run's own results, with these
-three numbers in the place of each number: `ladder.at(4).tps.change.upper`.
+`base`, `other` and `change`, the relative difference other/base - 1 of these two numbers, with its confidence interval
+(`statistics.ratio`: Welch on logarithms; none with one repeat) -> `report.compare` and `fail_if`. The trees have the
+names of a run's own results, with these three numbers in the place of each number: `ladder.at(4).tps.change.upper`.
 
 All intervals of a comparison have one level: each rung is one more chance for a false change, so each interval is
 widened (Bonferroni over the rungs) until those of one metric hold together with 95 %. They cover the spread of the
@@ -164,7 +164,11 @@ def _absent(reference: RunResults, other: RunResults, ids: tuple[str, str]) -> I
 def _few(stages: Sequence[StagePair]) -> Iterator[str]:
     least = min((min(rung.repeats) for stage in stages for rung in stage.rungs), default=REPEATS_MIN)
     if least < REPEATS_MIN:
-        yield f"{least} repeat{'s' if least > 1 else ''} of a rung cannot show a small change; use at least 5"
+        yield (
+            "1 repeat of a rung shows no change: take 3 or more"
+            if least == 1
+            else f"{least} repeats of a rung cannot show a small change: take 5 or more"
+        )
 
 
 # ---- trees -------------------------------------------------------------------------------------------------------
@@ -197,7 +201,7 @@ def _changed(name: str, left: Any, right: Any, confidence: float) -> Metrics:
     if "mean" not in quotient:
         return {}
     moved = {key: quotient[key] - 1.0 for key in ("mean", "median", "lower", "upper") if key in quotient}
-    kept = {key: quotient[key] for key in ("n", "method", "confidence") if key in quotient}
+    kept = {key: quotient[key] for key in ("n", "method", "confidence", "chosen_from") if key in quotient}
     return {CHANGE: moved | kept}
 
 

@@ -9,11 +9,11 @@ better: more throughput, or shorter response.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from proveout.coordinator.report.tables import cell_of, ladders
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core import statistics
 from proveout.core.numbers import level, notation
 
@@ -40,12 +40,13 @@ class ComparisonRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Ladder `other` against ladder `base` at `threads`."""
+    """Ladder `other` against ladder `base` at `threads`; `finding`: that they were not interleaved, or ""."""
 
     base: str
     other: str
     threads: int
     rows: tuple[ComparisonRow, ...]
+    finding: str = ""
 
     @property
     def level(self) -> str:
@@ -62,7 +63,8 @@ def comparisons(results: RunResults) -> list[Comparison]:
         shared = {rung.threads: rung for rung in base.rungs if rung.tree}
         common = [rung for rung in other.rungs if rung.tree and rung.threads in shared]
         if common:
-            found.append(_compare(base.id, other.id, shared[common[-1].threads], common[-1]))
+            pair = _compare(base.id, other.id, shared[common[-1].threads], common[-1])
+            found.append(replace(pair, finding=not_interleaved(results, (base.id, other.id))))
     return found
 
 

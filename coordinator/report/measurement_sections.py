@@ -18,7 +18,7 @@ from proveout.coordinator.report.figures.query_set_figures import (
     size_table,
     solve_table,
 )
-from proveout.coordinator.report.query_sets import size_rows, solve_rows
+from proveout.coordinator.report.query_sets import apart, size_rows, solve_rows
 from proveout.coordinator.report.tables import IO_HEADS, LATENCIES, NODE_HEADS, LoadRow, peak, read
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.numbers import (
@@ -193,7 +193,8 @@ def query_sets(results: RunResults) -> Iterator[Section]:
     """Times to solve and sizes, the modes of a matrix beside each other."""
     for of, solved in solve_rows(results).items():
         table = Table(heads=SOLVE_HEADS, rows=tuple(solve_table(solved)), layout="llrrrrr")
-        yield Section(title=f"Time to solve{named(of)}", blocks=(table,))
+        finding = (Paragraph(note, "warn"),) if (note := apart(results, of)) else ()
+        yield Section(title=f"Time to solve{named(of)}", blocks=(table, *finding))
     for of, sized in size_rows(results).items():
         table = Table(heads=SIZE_HEADS, rows=tuple(size_table(sized)), layout="llrrrr")
         yield Section(title=f"Sizes{named(of)}", blocks=(table,))

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.report.tables import cell_of, ladders
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core import statistics
 from proveout.dsl.plan.matrix_labels import label_text, written
+from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.proto.events import SizeLine
 
 SETS = ("solve_s", "geomean_s")
@@ -69,6 +70,12 @@ def mode_of(results: RunResults, stage: StageResult) -> tuple[str, str]:
     """(mode, case): the first label of a cell and the others, or the ladder's id and ""."""
     cell = cell_of(results, stage.id)
     return (stage.id, "") if cell is None else (written(cell.labels[0][1]), label_text(cell.labels[1:]))
+
+
+def apart(results: RunResults, of: str) -> str:
+    """The finding that the cells of a matrix were not interleaved; "" when they were, or when there is no matrix."""
+    cells = [stage.id for stage in families(results).get(of, ())] if of else []
+    return f"The cells of {of} were not interleaved: {NOT_DISTINGUISHED}." if not_interleaved(results, cells) else ""
 
 
 # ---- time to solve -----------------------------------------------------------------------------------------------

@@ -156,8 +156,10 @@ def _comparison(pair: Comparison) -> Section:
     heads = ("", pair.base, pair.other, "factor", f"{pair.level} CI")
     table = Table(heads=heads, rows=tuple(map(_factor, pair.rows)))
     meaning = f"A factor above 1: {pair.other} is better (more throughput, or a shorter response)."
+    finding = (Paragraph(f"{pair.finding}.", "warn"),) if pair.finding else ()
     return Section(
-        title=f"{pair.base} against {pair.other}, {threads(pair.threads)}", blocks=(table, Paragraph(meaning, "dim"))
+        title=f"{pair.base} against {pair.other}, {threads(pair.threads)}",
+        blocks=(table, Paragraph(meaning, "dim"), *finding),
     )
 
 

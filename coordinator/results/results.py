@@ -14,6 +14,7 @@ each of the `values`), by which `core.statistics` compares them in pairs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -24,6 +25,7 @@ from proveout.dsl import metrics
 from proveout.dsl.expr import evaluation
 from proveout.dsl.plan.stages import Ladder, Populate, Search, Sql, Stage, Tool
 from proveout.dsl.plan.values import Expression
+from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -235,6 +237,13 @@ def block_of(run: RunStarted | None, stage: str) -> str:
     return f"{run.run_id}/{leader}" if sum(one == leader for one in first.values()) > 1 else ""
 
 
+def not_interleaved(results: RunResults, ladders: Sequence[str]) -> str:
+    """The finding of a comparison of ladders that ran one after the other; "" when they ran interleaved."""
+    blocks = {results.stages[name].block or name for name in ladders}
+    together = " and ".join(ladders)
+    return f"{together} were not interleaved: {NOT_DISTINGUISHED}" if len(blocks) > 1 else ""
+
+
 _WithStage: TypeAlias = StageFinished | PopulateFinished | ProbeFinished | SearchFinished | LadderCut
 
 
@@ -418,15 +427,32 @@ def ladder_metrics(
 ) -> Metrics:
     """`{rungs: {threads: tree}, peak: tree, knee: tree}`; the peak is the rung with the largest mean throughput.
 
-    The knee is the rung that `knee.find` gives, with the interval of its threads; no knee, no `knee`.
+    The knee is the rung that `knee.find` gives, with the interval of its threads; no knee, no `knee`. Peak and knee are
+    chosen by what was measured: their bounds hold for all rungs together that could have been chosen (`chosen_from`).
     """
     found = [rung for rung in rungs(iterations, confidence, block) if rung.tree]
     tree: Metrics = {evaluation.RUNGS: {str(rung.threads): rung.tree for rung in found}}
     top, bend = peak(found), _knee(found)
     if isinstance(bend, Knee):
-        bent = next(rung.tree for rung in found if rung.threads == bend.threads)
-        tree["knee"] = bent | {"threads": bend.estimate}
-    return tree | ({"peak": top.tree} if top else {})
+        bent = next(rung for rung in found if rung.threads == bend.threads)
+        low, high = (bend.threads if bound is None else bound for bound in (bend.lower, bend.upper))
+        rivals = sum(low <= rung.threads <= high for rung in found)
+        tree["knee"] = rung_tree(bent.iterations, confidence, block, rivals) | {"threads": bend.estimate}
+    if top:
+        tree["peak"] = rung_tree(top.iterations, confidence, block, _contenders(found, top, confidence))
+    return tree
+
+
+def _contenders(found: Sequence[RungResult], top: RungResult, confidence: float) -> int:
+    """The rungs that could have been the peak: those whose interval reaches that of the top one, with intervals that
+    hold for all rungs together (Bonferroni)."""
+    measured = [rung for rung in found if "tps" in rung.tree]
+    wide = {
+        rung.threads: statistics.estimate(rung.tree["tps"]["values"], confidence=confidence, chosen_from=len(measured))
+        for rung in measured
+    }
+    lower = wide[top.threads].get("lower", -math.inf)
+    return sum(one.get("upper", math.inf) >= lower for one in wide.values())
 
 
 def _knee(found: Iterable[RungResult]) -> Knee | NoKnee:

@@ -6,27 +6,32 @@ three-valued logic -> `Judged`. Rules of a leaf, in this order:
 
 1. A value that it reads has no data: INCONCLUSIVE. Never PASS. Where transactions without an answer leave a lower
    bound of it, that may decide the comparison with a constant.
-2. A side is an estimate itself (`baseline.peak.tps >= 1000.0`): its whole interval must lie on the right side to PASS,
-   on the wrong side to FAIL; otherwise, or without an interval, INCONCLUSIVE.
-3. It holds as written: PASS.
-4. It does not hold as written, but would if every bound in it were the opposite one (`.lower` for `.upper`,
+2. It reads an estimate of one repeat: INCONCLUSIVE, also of its `.mean`. Counted events (`errors.count`) are exempt:
+   they happened; the check holds when it holds in every repeat.
+3. A side is an estimate itself (`baseline.peak.tps >= 1000.0`): its whole interval must lie on the right side to PASS,
+   on the wrong side to FAIL; otherwise, or without an interval, INCONCLUSIVE. Two estimates are compared by the
+   interval of their ratio, or of their difference where one is not positive.
+4. It holds as written: PASS.
+5. It does not hold as written, but would if every bound in it were the opposite one (`.lower` for `.upper`,
    `slope_upper` for `slope_lower`): the interval lies across the limit: INCONCLUSIVE. If it would not hold even then,
    the whole interval is on the wrong side: FAIL.
 
-A check that reads point estimates (`.mean`, `.median`) is decided without an interval; its evidence contains the
-interval.
+A check that reads point estimates (`.mean`, `.median`) of two repeats or more is decided without an interval; its
+evidence contains the interval. The evidence of an undecided leaf has the number of repeats that would decide it.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS
-from proveout.core.numbers import Notation, notation
+from proveout.core import statistics
+from proveout.core.numbers import Notation, interval, notation
+from proveout.core.statistics import Estimate
 from proveout.dsl.expr.evaluation import (
     AllOf,
     AnyOf,
@@ -35,6 +40,7 @@ from proveout.dsl.expr.evaluation import (
     Either,
     ExpressionFault,
     Logic,
+    MissingData,
     Not,
     comparisons,
     evaluate,
@@ -121,12 +127,14 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
         if isinstance(leaf, Bare):
             return _bare(leaf, tree)
         left, right = _value(leaf.left, tree), _value(leaf.right, tree)
-        if isinstance(left, dict) or isinstance(right, dict):
-            outcome = by_interval(_span(left, leaf.left), leaf.operator, _span(right, leaf.right))
-        else:
-            outcome = _as_written(leaf, tree, lenient)
+        outcome = _outcome(leaf, tree, left, right, lenient)
+    except MissingData as fault:
+        if bounded := _by_lower_bound(leaf, tree):
+            return bounded
+        lacking = _lacking(leaf.text, tree)
+        return Judged(outcome="INCONCLUSIVE", evidence=lacking or fault.what, open=bool(lacking))
     except ExpressionFault as fault:
-        return _by_lower_bound(leaf, tree) or Judged(outcome="INCONCLUSIVE", evidence=fault.what)
+        return Judged(outcome="INCONCLUSIVE", evidence=fault.what)
     evidence = _evidence(leaf, tree, left, right, outcome)
     return Judged(outcome=outcome, evidence=evidence, open=outcome == "INCONCLUSIVE")
 
@@ -176,6 +184,75 @@ def _lower_bound(text: str, tree: Mapping[str, Any]) -> _Bound | None:
     if isinstance(node, int | float):
         return _Bound(value=node, lower=node)
     return _Bound(value=node["value"], lower=node.get("lower")) if "value" in node else None
+
+
+def _outcome(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, lenient: bool) -> Outcome:
+    if any(_is_single(item) for item in _estimates_read(leaf.text, tree)):
+        return "INCONCLUSIVE"
+    if isinstance(left, dict) and isinstance(right, dict):
+        _span(left, leaf.left), _span(right, leaf.right)
+        compared, limit = _compared(left, right)
+        return by_interval(_span(compared, leaf.text), leaf.operator, (limit, limit))
+    for value, text in ((left, leaf.left), (right, leaf.right)):
+        if isinstance(value, dict) and _is_counted(text, shares=value["n"] == 1):
+            return _in_every_repeat(leaf, left, right)
+    if isinstance(left, dict) or isinstance(right, dict):
+        return by_interval(_span(left, leaf.left), leaf.operator, _span(right, leaf.right))
+    return _as_written(leaf, tree, lenient)
+
+
+def _compared(left: Estimate, right: Estimate) -> tuple[Estimate, float]:
+    """Two estimates as one, and the number that it has where they are equal."""
+    quotient = statistics.ratio(left, right)
+    return (quotient, 1.0) if "lower" in quotient else (statistics.difference(left, right), 0.0)
+
+
+def _in_every_repeat(leaf: Comparison, left: Any, right: Any) -> Outcome:
+    """A count is what happened: it holds when it holds in each of the repeats."""
+    sides = [value["values"] if isinstance(value, dict) else [value] for value in (left, right)]
+    pairs = ((one, other) for one in sides[0] for other in sides[1])
+    held = (by_interval((one, one), leaf.operator, (other, other)) for one, other in pairs)
+    return "PASS" if all(outcome == "PASS" for outcome in held) else "FAIL"
+
+
+_COUNTED = ("errors", "missed", "retried")
+
+
+def _is_counted(text: str, *, shares: bool = False) -> bool:
+    """Whether a side is a number of events that were counted (`errors.count`); with `shares` also their share."""
+    names: list[str] = []
+    node = ungroup(parse(text))
+    while isinstance(node, Member):
+        names.append(node.name)
+        node = ungroup(node.of)
+    names = [name for name in names if name not in (*STATISTICS, "base", "other")]
+    kept = ("count", "fraction") if shares else ("count",)
+    return bool(names) and (names[0] == "errors" or (names[0] in kept and names[1:2] != [] and names[1] in _COUNTED))
+
+
+def _is_single(item: _Read) -> bool:
+    """Whether a point of an estimate of one repeat is read, and not what was counted in it."""
+    alone = item.estimate["n"] == 1 and "lower" not in item.estimate
+    return alone and item.statistic in POINTS and not _is_counted(item.text, shares=True)
+
+
+def _lacking(text: str, tree: Mapping[str, Any]) -> str:
+    """The reason why a bound that the text reads is not there; "" when it is for another reason."""
+    for node in _walk(parse(text)):
+        if isinstance(node, Member) and node.name in _OPPOSITE:
+            base = text[node.of.start : node.of.end]
+            try:
+                value = _value(base, tree)
+            except ExpressionFault:
+                return ""
+            if isinstance(value, dict) and "mean" in value and node.name not in value:
+                return f"{_named(node.of, base)} {interval(value, _metric(base))}: {_no_interval(value)}"
+    return ""
+
+
+def _no_interval(found: Estimate) -> str:
+    reason = found.get("reason", f"{'one repeat decides' if found['n'] == 1 else 'these repeats decide'} nothing")
+    return f"undecided, {reason}" + ("; take 3 repeats or more" if found["n"] == 1 else "")
 
 
 def _bare(leaf: Bare, tree: Mapping[str, Any]) -> Judged:
@@ -265,9 +342,7 @@ def _evidence(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, 
     # A side without a metric, such as a constant, has the unit of what it is compared with.
     sides = ((leaf.left, left, left_metric or right_metric), (leaf.right, right, right_metric or left_metric))
     printed = _notations([(value, metric) for _, value, metric in sides], read)
-    words = _OUTCOME_TEXT[outcome]
-    if any(isinstance(value, dict) and "lower" not in value for value in (left, right)):
-        words = "undecided, too few repeats for an interval"
+    words = _words(leaf, left, right, outcome, read)
     one, other = (_side(text, value, printed[metric]) for text, value, metric in sides)
     text = f"{one} {leaf.operator} {other}: {words}"
     if not read:
@@ -275,6 +350,44 @@ def _evidence(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, 
     how = "reads" if any(item.statistic not in POINTS for item in read) else "point estimates:"
     named = (f"{item.name} {printed[item.metric].interval(item.estimate)}" for item in read)
     return f"{text}; {how} " + ", ".join(dict.fromkeys(named))
+
+
+def _words(leaf: Comparison, left: Any, right: Any, outcome: Outcome, read: Sequence[_Read]) -> str:
+    """The outcome in words: for two estimates with their ratio, for an undecided comparison with the repeats that
+    would decide it."""
+    values = [value for value in (left, right) if isinstance(value, dict)]
+    found, limit = _deciding(leaf, left, right, read)
+    words = _OUTCOME_TEXT[outcome]
+    if outcome == "INCONCLUSIVE":
+        bare = [value for value in values if "lower" not in value]
+        bare += [item.estimate for item in read if _is_single(item)]
+        words = _no_interval(bare[0]) if bare else words + _repeats(found, limit)
+    if len(values) < 2 or found is None or "lower" not in found:
+        return words
+    return f"{'ratio' if limit else 'difference'} {interval(found)}: {words}"
+
+
+def _repeats(found: Estimate | None, limit: float) -> str:
+    needed = None if found is None else statistics.repeats_to_decide(found, limit)
+    return f"; about {needed:,} repeats would decide it" if needed else ""
+
+
+def _deciding(leaf: Comparison, left: Any, right: Any, read: Sequence[_Read]) -> tuple[Estimate | None, float]:
+    """The estimate whose interval decides a comparison, and its limit; None where there is no single one."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return _compared(left, right)
+    for value, text, limit in ((left, leaf.left, right), (right, leaf.right, left)):
+        if isinstance(value, dict):
+            return value, float(limit)
+        node = ungroup(parse(text))
+        if isinstance(node, Member) and node.name in _OPPOSITE and read and _is_number(limit):
+            base = text[node.of.start : node.of.end]
+            return next((item.estimate for item in read if item.text == base), None), float(limit)
+    return None, 0.0
+
+
+def _named(node: Syntax, text: str) -> str:
+    return f"{node.function}(…)" if isinstance(node, Call) else text
 
 
 def _notations(sides: Iterable[tuple[Any, str]], read: Iterable[_Read]) -> dict[str, Notation]:
@@ -327,12 +440,14 @@ def _walk(node: Syntax) -> Iterator[Syntax]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """An estimate that an expression reads: how it is named, its metric, and the statistic of it that is read."""
+    """An estimate that an expression reads: its text, its name in evidence, its metric, and the statistic of it that is
+    read."""
 
+    text: str
     name: str
     metric: str
     statistic: str
-    estimate: Mapping[str, Any]
+    estimate: Estimate
 
 
 def _estimates_read(text: str, tree: Mapping[str, Any]) -> Iterator[_Read]:
@@ -343,5 +458,6 @@ def _estimates_read(text: str, tree: Mapping[str, Any]) -> Iterator[_Read]:
         base = text[node.of.start : node.of.end]
         value = _value(base, tree)
         if isinstance(value, dict) and "mean" in value:
-            name = f"{node.of.function}(…)" if isinstance(node.of, Call) else base
-            yield _Read(name=name, metric=_metric(base), statistic=node.name, estimate=value)
+            yield _Read(
+                text=base, name=_named(node.of, base), metric=_metric(base), statistic=node.name, estimate=value
+            )

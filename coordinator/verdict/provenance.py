@@ -2,7 +2,8 @@
 
 Data flow: the stages and rungs in the check's text (`baseline.at(4)`, `baseline.peak`, `cap.rate`) -> the iterations
 behind those numbers, the repeats without a valid one, and remarks: a rung that was cut, a search without an answer,
-warnings of the iterations. `advise` adds a sentence to the evidence, with a key of the plan or a thing to inspect.
+ladders that are compared and were not interleaved, warnings of the iterations. `advise` adds a sentence to the
+evidence, with a key of the plan or a thing to inspect.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.measure.knee import NoKnee
-from proveout.coordinator.results.results import RunResults, StageResult, confirmation, peak
+from proveout.coordinator.results.results import RunResults, StageResult, confirmation, not_interleaved, peak
 from proveout.coordinator.verdict.checks import Judged
 from proveout.core.numbers import rung_name
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Number, Syntax, children, parse, ungroup
+from proveout.dsl.rules.repeat_rules import compared
 from proveout.proto.events import IterationFinished
 
 
@@ -59,6 +61,8 @@ def provenance(text: str, results: RunResults) -> Provenance:
             used += counted
             excluded += missing
         remarks += _missing(result, rung)
+    ladders = [name for name, result in results.stages.items() if result.kind == "ladder"]
+    remarks += filter(None, (not_interleaved(results, names) for names in compared(text, ladders)))
     return Provenance(
         iterations=tuple(dict.fromkeys(str(item.id) for item in used)),
         excluded=tuple(dict.fromkeys(f"{item.id}: {_why(item)}" for item in excluded)),

@@ -7,10 +7,13 @@ which steps cannot run around every turn of a ladder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+from proveout.core.errors import PlanProblem
+from proveout.dsl.expr.evaluation import AllOf, AnyOf, Bare, Comparison, Either, Logic, Not, comparisons
+from proveout.dsl.expr.syntax import ExpressionFault, Name, Syntax, children, parse
 from proveout.dsl.plan.iteration_order import groups
-from proveout.dsl.plan.plan import Check
+from proveout.dsl.plan.plan import Check, Plan
 from proveout.dsl.plan.stages import Ladder, Open, Pause, Reset, Sql, Stage
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import Problems, did_you_mean
@@ -24,6 +27,63 @@ SETTINGS = frozenset(
     {("ALTER", "DATABASE"), ("ALTER", "ROLE"), ("ALTER", "SYSTEM"), ("SET", "GLOBAL"), ("SET", "PERSIST")}
 )
 """Beginnings of statements that give a setting a value, the same one each time."""
+
+
+def compared(text: str, ladders: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    """The ladders that one comparison of a check reads together, for each comparison that reads several.
+
+    >>> compared("a.peak.tps.mean > 1 && ratio(a.at(1).tps, b.at(1).tps).lower > 1", {"a", "b"})
+    (('a', 'b'),)
+    """
+    try:
+        found = [_names_in(parse(leaf), ladders) for leaf in _leaves(comparisons(text))]
+    except ExpressionFault:
+        return ()
+    return tuple(dict.fromkeys(names for names in found if len(names) > 1))
+
+
+def _leaves(node: Logic) -> Iterator[str]:
+    match node:
+        case AllOf(parts=parts) | AnyOf(parts=parts):
+            below: tuple[Logic, ...] = parts
+        case Not(part=part):
+            below = (part,)
+        case Either(condition=condition, then=then, otherwise=otherwise):
+            below = (condition, then, otherwise)
+        case Comparison() | Bare():
+            yield node.text
+            return
+    for part in below:
+        yield from _leaves(part)
+
+
+def _names_in(node: Syntax, ladders: Collection[str]) -> tuple[str, ...]:
+    here = (node.name,) if isinstance(node, Name) and node.name in ladders else ()
+    return tuple(dict.fromkeys((*here, *(name for part in children(node) for name in _names_in(part, ladders)))))
+
+
+def hints(plan: Plan) -> tuple[PlanProblem, ...]:
+    """A hint for each verdict that compares ladders which run one after the other."""
+    leader = {one.id: members[0].id for members in groups(plan.stages) for one in members}
+    ladders = {stage.id: stage for stage in plan.stages if isinstance(stage, Ladder)}
+    found: list[PlanProblem] = []
+    for check in plan.verdicts:
+        for names in compared(check.check.text, ladders):
+            if len({leader[name] for name in names}) > 1:
+                message = (
+                    f"note: verdict `{check.id}` compares {' and '.join(names)}, not interleaved: {NOT_DISTINGUISHED}"
+                )
+                hint = _way_out([ladder for name, ladder in ladders.items() if name in names])
+                found.append(PlanProblem(message=message, where=check.where, key="verdicts", hint=hint))
+    return tuple(found)
+
+
+def _way_out(ladders: Sequence[Ladder]) -> str:
+    """The keys that have the ladders take turns."""
+    if len({None if one.cell is None else one.cell.of for one in ladders}) == 1 and ladders[0].apart:
+        return f"the cells run one after the other: {ladders[0].apart}"
+    first, second = ladders[:2]
+    return f"put {second.id} directly behind {first.id}, with `order: interleaved` and `with: {first.id}`"
 
 
 def once_only(step: Stage) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,23 @@ HEAVY = [
 @pytest.fixture(autouse=True)
 def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
+
+
+def test_check_names_ladders_that_a_verdict_compares_and_that_do_not_take_turns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "plans/hlr-sqlite.yaml").read_text()
+    assert "order: interleaved" in text
+    shutil.copytree(ROOT / "plans/fragments", tmp_path / "fragments")
+    lines = [line for line in text.splitlines() if not line.strip().startswith(("order:", "with:"))]
+    plan = tmp_path / "apart.yaml"
+    plan.write_text("\n".join(lines))
+    assert execute(["check", str(plan)]) == 0
+    shown = capsys.readouterr().err
+    assert "note: verdict `readers-first` compares reading and mixed, not interleaved: drift is not" in shown
+    assert "put reading directly behind mixed, with `order: interleaved` and `with: mixed`" in shown
+    assert execute(["check", "plans/hlr-sqlite.yaml"]) == 0
+    assert not capsys.readouterr().err
 
 
 def test_check_says_that_a_plan_is_fine(capsys: pytest.CaptureFixture[str]) -> None:

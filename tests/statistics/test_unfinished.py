@@ -192,8 +192,8 @@ def test_a_terminal_that_hangs_through_the_window_is_recorded() -> None:
 
 def test_those_that_began_in_the_window_have_no_length_bias() -> None:
     """Closed terminals with 1 ms and, in 1 of 100, 300 ms; 5,000 windows of 1 s; the mean of all windows against the
-    true mean of 3.99 ms. The alternatives are computed beside it: what was begun or ended in the window is too long,
-    what was begun and ended in it too short.
+    true mean of 3.99 ms. The alternatives are computed beside it: those begun or ended in the window are too
+    long, those begun and ended in it too short.
     """
     random = np.random.default_rng(12)
     lengths = np.where(random.random((5_000, 2_000)) < 0.01, 0.3, 0.001).astype(np.float32)

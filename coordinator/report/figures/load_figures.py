@@ -26,8 +26,9 @@ from proveout.coordinator.report.tables import (
     titled,
     transaction_rows,
 )
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core.numbers import counted, half_width, number, percent, safe, threads, uncertainty
+from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 
 _DARK = {"symbolStrokeColor": "#06445f", "symbolFillColor": "#06445f", "symbolStrokeWidth": 2, "symbolSize": 90}
 CELLS_NAMED = 2
@@ -89,11 +90,18 @@ def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
             title="Throughput and latency: " + heading(results, stages, ", "),
             caption=f"Bars: transactions a second relative to {safe(titled(results, stages[0].id))} with {base} "
             f"({number(unit, half(first.tree, 'tps'))}/s = 1), with the "
-            "confidence interval over the repeats. Lines: response time, mean and 99th percentile, on the right axis.",
+            "confidence interval over the repeats. Lines: response time, mean and 99th percentile, on the right axis."
+            + _apart(results, stages),
             spec=_throughput_chart(values),
             heads=("ladder", "threads", "TPS", "CI ±", "relative", *_LATENCY_HEADS, "repeats"),
             rows=tuple(row for stage in stages for row in _throughput_rows(label(results, stage), stage, unit)),
         )
+
+
+def _apart(results: RunResults, stages: Sequence[StageResult]) -> str:
+    """The finding that the ladders of a figure were not interleaved, as the end of its caption."""
+    finding = not_interleaved(results, [stage.id for stage in stages if stage.kind == "ladder"])
+    return f" The ladders were not interleaved: {NOT_DISTINGUISHED}." if finding else ""
 
 
 def _throughput(name: str, rung: RungResult, unit: float) -> dict[str, Any]:

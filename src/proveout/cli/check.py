@@ -34,9 +34,10 @@ def check(
 
     Nothing is started and nothing is written. Exit code 0 when all plans are fine, 2 otherwise.
     """
-    from proveout.cli.common.messages import show_error
+    from proveout.cli.common.messages import describe, show_error
     from proveout.core.errors import PlanError
     from proveout.dsl.compile.compiler import compile_plan
+    from proveout.dsl.rules.repeat_rules import hints
 
     overrides = parse_overrides(parameters or [])
     code = 0
@@ -48,6 +49,8 @@ def check(
             code = error.exit_code
         else:
             counts = f"{_count(len(plan.stages), 'stage')}, {_count(len(plan.verdicts), 'verdict')}"
+            for found in hints(plan):
+                typer.echo(f"{describe(found)}\n", err=True)
             typer.echo(f"{path}: fine ({counts}, {plan.digest[:19]})")
     return code
 

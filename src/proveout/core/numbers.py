@@ -127,7 +127,7 @@ class Notation:
             return "-"
         place = self.places.get(value, _place(value, half, self.unit))
         figure = self.unit.rounded(value, place)
-        padded = value != 0.0 and (self.unit.padded or value in self.padded or _counts(value, half))
+        padded = self.unit.padded or _counts(value, half) or (value != 0.0 and value in self.padded)
         sign = "+" if self.signed and figure > 0 else ""
         return f"{sign}{_figure(figure, padded=padded)}{self.unit.suffix}"
 

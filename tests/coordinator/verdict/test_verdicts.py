@@ -126,11 +126,83 @@ def test_evidence_has_units(check: str, evidence: str) -> None:
     assert verdict(check, BASE).evidence.startswith(evidence)
 
 
-def test_a_single_repeat_cannot_be_compared_but_by_its_point() -> None:
-    history = ladder("one", {4: [300.0]})
-    assert verdict("one.at(4).tps >= 1", history).outcome == "INCONCLUSIVE"
-    assert verdict("one.at(4).tps.lower >= 1", history).outcome == "INCONCLUSIVE"
-    assert verdict("one.at(4).tps.mean >= 1", history).outcome == "PASS"
+ONE = ladder("one", {4: [300.0]})
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "one.at(4).tps >= 1",
+        "one.at(4).tps.lower >= 1",
+        "one.at(4).tps.mean >= 1",
+        "one.at(4).tps.median >= 1",
+        "one.at(4).tps.mean / base.at(4).tps.mean > 0.5",
+        "base.at(4).tps > one.at(4).tps",
+        "ratio(base.at(4).tps, one.at(4).tps).lower > 0.5",
+        "ratio(base.at(4).tps, one.at(4).tps).mean > 0.5",
+    ],
+)
+def test_one_repeat_decides_nothing(check: str) -> None:
+    reached = verdict(check, [*BASE, *ONE])
+    assert reached.outcome == "INCONCLUSIVE"
+    assert "one repeat decides nothing; take 3 repeats or more" in reached.evidence
+
+
+def counted(*errors: int) -> list[Event]:
+    history: list[Event] = [StageStarted(stage="c", kind="ladder", iterations=len(errors), estimate_s=1.0)]
+    history += [
+        iteration("c", 4, repeat, 100.0, errors={"count": count, "fraction": count / 1000.0})
+        for repeat, count in enumerate(errors, 1)
+    ]
+    return finish("c", history)
+
+
+@pytest.mark.parametrize(
+    ("check", "errors", "outcome"),
+    [
+        ("c.at(4).errors.count == 0", (0,), "PASS"),
+        ("c.at(4).errors.count == 0", (3,), "FAIL"),
+        ("c.at(4).errors.count.mean == 0", (0,), "PASS"),
+        ("c.at(4).errors.fraction.mean < 0.001", (0,), "PASS"),
+        ("c.at(4).errors.fraction < 0.001", (0,), "PASS"),
+        ("c.at(4).errors.fraction < 0.001", (2,), "FAIL"),
+        ("c.at(4).errors.count == 0", (0, 0, 0), "PASS"),
+        ("c.at(4).errors.count <= 2", (0, 0, 3), "FAIL"),
+        ("c.at(4).errors.count.upper <= 0", (0, 0, 0), "INCONCLUSIVE"),
+        ("c.at(4).errors.count.upper <= 1", (0, 0, 0), "PASS"),
+    ],
+)
+def test_what_was_counted_is_decided_by_what_was_counted(check: str, errors: tuple[int, ...], outcome: str) -> None:
+    assert verdict(check, counted(*errors)).outcome == outcome
+
+
+def test_two_estimates_are_compared_by_the_interval_of_their_ratio() -> None:
+    """Both intervals overlap (295 … 305 and 303 … 314); the ratio's does not contain 1."""
+    near = [*ladder("base", {4: [298.0, 300.0, 302.0]}), *ladder("fast", {4: [306.5, 308.5, 310.5]})]
+    assert verdict("fast.at(4).tps > base.at(4).tps", near).outcome == "PASS"
+    assert verdict("fast.at(4).tps <= base.at(4).tps", near).outcome == "FAIL"
+    assert verdict("base.at(4).tps != fast.at(4).tps", near).outcome == "PASS"
+    assert "ratio 1.028 (95 % CI" in verdict("fast.at(4).tps > base.at(4).tps", near).evidence
+    wide = [*BASE, *ladder("fast", {4: [303.0, 313.0, 292.0]})]
+    assert verdict("fast.at(4).tps > base.at(4).tps", wide).outcome == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        ("base.at(4).tps.lower >= 290", "about 10 repeats would decide it"),
+        ("base.at(4).tps >= 290", "about 10 repeats would decide it"),
+        ("ratio(base.at(4).tps, 290).lower > 1", "about 10 repeats would decide it"),
+        ("max.at(4).response.max_us.upper < 1", "takes 6 repeats, there are 3"),
+    ],
+)
+def test_an_undecided_comparison_has_the_repeats_that_would_decide_it(check: str, words: str) -> None:
+    times = [iteration("max", 4, repeat, 100.0, response={"max_us": 5.0}) for repeat in (1, 2, 3)]
+    begun = StageStarted(stage="max", kind="ladder", iterations=3, estimate_s=1.0)
+    history = [*BASE, *finish("max", [begun, *times])]
+    reached = verdict(check, history)
+    assert reached.outcome == "INCONCLUSIVE"
+    assert words in reached.evidence
 
 
 def test_a_slope_bound_is_worst_of_repeats_and_lenient_towards_its_other_end() -> None:
