@@ -80,6 +80,12 @@ LOAD: Tree = {
         "measured all of them",
         "ceiling_fraction": "throughput over that",
         "start_skew_ms": "latest start of the load after T0, ms",
+        "handling": LATENCY,
+        "handling_fraction": "time that a transaction's answers waited for the client, over the service time; the "
+        "larger of the shares of the median and of the mean",
+        "runqueue_fraction": "time that a thread of a load worker was ready and waited for a CPU, over the measure "
+        "window; the thread that waited longest",
+        "runqueue_us": "the same per transaction, all threads, µs",
     },
 }
 

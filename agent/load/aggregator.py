@@ -22,9 +22,17 @@ import numpy.typing as npt
 
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Timeline
-from proveout.agent.load.worker_messages import UNCONNECTED, Chunk, Finished
+from proveout.agent.load.worker_messages import HANDLING, UNCONNECTED, Chunk, Finished
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import Hang, Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.wire.results import (
+    Handling,
+    Hang,
+    Histogram,
+    LoadResult,
+    LoadSecond,
+    TransactionCounts,
+    TransactionLoad,
+)
 from proveout.proto.wire.stalls import StallDetector
 
 SECOND_NS = 1_000_000_000
@@ -107,6 +115,7 @@ class LoadAggregator:
         self._incidents: list[Incident] = []
         self._measured = {number: Measured() for number in present}
         self._hangs: list[Hang] = []
+        self._late = [Accumulator() for _ in range(workers)]
         self._seconds = 0
         window = (timeline.measure_start_ns, timeline.measure_end_ns)
         self._stalls = StallDetector(names, t0_ns=timeline.t0_ns, end_ns=timeline.end_ns, measure=window)
@@ -116,13 +125,21 @@ class LoadAggregator:
         at = 0
         for code, length in chunk.codes:
             triples = np.frombuffer(chunk.times, dtype=np.int64, count=length // 8, offset=at).reshape(-1, 3)
-            self._times.append((code, triples))
             at += length
+            if code == HANDLING:
+                self._handle(worker, triples)
+                continue
+            self._times.append((code, triples))
             if chunk.until_ns >= self._timeline.measure_end_ns:
                 self._hangs.extend(self._answered_late(worker, self._names[code // 2], triples))
         self._incidents.extend(chunk.incidents)
         self._hangs.extend(self._failed_late(worker, chunk.incidents))
         self._reported_ns[worker] = max(self._reported_ns[worker], chunk.until_ns)
+
+    def _handle(self, worker: int, samples: Triples) -> None:
+        """Count the samples (at, late, further answers) inside the window; further answers were not late."""
+        inside = samples[self._inside(samples[:, 0])]
+        self._late[worker].add(np.concatenate((inside[:, 1], np.zeros(int(inside[:, 2].sum()), dtype=np.int64))))
 
     def ready(self) -> bool:
         """Whether a second is complete."""
@@ -164,6 +181,16 @@ class LoadAggregator:
             unknown=tuple((self._names[number], unknown[number]) for number in self._present),
             hangs=tuple(hangs[:HANGS_MAX]),
             hung=len(hangs),
+            handling=tuple(
+                Handling(
+                    late=late.histogram(),
+                    answers=worker.answers,
+                    stamped=worker.stamped,
+                    runqueue_s=worker.runqueue_s,
+                    runqueue_fraction=worker.runqueue_fraction,
+                )
+                for late, worker in zip(self._late, finished, strict=True)
+            ),
         )
 
     # ---- one second -------------------------------------------------------------------------------------------------

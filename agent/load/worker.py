@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -27,6 +28,7 @@ from proveout.agent.load import worker_messages
 from proveout.agent.load.loop.cancellation import cancel_statements
 from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.event_loop import PolledLoop
+from proveout.agent.load.loop.handling import runqueue_ns
 from proveout.agent.load.loop.reconnect import Reconnector
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import Terminal
@@ -46,6 +48,17 @@ WAITING_MAX = 1000
 """Limit of the transactions without an answer that a worker lists at the end."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mark:
+    """Counters at an edge of the measure window; `runqueue_ns` by thread."""
+
+    at_ns: int
+    cpu_ns: int
+    runqueue_ns: dict[int, int]
+    answers: int
+    stamped: int
+
+
 class LoadTicker:
     """Periodic work of a load: packs records, measures CPU in the measure window, reads messages of the agent.
 
@@ -58,7 +71,7 @@ class LoadTicker:
         self._messages = select.poll()
         self._messages.register(stdin, select.POLLIN)
         self._edges = (timeline.measure_start_ns, timeline.measure_end_ns, timeline.end_ns)
-        self._marks: list[tuple[int, int]] = []
+        self._marks: list[_Mark] = []
         self._stopped = False
         self._ticked_ns = timeline.t0_ns
         self.pause_longest_ns = 0
@@ -72,7 +85,7 @@ class LoadTicker:
         self._read_messages()
         self._note_pause(now_ns)
         while len(self._marks) < 2 and now_ns >= self._edges[len(self._marks)]:
-            self._marks.append((time.monotonic_ns(), time.process_time_ns()))
+            self._marks.append(self._mark())
         self.pack(now_ns)
         if self._stopped or now_ns >= self._timeline.end_ns:
             return 0
@@ -89,6 +102,8 @@ class LoadTicker:
     def pack(self, now_ns: int) -> None:
         """Send the records since the last call."""
         taken = self._recorder.take()
+        if samples := self._recorder.sampler.take():
+            taken[worker_messages.HANDLING] = samples
         chunk = worker_messages.Chunk(
             until_ns=now_ns,
             codes=tuple((code, len(times)) for code, times in taken.items()),
@@ -97,14 +112,36 @@ class LoadTicker:
         )
         self._outlet.offer(chunk)
 
+    def _mark(self) -> _Mark:
+        sampler = self._recorder.sampler
+        return _Mark(
+            at_ns=time.monotonic_ns(),
+            cpu_ns=time.process_time_ns(),
+            runqueue_ns=runqueue_ns(),
+            answers=sampler.answers,
+            stamped=sampler.stamped,
+        )
+
     def cpu(self) -> tuple[float, float]:
         """CPU time of this process in the measure window, and the length of the window, s; zeros if it was cut
         short.
         """
         if len(self._marks) < 2:
             return 0.0, 0.0
-        (began_ns, cpu_began_ns), (ended_ns, cpu_ended_ns) = self._marks
-        return (cpu_ended_ns - cpu_began_ns) / 1e9, (ended_ns - began_ns) / 1e9
+        began, ended = self._marks
+        return (ended.cpu_ns - began.cpu_ns) / 1e9, (ended.at_ns - began.at_ns) / 1e9
+
+    def handling(self) -> dict[str, Any]:
+        """The fields of `Finished` about handling, over the measure window; {} if it was cut short."""
+        if len(self._marks) < 2:
+            return {}
+        began, ended = self._marks
+        found: dict[str, Any] = {"answers": ended.answers - began.answers, "stamped": ended.stamped - began.stamped}
+        waits_ns = [waited - began.runqueue_ns.get(thread, 0) for thread, waited in ended.runqueue_ns.items()]
+        if waits_ns:
+            found["runqueue_s"] = sum(waits_ns) / 1e9
+            found["runqueue_fraction"] = max(waits_ns) / (ended.at_ns - began.at_ns)
+        return found
 
     def _read_messages(self) -> None:
         """Read messages of the agent.
@@ -184,6 +221,7 @@ class Load:
             waiting=tuple(sorted(loop.waiting, key=itemgetter(1))[:WAITING_MAX]),
             unfinished=tuple(loop.unfinished),
             seen_ns=loop.seen_ns,
+            **ticker.handling(),
         )
 
     def abandon(self) -> None:

@@ -22,6 +22,7 @@ from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.values import Value
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 
+HANDLING = -1
 _PART_BYTES_MAX = 1 << 30
 
 Ages: TypeAlias = tuple[tuple[int, tuple[int, ...], tuple[int, ...], int, int, int], ...]
@@ -114,7 +115,10 @@ class Armed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """New records before `until_ns`: `codes`, and byte lengths of the triples in `times`, in order."""
+    """New records before `until_ns`: `codes`, and byte lengths of the triples in `times`, in order.
+
+    The code `HANDLING` has the samples of `loop.handling`, also triples.
+    """
 
     until_ns: int
     codes: tuple[tuple[int, int], ...]
@@ -130,6 +134,7 @@ class Finished:
     begun and not ended, both at `seen_ns`, after the wait at the end of the load.
 
     Also CPU of this process in the measure window, lost records, and the longest pause of the process in that window.
+    `answers`, `stamped`, `runqueue_s`, `runqueue_fraction`: as in `results.Handling`, over the window; None if unknown.
     `waiting`: the oldest transactions without an answer at the end of the load, as (number, start in monotonic ns).
     """
 
@@ -145,6 +150,10 @@ class Finished:
     waiting: tuple[tuple[int, int], ...] = ()
     unfinished: tuple[Unfinished, ...] = ()
     seen_ns: int = 0
+    answers: int = 0
+    stamped: int = 0
+    runqueue_s: float | None = None
+    runqueue_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from proveout.proto.wire.messages import AgentMessage, Sample, Samples, TaskDone
 from proveout.proto.wire.results import (
     CaptureResult,
     CaptureSample,
+    Handling,
     Histogram,
     LoadResult,
     LoadSecond,
@@ -33,6 +34,7 @@ NAME_MAX = 1000
 HANGS_MAX = 1000
 SECOND_MAX = 31 * 86_400
 TRANSACTIONS_MAX = 1000
+WORKERS_MAX = 10_000
 KEY_PARTS = 7
 
 
@@ -77,7 +79,18 @@ def _result(result: LoadResult) -> str | None:
         return f"{result.ended_in_window} transactions ended in the window"
     if not (math.isfinite(result.client_cpu_fraction) and math.isfinite(result.client_cpu_s)):
         return "a load's CPU time is not a number"
-    return _loads(result.transactions)
+    return _handling(result.handling) or _loads(result.transactions)
+
+
+def _handling(parts: Sequence[Handling]) -> str | None:
+    if len(parts) > WORKERS_MAX:
+        return f"a load has {len(parts)} worker processes"
+    for part in parts:
+        waits = (part.runqueue_s or 0.0, part.runqueue_fraction or 0.0)
+        counts = (part.answers, part.stamped)
+        if not (_possible(part.late) and all(map(math.isfinite, waits)) and all(0 <= n < COUNT_MAX for n in counts)):
+            return "the times at which a load handled answers are impossible"
+    return None
 
 
 def _hangs(result: LoadResult) -> str | None:

@@ -23,7 +23,15 @@ from proveout.coordinator.measure.capture_metrics import (
     waits_metrics,
 )
 from proveout.coordinator.measure.derived import order_metrics, set_metrics, tool_metrics
-from proveout.coordinator.measure.load_merge import Latency, latency, length_s, merge_loads, share
+from proveout.coordinator.measure.load_merge import (
+    Latency,
+    handling_metrics,
+    handling_parts,
+    latency,
+    length_s,
+    merge_loads,
+    share,
+)
 from proveout.coordinator.measure.observed import Observed
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.dsl.plan.plan import Plan
@@ -229,6 +237,7 @@ def _load_metrics(
     times = times_of(merged)
     ended = sum(load.ended_in_window for load in loads.values())
     cpu_s = sum(load.client_cpu_s for load in loads.values())
+    service = histogram.merge(item.service for item in merged)
     rates = [load.ended_in_window / length_s(load) for load in loads.values() if length_s(load) > 0.0]
     return prune(
         {
@@ -248,6 +257,7 @@ def _load_metrics(
                 "ceiling_per_s": ceiling,
                 "ceiling_fraction": sum(rates) / ceiling if ceiling and rates else None,
                 "start_skew_ms": max(load.start_skew_ns for load in loads.values()) / 1e6,
+                **handling_metrics(handling_parts(loads.values()), ended, service),
             },
         }
     )

@@ -30,6 +30,7 @@ from proveout.dsl.plan.stages import Ladder, Ramp, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.kinds import is_in_order
 from proveout.proto.events import ValidityFinding
+from proveout.proto.wire import lateness
 
 COVERAGE_FINE = 0.9
 GAP_PERIODS_MAX = 4.0
@@ -68,6 +69,7 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_steady(seen),
         *_present(seen),
         *_client(seen),
+        *_handling(seen),
         *_client_hosts(seen),
         *_start(seen),
         *_unanswered(seen),
@@ -181,6 +183,39 @@ def _ceiling(seen: Observed, *, bottleneck: bool) -> Iterator[ValidityFinding]:
     if not ok:
         text += ", the client may be the bottleneck" if bottleneck else f", {_excuse(seen)}"
     yield _finding("client-ceiling", ok, text, voids=bottleneck and not seen.is_probe)
+
+
+def _handling(seen: Observed) -> Iterator[ValidityFinding]:
+    """Judge the waits of answers in the client: a late answer makes the recorded times longer than those of the system.
+
+    On a machine that client and system share, a warning: the system's own times contain the wait for its cores too.
+    """
+    fraction, limit = seen.read("client", "handling_fraction"), seen.limits.client_handling_fraction_max
+    if fraction is None:
+        return
+    ok = fraction < limit
+    part, most = together("fraction", fraction, limit)
+    text = f"{_waits(seen)}, {part} of the service time (limit {most})"
+    shared = noise.shares_machine(seen.plan, seen.stage, seen.boots)
+    if not ok:
+        text += ", client and system share a machine" if shared else ", the recorded times are longer than the system's"
+    yield _finding("client-handling", ok, text, voids=not shared and not seen.is_probe)
+
+
+def _waits(seen: Observed) -> str:
+    """The waits of answers or threads in words, with the method."""
+    waited = seen.read("client", "runqueue_fraction")
+    queue = "" if waited is None else f"a thread waited for a CPU for {quantity(waited, 'fraction')} of the window"
+    p50, p99 = seen.read("client", "handling", "p50_us"), seen.read("client", "handling", "p99_us")
+    if p50 is None or p99 is None:
+        spent = quantity(seen.read("client", "runqueue_us") or 0.0, "runqueue_us")
+        return f"load threads waited {spent} per transaction for a CPU, waits for the GIL are not measured ({queue})"
+    whole = lateness.merge([part for load in seen.loads.values() for part in load.handling])
+    exact = whole is not None and whole.stamped > 0
+    how = "receive time stamps of the kernel" if exact else "estimated from epoll's return and the wait for a CPU"
+    typical, most = together("p50_us", p50, p99)
+    text = f"answers waited {typical} (p50), {most} (p99) for the client ({how})"
+    return f"{text}; {queue}" if queue else text
 
 
 def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:

@@ -111,7 +111,7 @@ def _remarks(stage: StageResult, top: RungResult, rungs: Sequence[LoadRow]) -> I
         if row.excluded:
             repeats = f"{row.excluded} of {row.excluded + row.repeats} repeats invalid, not counted."
             yield Paragraph(f"{threads(int(row.label))}: {repeats}", "warn")
-    for line in (tables.knee_line(stage), tables.client_ceiling(top)):
+    for line in (tables.knee_line(stage), tables.client_ceiling(top), tables.client_handling(top)):
         if line:
             yield Paragraph(line)
     if stage.cut:

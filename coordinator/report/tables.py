@@ -13,7 +13,7 @@ from typing import Any, Literal
 from proveout.coordinator.measure.knee import RUNGS_MIN, NoKnee
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.coordinator.results.results import peak as results_peak
-from proveout.core.numbers import column, counted, half_width, number, percent, threads, uncertainty
+from proveout.core.numbers import column, counted, half_width, number, percent, threads, together, uncertainty
 from proveout.dsl.plan.matrix_labels import Cell, of_stage
 from proveout.proto.events import IterationFinished, WaitLine
 
@@ -310,6 +310,19 @@ def client_ceiling(rung: RungResult) -> str | None:
     if most is None or reached is None:
         return None
     return f"The client can make {number(most)}/s with this driver; the run reached {percent(reached)} of it."
+
+
+def client_handling(rung: RungResult) -> str | None:
+    """The waits of answers in the client at a rung; None where that was not measured."""
+    waited, fraction = read(rung.tree, "client", "handling", "p50_us"), read(rung.tree, "client", "handling_fraction")
+    if fraction is None:
+        return None
+    text = f"Waits in the client make up {percent(fraction)} of the service time"
+    if waited is not None:
+        typical, tail = together("p50_us", waited, read(rung.tree, "client", "handling", "p99_us"))
+        text += f": an answer waited {typical} (p50), {tail} (p99)"
+    queued = read(rung.tree, "client", "runqueue_fraction")
+    return text + ("." if queued is None else f"; a load thread waited for a CPU for {percent(queued)} of the window.")
 
 
 # ---- tool stages --------------------------------------------------------------------------------------------------

@@ -149,6 +149,7 @@ WAYS_OUT = {
     "errors": "remove the cause of the first error, or allow more of them (`limits: {errors: …}`)",
     "rate-held": "lower the `rate` or give it more `threads`",
     "client-cpu": "add client hosts, or load processes (`workers`)",
+    "client-handling": "add client hosts or cores, use fewer `threads` on each client, or take other load off it",
     "client-host": "add client hosts",
     "steady-state": "lengthen `ramp_up` until throughput has settled, and `measure`",
     "variation": "lengthen `measure`, or look for what disturbs the server (checkpoints, other load)",

@@ -462,6 +462,7 @@ def _limits(entry: stage_models.LimitsEntry) -> Limits:
         errors_fraction_max=entry.errors,
         start_skew_ms_max=entry.start_skew * 1e3,
         client_cpu_fraction_max=entry.client_cpu,
+        client_handling_fraction_max=entry.client_handling,
         achieved_fraction_min=entry.achieved,
         schedule_p99_ms_max=entry.schedule_p99 * 1e3,
         tps_slope_fraction_max=entry.tps_slope,

@@ -88,6 +88,7 @@ class Limits:
     errors_fraction_max: float = 0.001
     start_skew_ms_max: float = 50.0
     client_cpu_fraction_max: float = 0.85
+    client_handling_fraction_max: float = 0.1
     achieved_fraction_min: float = 0.99
     schedule_p99_ms_max: float = 5.0
     tps_slope_fraction_max: float = 0.10

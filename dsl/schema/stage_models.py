@@ -54,6 +54,9 @@ class LimitsEntry(Strict):
     errors: Percentage = Field(0.001, description="Technical errors over all transactions that ended.")
     start_skew: Duration = Field(0.05, description="Latest start of the load after the agreed instant.")
     client_cpu: Percentage = Field(0.85, description="CPU of the busiest load process, of one core.")
+    client_handling: Percentage = Field(
+        0.1, description="Time that answers waited for the client, of the service time of a transaction."
+    )
     achieved: Percentage = Field(0.99, description="Achieved over intended rate, open arrival.")
     schedule_p99: Duration = Field(
         0.005, description="How late transactions start at the 99th percentile, open arrival."

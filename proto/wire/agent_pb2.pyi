@@ -2035,6 +2035,7 @@ class LoadResult(_message.Message):
     STALLS_FIELD_NUMBER: _builtins.int
     HANGS_FIELD_NUMBER: _builtins.int
     HUNG_FIELD_NUMBER: _builtins.int
+    HANDLING_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
     measure_start_ns: _builtins.int
     measure_end_ns: _builtins.int
@@ -2059,6 +2060,8 @@ class LoadResult(_message.Message):
     def stalls(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stall]: ...
     @_builtins.property
     def hangs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hang]: ...
+    @_builtins.property
+    def handling(self) -> _containers.RepeatedCompositeFieldContainer[Global___Handling]: ...
     def __init__(
         self,
         *,
@@ -2080,10 +2083,11 @@ class LoadResult(_message.Message):
         stalls: _abc.Iterable[Global___Stall] | None = ...,
         hangs: _abc.Iterable[Global___Hang] | None = ...,
         hung: _builtins.int = ...,
+        handling: _abc.Iterable[Global___Handling] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
     _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015
@@ -2125,6 +2129,47 @@ class Hang(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hang: _TypeAlias = Hang  # noqa: Y015
+
+@_typing.final
+class Handling(_message.Message):
+    """The lateness with which a load worker handled the answers in the measure window: samples from arrival to handling, and the wait for a CPU."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LATE_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    STAMPED_FIELD_NUMBER: _builtins.int
+    RUNQUEUE_S_FIELD_NUMBER: _builtins.int
+    RUNQUEUE_FRACTION_FIELD_NUMBER: _builtins.int
+    answers: _builtins.int
+    stamped: _builtins.int
+    runqueue_s: _builtins.float
+    runqueue_fraction: _builtins.float
+    @_builtins.property
+    def late(self) -> Global___Histogram: ...
+    def __init__(
+        self,
+        *,
+        late: Global___Histogram | None = ...,
+        answers: _builtins.int = ...,
+        stamped: _builtins.int = ...,
+        runqueue_s: _builtins.float | None = ...,
+        runqueue_fraction: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_runqueue_fraction", b"_runqueue_fraction", "_runqueue_s", b"_runqueue_s", "late", b"late", "runqueue_fraction", b"runqueue_fraction", "runqueue_s", b"runqueue_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_runqueue_fraction", b"_runqueue_fraction", "_runqueue_s", b"_runqueue_s", "answers", b"answers", "late", b"late", "runqueue_fraction", b"runqueue_fraction", "runqueue_s", b"runqueue_s", "stamped", b"stamped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__runqueue_fraction: _TypeAlias = _typing.Literal["runqueue_fraction"]  # noqa: Y015
+    _WhichOneofArgType__runqueue_fraction: _TypeAlias = _typing.Literal["_runqueue_fraction", b"_runqueue_fraction"]  # noqa: Y015
+    _WhichOneofReturnType__runqueue_s: _TypeAlias = _typing.Literal["runqueue_s"]  # noqa: Y015
+    _WhichOneofArgType__runqueue_s: _TypeAlias = _typing.Literal["_runqueue_s", b"_runqueue_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__runqueue_fraction) -> _WhichOneofReturnType__runqueue_fraction | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__runqueue_s) -> _WhichOneofReturnType__runqueue_s | None: ...
+
+Global___Handling: _TypeAlias = Handling  # noqa: Y015
 
 @_typing.final
 class Stall(_message.Message):

@@ -212,6 +212,24 @@ class Hang:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Handling:
+    """The lateness with which a load worker, or several together, handled answers in the measure window.
+
+    `late`: sampled times from the arrival of an answer to its handling; empty for blocking drivers, which have no event
+    loop. `answers`: all answers of the event loop, sampled or not. `stamped`: samples that are exact, by receive time
+    stamps of the kernel; the others are times since epoll's return with an estimate of what was before it.
+    `runqueue_s`: time for which the threads waited for a CPU, summed over all of them. `runqueue_fraction`: the same of
+    the thread that waited longest, over the window. None where the kernel does not count it.
+    """
+
+    late: Histogram = field(default_factory=Histogram)
+    answers: int = 0
+    stamped: int = 0
+    runqueue_s: float | None = None
+    runqueue_fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
     """An agent's whole load: the measure window merged, and what judges it.
 
@@ -226,7 +244,8 @@ class LoadResult:
     `pause_longest_ns`: the longest time in the measure window for which one of the worker processes did not run
     (stopped, starved, or on a machine that was). `stalls`: the longest times without the end of a transaction that
     touch the measure window, in order of time. `hung` counts the terminals that ended no transaction in the measure
-    window; `hangs` has those that waited longest.
+    window; `hangs` has those that waited longest. `handling`: how late answers were handled, of each worker process (of
+    a Ray pool: of all together); () from an agent that does not measure it.
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -247,6 +266,7 @@ class LoadResult:
     stalls: tuple[Stall, ...] = ()
     hangs: tuple[Hang, ...] = ()
     hung: int = 0
+    handling: tuple[Handling, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ import numpy as np
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.load.loop.cancellation import cancel_statements
+from proveout.agent.load.loop.handling import request_stamps
 from proveout.agent.load.loop.reconnect import Reconnector
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
@@ -71,6 +72,7 @@ class PolledLoop:
         self._all = terminals
         self._recorder, self._pacing, self._timeline, self._ticker = recorder, pacing, timeline, ticker
         self._reconnector = reconnector
+        self.sampler = recorder.sampler
         self._timer = Timer()
         self._armed_ns = 0
         self._due: list[tuple[int, int, Terminal]] = []
@@ -129,6 +131,7 @@ class PolledLoop:
                 terminal.session.close()
         self._epoll.close()
         self._timer.close()
+        self.sampler.close()
 
     def _unanswered(self) -> dict[int, Terminal]:
         """The terminals with a running statement, by descriptor."""
@@ -348,6 +351,8 @@ class PolledLoop:
         terminal.fd = terminal.session.fileno()
         self._terminals[terminal.fd] = terminal
         self._epoll.register(terminal.fd, select.EPOLLIN)
+        if not request_stamps(terminal.fd):
+            self.sampler.all_stamped = False
 
 
 def has_answer(terminal: Terminal) -> bool:

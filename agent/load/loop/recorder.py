@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from proveout.agent.load.loop.transaction_loop import Times
+from proveout.agent.load.loop.transaction_loop import Sampler, Times
 from proveout.dsl.workloads.base import Outcome
 
 ERROR_TEXTS_MAX = 10
@@ -31,15 +31,18 @@ class Incident(NamedTuple):
 
 
 class Recorder:
-    """The records of all terminals of one worker. `committed` counts the records taken, by transaction number."""
+    """The records of all terminals of one worker. `committed` counts the records taken, by transaction number;
+    `sampler` has the samples of late handling.
+    """
 
-    __slots__ = ("_incidents", "_texts", "committed", "times")
+    __slots__ = ("_incidents", "_texts", "committed", "sampler", "times")
 
     def __init__(self, transactions: int) -> None:
         self.times = [Times() for _ in range(2 * transactions)]
         self._incidents: list[Incident] = []
         self._texts: dict[str, str] = {}
         self.committed: dict[int, int] = {}
+        self.sampler = Sampler()
 
     def error(self, transaction: int, code: str, text: str, intended_ns: int, ended_ns: int) -> None:
         """Record an error, and its text if it is the first of its class."""

@@ -11,7 +11,7 @@ in a row. Results:
 Raises StatementFailure.
 
 `serve(epoll, terminals, loop)` waits for readable connections and gives each terminal (by its descriptor) its turn,
-until the load is over.
+until the load is over. It samples how late answers are handled (`handling`).
 
 After a send, the loop reads the same connection again before it waits: on one machine the server has often answered by
 then, which saves half of the epoll calls. pgbench does the same without a bound.
@@ -23,6 +23,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+from proveout.agent.load.loop.handling import Sampler
 from proveout.agent.load.loop.transaction_loop_python import (
     NEXT,
     SETTLE,
@@ -43,6 +44,7 @@ if not TYPE_CHECKING and not os.environ.get("PROVEOUT_PURE_PYTHON"):
     with contextlib.suppress(ImportError):
         from proveout.agent.load.loop.transaction_loop_native import (
             KindState,
+            Sampler,
             Script,
             TerminalState,
             Times,
@@ -57,6 +59,7 @@ __all__ = [
     "TICK",
     "WAIT",
     "KindState",
+    "Sampler",
     "Script",
     "TerminalState",
     "Times",

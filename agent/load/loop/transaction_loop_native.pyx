@@ -9,15 +9,17 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport strerror
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from libc.string cimport memset, strerror
+from posix.fcntl cimport O_CLOEXEC, O_RDONLY, open as c_open
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+from posix.unistd cimport close as c_close, pread
 
 from proveout.agent.engines.postgres.wire.protocol_native cimport Prepared, Wire
 
 from types import MethodWrapperType
 
 from proveout.agent.engines.driver_contract import StatementFailure
-from proveout.agent.load.loop import transaction_loop_python
+from proveout.agent.load.loop import handling, transaction_loop_python
 
 cdef extern from "Python.h":
     ctypedef enum PySendResult:
@@ -32,11 +34,33 @@ cdef extern from "sys/epoll.h" nogil:
         epoll_data data
     int epoll_wait(int epoll, epoll_event* events, int events_max, int timeout_ms)
 
+cdef extern from "sys/socket.h" nogil:
+    cdef struct iovec:
+        void* iov_base
+        size_t iov_len
+    cdef struct msghdr:
+        iovec* msg_iov
+        size_t msg_iovlen
+        void* msg_control
+        size_t msg_controllen
+    cdef struct cmsghdr:
+        int cmsg_level, cmsg_type
+    ssize_t recvmsg(int fd, msghdr* message, int flags)
+    cmsghdr* CMSG_FIRSTHDR(msghdr* message)
+    cmsghdr* CMSG_NXTHDR(msghdr* message, cmsghdr* header)
+    unsigned char* CMSG_DATA(cmsghdr* header)
+    int MSG_DONTWAIT, MSG_PEEK, SOL_SOCKET
+
 cdef enum:
     EVENTS_MAX = 64
+    CONTROL_WORDS = 16
 
 cdef int WAIT = transaction_loop_python.WAIT, NEXT = transaction_loop_python.NEXT, SETTLE = transaction_loop_python.SETTLE, TICK = transaction_loop_python.TICK
 cdef int SPECULATION = transaction_loop_python.SPECULATION
+cdef int SO_TIMESTAMPNS = handling.SO_TIMESTAMPNS
+cdef int64_t BATCHES_PER_TICK = handling.BATCHES_PER_TICK, STRIDE_START = handling.STRIDE_START, STRIDE_MAX = handling.STRIDE_MAX
+cdef int64_t SLEPT_NS = handling.SLEPT_NS
+cdef bytes SCHEDSTAT = handling.SCHEDSTAT.encode()
 
 
 cdef class Times:
@@ -198,9 +222,134 @@ cdef class TerminalState:
 
 
 cdef inline int64_t monotonic_ns() noexcept:
+    return clock_ns(CLOCK_MONOTONIC)
+
+
+cdef inline int64_t clock_ns(int clock) noexcept:
     cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
+    clock_gettime(clock, &now)
     return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+
+
+cdef int64_t arrival_ns(int fd) noexcept:
+    """See `handling.arrival_ns`."""
+    cdef msghdr message
+    cdef iovec part
+    cdef char byte
+    cdef int64_t control[CONTROL_WORDS]
+    cdef cmsghdr* header
+    cdef timespec* stamp
+    memset(&message, 0, sizeof(message))
+    part.iov_base, part.iov_len = &byte, 1
+    message.msg_iov, message.msg_iovlen = &part, 1
+    message.msg_control, message.msg_controllen = control, sizeof(control)
+    if recvmsg(fd, &message, MSG_PEEK | MSG_DONTWAIT) < 0:
+        return 0
+    header = CMSG_FIRSTHDR(&message)
+    while header != NULL:
+        if header.cmsg_level == SOL_SOCKET and header.cmsg_type == SO_TIMESTAMPNS:
+            stamp = <timespec*>CMSG_DATA(header)
+            return <int64_t>stamp.tv_sec * 1_000_000_000 + stamp.tv_nsec
+        header = CMSG_NXTHDR(&message, header)
+    return 0
+
+
+cdef class Sampler:
+    """See `handling.Sampler`."""
+
+    cdef readonly int64_t answers, stamped
+    cdef public bint all_stamped
+    cdef int64_t left, stride, drawn, batches, called_ns, returned_ns
+    cdef int64_t runqueue_ns, runqueue_returned_ns, waited_ns, round_ns, turns
+    cdef uint32_t random
+    cdef int schedstat
+    cdef Times samples
+
+    def __init__(self):
+        self.answers = self.stamped = self.batches = 0
+        self.called_ns = self.returned_ns = self.runqueue_ns = self.runqueue_returned_ns = 0
+        self.waited_ns = self.round_ns = self.turns = 0
+        self.left = self.drawn = 1
+        self.stride = STRIDE_START
+        self.all_stamped = True
+        self.random = 1
+        self.schedstat = -1
+        self.samples = Times()
+
+    def take(self):
+        """Take the samples since the last call, as native int64."""
+        return self.samples.take()
+
+    def close(self):
+        """Close the descriptor of the kernel's counter."""
+        if self.schedstat >= 0:
+            c_close(self.schedstat)
+            self.schedstat = -1
+
+    cdef void pace(self) noexcept:
+        self.stride = min(max((self.batches + self.drawn - self.left) // BATCHES_PER_TICK, 1), STRIDE_MAX)
+        self.batches = 0
+        self.draw()
+
+    cdef void draw(self) noexcept:
+        self.random = self.random * 1664525u + 1013904223u  # Numerical Recipes; the upper bits are spread well
+        self.left = self.drawn = 1 + <int64_t>(self.random >> 8) % (2 * self.stride - 1)
+
+    cdef void calls(self) noexcept:
+        self.runqueue_ns = self.runqueue(&self.turns)
+        self.called_ns = monotonic_ns()
+        if not self.returned_ns:  # the first batch
+            self.returned_ns, self.runqueue_returned_ns = self.called_ns, self.runqueue_ns
+
+    cdef void returns(self, bint sampled) noexcept:
+        cdef int64_t turns, now = monotonic_ns(), runqueue_ns = self.runqueue(&turns), in_round_ns
+        cdef bint slept
+        if sampled:
+            in_round_ns = self.runqueue_ns - self.runqueue_returned_ns
+            self.waited_ns = runqueue_ns - self.runqueue_ns
+            self.round_ns = 0
+            slept = turns > self.turns if turns else now - self.called_ns > SLEPT_NS
+            if not slept:
+                self.round_ns = max(self.called_ns - self.returned_ns - in_round_ns, 0)
+                self.waited_ns += in_round_ns
+            self.batches += self.drawn
+            self.draw()
+        self.returned_ns, self.runqueue_returned_ns = now, runqueue_ns
+
+    cdef int64_t late_ns(self, int fd, int64_t index, int64_t ready, int64_t now_ns) noexcept:
+        cdef int64_t arrived_ns = arrival_ns(fd)
+        if arrived_ns:
+            self.stamped += 1
+            return max(clock_ns(CLOCK_REALTIME) - arrived_ns, 0)
+        return (
+            now_ns - self.returned_ns + self.waited_ns + self.round_ns * (2 * (ready - index) - 1) // (2 * ready)
+        )
+
+    cdef int64_t runqueue(self, int64_t* turns) noexcept:
+        """See `handling.Sampler._runqueue`."""
+        cdef char text[64]
+        cdef ssize_t length, at = 0
+        cdef int64_t waited
+        turns[0] = 0
+        if self.all_stamped:
+            return 0
+        if self.schedstat < 0:
+            self.schedstat = c_open(<char*>SCHEDSTAT, O_RDONLY | O_CLOEXEC)
+        length = pread(self.schedstat, text, sizeof(text), 0)
+        number(text, length, &at)
+        waited = number(text, length, &at)
+        turns[0] = number(text, length, &at)
+        return waited
+
+
+cdef int64_t number(const char* text, ssize_t length, ssize_t* at) noexcept:
+    """The number at `at`, which is moved behind it and one more character; 0 at the end."""
+    cdef int64_t value = 0
+    while at[0] < length and 0x30 <= text[at[0]] <= 0x39:
+        value = value * 10 + (text[at[0]] - 0x30)
+        at[0] += 1
+    at[0] += 1
+    return value
 
 
 cdef inline bint exchange(object session, Wire wire, object prepared, object arguments) except -1:
@@ -213,10 +362,10 @@ cdef inline bint exchange(object session, Wire wire, object prepared, object arg
 
 def turns(TerminalState terminal, int64_t limit_ns):
     """See `transaction_loop`."""
-    return turn(terminal, limit_ns)
+    return turn(terminal, limit_ns, Sampler())
 
 
-cdef int turn(TerminalState terminal, int64_t limit_ns) except -1:
+cdef int turn(TerminalState terminal, int64_t limit_ns, Sampler sampler) except -1:
     cdef int left = SPECULATION, outcome
     cdef int64_t now
     cdef KindState kind
@@ -227,6 +376,7 @@ cdef int turn(TerminalState terminal, int64_t limit_ns) except -1:
     cdef Wire wire = <Wire>session if isinstance(session, Wire) else None
     cdef bint answered = session.receive() if wire is None else wire.get()
     while answered:
+        sampler.answers += 1
         if terminal.body is None:
             script = terminal.kind.script
             if script is None:
@@ -280,12 +430,32 @@ cdef int turn(TerminalState terminal, int64_t limit_ns) except -1:
     return WAIT
 
 
+cdef int sampled_turn(
+    TerminalState terminal, int64_t limit_ns, Sampler sampler, int fd, int64_t index, int64_t ready
+) except -1:
+    """A turn whose lateness is kept."""
+    cdef int64_t now = monotonic_ns(), before = sampler.answers, late_ns = sampler.late_ns(fd, index, ready, now)
+    cdef int end = turn(terminal, limit_ns, sampler)
+    if sampler.answers > before:  # else a part of an answer has arrived
+        sampler.samples.add(now, late_ns, sampler.answers - before - 1)
+    return end
+
+
 def serve(object epoll, dict terminals, object loop):
     """See `transaction_loop`."""
     cdef epoll_event events[EVENTS_MAX]
     cdef int descriptor = epoll.fileno(), ready, i, end
-    cdef int64_t limit_ns = loop.limit_ns
+    cdef int64_t limit_ns = loop.limit_ns, paced_ns = limit_ns
+    cdef Sampler sampler = loop.sampler
+    cdef bint sampled
     while limit_ns:
+        if limit_ns != paced_ns:
+            paced_ns = limit_ns
+            sampler.pace()
+        sampler.left -= 1
+        sampled = sampler.left <= 0
+        if sampled:
+            sampler.calls()
         with nogil:
             ready = epoll_wait(descriptor, events, EVENTS_MAX, -1)
         if ready < 0:
@@ -293,6 +463,8 @@ def serve(object epoll, dict terminals, object loop):
                 raise OSError(errno, strerror(errno).decode())
             PyErr_CheckSignals()
             continue
+        if sampler.left <= 1:
+            sampler.returns(sampled)
         for i in range(ready):
             terminal = terminals.get(events[i].data.fd)
             if terminal is None:
@@ -300,7 +472,10 @@ def serve(object epoll, dict terminals, object loop):
                 limit_ns = loop.limit_ns
                 continue
             try:
-                end = turn(<TerminalState?>terminal, limit_ns)
+                if sampled:
+                    end = sampled_turn(<TerminalState?>terminal, limit_ns, sampler, events[i].data.fd, i, ready)
+                else:
+                    end = turn(<TerminalState?>terminal, limit_ns, sampler)
                 if end == WAIT:
                     continue
                 if not loop.ended(terminal, end):

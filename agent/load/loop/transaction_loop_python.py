@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from proveout.agent.engines.driver_contract import StatementFailure
+from proveout.agent.load.loop.handling import Sampler
 from proveout.dsl.workloads.base import Body
 
 SPECULATION = 16  # transactions in a row on one connection while others wait
@@ -21,6 +22,7 @@ class Loop(Protocol):
     """The part of the load loop that `serve` calls."""
 
     limit_ns: int
+    sampler: Sampler
 
     def woken(self, fd: int) -> None:
         """A descriptor that is not a session is readable."""
@@ -168,11 +170,16 @@ def again(terminal: TerminalState) -> tuple[Any, Sequence[Any]]:
     return terminal.prepared[statement.name], arguments
 
 
-def turns(terminal: TerminalState, limit_ns: int) -> int:
+_UNUSED = Sampler()
+
+
+def turns(terminal: TerminalState, limit_ns: int, sampler: Sampler | None = None) -> int:
     """One turn of a terminal, see `transaction_loop`."""
+    sampler = sampler or _UNUSED
     session, mono = terminal.session, time.monotonic_ns
     answered, left = session.receive(), SPECULATION
     while answered:
+        sampler.answers += 1
         body = terminal.body
         if body is None:
             script = terminal.kind.script
@@ -207,16 +214,46 @@ def turns(terminal: TerminalState, limit_ns: int) -> int:
 
 def serve(epoll: select.epoll, terminals: dict[int, Any], loop: Loop) -> None:
     """Wait for readable connections and give each its turn, see `transaction_loop`."""
-    poll, terminal_of = epoll.poll, terminals.get
+    sampler, paced_ns = loop.sampler, loop.limit_ns
     while loop.limit_ns:
-        for fd, _ in poll():
-            terminal = terminal_of(fd)
-            if terminal is None:
-                loop.woken(fd)
-                continue
-            try:
-                end = turns(terminal, loop.limit_ns)
-                if end != WAIT and not loop.ended(terminal, end):
-                    return
-            except StatementFailure as failure:
-                loop.failed(terminal, failure)
+        if loop.limit_ns != paced_ns:
+            paced_ns = loop.limit_ns
+            sampler.pace()
+        if not _batch(epoll, terminals, loop, sampler):
+            return
+
+
+def _batch(epoll: select.epoll, terminals: dict[int, Any], loop: Loop, sampler: Sampler) -> bool:
+    """Wait once, and handle all descriptors that are readable. Returns False when the load is over."""
+    sampler.left -= 1
+    sampled = sampler.left <= 0
+    if sampled:
+        sampler.calls()
+    ready = epoll.poll()
+    if sampler.left <= 1:
+        sampler.returns(sampled=sampled)
+    for index, (fd, _) in enumerate(ready):
+        terminal = terminals.get(fd)
+        if terminal is None:
+            loop.woken(fd)
+            continue
+        try:
+            if sampled:
+                end = _sampled_turn(terminal, loop.limit_ns, sampler, (fd, index, len(ready)))
+            else:
+                end = turns(terminal, loop.limit_ns, sampler)
+            if end != WAIT and not loop.ended(terminal, end):
+                return False
+        except StatementFailure as failure:
+            loop.failed(terminal, failure)
+    return True
+
+
+def _sampled_turn(terminal: Any, limit_ns: int, sampler: Sampler, place: tuple[int, int, int]) -> int:
+    """A turn whose lateness is kept; `place`: descriptor, its index in the batch, and the length of the batch."""
+    now, before = time.monotonic_ns(), sampler.answers
+    late_ns = sampler.late_ns(*place, now)
+    end = turns(terminal, limit_ns, sampler)
+    if sampler.answers > before:  # else a part of an answer has arrived
+        sampler.add(now, late_ns, sampler.answers - before - 1)
+    return end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.recorder import Incident, Recorder
 from proveout.agent.load.pacing import Timeline
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import Hang, LoadSecond
+from proveout.proto.wire.results import Handling, Hang, Histogram, LoadSecond
 
 S = 1_000_000_000
 NAMES = ("read", "write", "never")
@@ -130,6 +131,26 @@ def test_errors_count_where_their_transaction_does(is_open: bool) -> None:
     assert dict(read.counts.errors) == {"40P01": 1, "08006": 1}
     assert read.late == 1
     assert write.counts.retried == 1
+
+
+def test_the_samples_of_handling_are_counted_inside_the_window() -> None:
+    """(at, late, further answers of the turn): the further ones were not late."""
+    samples = [(11 * S - 1, 5000, 0), (11 * S, 7000, 0), (12 * S, 9000, 2), (13 * S, 6000, 0)]
+    packed = struct.pack("12q", *(number for sample in samples for number in sample))
+    load = merger(workers=2)
+    load.add(1, replace(chunk(14 * S), codes=((worker_messages.HANDLING, len(packed)),), times=packed))
+    load.add(0, chunk(14 * S))
+    load.seconds(over=True)
+    mine = replace(LAST, answers=400, stamped=2, runqueue_s=0.5, runqueue_fraction=0.25)
+    other, found = load.result([LAST, mine]).handling
+    assert other == Handling()
+    assert replace(found, late=Histogram()) == Handling(answers=400, stamped=2, runqueue_s=0.5, runqueue_fraction=0.25)
+    assert (histogram.count(found.late), found.late.min_ns, found.late.max_ns, found.late.sum_ns) == (
+        4,
+        0,
+        9000,
+        16_000,
+    )
 
 
 def test_the_last_words_of_all_workers() -> None:

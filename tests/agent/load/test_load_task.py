@@ -77,6 +77,10 @@ async def test_a_closed_load_counts_every_transaction_once(context: LoadContext,
     assert 0 < result.client_cpu_fraction <= 1.0 + 0.1
     assert result.client_cpu_s > 0
     assert result.start_skew_ns > 0
+    for worker in result.handling:
+        assert worker.answers >= histogram.count(worker.late) > 0
+        assert worker.runqueue_s is not None and worker.runqueue_fraction is not None
+    assert len(result.handling) == 2
     await until(
         lambda: connections(hlr_database) == 0, "connections are left"
     )  # a server sees a little later that one has gone

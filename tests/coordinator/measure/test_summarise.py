@@ -19,6 +19,7 @@ from proveout.proto.events import IterationId
 from proveout.proto.wire.histogram import bin_ns
 from proveout.proto.wire.results import (
     CaptureSample,
+    Handling,
     LoadResult,
     LoadSecond,
     Reading,
@@ -91,6 +92,7 @@ def load(host: str, transactions: tuple[TransactionLoad, ...], **changes: Any) -
         "seconds_produced": MEASURE_S,
         "ceiling_shared_per_s": 10_000.0,
         "ceiling_apart_per_s": 20_000.0,
+        "handling": (Handling(late=bin_ns([1000] * 100), answers=500, runqueue_s=0.1, runqueue_fraction=0.05),),
     }
     return LoadResult(**(fields | changes))
 

@@ -19,6 +19,7 @@ from proveout.proto.events import IterationFinished, IterationId, ValidityFindin
 from proveout.proto.wire.histogram import bin_ns
 from proveout.proto.wire.results import (
     CaptureSample,
+    Handling,
     LoadResult,
     LoadSecond,
     Reading,
@@ -237,6 +238,52 @@ def test_a_busy_closed_client_on_the_servers_machine_is_a_warning(client: str) -
     assert found.valid
     assert not of(found, "client-cpu").ok
     assert "share a machine" in of(found, "client-cpu").evidence
+
+
+def late(us: float, *, answers: int = 10_000, stamped: int = 0, runqueue: float = 0.0) -> dict[str, Any]:
+    """A load of 10,000 transactions of 2 ms whose answers were handled that late."""
+    return {
+        "handling": (
+            Handling(
+                late=bin_ns(np.full(100, round(us * 1e3))),
+                answers=answers,
+                stamped=stamped,
+                runqueue_s=runqueue * 10,
+                runqueue_fraction=runqueue,
+            ),
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("load", "client", "ok", "valid"),
+    [
+        (late(190.0), "client:7700", True, True),
+        (late(210.0), "client:7700", False, False),
+        (late(210.0), "server:7700", False, True),
+        (late(60.0, answers=40_000), "client:7700", False, False),  # four answers a transaction
+        (late(0.0, answers=0, runqueue=0.1), "client:7700", True, True),  # a blocking driver: 100 µs for a CPU
+        (late(0.0, answers=0, runqueue=0.3), "client:7700", False, False),
+    ],
+)
+def test_late_handling_of_a_tenth_of_the_service_time_is_the_client_s(
+    load: dict[str, Any], client: str, ok: bool, valid: bool
+) -> None:
+    found = judged(load=load, client=client)
+    assert of(found, "client-handling").ok is ok
+    assert found.valid is valid
+
+
+def test_the_evidence_tells_how_late_handling_was_measured() -> None:
+    exact, estimated = judged(load=late(210.0, stamped=100)), judged(load=late(210.0, runqueue=0.2))
+    assert "210 µs (p50)" in of(exact, "client-handling").evidence
+    assert "time stamps of the kernel" in of(exact, "client-handling").evidence
+    assert "estimated" in of(estimated, "client-handling").evidence
+    assert "20 % of the window" in of(estimated, "client-handling").evidence
+
+
+def test_an_agent_without_the_measurement_gives_no_finding() -> None:
+    assert not [finding for finding in judged().findings if finding.check == "client-handling"]
 
 
 @pytest.mark.parametrize(

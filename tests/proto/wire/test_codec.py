@@ -33,6 +33,7 @@ from proveout.proto.wire.messages import (
 from proveout.proto.wire.protobuf_mapping import VALUE_DEPTH_MAX, WireFault
 from proveout.proto.wire.results import (
     CaptureSample,
+    Handling,
     Histogram,
     LoadResult,
     LoadSecond,
@@ -260,6 +261,10 @@ def test_the_largest_histograms_fit() -> None:
         start_skew_ns=-3,
         seconds_produced=4,
         pause_longest_ns=7,
+        handling=(
+            Handling(late=histogram, answers=9, stamped=3, runqueue_s=0.5, runqueue_fraction=0.25),
+            Handling(),
+        ),
     )
     assert through_the_wire(TaskDone(key="k", result=result)).result == result
     second = LoadSecond(second=1, window="measure", start_ns=1, duration_s=1.0, transactions=load)

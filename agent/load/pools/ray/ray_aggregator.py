@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, HANGS_MAX, SECOND_NS
 from proveout.proto.wire import histogram
+from proveout.proto.wire.lateness import merge
 from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 from proveout.proto.wire.stalls import common
 
@@ -236,6 +237,7 @@ class RayAggregator:
             key=lambda hang: -hang.waited_ns,
         )
         errors = [text for result in results for text in result.first_errors]
+        handling = merge([each for result in results for each in result.handling])
         return LoadResult(
             transactions=tuple(
                 _with_rest(load, [result.transactions[row] for result in results])
@@ -256,6 +258,7 @@ class RayAggregator:
             unknown=tuple((name, sum(dict(one.unknown).get(name, 0) for one in results)) for name in self._names),
             hangs=tuple(hangs[:HANGS_MAX]),
             hung=sum(result.hung for result in results),
+            handling=() if handling is None else (handling,),
         )
 
 

@@ -9,7 +9,15 @@ import pytest
 
 from proveout.agent.load.pools.ray.ray_aggregator import RayAggregator, Total, pack, unpack
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import Hang, Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.wire.results import (
+    Handling,
+    Hang,
+    Histogram,
+    LoadResult,
+    LoadSecond,
+    TransactionCounts,
+    TransactionLoad,
+)
 
 NAMES = ("get", "put", "rare")
 T0_NS = 5_000_000_000
@@ -106,6 +114,7 @@ def result(**differing: object) -> LoadResult:
         start_skew_ns=3,
         seconds_produced=2,
         first_errors=("a",),
+        handling=(Handling(answers=10, stamped=2, runqueue_s=0.5, runqueue_fraction=0.1),),
     )
     return dataclasses.replace(usual, **differing)  # type: ignore[arg-type]
 
@@ -123,6 +132,7 @@ def test_the_result_adds_what_adds_up_and_takes_the_worst_of_the_rest() -> None:
         pause_longest_ns=8,
         hangs=(Hang(worker=0, transaction=first, waited_ns=7),),
         hung=1,
+        handling=(Handling(answers=7, stamped=1, runqueue_s=0.25, runqueue_fraction=0.4),),
     )
     gatherer.finish(1, worst, parts[1])
     found = gatherer.result()
@@ -134,6 +144,7 @@ def test_the_result_adds_what_adds_up_and_takes_the_worst_of_the_rest() -> None:
     assert (found.hung, found.hangs) == (1, (Hang(worker=1, transaction=first, waited_ns=7),))
     assert [(t.ended, t.late) for t in found.transactions] == [(10, 2)] * len(NAMES)
     assert found.transactions[0].response_at_least == histogram.bin_ns([9, 9])
+    assert found.handling == (Handling(answers=17, stamped=3, runqueue_s=0.75, runqueue_fraction=0.4),)
 
 
 def test_bytes_that_are_no_packed_transactions_are_refused() -> None:
