@@ -53,7 +53,7 @@ soak: $(VENV)/.dev  ## The long tests of reliability: seeds, kills, escapes, cut
 docs: $(VENV)/.dev  ## Build the site of the guide and the reference into build/site; links that lead nowhere fail it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-stubs: $(VENV)/.dev  ## Generate the protobuf stubs anew
+stubs: $(VENV)/.dev  ## Generate the protobuf stubs
 	$(BIN)/python -m proveout.proto.generate
 
 clean:  ## Remove the environment and all caches (not runs/)

@@ -23,6 +23,7 @@ from proveout.coordinator.measure import samples
 from proveout.coordinator.pki import renewal
 from proveout.coordinator.pki.certificates import Credentials, cluster_secrets
 from proveout.coordinator.schedule import state_machine
+from proveout.coordinator.schedule.iteration import is_wanted
 from proveout.coordinator.schedule.messages import (
     AgentGone,
     AgentReady,
@@ -259,7 +260,8 @@ class _Loop:
         match event:
             case Received(host=host, message=Sample() as sample):
                 self._sampled(host, sample)
-                return (MessageReceived(at_s=now_s, host=host, message=sample),) if sample.sequence == 1 else ()
+                wanted = is_wanted(sample, started=self._gathering is not None and self._gathering.t0_ns > 0)
+                return (MessageReceived(at_s=now_s, host=host, message=sample),) if wanted else ()
             case Received(host=host, message=TaskProgress() as progress):
                 self._progressed(host, progress)
                 return ()
@@ -458,12 +460,10 @@ class _Loop:
         if self._gathering is not None:
             self._gathering.t0_ns = t0_ns
             self._gathering.started_unix_s = time.time() + in_s
-            self._gathering.clocks = {
-                host: (session.clock.offset_ns, session.clock.uncertainty_ns)
-                for host, session in self._sessions.items()
-            }
+            self._gathering.clocks = {host: each.clock_at(t0_ns).pair for host, each in self._sessions.items()}
 
     async def _summarise(self, command: Summarise, gathering: samples.Gathering) -> None:
+        gathering.clock_ends = {host: session.clock.pair for host, session in self._sessions.items()}
         gathering.silences = {host: session.silence_longest_s for host, session in self._sessions.items()}
         folder = self._options.directory.samples
         gathering.earlier = command.earlier

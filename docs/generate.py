@@ -90,7 +90,7 @@ def with_engines(readme: str) -> str:
 
 
 def engines_table() -> str:
-    """What works with which engine, a column for each."""
+    """The features by engine, a column for each."""
     found = list(ENGINES.values())
     titles = [f"{engine.title} ([guide]({engine.guide}))" if engine.guide else engine.title for engine in found]
     lines = [["", *titles], ["---"] * (len(found) + 1)]

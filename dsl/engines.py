@@ -20,7 +20,7 @@ DsnForm: TypeAlias = Literal["conninfo", "uri", "connect_string", "path", "other
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DsnRule:
-    """What a dsn must match as a whole (`pattern`, with DOTALL), the message when it does not, and a dsn that does."""
+    """The pattern that a whole dsn must match (with DOTALL), the message when it does not, and a dsn that does."""
 
     pattern: str
     message: str

@@ -1,4 +1,4 @@
-"""The names of all numbers: what an iteration, a rung and a stage offer to expressions, verdicts and reports.
+"""The names of all numbers of an iteration, a rung and a stage in expressions, verdicts and reports.
 
 One vocabulary for three users: the compiler makes typed samples of it (a misspelt metric fails in `check`), the
 coordinator fills the same trees with measured values (a test holds the two together), and the reference documents it.
@@ -198,7 +198,13 @@ ESTIMATE: Tree = {
 }
 
 POPULATE: Tree = {"rows": "rows loaded, all systems", "seconds": "wall time, s", "rows_per_s": "rows / seconds"}
-SEARCH: Tree = {"rate": "the highest rate accepted, 1/s", "probes": "probes run", "confirm": LOAD}
+SEARCH: Tree = {
+    "rate": "the highest rate confirmed, 1/s",
+    "rate_lower": "lower end of its interval: the same rate",
+    "rate_upper": "upper end: the lowest rate that was shown to be too high; missing when none was",
+    "probes": "probes run",
+    "confirm": LOAD,
+}
 SQL: Tree = {"seconds": "wall time, s", "rows": "rows returned or affected, all statements"}
 TIMED: Tree = {"seconds": "wall time, s"}
 PROPAGATION: Tree = {
@@ -210,6 +216,7 @@ PROPAGATION: Tree = {
 _EXTREMES = ("p999_us", "max_us", "max_s", "max_bytes", "max")
 _SIGNED = ("slope", "grown_bytes", "avg", "min", "end", "per_s", "delta")
 _EVENTS = ("errors", "missed", "logical", "retried")
+_COUNTED = ("errors", "missed", "retried")
 
 
 def kind(path: Sequence[str]) -> Kind:
@@ -221,6 +228,14 @@ def kind(path: Sequence[str]) -> Kind:
         return "signed"
     counted = name in ("count", "fraction") and len(path) > 1 and path[-2] in _EVENTS
     return "events" if counted or name in ("errors", "logical_fraction") else "level"
+
+
+def is_counted(path: Sequence[str], *, shares: bool = False) -> bool:
+    """Whether the metric at a path is a number of events that were counted (`errors.count`); with `shares` also their
+    share of all."""
+    kept = ("count", "fraction") if shares else ("count",)
+    above = path[-2] if len(path) > 1 else ""
+    return bool(path) and (path[-1] == "errors" or (path[-1] in kept and above in _COUNTED))
 
 
 def is_bound(name: str) -> bool:

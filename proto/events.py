@@ -321,7 +321,7 @@ class ProbeFinished:
 
     stage: str
     probe: int
-    phase: Literal["bracket", "bisect", "confirm"]
+    phase: Literal["bracket", "bisect", "confirm", "refusal"]
     rate: float
     accepted: bool
     evidence: str
@@ -329,12 +329,17 @@ class ProbeFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFinished:
-    """A search's answer; `rate` is None when no rate in the range was accepted."""
+    """A search's answer; `rate` is None when no rate in the range was accepted, or the probes did not decide.
+
+    `rate` is the lower end of the answer's interval; `upper` its upper end, where a rate was shown to be too high.
+    """
 
     stage: str
     rate: float | None
     probes: int
     reason: str
+    outcome: Literal["found", "none", "undecided"] = "found"
+    upper: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ ENDS: Mapping[TuningOutcome, str] = {
     "drifted": "left as changed from outside",
     "residue": "NOT reverted",
 }
-"""How reverting can end, the worst last."""
+"""The outcomes of reverting, the worst last."""
 WRONG: frozenset[TuningOutcome] = frozenset({"refused", "failed", "residue"})
 DOUBTFUL: frozenset[TuningOutcome] = frozenset({"needs_restart", "drifted"})
 
@@ -91,7 +91,7 @@ def after(known: Mapping[Key, TunedHost], event: TuningSeen) -> Mapping[Key, Tun
 def _changed(one: TunedHost, event: TuningSeen, state: TuningState) -> TunedHost:
     match event.act:
         case "apply" if state.outcome not in ENDS:
-            # An agent that is asked twice answers `unchanged` without a diff; the first diff stays.
+            # A second request to an agent is answered `unchanged` without a diff; the first diff stays.
             changes = one.changes if state.outcome == "unchanged" and one.changes else state.lines
             return replace(one, outcome=state.outcome, changes=changes, end=None, left=())
         case "look":

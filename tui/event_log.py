@@ -44,7 +44,7 @@ class LogLine:
 
 
 def broken(ended: IterationFinished) -> str:
-    """Why an iteration is invalid; "" for one that is valid."""
+    """The findings that void an iteration; "" for a valid one."""
     return "; ".join(finding.evidence for finding in ended.findings if not finding.ok and finding.voids)
 
 

@@ -1,1 +1,1 @@
-"""Captures: what is observed beside the load. One module per kind; `kinds.py` is the table."""
+"""Captures: observations beside the load. One module per kind; `kinds.py` is the table."""

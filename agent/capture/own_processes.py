@@ -39,7 +39,7 @@ class _Use:
 
 
 class ProcessTree:
-    """The processes below `root` (default: found as the module says) and their use so far."""
+    """The processes below `root` (default: found as described above) and their use so far."""
 
     def __init__(self, root: int | None = None) -> None:
         self._root = find_root() if root is None else root

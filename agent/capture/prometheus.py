@@ -123,7 +123,7 @@ class Exporter:
 
     def _answer(self) -> http.client.HTTPResponse:
         self._connection.request("GET", self._path, headers=self._headers)
-        self._socket = self._connection.sock  # http.client lets go of it when the exporter does not keep the connection
+        self._socket = self._connection.sock  # http.client drops it when the exporter does not keep the connection
         if self._late.is_set():  # while connecting, when there was no socket to shut down
             raise TimeoutError
         return self._connection.getresponse()
@@ -143,7 +143,7 @@ class Exporter:
 def select(text: str, scrapes: Sequence[Scrape]) -> dict[str, float]:
     """The number of each scrape that has one, by alias. ValueError for text that is not what an exporter writes.
 
-    Only lines that begin with a wanted name are parsed; NaN and infinite values are no numbers.
+    Only lines that begin with a wanted name are parsed; NaN and infinite values are dropped.
     """
     series = _series(text, {scrape.metric for scrape in scrapes})
     found: dict[str, float] = {}

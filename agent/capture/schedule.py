@@ -7,7 +7,8 @@ poll on the monotonic clock `observer.look(tick)` -> samples back to the agent's
 Instants are absolute: a look does not move the next one, whatever it cost. A look that comes late is stamped with its
 real time; reports that passed meanwhile are skipped and counted as lost. `Tick.report` is set at the multiples of the
 capture's `every_s`, at the start and at the end, so that samples bracket whatever happened between. A thread, and not
-the loop, so that a busy loop cannot shift the looks, and so that their CPU can be told apart (`CaptureResult.cpu_s`).
+the loop, so that a busy loop cannot shift the looks, and so that their CPU is counted by itself
+(`CaptureResult.cpu_s`).
 """
 
 from __future__ import annotations

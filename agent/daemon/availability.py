@@ -6,7 +6,7 @@ succeeds, fails otherwise, or `AWAY_S` is over.
 
 Only tasks that are safe to repeat are repeated. Statements of the plan and propagation are not, unless the fault proves
 that nothing has taken effect: before these, the systems are inspected. A system that the run has provisioned is not
-waited for, as its agent sees its end; neither is a file.
+waited for, as its agent detects its end; neither is a file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from proveout.proto.wire.tasks import (
 )
 
 AWAY_S = 30.0
-"""How long a system may be away before the task that needs it fails."""
+"""The time for which a system may be away before the task that needs it fails."""
 AGAIN_S = 0.5
 
 REPEATABLE = (CheckInvariants, Checkpoint, CompareSystems, InspectSystem, PopulateSystem, RunCapture, RunLoad)

@@ -18,7 +18,7 @@ and loads only the clients it uses.
 | `OwnsProcess` | share no process with another engine's client |
 | `RedactsDsn` | take the secrets out of a dsn |
 
-`dsl.engines` states the same as data for those who must not import an adapter; a test compares both.
+`dsl.engines` has the same as data for modules that must not import an adapter; a test compares both.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ProvisionedSystem(Resource, Protocol):
 
     @property
     def death(self) -> str | None:
-        """How its server ended by itself; None while it runs, or when the agent has stopped it."""
+        """The way its server ended by itself; None while it runs, or when the agent has stopped it."""
         ...
 
     async def start(self) -> Endpoint:
@@ -152,7 +152,7 @@ class Catalogue(Protocol):
 
 
 class EngineAdapter(Protocol):
-    """What every engine implements."""
+    """The contract that every engine implements."""
 
     @property
     def requirement(self) -> str:

@@ -37,7 +37,7 @@ class StatementFailure(ProveoutError):
 
 
 class Prepared(Protocol):
-    """A statement made ready on one session; what is in it is the driver's."""
+    """A statement prepared on one session; its content belongs to the driver."""
 
     @property
     def statement(self) -> Statement:
@@ -112,7 +112,7 @@ class BlockingSession(Protocol):
 
 @runtime_checkable
 class Labelled(Protocol):
-    """A session that its server can tell from others: what a load labels when it connects."""
+    """A session that its server can tell from others: a load labels it when it connects."""
 
     def label(self, run: str, work: str) -> None:
         """Name the session for the server's own statistics: the run's id, and `stage/rung/repeat/…`."""

@@ -38,7 +38,7 @@ class DriverAdapter(EngineAdapter, Populates):
 
     @property
     def in_files(self) -> bool:
-        """Whether the driver says so; False when it is not installed here."""
+        """Return the driver's own property; False when it is not installed here."""
         with contextlib.suppress(ProveoutError):
             return bool(getattr(self.driver(), "in_files", False))
         return False

@@ -123,7 +123,7 @@ def _existing(context: TaskContext, system: str) -> ProvisionedSystem | None:
 
 @contextmanager
 def explain_death(context: TaskContext, systems: Iterable[str]) -> Iterator[None]:
-    """Replace a TaskFault of a task on a server that has died by one that says so."""
+    """Replace a TaskFault of a task on a server that has died by one that reports its death."""
     try:
         yield
     except TaskFault as fault:
@@ -197,5 +197,5 @@ def propagating(source: Endpoint, sink: Endpoint) -> Propagates:
     if objection := engines.link_objection((source.system, source.engine), (sink.system, sink.engine)):
         raise TaskFault("invalid", objection)
     engine = adapter(source.engine)
-    assert isinstance(engine, Propagates)  # noqa: S101 - `links_to` of the table says so, and a test compares both
+    assert isinstance(engine, Propagates)  # noqa: S101 - `links_to` of the table, which a test compares
     return engine

@@ -43,7 +43,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
 
 
 def root_of(source: Path) -> Path:
-    """Where the packages begin that a source's `cimport`s are found in."""
+    """The folder of the packages that a source's `cimport`s are found in."""
     return next(folder.parent for folder in source.absolute().parents if folder.name == "proveout")
 
 

@@ -1,4 +1,4 @@
-"""When a source of replication stood at which position: the lag of a sink is the age of the position that it has
+"""The positions of a source of replication over time: the lag of a sink is the age of the position that it has
 applied."""
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 numpy.
 
 Numbers are int, texts str, numerics float (of a few digits, so they come out as they were meant), timestamps ISO 8601
-with a blank, to the second, or with `dated` datetime; what is masked is None.
+with a blank, to the second, or with `dated` datetime; a masked value is None.
 """
 
 from __future__ import annotations

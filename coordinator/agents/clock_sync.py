@@ -6,7 +6,8 @@ An exchange leaves the coordinator at t1 and returns at t4 (its clock), arrives 
 agent's). Both ways take at least no time, so the true offset (agent minus coordinator) lies within [t3 - t4, t2 - t1]:
 its middle is ((t2 - t1) + (t3 - t4)) / 2 and its error is at most half of the round trip (t4 - t1) - (t3 - t2). Source:
 D. L. Mills, RFC 5905, section 8. Because the two oscillators drift apart, the bound of an exchange grows by `DRIFT_PPM`
-of its age; the tightest bound wins.
+of the time since it was sent; the tightest bound wins. The bound holds for clocks that drift apart by `DRIFT_PPM` or
+less: a quartz has 50 ppm at most, and a clock that NTP slews keeps below 500 ppm only while it is corrected.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ class ClockEstimate:
 
     offset_ns: int
     uncertainty_ns: int
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """Offset and bound."""
+        return self.offset_ns, self.uncertainty_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +54,9 @@ class Exchange:
         return ((self.received_ns - self.sent_ns) + (self.replied_ns - self.returned_ns)) // 2
 
     def bound_ns(self, now_ns: int) -> int:
-        """The bound of the error of `offset_ns` at `now_ns` (coordinator's clock), plus one for the rounded half
-        nanosecond."""
-        age_ns = max(0, now_ns - self.returned_ns)
+        """The bound of the error of `offset_ns` at `now_ns` (coordinator's clock), before or after the exchange, plus
+        one for the rounded half nanosecond."""
+        age_ns = max(0, now_ns - self.sent_ns, self.returned_ns - now_ns)
         return self.round_trip_ns // 2 + 1 + age_ns * DRIFT_PPM // 1_000_000
 
 
@@ -85,7 +91,8 @@ class ClockFilter:
         return len(self._exchanges)
 
     def estimate(self, now_ns: int) -> ClockEstimate:
-        """The estimate with the tightest bound at `now_ns`; ValueError when there was no exchange yet."""
+        """The estimate for `now_ns`, which is not before the newest exchange, by the exchange with the tightest bound;
+        ValueError when there was no exchange yet."""
         best = self._best
         if best is None:
             raise ValueError("no exchange yet")

@@ -149,7 +149,11 @@ class AgentSession:
     @property
     def clock(self) -> ClockEstimate:
         """Agent clock minus coordinator clock, now, with its bound."""
-        return self._clock.estimate(time.monotonic_ns())
+        return self.clock_at(time.monotonic_ns())
+
+    def clock_at(self, at_ns: int) -> ClockEstimate:
+        """The same for an instant of this clock that is to come: its bound has grown until then."""
+        return self._clock.estimate(at_ns)
 
     @property
     def standing(self) -> AgentLine:

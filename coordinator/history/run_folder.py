@@ -22,7 +22,7 @@ from proveout.coordinator.storage.event_codec import JournalFault
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core.json_data import from_plain, to_plain
 
-FORMAT = 1
+FORMAT = 2
 """Of the cached summaries; changes with `RunSummary` and with the methods of `core.statistics`."""
 
 Progress = Callable[[int, int], None]
@@ -91,8 +91,12 @@ def _kept(entry: Path) -> RunSummary | None:
 
 
 def _keep(entry: Path, summary: RunSummary) -> None:
+    """Write a cache entry, atomically and without a wait for the disk."""
+    beside = entry.with_name(f".{entry.name}.{os.getpid()}")
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
-        run_directory.write_whole(entry, json.dumps(to_plain(summary), separators=(",", ":"), ensure_ascii=False))
+        text = json.dumps(to_plain(summary), separators=(",", ":"), ensure_ascii=False)
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(entry)
     except OSError:
         return

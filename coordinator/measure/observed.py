@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.dsl.plan.plan import Plan
@@ -34,6 +34,7 @@ class Observed:
     lost: Mapping[tuple[str, str], int]
     boots: Mapping[str, str]
     silences: Mapping[str, float]
+    clock_ends: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     earlier: Sequence[IterationFinished] = ()
 
     @property

@@ -95,7 +95,7 @@ def _down(seen: Observed, window_s: float) -> tuple[list[Span], str]:
             what += f", or less than {TRICKLE_FRACTION:.0%} of the usual {number(usual.per_second)}/s,"
     paused_s = max(load.pause_longest_ns for load in seen.loads.values()) / 1e9
     clipped = ((max(start, 0.0), min(end, window_s)) for start, end in spans)
-    # A paused load process sent no transactions; `noise` reports it.
+    # A paused load process sent no transactions; `disturbances` reports it.
     kept = [span for span in clipped if _length(span) > 0.0 and paused_s < _length(span) / 2]
     return _joined(kept), what
 

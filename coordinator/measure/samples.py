@@ -44,6 +44,7 @@ class Gathering:
     clocks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     boots: Mapping[str, str] = field(default_factory=dict)
     silences: Mapping[str, float] = field(default_factory=dict)
+    clock_ends: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     earlier: Sequence[IterationFinished] = ()
     t0_ns: int = 0
     started_unix_s: float = 0.0
@@ -143,6 +144,7 @@ def summarise(
         lost=gathering.lost({**loads, **captures}),
         boots=gathering.boots,
         silences=gathering.silences,
+        clock_ends=gathering.clock_ends,
         earlier=gathering.earlier,
     )
 

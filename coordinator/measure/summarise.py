@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from proveout.coordinator.measure import noise, validity
+from proveout.coordinator.measure import disturbances, validity
 from proveout.coordinator.measure.capture_metrics import (
     exported_metrics,
     lag_metrics,
@@ -59,27 +59,25 @@ def summarise(
     lost: Mapping[CaptureKey, int] | None = None,
     boots: Mapping[str, str] | None = None,
     silences: Mapping[str, float] | None = None,
+    clock_ends: Mapping[str, tuple[int, int]] | None = None,
     earlier: Sequence[IterationFinished] = (),
 ) -> IterationFinished:
     """The numbers of one iteration, judged. ValueError without any load.
 
     `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset,
-    uncertainty), ns. `t0_ns`: the start on the coordinator's clock. `lost`: lost samples by (capture name, host); lost
-    seconds of load are counted here. `boots`: boot ids by host. `silences`: each agent's longest time without an
-    answer, seconds. `earlier`: the valid iterations of the same rung before this one.
+    uncertainty), ns; `clock_ends`: after the window. `t0_ns`: start on the coordinator's clock. `lost`: lost samples
+    by (capture name, host); lost seconds of load are counted here. `boots`: boot ids by host. `silences`: each agent's
+    longest time without an answer, s. `earlier`: the valid iterations of the same rung before this one.
     """
     if not loads:
         raise ValueError(f"iteration {id} has no load result")
-    window = measure_window(loads, clocks)
     load_tree = _stage_metrics(id, plan, rate, loads, boots or {})
     merged = merge_loads(load.transactions for load in loads.values())
-    bounds = _bounds(merged)
-    summaries = tuple(_summary(item, loads) for item in merged)
-    recordings = {key: Recording(samples) for key, samples in captures.items()}
+    bounds, summaries = _bounds(merged), tuple(_summary(item, loads) for item in merged)
+    recordings, window = {key: Recording(found) for key, found in captures.items()}, measure_window(loads, clocks)
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     captured, waits, sizes = _captured(cut)
-    metrics = load_tree | captured
-    metrics |= _transaction_tree(stage, plan, summaries, merged, cut)
+    metrics = load_tree | captured | _transaction_tree(stage, plan, summaries, merged, cut)
     series = per_second(loads, seconds)
     findings = validity.judge(
         Observed(
@@ -98,6 +96,7 @@ def summarise(
             lost=lost or {},
             boots=boots or {},
             silences=silences or {},
+            clock_ends=clock_ends or {},
             earlier=earlier,
         )
     )
@@ -187,7 +186,7 @@ def _stage_metrics(
         return prune(tool_metrics(stage, id.rung, loads))
     assert isinstance(stage, Ladder | Search)  # noqa: S101  # only these make load
     merged = merge_loads(load.transactions for load in loads.values())
-    ceiling = _ceiling(loads, shared=noise.shares_machine(plan, stage, boots))
+    ceiling = _ceiling(loads, shared=disturbances.shares_machine(plan, stage, boots))
     return _load_metrics(merged, loads, threads=id.rung, rate=rate, ceiling=ceiling)
 
 
@@ -317,7 +316,8 @@ def _transaction_metrics(item: TransactionSummary) -> Metrics:
 def per_second(
     loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]
 ) -> dict[str, tuple[float, ...]]:
-    """`tps` and `response.avg_us` of each whole second inside the measure window that all agents reported."""
+    """`tps`, `response.avg_us` and, under open arrival, `schedule.avg_us` of each whole second inside the measure
+    window that all agents reported."""
     whole: dict[int, list[LoadSecond]] = {}
     for host, load in loads.items():
         for second in seconds.get(host, ()):
@@ -328,16 +328,21 @@ def per_second(
     rows = [_second(whole[number]) for number in sorted(whole) if len(whole[number]) == len(loads)]
     if not rows:
         return {}
-    series = {"tps": tuple(tps for tps, _ in rows)}
-    averages = tuple(average for _, average in rows if average is not None)
-    return series | ({"response.avg_us": averages} if len(averages) == len(rows) else {})
+    series = {"tps": tuple(tps for tps, _, _ in rows)}
+    for name, column in (("response.avg_us", [row[1] for row in rows]), ("schedule.avg_us", [row[2] for row in rows])):
+        known = tuple(value for value in column if value is not None)
+        if len(known) == len(rows):
+            series[name] = known
+    return series
 
 
-def _second(parts: Sequence[LoadSecond]) -> tuple[float, float | None]:
+def _second(parts: Sequence[LoadSecond]) -> tuple[float, float | None, float | None]:
     merged = merge_loads(part.transactions for part in parts)
     count = sum(item.counts.ok + item.counts.logical_failures for item in merged)
-    mean = histogram.mean_ns(histogram.merge(item.response for item in merged))
-    return count / max(part.duration_s for part in parts), None if mean is None else mean / 1e3
+    response = histogram.mean_ns(histogram.merge(item.response for item in merged))
+    late = histogram.mean_ns(histogram.merge(item.schedule for item in merged))
+    per_s = count / max(part.duration_s for part in parts)
+    return per_s, None if response is None else response / 1e3, None if late is None else late / 1e3
 
 
 # ---- captures ----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator
 
 from proveout.coordinator.load_shares import load_hosts, load_shares
-from proveout.coordinator.measure import noise, outages
+from proveout.coordinator.measure import disturbances, outages
 from proveout.coordinator.measure.observed import Observed
 from proveout.core.numbers import number, quantity, together
 from proveout.core.slopes import POINTS_MIN
@@ -31,12 +31,17 @@ from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.kinds import is_in_order
 from proveout.proto.events import ValidityFinding
 from proveout.proto.wire import lateness
+from proveout.proto.wire.stalls import common
 
 COVERAGE_FINE = 0.9
 GAP_PERIODS_MAX = 4.0
 CEILING_MAX = 0.9
 
 RATE_HELD, ERRORS, LOAD = "rate-held", "errors", "load"
+PAUSES = "pauses"
+"""The finding that the pauses of the system are longer apart than half of a probe's window."""
+GAPS_MIN = 20.0
+"""The mean times between two arrivals from which on a time without an answer is a pause."""
 REFUSALS = (RATE_HELD, ERRORS, LOAD)
 """The findings that a search counts as "the system does not sustain this rate"; an outage (`is_refusal`) too."""
 
@@ -60,10 +65,10 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
             *_start(seen),
             *_errors(seen),
             *_samples(seen),
-            *noise.judge_pauses(seen),
+            *disturbances.judge_pauses(seen),
             *outages.judge(seen),
             *_captures(seen),
-            *noise.judge_machines(seen),
+            *disturbances.judge_machines(seen),
         )
     return (
         *_steady(seen),
@@ -75,11 +80,12 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_unanswered(seen),
         *_errors(seen),
         *_samples(seen),
-        *noise.judge_pauses(seen),
+        *disturbances.judge_pauses(seen),
         *outages.judge(seen),
         *_captures(seen),
-        *noise.judge_machines(seen),
+        *disturbances.judge_machines(seen),
         *_conformance(seen),
+        *_pauses(seen),
     )
 
 
@@ -160,7 +166,9 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
             yield schedule_finding
     busy, limit = seen.read("client", "cpu_fraction") or 0.0, seen.limits.client_cpu_fraction_max
     bottleneck = (
-        (not held or late) if seen.rate is not None else not noise.shares_machine(seen.plan, seen.stage, seen.boots)
+        (not held or late)
+        if seen.rate is not None
+        else not disturbances.shares_machine(seen.plan, seen.stage, seen.boots)
     )
     text = f"busiest load worker used {_limited(busy, limit, ' of a core')}"
     if busy > limit:
@@ -196,7 +204,7 @@ def _handling(seen: Observed) -> Iterator[ValidityFinding]:
     ok = fraction < limit
     part, most = together("fraction", fraction, limit)
     text = f"{_waits(seen)}, {part} of the service time (limit {most})"
-    shared = noise.shares_machine(seen.plan, seen.stage, seen.boots)
+    shared = disturbances.shares_machine(seen.plan, seen.stage, seen.boots)
     if not ok:
         text += ", client and system share a machine" if shared else ", the recorded times are longer than the system's"
     yield _finding("client-handling", ok, text, voids=not shared and not seen.is_probe)
@@ -221,7 +229,7 @@ def _waits(seen: Observed) -> str:
 def _client_hosts(seen: Observed) -> Iterator[ValidityFinding]:
     """A finding for each client whose machine has all cores busy, where the target is on another machine."""
     limit = seen.limits.client_cpu_fraction_max
-    if noise.shares_machine(seen.plan, seen.stage, seen.boots):
+    if disturbances.shares_machine(seen.plan, seen.stage, seen.boots):
         return
     for host in seen.loads:
         busy = seen.read("hosts", host, "cpu", "busy_fraction")
@@ -241,17 +249,20 @@ def _excuse(seen: Observed) -> str:
 
 
 def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
-    """Achieved over intended; the noise of counting a Poisson schedule (3 sigma) is allowed for."""
-    tps, measure_s = seen.read("tps") or 0.0, seen.read("measure_s") or 0.0
+    """Achieved over intended, of the arrivals that were due in the window: those of a backlog from before it do not
+    count. The noise of counting a Poisson schedule (3 sigma) is allowed for."""
+    measure_s = seen.read("measure_s") or 0.0
     stage = seen.load
     poisson = stage.distribution == "poisson" if isinstance(stage, Search) else _is_poisson(stage)
     counting = 3.0 / math.sqrt(rate * measure_s) if poisson and rate * measure_s > 0.0 else 0.0
     # One transaction may fall to either side of each of the window's ends, per schedule.
     edge = 2.0 / (rate * measure_s) if rate * measure_s > 0.0 else 0.0
-    achieved = tps / rate if rate > 0.0 else 0.0
+    ended = sum(item.ok + item.logical_failures for item in seen.transactions)
+    per_s = ended / measure_s if measure_s > 0.0 else 0.0
+    achieved = per_s / rate if rate > 0.0 else 0.0
     least = seen.limits.achieved_fraction_min
-    reached, intended = together("rate", tps, rate)
-    text = f"achieved {reached} of {intended} intended, {_limited(achieved, least)}"
+    reached, intended = together("rate", per_s, rate)
+    text = f"achieved {reached} of {intended} due, {_limited(achieved, least)}"
     return _finding(RATE_HELD, achieved + counting + edge >= least, text, voids=not seen.is_probe)
 
 
@@ -277,6 +288,28 @@ def _schedule(seen: Observed) -> ValidityFinding | None:
     return _finding("schedule", late_us / 1e3 <= limit_ms, text, voids=False)
 
 
+def _pauses(seen: Observed) -> Iterator[ValidityFinding]:
+    """A warning for pauses of the system that a probe's window does not span: seen once, or further apart than half of
+    the window. Another window of that length may have none, or two."""
+    window_s = seen.read("measure_s") or 0.0
+    if not seen.is_probe or not seen.rate or window_s <= 0.0:
+        return
+    stalls = [stall for stall in common(load.stalls for load in seen.loads.values()) if stall.start_ns >= 0]
+    long = [stall for stall in stalls if (stall.end_ns - stall.start_ns) / 1e9 > GAPS_MIN / seen.rate]
+    if not long or all(stall.start_ns >= window_s * 1e9 for stall in long):
+        return
+    starts = [stall.start_ns / 1e9 for stall in long]
+    apart = max((later - earlier for earlier, later in itertools.pairwise(starts)), default=window_s)
+    longest_s = max((stall.end_ns - stall.start_ns) / 1e9 for stall in long)
+    text = (
+        f"{len(long)} pause{'' if len(long) == 1 else 's'} of up to {longest_s:.3g} s in a window of {window_s:.3g} s"
+    )
+    if apart > window_s / 2.0:
+        once = "once" if len(long) == 1 else f"{apart:.3g} s apart"
+        text += f", {once}: measure for at least four times their distance"
+    yield _finding(PAUSES, apart <= window_s / 2.0, text, voids=False)
+
+
 def _start(seen: Observed) -> Iterator[ValidityFinding]:
     """Lateness of the load's start after T0, with the bound of the clock estimate, and of the clients against each
     other."""
@@ -289,10 +322,21 @@ def _start(seen: Observed) -> Iterator[ValidityFinding]:
     text = f"load began {late} after T0, clients {apart} apart, clock ± {uncertain} (limit {most})"
     yield _finding("start-skew", worst <= limit, text)
     early = min(starts) < seen.t0_ns - uncertain_ms * 1e6
-    text = f"offsets of the clients' clocks are known to ± {uncertain} (limit {most})"
+    moved_ms, end_ms = _clock_ends(seen)
+    moved, at_end = together("start_skew_ms", moved_ms, end_ms)
+    text = f"offsets of the clients' clocks are known to ± {uncertain} at the start (limit {most})"
+    if seen.clock_ends:
+        text += f", ± {at_end} at the end, and moved by up to {moved} in between"
     if early:
         text = "a measure window began before T0 on the coordinator's clock: the clocks differ"
-    yield _finding("clock", not early and uncertain_ms <= limit, text)
+    yield _finding("clock", not early and max(uncertain_ms, end_ms) <= limit, text)
+
+
+def _clock_ends(seen: Observed) -> tuple[float, float]:
+    """The largest change of a client's offset from the start to after the window, and the largest bound then, ms."""
+    ends = [(seen.clocks.get(host, end), end) for host, end in seen.clock_ends.items() if host in seen.loads]
+    moved_ns = max((abs(end[0] - start[0]) for start, end in ends), default=0)
+    return moved_ns / 1e6, max((end[1] for _, end in ends), default=0) / 1e6
 
 
 # ---- what was counted --------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from xml.etree import ElementTree as ET
 from proveout.coordinator.report.result_json import timestamp
 from proveout.coordinator.report.tables import read
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.numbers import microseconds, number, rate_unit, rung_name
+from proveout.core.numbers import microseconds, number, rate_unit, rung_name, search_answer
 from proveout.proto.events import IterationFinished, VerdictReached
 
 Mark: TypeAlias = Literal["failure", "error", "skipped"]
@@ -140,13 +140,13 @@ def _search(stage: StageResult) -> Case:
         f"{probe.evidence}"
         for probe in stage.probes
     ]
-    found = "no rate" if search.rate is None else f"{number(search.rate)}/s"
+    found = search_answer(search.rate, search.upper, search.outcome)
     return Case(
         group=stage.id,
         name="search",
         seconds=stage.finished.seconds if stage.finished else 0.0,
         mark="skipped" if search.rate is None else None,
-        message=f"no rate: {search.reason}",
+        message=f"{found}: {search.reason}",
         output="\n".join([f"{found} in {search.probes} probes: {search.reason}", *lines]),
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 from proveout.coordinator.report.tables import cell_of, ladders
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core import statistics
-from proveout.core.numbers import level, notation
+from proveout.core.numbers import half_width, level, notation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,8 @@ class ComparisonRow:
     @property
     def printed(self) -> tuple[str, str]:
         """Both numbers in one unit, each rounded by its own interval, different when they differ."""
-        same = notation(self.metric, self.base, self.other)
+        sides = [(side.get("mean"), half_width(side)) for side in (self.base, self.other)]
+        same = notation(self.metric, *sides)
         return same.text(self.base.get("mean")), same.text(self.other.get("mean"))
 
 

@@ -29,6 +29,7 @@ from proveout.core.numbers import (
     number,
     percent,
     rung_name,
+    search_answer,
     seconds,
     threads,
     uncertainty,
@@ -205,7 +206,7 @@ def searches(results: RunResults) -> Iterator[Section]:
     for stage in results.stages.values():
         if stage.search is None:
             continue
-        rate = "no rate" if stage.search.rate is None else f"{number(stage.search.rate)}/s"
+        rate = search_answer(stage.search.rate, stage.search.upper, stage.search.outcome)
         probes = Table(
             title="Probes",
             heads=("probe", "phase", "rate", "outcome", "evidence"),

@@ -172,7 +172,7 @@ def _factor(row: ComparisonRow) -> tuple[str | Cell, ...]:
 
 def _figures(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
     drawn, missing = figures(results, read_timeline(results, directory.samples))
-    absent = tuple(f"The plan asks for the figure {name}, but {why}." for name, why in missing.items())
+    absent = tuple(f"The figure {name} is missing: {why}." for name, why in missing.items())
     blocks: tuple[Block, ...] = (*drawn, *([Notes(absent)] if absent else ()))
     if blocks:
         yield Section(title="Figures", blocks=blocks, anchor="figures")

@@ -305,7 +305,7 @@ def _flagged(stage: StageResult) -> list[str]:
 
 
 def client_ceiling(rung: RungResult) -> str | None:
-    """How near a rung came to the client's own limit; None where that was not measured."""
+    """The throughput of a rung beside the client's own limit; None where that was not measured."""
     most, reached = read(rung.tree, "client", "ceiling_per_s"), read(rung.tree, "client", "ceiling_fraction")
     if most is None or reached is None:
         return None

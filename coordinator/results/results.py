@@ -460,14 +460,18 @@ def _knee(found: Iterable[RungResult]) -> Knee | NoKnee:
 
 
 def search_metrics(result: StageResult) -> Metrics:
-    """The rate, how many probes it took, and the numbers of the iteration that confirmed it; no rate, no `rate`."""
+    """The rate with its interval, how many probes it took, and the numbers of the last iteration that confirmed it; no
+    rate, no `rate`. An interval without an upper end has no `rate_upper`."""
     if result.search is None:
         return {}
     tree: Metrics = {"probes": result.search.probes}
     if result.search.rate is None:
         return tree
     confirming = confirmation(result)
-    return tree | {"rate": result.search.rate} | ({"confirm": confirming.metrics} if confirming else {})
+    tree |= {"rate": result.search.rate, "rate_lower": result.search.rate}
+    if result.search.upper is not None:
+        tree["rate_upper"] = result.search.upper
+    return tree | ({"confirm": confirming.metrics} if confirming else {})
 
 
 def confirmation(result: StageResult) -> IterationFinished | None:

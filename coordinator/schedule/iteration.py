@@ -13,6 +13,7 @@ from dataclasses import replace
 from proveout.coordinator.measure.outages import OUTAGE
 from proveout.coordinator.schedule import disk_full
 from proveout.coordinator.schedule.messages import DiscardSamples, GatherSamples, SendMessage, StartLoads, Summarise
+from proveout.coordinator.schedule.rate_search import FULL_LENGTH
 from proveout.coordinator.schedule.setup_stages import forget_parts
 from proveout.coordinator.schedule.state import Cluster, Iterating, Turn
 from proveout.coordinator.schedule.tasks import (
@@ -23,14 +24,18 @@ from proveout.coordinator.schedule.tasks import (
     task_subject,
     tool_tasks,
 )
+from proveout.core.numbers import seconds
 from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool, Windows
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.wire.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed
-from proveout.proto.wire.results import TaskError
+from proveout.proto.wire.results import CaptureSample, LoadSecond, TaskError
 from proveout.proto.wire.tasks import RunCapture, RunFio, RunLoad, Task
 
 _CAPTURE_MARGIN_S = 0.2
 """The time after the measure window at which captures end. They sample once more then, which brackets the window."""
+DRAINED_S = 0.1
+"""The replication lag up to which a sink counts as level with its source."""
+LAG_METRIC = "lag.seconds"
 _FINAL_CODES = frozenset({"missing", "invalid", "refused", disk_full.CODE})
 
 
@@ -38,7 +43,7 @@ def windows_of(stage: Measuring, phase: str) -> Windows:
     """The windows of an iteration; a search confirms with longer ones than it probes with."""
     if not isinstance(stage, Search):
         return stage.windows
-    return stage.confirm if phase == "confirm" else stage.probe
+    return stage.confirm if phase in FULL_LENGTH else stage.probe
 
 
 def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | None, windows: Windows) -> None:
@@ -66,8 +71,9 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
     hosts = {key: host for key, host, _ in assigned}
     names = {key: spec.capture.name for key, _, spec in assigned if isinstance(spec, RunCapture)}
     turn.commands.append(GatherSamples(id=iteration, hosts=hosts, captures=names))
+    drain_s = stage.drain_s if isinstance(stage, Search) else 0.0
     for key, host, spec in assigned:
-        turn.assign(host, Task(key=key, spec=spec, deadline_s=_deadline_s(spec, windows)))
+        turn.assign(host, Task(key=key, spec=spec, deadline_s=_deadline_s(spec, windows) + drain_s))
     until_s = turn.at_s + state.setup.timing.arm_s
     turn.set(
         step=Iterating(
@@ -95,8 +101,10 @@ def receive(turn: Turn, step: Iterating, message: AgentMessage) -> None:
             turn.set(step=replace(step, ready=ready))
             if step.loads.keys() <= ready:
                 _settle_captures(turn)
-        case Sample(key=key):
-            turn.set(step=replace(step, ready=step.ready | {key}))
+        case Sample(key=key, sample=sample):
+            lag_s = read_lag(sample)
+            lags = step.lags if lag_s is None else {**step.lags, key: lag_s}
+            turn.set(step=replace(step, ready=step.ready | {key}, lags=lags))
         case TaskDone(key=key, result=result):
             turn.set(step=replace(step, results={**step.results, key: result}))
         case TaskFailed(key=key, error=error):
@@ -122,11 +130,43 @@ def finish_phase(turn: Turn) -> None:
         return
     # Comparisons of key views stop at the first missing key; this runs for every answer of up to a thousand agents.
     if step.phase == "arming" and step.loads.keys() <= step.ready:
-        if step.captures.keys() <= step.ready or turn.at_s >= step.until_s:
+        if (step.captures.keys() <= step.ready or turn.at_s >= step.until_s) and _is_drained(turn, step):
             _start(turn, step)
     elif step.phase == "running":
         _finish_captures(turn, step, ended=step.loads.keys() <= step.results.keys())
         _summarise(turn)
+
+
+def is_wanted(message: Sample, *, started: bool) -> bool:
+    """Whether `receive` needs a sample: the first of a task, and before the loads have started, those of a lag."""
+    return message.sequence == 1 or (not started and read_lag(message.sample) is not None)
+
+
+def read_lag(sample: LoadSecond | CaptureSample) -> float | None:
+    """The replication lag in a sample, seconds; None when it has none."""
+    readings = sample.readings if isinstance(sample, CaptureSample) else ()
+    return next((reading.value for reading in readings if reading.metric == LAG_METRIC), None)
+
+
+def _is_drained(turn: Turn, step: Iterating) -> bool:
+    """Whether the sinks have applied the backlog of earlier loads before a probe of a search, or the wait is over."""
+    stage = stage_of(turn, step)
+    behind = {key: lag_s for key, lag_s in step.lags.items() if lag_s > DRAINED_S}
+    if not isinstance(stage, Search) or not behind:
+        return True
+    if step.drain_until_s is None:
+        until_s = turn.at_s + stage.drain_s
+        turn.set(step=replace(step, drain_until_s=until_s, until_s=until_s))
+        return stage.drain_s <= 0.0
+    if turn.at_s < step.drain_until_s:
+        return False
+    key, lag_s = max(behind.items(), key=lambda item: item[1])
+    turn.notice(
+        "warning",
+        f"probe {step.id.repeat} of {stage.id} begins with a backlog: the lag of {_task_name(key)} is still "
+        f"{seconds(lag_s)} after a wait of {seconds(stage.drain_s)}; raise `drain` of the search",
+    )
+    return True
 
 
 def _start(turn: Turn, step: Iterating) -> None:

@@ -37,7 +37,7 @@ class ProbeDue:
     """The next probe of a search; `number` from 1."""
 
     number: int
-    phase: Literal["bracket", "bisect", "confirm"]
+    phase: Literal["bracket", "bisect", "confirm", "refusal"]
     rate: float
 
 
@@ -79,7 +79,7 @@ class AgentGone:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReceived:
     """An agent sent a message. The loop keeps samples to itself, except the first of a task, which shows that the task
-    runs."""
+    runs, and those of replication lag before a load starts."""
 
     at_s: float
     host: str

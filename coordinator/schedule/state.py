@@ -175,7 +175,8 @@ class Batch:
 class Iterating:
     """One iteration: arming -> running -> summarising.
 
-    `loads` and `captures` map task keys to hosts. `finish_s` is the time at which captures finish.
+    `loads` and `captures` map task keys to hosts. `finish_s` is the time at which captures finish. `lags`: the newest
+    replication lag of each capture that has one, seconds; `drain_until_s`: how long a probe waits for them at most.
     """
 
     id: IterationId
@@ -188,6 +189,8 @@ class Iterating:
     results: Mapping[str, TaskResult] = field(default_factory=dict)
     until_s: float = 0.0
     finish_s: float | None = None
+    lags: Mapping[str, float] = field(default_factory=dict)
+    drain_until_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from proveout.coordinator.storage.journal import read
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.compile.noise_arms import noise_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import RunStarted, Stamped
 
@@ -80,7 +81,8 @@ def _same_as_now(directory: RunDirectory, started: RunStarted, command: Command)
     if not path.is_file() or (inventory is not None and not inventory.is_file()):
         return
     try:
-        digest = compile_plan(path, overrides=command.overrides, inventory=inventory).digest
+        plan = compile_plan(path, overrides=command.overrides, inventory=inventory)
+        digest = (plan if command.noise is None else noise_plan(plan, command.noise)).digest
     except PlanError as fault:
         digest = f"no plan: {fault.problems[0].message}"
     if digest != started.digest:

@@ -30,6 +30,7 @@ from proveout.coordinator.storage.journal import FILE, StorageFailed
 from proveout.core.disk_space import is_full
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import from_plain
+from proveout.dsl.compile.noise_arms import NoiseArms
 from proveout.dsl.plan.canonical import canonical_json
 from proveout.dsl.plan.plan import Plan
 
@@ -45,7 +46,7 @@ class RunNotFound(ProveoutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """The arguments of `proveout run`. Paths are absolute."""
+    """The arguments of `proveout run`, or with `noise` of `proveout noise`. Paths are absolute."""
 
     plan: str
     overrides: dict[str, str] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class Command:
     policy: str | None = None
     outputs: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
+    noise: NoiseArms | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from proveout.coordinator.results.results import FUNCTIONS
 from proveout.core import statistics
 from proveout.core.numbers import Notation, interval, notation
 from proveout.core.statistics import Estimate
+from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import (
     AllOf,
     AnyOf,
@@ -215,9 +216,6 @@ def _in_every_repeat(leaf: Comparison, left: Any, right: Any) -> Outcome:
     return "PASS" if all(outcome == "PASS" for outcome in held) else "FAIL"
 
 
-_COUNTED = ("errors", "missed", "retried")
-
-
 def _is_counted(text: str, *, shares: bool = False) -> bool:
     """Whether a side is a number of events that were counted (`errors.count`); with `shares` also their share."""
     names: list[str] = []
@@ -225,9 +223,8 @@ def _is_counted(text: str, *, shares: bool = False) -> bool:
     while isinstance(node, Member):
         names.append(node.name)
         node = ungroup(node.of)
-    names = [name for name in names if name not in (*STATISTICS, "base", "other")]
-    kept = ("count", "fraction") if shares else ("count",)
-    return bool(names) and (names[0] == "errors" or (names[0] in kept and names[1:2] != [] and names[1] in _COUNTED))
+    path = [name for name in reversed(names) if name not in (*STATISTICS, "base", "other")]
+    return metrics.is_counted(path, shares=shares)
 
 
 def _is_single(item: _Read) -> bool:

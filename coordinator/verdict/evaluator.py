@@ -12,6 +12,7 @@ from proveout.coordinator.schedule import rate_search
 from proveout.coordinator.schedule.messages import ConditionResult, ProbeDue, SearchReplayed, Unresolved
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.verdict import verdicts as verdict
+from proveout.coordinator.verdict.probes import judge_probe, pauses_beyond
 from proveout.dsl.expr.evaluation import ExpressionFault
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Stage
@@ -62,7 +63,7 @@ class PlanEvaluator:
         """The search after these probes."""
         state = rate_search.begin(stage, rate_from, rate_to)
         for probe in probes:
-            state = rate_search.record(state, *verdict.judge_probe(stage, probe))
+            state = rate_search.record(state, judge_probe(stage, probe))
         reports = tuple(
             ProbeFinished(
                 stage=stage.id,
@@ -70,14 +71,21 @@ class PlanEvaluator:
                 phase=tried.probe.phase,
                 rate=tried.probe.rate,
                 accepted=bool(tried.accepted),
-                evidence=tried.evidence,
+                evidence=tried.judged.evidence,
             )
             for tried in state.tried
         )
         due = rate_search.next_probe(state)
         if isinstance(due, rate_search.Probe):
             return SearchReplayed(reports=reports, next=ProbeDue(number=due.number, phase=due.phase, rate=due.rate))
-        answer = SearchFinished(stage=stage.id, rate=due.rate, probes=due.probes, reason=due.reason)
+        answer = SearchFinished(
+            stage=stage.id,
+            rate=due.rate,
+            probes=due.probes,
+            reason=due.reason + pauses_beyond(probes),
+            outcome=due.outcome,
+            upper=due.upper,
+        )
         return SearchReplayed(reports=reports, next=answer)
 
     def metrics(self, stage: Stage, progress: RunProgress, seconds: float, rows: int) -> Metrics:

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proveout.coordinator.measure.validity import is_refusal
-from proveout.coordinator.results.results import RunResults, environment, iteration_tree, ladder_metrics, load_results
+from proveout.coordinator.results.results import RunResults, environment, ladder_metrics, load_results
 from proveout.coordinator.verdict.checks import Judged, judge
 from proveout.coordinator.verdict.commit_audit import judge_tallies
 from proveout.coordinator.verdict.provenance import Provenance, advise, provenance
 from proveout.core.numbers import quantity
 from proveout.dsl.expr.syntax import Name, Syntax, children, parse
 from proveout.dsl.plan.plan import Check, Plan
-from proveout.dsl.plan.stages import Ladder, Search
+from proveout.dsl.plan.stages import Ladder
 from proveout.proto.events import (
     Event,
     InvariantsSeen,
@@ -233,19 +232,3 @@ def holds(text: str, tree: Mapping[str, Any]) -> tuple[bool | None, str]:
     judged = judge(text, tree, lenient=False)
     outcome = {PASSED: True, FAILED: False}.get(judged.outcome)
     return outcome, judged.evidence
-
-
-def judge_probe(stage: Search, probe: IterationFinished) -> tuple[bool | None, str]:
-    """Whether a probe's rate is accepted: valid, the rate held, errors within the limit, and `accept` true.
-
-    None (cannot be judged) when the probe is void or `accept` reads what is not there, unless something else refused it
-    already.
-    """
-    broken = [finding for finding in probe.findings if not finding.ok and finding.voids]
-    if broken:
-        return None, "void: " + "; ".join(finding.evidence for finding in broken)
-    refused = [finding for finding in probe.findings if is_refusal(finding)]
-    outcome, evidence = holds(stage.accept.text, iteration_tree(probe))
-    if refused:
-        return False, "; ".join([finding.evidence for finding in refused] + [evidence])
-    return outcome, evidence

@@ -28,6 +28,7 @@ from proveout.dsl.plan.stages import (
     Ramp,
     Reset,
     Search,
+    SearchBounds,
     Sql,
     Stage,
     Think,
@@ -338,6 +339,9 @@ class _Stages:
         high = self.rate(entry.rate.to, "rate", "to")
         if isinstance(low, float) and isinstance(high, float) and low >= high:
             self.problem("the search has no range: `from` is not below `to`", "rate", "from")
+        if entry.probes_max <= entry.confirm.times:
+            message = f"{entry.probes_max} probes leave none to search with: {entry.confirm.times} confirm the answer"
+            self.problem(message, "probes_max", hint="a higher `probes_max`, or fewer `confirm.times`")
         if target is None or clients is None or captures is None or pool is None:
             return None
         if low is None or high is None:
@@ -355,6 +359,13 @@ class _Stages:
             confirm=Windows(ramp_up_s=entry.confirm.ramp_up, measure_s=entry.confirm.measure, ramp_down_s=0.0),
             tolerance_fraction=entry.rate.tolerance,
             probes_max=entry.probes_max,
+            confirmations=entry.confirm.times,
+            drain_s=entry.drain,
+            bounds=SearchBounds(
+                missed_fraction_max=entry.bounds.missed,
+                lateness_p99_ms_max=entry.bounds.lateness * 1e3,
+                lateness_growth_max=entry.bounds.growth,
+            ),
             distribution=entry.arrival,
             captures=captures,
             retries=entry.retries,

@@ -16,20 +16,20 @@ from proveout.dsl.workloads.kinds import expected_rows, table_names
 
 
 def origin(system: System) -> str:
-    """Where a system comes from: `runs already: <dsn>`."""
+    """The origin of a system: `runs already: <dsn>`."""
     if system.provision:
         return "started by proveout, removed afterwards"
     return f"runs already: {', '.join(system.instances or (str(system.dsn),))}"
 
 
 def populated(plan: Plan, stage: Populate) -> Iterator[str]:
-    """How many rows a populate loads, and what it does to the tables that are there."""
+    """The rows that a populate loads, and its effect on existing tables."""
     workload = plan.workload(stage.workload)
     each = " each" if len(stage.into) > 1 else ""
     yield f"about {expected_rows(workload):,.0f} rows{each}"
     names = table_names(workload)
     if names and any(not plan.system(name).provision for name in stage.into):
-        yield f"tables made anew, those of an earlier populate are dropped: {', '.join(names)}"
+        yield f"tables made again, those of an earlier populate are dropped: {', '.join(names)}"
 
 
 def onward(system: System) -> str | None:

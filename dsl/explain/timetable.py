@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from proveout.core.numbers import percent
 from proveout.core.units import format_duration, format_size
 from proveout.dsl import engines
 from proveout.dsl.compile.stage_conditions import left_out
@@ -36,6 +37,7 @@ from proveout.dsl.plan.stages import (
     Ramp,
     Reset,
     Search,
+    SearchBounds,
     Sql,
     Stage,
     Think,
@@ -56,6 +58,8 @@ LAID_OUT_BYTES_PER_S = 500e6
 SYSTEM_START_S = 2.5
 RESET_S = 1.5
 LOAD_ROWS_PER_S = 150_000.0
+REFUSALS_EXPECTED = 4
+"""Probes at refused rates, in the search and after its confirmation."""
 SEARCH_SPAN = 16.0
 """The range of a search, highest over lowest rate, where it is not known before the run."""
 
@@ -159,9 +163,10 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
         case Ladder():
             return iterations(stage) * (stage.windows.total_s + ITERATION_OVERHEAD_S)
         case Search():
-            probes = min(stage.probes_max, _expected_probes(stage))
+            full = stage.confirmations + REFUSALS_EXPECTED
+            probes = min(stage.probes_max - full, _expected_probes(stage))
             one = stage.probe.total_s + ITERATION_OVERHEAD_S
-            return probes * one + stage.confirm.total_s + ITERATION_OVERHEAD_S
+            return max(probes, 1) * one + full * (stage.confirm.total_s + ITERATION_OVERHEAD_S)
         case Tool():
             files = 0.0 if stage.job.devices else stage.job.jobs * stage.job.size_bytes / LAID_OUT_BYTES_PER_S
             return files + iterations(stage) * (stage.windows.total_s + TOOL_OVERHEAD_S)
@@ -192,7 +197,7 @@ def shortest_s(stage: Stage, plan: Plan | None = None) -> float:
 
 
 def iterations(stage: Stage) -> int:
-    """How many iterations a stage runs at most, reruns of invalid ones not counted; 0 when it measures nothing."""
+    """The most iterations that a stage runs, reruns of invalid ones not counted; 0 when it measures nothing."""
     match stage:
         case Ladder():
             return len(stage.threads) * stage.repeat
@@ -205,7 +210,7 @@ def iterations(stage: Stage) -> int:
 
 
 def terminals(total: int, clients: int) -> tuple[int, ...]:
-    """How `total` threads are split over `clients` hosts: as evenly as whole numbers allow, the first get the rest."""
+    """Split `total` threads over `clients` hosts: as evenly as whole numbers allow, the first get the rest."""
     each, rest = divmod(total, clients)
     return tuple(each + (index < rest) for index in range(clients))
 
@@ -216,7 +221,15 @@ def _expected_probes(stage: Search) -> int:
     span = high / low if known else SEARCH_SPAN  # type: ignore[operator]
     bracket = math.ceil(math.log2(max(span, 2.0)))
     bisect = math.ceil(math.log2(max(1.0 / stage.tolerance_fraction / 2.0, 2.0)))
-    return bracket + bisect
+    return bracket + bisect + REFUSALS_EXPECTED  # each refusal has a second probe
+
+
+def _search_bounds(bounds: SearchBounds) -> str:
+    return (
+        f"and missed at most {percent(bounds.missed_fraction_max)}, starts late by at most "
+        f"{bounds.lateness_p99_ms_max:g} ms at the 99th percentile and growing by at most "
+        f"{percent(bounds.lateness_growth_max)}"
+    )
 
 
 # ---- lines -------------------------------------------------------------------------------------------------------
@@ -271,7 +284,7 @@ def _stage_line(plan: Plan, stage: Stage) -> StageLine:
 
 
 def _waits(plan: Plan, stage: Stage) -> tuple[str, ...]:
-    """What decides in the run whether the stage runs."""
+    """The conditions that decide in the run whether the stage runs."""
     condition = plan.condition(stage.id)
     if condition is None:
         return ()
@@ -300,7 +313,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             detail = [f"{rungs} {what}, {_times(stage)}; {_arrival(stage)}", _windows(stage), *_order(plan, stage)]
             detail += _session(stage)
             if stage.stop_when is not None:
-                detail.append(f"stops climbing when {stage.stop_when.text}")
+                detail.append(f"stops when {stage.stop_when.text}")
             of = "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
             return f"{of}{stage.workload} on {stage.target}", tuple(detail)
         case Search():
@@ -314,7 +327,9 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
                 f"accept {stage.accept.text}",
                 f"probes of {_seconds(stage.probe.ramp_up_s)} + {_seconds(stage.probe.measure_s)}, at most "
                 f"{stage.probes_max};"
-                f" confirmed by {_seconds(stage.confirm.ramp_up_s)} + {_seconds(stage.confirm.measure_s)}",
+                f" confirmed by {stage.confirmations} times {_seconds(stage.confirm.ramp_up_s)} + "
+                f"{_seconds(stage.confirm.measure_s)}",
+                _search_bounds(stage.bounds),
             ]
             return f"highest rate of {stage.workload} on {stage.target}", tuple(detail)
         case Tool():

@@ -30,7 +30,7 @@ class TuningLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningSum:
-    """How many tunings a host has: looked at only, set back when the run ends, kept after it; of these, how many
+    """The numbers of tunings of a host: looked at only, set back when the run ends, kept after it; of these, how many
     destroy data."""
 
     host: str

@@ -39,7 +39,7 @@ from proveout.dsl.plan.matrix_labels import Label, same, written
 from proveout.dsl.source.nodes import did_you_mean
 
 Expected: TypeAlias = Literal["condition", "number", "when"]
-"""What an expression must give; `when` is a condition that may read nothing but parameters."""
+"""The required type of an expression; `when` is a condition that may read nothing but parameters."""
 
 NUMERIC_FUNCTIONS = {"us": 1, "ms": 1, "s": 1, "abs": 1, "min": 2, "max": 2}
 FUNCTIONS = (*NUMERIC_FUNCTIONS, "at", "ratio")
@@ -58,7 +58,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What checking found: faults, root names read, and the text with `params.x` filled in."""
+    """The result of checking: faults, root names read, and the text with `params.x` filled in."""
 
     faults: tuple[Fault, ...]
     roots: tuple[str, ...]
@@ -283,7 +283,7 @@ class _Checker:
         return isinstance(known, Names) and bool(known.axes)
 
     def axis(self, node: Call) -> Shape | None:
-        """`matrix.axis(value)`: what is left of the matrix, or the cell when that was its last axis."""
+        """`matrix.axis(value)`: the rest of the matrix, or the cell when that was its last axis."""
         tree = self.shape(node.arguments[0])
         if not isinstance(tree, Names):
             return None

@@ -24,13 +24,13 @@ class WriteFile:
 
     `before` is the content by the facts, for the diff; the agent keeps the original itself, byte by byte with mode,
     owner and xattrs.
-    `runs`: argvs of programs that the host will start because the file says so; the agent's policy must list them as if
+    `runs`: argvs of programs that the host will start because of the file; the agent's policy must list them as if
     it started them.
-    `sysctls`: kernel parameters that the host will set because the file says so; likewise.
-    `writes`: paths that the host will write to because the file says so; likewise.
+    `sysctls`: kernel parameters that the host will set because of the file; likewise.
+    `writes`: paths that the host will write to because of the file; likewise.
     `governs`: of each udev rule that gives devices an owner, a mode or a name, the pairs (key, pattern) that they
     match; likewise.
-    `links`: links below /dev that the host will make because the file says so; likewise.
+    `links`: links below /dev that the host will make because of the file; likewise.
     """
 
     path: str
@@ -66,7 +66,7 @@ class SetText:
     operation gives the bare word, a check of the value looks for the brackets.
 
     Setting one attribute may set another. `part` "undo": the kernel changes this one when another is set, so it is only
-    set back, after that one, and only if `only_if` (a path and its text) holds: else another hand has been there.
+    set back, after that one, and only if `only_if` (a path and its text) holds: else it was changed from outside.
     "make": what undoes it is such a change.
 
     `adjusted`: the kernel may make another number of what it is
@@ -118,7 +118,7 @@ class KeepSpans:
     changed by it.
 
     To undo writes it back, after what undoes the program; but if `probe` (blkid) finds anything on the device by then
-    (exit code other than 2), another hand has put it there, and it is left alone.
+    (exit code other than 2), another process has put it there, and it is left alone.
     """
 
     device: str

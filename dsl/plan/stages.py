@@ -172,9 +172,25 @@ class Ladder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchBounds:
+    """The bounds that a probe of a search must keep in addition to `accept`; see `coordinator.verdict.probes`.
+
+    `lateness_…` is that of starts; `lateness_growth_max` in seconds per second.
+    """
+
+    missed_fraction_max: float = 0.01
+    lateness_p99_ms_max: float = 100.0
+    lateness_growth_max: float = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """The highest rate in [`rate_from`, `rate_to`] at which `accept` holds; each probe is ramp-up (settle) +
-    measure."""
+    """The highest rate in [`rate_from`, `rate_to`] at which `accept` holds; each probe is drain + ramp-up (settle) +
+    measure.
+
+    `confirmations`: the full-length iterations in which the answer must hold. `drain_s`: the longest wait before a
+    probe for the sink of a captured lag to catch up.
+    """
 
     id: str
     workload: str
@@ -187,7 +203,10 @@ class Search:
     probe: Windows
     confirm: Windows
     tolerance_fraction: float = 0.05
-    probes_max: int = 20
+    probes_max: int = 60
+    confirmations: int = 6
+    drain_s: float = 60.0
+    bounds: SearchBounds = field(default_factory=SearchBounds)
     distribution: Literal["constant", "poisson"] = "constant"
     captures: tuple[str, ...] = ()
     retries: int = 1

@@ -60,8 +60,8 @@ _HOST_AND_PORT = re.compile(rf"{_HOST}:(\d{{1,5}})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objection:
-    """Why something must not be done, and the way out. `at`: the keys from the part that was checked to the faulty
-    value."""
+    """The reason why something must not be done, and the way out. `at`: the keys from the part that was checked to the
+    faulty value."""
 
     message: str
     way_out: str = ""
@@ -102,7 +102,7 @@ def is_cluster(address: str) -> bool:
 
 
 def provision_problems(engine: str) -> Iterator[Objection]:
-    """Which engines can be started."""
+    """Refuse engines that cannot be started."""
     if engines.of(engine).embedded is None:
         yield Objection(message=f"proveout cannot start {engine}", way_out="start it yourself and give its dsn")
 
@@ -255,7 +255,7 @@ def _scrape(scrape: Scrape) -> Iterator[Objection]:
 
 
 def window_problems(windows: Windows) -> Iterator[Objection]:
-    """How long a load runs."""
+    """Check the length of a load."""
     parts = (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)
     if not all(0.0 <= part <= WEEK_S for part in parts) or windows.measure_s <= 0.0:
         message = f"windows of {parts[0]}, {parts[1]} and {parts[2]} s are not possible"
@@ -270,7 +270,7 @@ def statement_problems(statements: Sequence[str], most: int) -> Iterator[Objecti
 
 
 def fio_problems(job: FioJob) -> Iterator[Objection]:
-    """What fio is to do: the bounds of the schema, and `fio_job.problems`."""
+    """Check the job of fio: the bounds of the schema, and `fio_job.problems`."""
     sizes = all(SIZE_MIN <= size <= SIZE_MAX for size in (job.block_bytes, job.size_bytes))
     if not sizes or not 0.0 <= job.read_fraction <= 1.0:
         message = (

@@ -57,7 +57,7 @@ CODE = frozenset(
         "plugin_load", "plugin_load_add", "plugin_maturity", "wsrep_notify_cmd", "wsrep_provider", "wsrep_sst_method",
     }
 )  # fmt: skip
-"""What runs commands or loads code."""
+"""Settings that run commands or load code."""
 
 _FILES = re.compile(r".*(_file|_filename|_dir|_path|_directory|_basename|tmpdir|_url|_cmd)")
 _PREFIXES = ("loose_", "maximum_", "enable_", "disable_")
@@ -66,7 +66,7 @@ _WHOLE = frozenset({"general_log", "log_bin", "log_slow_query", "slow_query_log"
 
 
 def objection(name: str, value: str = "") -> str | None:
-    """Why a setting cannot be given to an embedded server; None when it can.
+    """The reason why an embedded server cannot have a setting; None when it can.
 
     >>> objection("innodb_buffer_pool_size", "1G")
     >>> objection("plugin_dir")

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from proveout.core.errors import PlanProblem
+from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import AllOf, AnyOf, Bare, Comparison, Either, Logic, Not, comparisons
-from proveout.dsl.expr.syntax import ExpressionFault, Name, Syntax, children, parse
+from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Syntax, children, parse, ungroup
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.plan import Check, Plan
-from proveout.dsl.plan.stages import Ladder, Open, Pause, Reset, Sql, Stage
+from proveout.dsl.plan.stages import Ladder, Open, Pause, Reset, Sql, Stage, Tool
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import Problems, did_you_mean
 from proveout.dsl.workloads.sql.sql_text import reads, scan, writes
@@ -63,7 +64,7 @@ def _names_in(node: Syntax, ladders: Collection[str]) -> tuple[str, ...]:
 
 
 def hints(plan: Plan) -> tuple[PlanProblem, ...]:
-    """A hint for each verdict that compares ladders which run one after the other."""
+    """A hint for each verdict that compares ladders which run one after the other, or that one repeat cannot decide."""
     leader = {one.id: members[0].id for members in groups(plan.stages) for one in members}
     ladders = {stage.id: stage for stage in plan.stages if isinstance(stage, Ladder)}
     found: list[PlanProblem] = []
@@ -75,7 +76,7 @@ def hints(plan: Plan) -> tuple[PlanProblem, ...]:
                 )
                 hint = _way_out([ladder for name, ladder in ladders.items() if name in names])
                 found.append(PlanProblem(message=message, where=check.where, key="verdicts", hint=hint))
-    return tuple(found)
+    return (*found, *_undecidable(plan.stages, plan.verdicts))
 
 
 def _way_out(ladders: Sequence[Ladder]) -> str:
@@ -179,3 +180,43 @@ def _decidable(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[C
                 message = f"`{ladder.id}` is repeated until its verdicts are decided, but no verdict reads it"
                 hint = f"repeat: {ladder.repeat}, or a verdict that reads `{ladder.id}`"
             problems.add(ladder.where, message, key="stages", hint=hint)
+
+
+# ---- verdicts on one repeat ---------------------------------------------------------------------------------------
+
+_STATISTICS = ("mean", "median", "lower", "upper", "cv", "n")
+
+
+def _undecidable(stages: Sequence[Stage], verdicts: Sequence[Check]) -> Iterator[PlanProblem]:
+    """A hint for each verdict that reads a measured number of a stage that runs each rung once: one repeat decides
+    nothing but what was counted."""
+    once = {stage.id for stage in stages if isinstance(stage, Ladder | Tool) and stage.repeat == 1}
+    for check in verdicts:
+        read = {stage for stage, path in _paths(parse(check.check.text)) if _needs_repeats(path)}
+        for stage in sorted(once & read):
+            message = f"note: verdict `{check.id}` cannot be decided by 1 repeat of `{stage}`"
+            yield PlanProblem(message=message, where=check.where, key="verdicts", hint="set `repeat: 3` or more")
+
+
+def _needs_repeats(path: Sequence[str]) -> bool:
+    """Whether a number at a path of names is an estimate whose interval, or mean, decides."""
+    if not path or path[-1] in ("n", "cv"):
+        return False
+    names = [name for name in path if name not in _STATISTICS]
+    return not metrics.is_bound(names[-1]) and not metrics.is_counted(names, shares=True) if names else False
+
+
+def _paths(node: Syntax) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(stage, names) of each number that is read: `("base", ("tps", "lower"))` of `base.at(4).tps.lower`."""
+    names: list[str] = []
+    inner = node
+    while isinstance(inner, Member):
+        names.insert(0, inner.name)
+        inner = ungroup(inner.of)
+    if isinstance(inner, Call) and inner.function == "at" and names:
+        inner = ungroup(inner.arguments[0])
+    if isinstance(inner, Name) and names:
+        yield inner.name, tuple(names)
+        return
+    for part in children(inner):
+        yield from _paths(part)

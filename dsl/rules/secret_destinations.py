@@ -222,7 +222,7 @@ def _of_descriptor(text: str) -> Sequence[Place]:
 def _refuse_secrets(*pairs: tuple[str, str]) -> None:
     for key, value in pairs:
         if _MARK in key or (_MARK in value and key.lower() not in _CREDENTIALS):
-            raise Unclear(f"a secret stands in {_shown(key)}, not as a user or a password")
+            raise Unclear(f"a secret is in {_shown(key)}, not in a user or a password")
 
 
 # ---- whether it may --------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def _refuse_secrets(*pairs: tuple[str, str]) -> None:
 def objections(
     uses: Uses, secrets: Iterable[Secret], hosts: Iterable[Host], *, exporter: bool
 ) -> Iterator[tuple[str, Place]]:
-    """Why secrets may not go where a text sends them, and the place; none when they may."""
+    """The reasons why secrets may not go to the destinations of a text, with the place; none when they may."""
     known = {secret.name: secret for secret in secrets}
     agents = hosts_of(hosts)
     for name in dict.fromkeys(uses.secrets):

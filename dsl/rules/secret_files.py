@@ -41,7 +41,7 @@ _ENCODED = re.compile(r"[A-Za-z0-9+/_-]{64,}={0,2}")
 
 
 def refused_path(path: str) -> str:
-    """Why no secret is read from a path; "" when nothing in its name speaks against it."""
+    """The reason why no secret is read from a path; "" when its name is permitted."""
     parts = PurePosixPath(path).parts
     if folder := next((part for part in parts[:-1] if part.lower() in _FOLDERS), ""):
         return f"{path} lies in a folder of keys and credentials ({folder})"
@@ -53,7 +53,7 @@ def refused_path(path: str) -> str:
 
 
 def refused_content(content: bytes) -> str:
-    """Why the content cannot be the secret of a plan; "" when it can be a password."""
+    """The reason why the content cannot be the secret of a plan; "" when it can be a password."""
     if len(content) > BYTES_MAX:
         return f"holds more than {BYTES_MAX} bytes"
     try:

@@ -56,7 +56,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_ .,:;/+*=()%@-]*")
 
 
 def objection(engine: str, name: str, value: str) -> str:  # noqa: PLR0911 - one reason after the other
-    """Why a connection of that engine cannot be given a setting; "" when it can."""
+    """The reason why a connection of that engine cannot have a setting; "" when it can."""
     plain = name.lower()
     if not engines.of(engine).session:
         return f"connections of {engine} take no settings"

@@ -114,7 +114,7 @@ class ScrapeEntry(Strict):
     type: Literal["gauge", "counter"] | None = Field(
         None, description="By default a counter when the name ends in _total, _count, _sum or _bucket."
     )
-    take: Literal["sum", "avg", "min", "max"] = Field("sum", description="How several series are combined.")
+    take: Literal["sum", "avg", "min", "max"] = Field("sum", description="The function that combines several series.")
     optional: bool = Field(False, description="The series may be missing: 0 for a counter, no number for a gauge.")
 
 
@@ -187,7 +187,7 @@ OnLoss: TypeAlias = Annotated[
     Literal["rerun", "continue", "stop"],
     Field(
         description="The reaction to the loss of a host: wait for it and run the iteration again (the default), "
-        "go on without it where it only made load, or stop the run."
+        "continue without it where it only made load, or stop the run."
     ),
 ]
 Title: TypeAlias = Annotated[str, Field(max_length=200)]

@@ -40,7 +40,7 @@ class Form:
         self.fields = tuple(_field(key, node) for key, node in entries.values())
 
     def objection(self, name: str, text: str) -> str:
-        """Why `text` is not a value of the parameter `name`; "" when it is. Raises KeyError for an unknown
+        """The reason why `text` is not a value of the parameter `name`; "" when it is. Raises KeyError for an unknown
         parameter."""
         key, node = self._entries[name]
         problems = Problems()
@@ -50,7 +50,7 @@ class Form:
 
 def read_form(path: Path) -> Form:
     """The form of the plan in the file at `path`. PlanError when the file or one it includes cannot be read, or
-    `params` are no parameters."""
+    `params` are not parameters."""
     problems = Problems()
     document = read(path, None, problems)
     section = document.get("params") if document is not None else None

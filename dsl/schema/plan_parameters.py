@@ -66,8 +66,8 @@ class Parameters:
     broken: frozenset[str]
 
     def numbers(self) -> dict[str, float | bool]:
-        """What `params.x` is in an expression: durations in µs, as `us() ms() s()` give them; texts and lists are not
-        there."""
+        """The values of `params.x` in an expression: durations in µs, as `us() ms() s()` give them; texts and lists are
+        not there."""
         found: dict[str, float | bool] = {}
         for name, parameter in self.values.items():
             if isinstance(parameter.value, (bool, int, float)):

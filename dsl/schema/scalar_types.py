@@ -149,7 +149,7 @@ Rungs: TypeAlias = Annotated[list[Threads], Field(min_length=1, max_length=100),
 
 
 class Repeats(NamedTuple):
-    """How often each rung is run: `most` times, or as `auto` between `least` and `most`."""
+    """The repeats of each rung: `most` times, or as `auto` between `least` and `most`."""
 
     most: int
     least: int | None = None

@@ -59,7 +59,7 @@ class LimitsEntry(Strict):
     )
     achieved: Percentage = Field(0.99, description="Achieved over intended rate, open arrival.")
     schedule_p99: Duration = Field(
-        0.005, description="How late transactions start at the 99th percentile, open arrival."
+        0.005, description="Lateness of transactions' starts, 99th percentile, open arrival."
     )
     tps_slope: Variation = Field(0.10, description="Drift of the throughput over the measure window.")
     tps_cv: Variation = Field(0.30, description="Coefficient of variation of the throughput, second by second.")
@@ -119,11 +119,11 @@ class Measured(StageBase):
         max_length=50,
         description="Settings of the load's connections, before those of the system's `session`.",
     )
-    retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
+    retries: int = Field(1, ge=0, le=10, description="The most times that an invalid iteration is run again.")
     workers: int | None = Field(
         None, ge=1, le=1000, description="Load processes per host, by default its cores; of a Ray pool in total."
     )
-    pool: Name = Field("local", description="Where the load processes run: `local`, `ray`, or one of `pools`.")
+    pool: Name = Field("local", description="The pool of the load processes: `local`, `ray`, or one of `pools`.")
     limits: LimitsEntry = Field(default_factory=_usual_limits, description="The limits of a valid iteration.")
 
 
@@ -188,8 +188,7 @@ class LadderEntry(Measured):
     )
     repeat: Repeat = Field(
         Repeats(most=3),
-        description="How often each rung is run; auto(3..10) buys repeats until the verdicts on this ladder are "
-        "decided.",
+        description="Repeats of each rung; auto(3..10) buys repeats until the verdicts on this ladder are decided.",
     )
     order: Literal["ladder", "shuffled", "interleaved"] = Field(
         "ladder",
@@ -206,14 +205,40 @@ class SearchRange(Strict):
 
     from_: Rate = Field(alias="from", description="The lowest rate tried.")
     to: Rate = Field(description="The highest rate tried.")
-    tolerance: Tolerance = Field(0.05, description="How close to the limit the search must come.")
+    tolerance: Tolerance = Field(0.05, description="The relative distance at which the search ends.")
 
 
 class Confirm(Strict):
-    """The full-length iteration that confirms the answer."""
+    """The full-length iterations that confirm the answer."""
 
     ramp_up: Ramp = 2.0
     measure: Duration = 10.0
+    times: int = Field(
+        default=6,
+        ge=1,
+        le=20,
+        description="Iterations in which the answer must hold; after one refusal, in 3 more. A rate that holds in half "
+        "of all iterations is confirmed by 6 with a probability of 2.1 %.",
+    )
+
+
+def _usual_confirm() -> Confirm:
+    return Confirm.model_validate({})
+
+
+class BoundsEntry(Strict):
+    """The bounds that a probe must keep in addition to `accept`."""
+
+    missed: Percentage = Field(0.01, description="Arrivals due in the window that did not end in it, over all due.")
+    lateness: Duration = Field(0.1, description="Lateness of starts at the 99th percentile.")
+    growth: Percentage = Field(
+        0.02,
+        description="Growth of the lateness in the window, seconds per second, at the upper end of its interval.",
+    )
+
+
+def _usual_bounds() -> BoundsEntry:
+    return BoundsEntry.model_validate({})
 
 
 class SearchEntry(Measured):
@@ -222,10 +247,22 @@ class SearchEntry(Measured):
     threads: Threads = Field(description="Threads in total, over all clients.")
     rate: SearchRange
     accept: Text = Field(description="Condition on an iteration's numbers.")
+    bounds: BoundsEntry = Field(
+        default_factory=_usual_bounds, description="Bounds that a probe must keep in addition to `accept`."
+    )
+    drain: Ramp = Field(
+        60.0,
+        description="Longest wait before each probe until a captured `lag` is down to 100 ms, so that the backlog of "
+        "one probe is not measured in the next.",
+    )
     settle: Ramp = Field(1.0, description="Load before each probe's measure window.")
     measure: Duration = Field(10.0, description="The measure window of a probe.")
-    confirm: Confirm = Field(default_factory=Confirm)
-    probes_max: int = Field(20, ge=2, le=200, description="The most probes before the search gives up.")
+    confirm: Confirm = Field(
+        default_factory=_usual_confirm, description="The full-length iterations that confirm the answer."
+    )
+    probes_max: int = Field(
+        60, ge=2, le=500, description="The most probes before the search gives up, those that confirm included."
+    )
     arrival: Literal["constant", "poisson"] = "constant"
 
 
@@ -310,9 +347,9 @@ class ToolEntry(StageBase):
     )
     ramp_up: Ramp = Field(10.0, description="Load before the measure window.")
     measure: Duration = Field(description="The measured window.")
-    repeat: int = Field(3, ge=1, le=100, description="How often each rung is run.")
+    repeat: int = Field(3, ge=1, le=100, description="Repeats of each rung.")
     capture: Names | None = Field(None, description="The captures that run beside it.")
-    retries: int = Field(1, ge=0, le=10, description="How often an invalid iteration is run again.")
+    retries: int = Field(1, ge=0, le=10, description="The most times that an invalid iteration is run again.")
     limits: ToolLimitsEntry = Field(
         default_factory=lambda: ToolLimitsEntry.model_validate({}), description="The limits of a valid iteration."
     )

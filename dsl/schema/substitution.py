@@ -113,7 +113,7 @@ class _Substitution:
 
 
 def _moved(node: Node, where: Where) -> Node:
-    """The parameter's node as if it stood at `where`, so that messages name the place of use."""
+    """The parameter's node with the position `where`, so that messages name the place of use."""
     if isinstance(node, Scalar):
         return dataclasses.replace(node, where=where, text_column=0)
     if isinstance(node, Seq):

@@ -2,7 +2,7 @@
 
 Sections of names (`params`, `secrets`, `workloads`, `captures`, `pools`, `topology.hosts`, `topology.systems`) are laid
 over each other entry by entry and never deeper. Stages and verdicts go by their id (a stage without one by its kind),
-tunings by their name: one that the base has too stands in its place, a new one after the last. Everything else the
+tunings by their name: one that the base has too replaces it, a new one follows the last. Everything else the
 extending plan replaces as a whole.
 """
 

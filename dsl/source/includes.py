@@ -1,6 +1,6 @@
 """Plan file + includes + inventory -> one root mapping; every node keeps its own file and line.
 
-Rules, all by name and never deeper than an entry: what the including file defines wins over what it includes; two
+Rules, all by name and never deeper than an entry: definitions of the including file replace included ones; two
 includes that define the same name are in conflict unless the including file defines it too. An include may hold
 `params`, `topology`, `secrets`, `workloads`, `captures`, `tuning`, `verdicts` and includes of its own; stages stay in
 the plan, where a reader looks for them. Of verdicts (by id) and tunings (by name) includes' come first. An inventory
@@ -241,6 +241,6 @@ def _over(below: Node | None, above: Node) -> Node:
 
 
 def position_of(root: Map, key: str) -> Where:
-    """Where a top-level key stands; the beginning of the plan when it is not there."""
+    """The position of a top-level key; the beginning of the plan when it is missing."""
     entry = root.entry(key)
     return entry[0].where if entry else root.where

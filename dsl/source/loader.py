@@ -2,7 +2,7 @@
 
 Data flow: bytes -> `_decode` (UTF-8, no hidden characters, no tabs) -> PyYAML's events -> `_Composer` -> `nodes.Map`.
 PyYAML only parses; tags, merge keys and its idea of implicit types never come into play (`scalars` has ours). Problems
-are collected; what cannot be read at all gives None.
+are collected; unreadable text gives None.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class _Composer:
             key = self.key()
             value = self.node()
             if key.text in seen:
-                hint = f"it stands in line {seen[key.text].line} already"
+                hint = f"it is in line {seen[key.text].line} already"
                 self.problems.add(key.where, f"the key `{key.text}` is there twice", key=key.text, hint=hint)
             elif key.text == "<<" and not key.quoted:
                 hint = "use include: or params:" if self.kind is PLAN else "write the keys out"

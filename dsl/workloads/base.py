@@ -28,7 +28,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 class Outcome(enum.IntEnum):
-    """How a transaction ended when nothing went wrong technically."""
+    """The outcome of a transaction without technical errors."""
 
     COMMIT = 0
     LOGICAL_FAILURE = 1
@@ -144,8 +144,9 @@ class TransactionType:
     a microsecond. `steps`, of one whose body is `walk` over them and whose inputs are its drawn values: the
     engine may run those. `logical_failure` is (fresh, steady) expected fractions, None where nothing is expected.
 
-    `counted` reads one whole number that goes up by one with each commit of the transaction, and by nothing else: what
-    the clients count is held against it (`coordinator/verdict/commit_audit.py`). The kind needs `invariants_after`.
+    `counted` reads one whole number that goes up by one with each commit of the transaction, and by nothing else: the
+    number that the clients count is held against it (`coordinator/verdict/commit_audit.py`). The kind needs
+    `invariants_after`.
 
     Under closed arrival a user waits `keying_s` before the transaction, and after it a think time drawn from an
     exponential distribution of mean `thinking_s`; 0 is not at all. Neither is part of the response time.

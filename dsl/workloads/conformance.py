@@ -85,7 +85,7 @@ def judge_mix(weights: Mapping[str, float], seen: Sequence[Seen]) -> Finding:
     expected = {name: total * w / weight for name, w in weights.items() if w}
     cells = _cells(counts, expected)
     if len(expected) == 1:
-        return Finding(check="mix", ok=True, evidence=f"all {total:,} transactions are the one that the plan asks for")
+        return Finding(check="mix", ok=True, evidence=f"all {total:,} transactions are the only one of the plan")
     if len(cells) < 2:
         return Finding(check="mix", ok=True, evidence=f"not judged: {total:,} transactions are too few")
     chi2 = sum((observed - expectation) ** 2 / expectation for observed, expectation in cells)

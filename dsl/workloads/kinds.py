@@ -101,7 +101,7 @@ def part_of(workload: Workload, index: int, count: int) -> Workload:
 
 
 def division_problem(workload: Workload, instances: int) -> str | None:
-    """Why a workload cannot run on a system of that many instances; None when it can."""
+    """The reason why a workload cannot run on a system of that many instances; None when it can."""
     if instances < 2:
         return None
     kind, model = _kind(workload)
@@ -143,7 +143,7 @@ def has_tables(workload: Workload) -> bool:
 
 
 def population_problem(workload: Workload, engine: str) -> str | None:
-    """Why a workload cannot be loaded into `engine`; None when it can."""
+    """The reason why a workload cannot be loaded into `engine`; None when it can."""
     found = engines.of(engine)
     if found.instead_of_populate:
         return f"populate does not load {found.title} in this release; {found.instead_of_populate}"
@@ -152,7 +152,7 @@ def population_problem(workload: Workload, engine: str) -> str | None:
 
 
 def load_problem(workload: Workload, engine: str) -> str | None:
-    """Why a workload cannot run on `engine`; None when it can."""
+    """The reason why a workload cannot run on `engine`; None when it can."""
     kind, model = _kind(workload)
     return kind.load_problem(model, engine)
 

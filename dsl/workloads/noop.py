@@ -1,7 +1,7 @@
-"""The workload of `proveout ceiling`: one prepared statement that reads nothing. What a client can do at most is
+"""The workload of `proveout ceiling`: one prepared statement that reads nothing. The maximum of a client is
 measured with it.
 
-It has no tables, no keys and no parameters, and a plan cannot name it: it says nothing about a database.
+It has no tables, no keys and no parameters, and a plan cannot name it: it does not measure a database.
 """
 
 from __future__ import annotations

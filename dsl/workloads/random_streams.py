@@ -4,7 +4,7 @@ arguments.
 A population's unit (a subscriber, a customer) owns a fixed run of 64-bit words in a Philox-4x64 stream of each purpose:
 words w·s … w·s + w - 1 of the stream keyed (seed, purpose). Philox is counter-based, so a slice starts anywhere at no
 cost and a row never depends on how the population was cut. Only the raw words are used (numpy guarantees those for
-ever, not what `Generator` makes of them), cut into fields by the arithmetic below: a choice out of n from b bits is
+ever, not the results of `Generator`), cut into fields by the arithmetic below: a choice out of n from b bits is
 `bits * n >> b` or `bits % n`, with b so large that no value is favoured by more than 2^-15.
 
 A terminal's arguments are drawn ahead in batches from a stream keyed (seed, purpose) and set apart by the terminal's
@@ -84,7 +84,7 @@ def letters(source: Words, length: int) -> npt.NDArray[np.bytes_]:
 
 
 def batch_of(share: float) -> int:
-    """How many to draw at once for a transaction that is that share of the mix."""
+    """The number of draws at once for a transaction with that share of the mix."""
     return max(BATCH_MIN, min(BATCH_MAX, round(2 * BATCH_MAX * share)))
 
 

@@ -319,8 +319,8 @@ TuningOutcome: TypeAlias = Literal[
 
 Of applying: `would_change` (only asked), `applied` and verified, `unchanged` (was so already), `needs_restart` (stored,
 but not in effect), `refused` (nothing was changed), `failed`. Of looking again: `in_place`, `drifted` (changed by
-another process since). Of undoing: `reverted`, `kept`, `drifted` (left as the other hand set it), `residue` (could not
-be undone).
+another process since). Of undoing: `reverted`, `kept`, `drifted` (left as the other process set it), `residue` (could
+not be undone).
 """
 
 

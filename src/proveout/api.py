@@ -98,7 +98,7 @@ class Run:
 
     @property
     def status(self) -> Literal["finished", "failed", "interrupted", "unfinished"]:
-        """How it ended; unfinished while it runs, and when its coordinator was killed."""
+        """The status at its end; unfinished while it runs, and when its coordinator was killed."""
         return self.results.ended.status if self.results.ended else "unfinished"
 
     @property

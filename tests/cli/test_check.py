@@ -61,6 +61,18 @@ def test_check_says_that_a_plan_is_fine(capsys: pytest.CaptureFixture[str]) -> N
     assert out.startswith(f"{PLAN}: fine (8 stages, 5 verdicts, sha256:")
 
 
+def test_check_notes_verdicts_that_one_repeat_cannot_decide(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = "plans/storage-embedded.yaml"
+    assert execute(["check", plan]) == 0
+    assert "1 repeat" not in capsys.readouterr().err
+    assert execute(["check", "-p", "repeat=1", plan]) == 0
+    err = capsys.readouterr().err
+    assert "verdict `reads` cannot be decided by 1 repeat of `random_read`" in err
+    assert "verdict `deep` cannot be decided by 1 repeat of `random_read`" in err
+    assert "set `repeat: 3` or more" in err
+    assert "no-errors" not in err, "counted errors are decidable"
+
+
 def test_check_goes_on_after_a_bad_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("proveout: 1\nnam: x\n")

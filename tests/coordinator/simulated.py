@@ -127,7 +127,7 @@ class Model:
     ) -> SearchReplayed:
         state = rate_search.begin(stage, rate_from, rate_to)
         for probe in probes:
-            state = rate_search.record(state, bool(probe.metrics["ok"]), "")
+            state = rate_search.record(state, rate_search.Judgement(accepted=bool(probe.metrics["ok"]), evidence=""))
         reports = tuple(
             events.ProbeFinished(
                 stage=stage.id,
@@ -142,7 +142,9 @@ class Model:
         due = rate_search.next_probe(state)
         if isinstance(due, rate_search.Probe):
             return SearchReplayed(reports=reports, next=ProbeDue(number=due.number, phase=due.phase, rate=due.rate))
-        end = events.SearchFinished(stage=stage.id, rate=due.rate, probes=due.probes, reason=due.reason)
+        end = events.SearchFinished(
+            stage=stage.id, rate=due.rate, probes=due.probes, reason=due.reason, upper=due.upper
+        )
         return SearchReplayed(reports=reports, next=end)
 
     def metrics(self, stage: Stage, progress: RunProgress, seconds: float, rows: int) -> events.Metrics:

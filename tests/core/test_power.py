@@ -21,24 +21,26 @@ def test_examples() -> None:
 @pytest.mark.parametrize(("effect", "repeats"), [(0.2, 394), (0.5, 64), (0.8, 26)])
 def test_cohen_s_table_of_two_arms(effect: float, repeats: int) -> None:
     """Cohen 1988, table 2.4.1: two-sided 5 %, power 80 %."""
-    assert power.repeats_needed(effect, 1.0, arms=2) == repeats
+    needed = power.repeats_needed(effect, 1.0, arms=2)
+    assert needed is not None
+    assert repeats <= needed <= repeats + 1  # the table pools the variances, which is a little better than Welch
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 5, 14])
+@pytest.mark.parametrize("distance", [0.01, 0.03, 0.1])
+def test_power_is_that_of_the_noncentral_t(repeats: int, distance: float) -> None:
+    degrees, shift = repeats - 1, distance / 0.03 * math.sqrt(repeats)
+    critical = stats.t.ppf(0.975, degrees)
+    below = stats.nct.cdf(-critical, degrees, shift)
+    expected = stats.nct.sf(critical, degrees, shift) + (below if math.isfinite(below) else 0.0)
+    assert power.power(distance, 0.03, repeats) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("arms", [1, 2])
 @pytest.mark.parametrize("repeats", [2, 3, 5, 14])
-@pytest.mark.parametrize("distance", [0.01, 0.03, 0.1])
-def test_power_is_that_of_the_noncentral_t(arms: int, repeats: int, distance: float) -> None:
-    degrees, shift = arms * (repeats - 1), distance / 0.03 * math.sqrt(repeats / arms)
-    critical = stats.t.ppf(0.975, degrees)
-    below = stats.nct.cdf(-critical, degrees, shift)
-    expected = stats.nct.sf(critical, degrees, shift) + (below if math.isfinite(below) else 0.0)
-    assert power.power(distance, 0.03, repeats, arms=arms) == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("arms", [1, 2])
-@pytest.mark.parametrize("repeats", [3, 5, 14])
 def test_a_promised_chance_is_observed(arms: int, repeats: int) -> None:
-    """At the smallest detectable distance the interval leaves out 0 in 80 % of trials (4 sigma of the trials: 1.1 %)."""
+    """At the smallest detectable distance the interval (Welch's of two arms) leaves out 0 in 80 % of trials; bounds are
+    4 sigma of the trials, 1.1 %."""
     distance = power.detectable(0.03, repeats, arms=arms)
     assert distance is not None
     generator = np.random.default_rng(repeats * 10 + arms)
@@ -46,7 +48,8 @@ def test_a_promised_chance_is_observed(arms: int, repeats: int) -> None:
     means, variances = data.mean(axis=2), data.var(axis=2, ddof=1)
     centre = means[:, 0] + distance - (means[:, 1] if arms == 2 else 0.0)
     error = np.sqrt(variances.sum(axis=1) / repeats)
-    shown = np.abs(centre) / error > stats.t.ppf(0.975, arms * (repeats - 1))
+    degrees = (repeats - 1) * variances.sum(axis=1) ** 2 / (variances**2).sum(axis=1)
+    shown = np.abs(centre) / error > stats.t.ppf(0.975, degrees)
     assert abs(shown.mean() - power.POWER) < 4.0 * math.sqrt(0.8 * 0.2 / TRIALS)
 
 

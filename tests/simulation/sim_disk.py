@@ -81,7 +81,7 @@ class Disk:
         self._states: dict[str, list[Names]] = {folder: [{}] for folder in self.folders}
 
     def put(self, path: str, data: Data) -> None:
-        """A file that another hand writes, whole and safe."""
+        """A file that another process writes, complete and synced."""
         inode = Inode(data)
         inode.sync()
         self.names[path] = inode

@@ -143,7 +143,7 @@ class Machine:
         """Somebody else changes something that a run may have tuned, or may tune yet."""
         self.hands += 1
         subject = self.chance.choice(self.tried_by_hand)
-        self.note(f"another hand changes {subject}")
+        self.note(f"another process changes {subject}")
         if subject.startswith("/proc"):
             self.kernel[subject] = str(7000 + self.hands)
         else:

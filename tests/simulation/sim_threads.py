@@ -110,7 +110,7 @@ class Threads:
     def pause(self, seconds: float, *, short: bool = False) -> None:
         """Of a thread: `seconds` go by. Killed when its process is killed meanwhile. Elsewhere nothing happens.
 
-        `short`: within what takes a host a moment, like writing a file: another hand does not come in between.
+        `short`: within what takes a host a moment, like writing a file: no other process comes in between.
         """
         worker = _LOCAL.worker
         if worker is None or worker.process is None:

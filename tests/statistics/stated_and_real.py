@@ -123,28 +123,30 @@ def two_ladders(
     *,
     gain: float = 0.0,
     drift: float = 0.0,
+    shared: float = 0.0,
     interleaved: bool = False,
     cv: float = 0.03,
     want: str = "PASS",
 ) -> Measured:
-    """Count the verdicts over ladders `a` and `b` (whose system is `gain` faster) have the outcome `want`.
+    """Count the verdicts over ladders `a` and `b` (whose system is `gain` faster) that have the outcome `want`.
 
-    `drift`: the size of a step of the random walk that the machine's speed takes from each iteration to the next.
+    The machine's speed changes by a random walk from each iteration to the next, whose steps have the size `drift`, and
+    from repeat to repeat by a factor that both ladders share, whose coefficient of variation is `shared`. `cv` is that
+    of the repeats of each ladder besides.
     """
-    base, other = Rig(cv=cv), Rig(cv=cv, tps=TRUE_TPS * (1.0 + gain))
+    base = Rig(cv=cv, second_cv=0.003)
+    other = replace(base, tps=TRUE_TPS * (1.0 + gain))
 
     def one(generator: np.random.Generator) -> bool | None:
         walk = np.exp(random_walk(generator, 2 * repeats, drift))
         first, second = (walk[0::2], walk[1::2]) if interleaved else (walk[:repeats], walk[repeats:])
-        a = ladder_metrics(base.measured(generator, "a", 4, repeats, factors=first), **_block(interleaved))
-        b = ladder_metrics(other.measured(generator, "b", 4, repeats, factors=second), **_block(interleaved))
+        both = 1.0 + shared * generator.standard_normal(repeats)
+        block = "one" if interleaved else ""
+        a = ladder_metrics(base.measured(generator, "a", 4, repeats, factors=first * both), block=block)
+        b = ladder_metrics(other.measured(generator, "b", 4, repeats, factors=second * both), block=block)
         return judge(text, {"a": a, "b": b}).outcome == want
 
-    return _count(trials, (text, repeats, gain, drift, interleaved, want), one)
-
-
-def _block(interleaved: bool) -> dict[str, Any]:
-    return {}
+    return _count(trials, (text, repeats, gain, drift, shared, interleaved, want), one)
 
 
 # ---- comparison of runs ------------------------------------------------------------------------------------------
@@ -187,9 +189,11 @@ SHAPES: tuple[tuple[str, Rig, float], ...] = (
     ("normal, seconds correlated 0.8", Rig(correlation=0.8), 0.93),
     ("drifting", Rig(shape=drifting), 0.93),
     ("lognormal", Rig(shape=lognormal, cv=0.5), 0.90),
+    ("one bad repeat in ten", Rig(shape=one_bad_in_ten), 0.90),
     ("bimodal", Rig(shape=bimodal), 0.93),
-    ("one bad repeat in ten", Rig(shape=one_bad_in_ten), 0.93),
 )
+UNSEEN = {("bimodal", 3): 0.75}
+"""Bounds where repeats cannot show all that there is: 3 repeats are of one mode of two in a quarter of the runs."""
 
 
 def interval_rows() -> Iterator[Row]:
@@ -202,7 +206,8 @@ def interval_rows() -> Iterator[Row]:
     for name, rig, bound in SHAPES:
         for repeats in (3, 5, 10):
             text = f"interval holds the truth, {repeats} repeats, {name}"
-            yield _at_least(text, 0.95, bound, lambda trials, rig=rig, n=repeats: coverage(rig, n, trials))
+            least = UNSEEN.get((name, repeats), bound)
+            yield _at_least(text, 0.95, least, lambda trials, rig=rig, n=repeats: coverage(rig, n, trials))
     for repeats in (3, 5, 10):
         text = f"`peak.tps` lower bound above the truth, 7 equal rungs, {repeats} repeats"
         yield _at_most(text, 0.025, 0.025, lambda trials, n=repeats: peak_above(n, 7, trials), weight=0.5)
@@ -221,10 +226,10 @@ def ladder_rows() -> Iterator[Row]:
         )
     faster = "ratio(b.at(4).tps, a.at(4).tps).lower > 1.0"
     yield _at_least(
-        "true +3 % shown by interleaved ladders under drift, 5 repeats",
+        "true +3 % shown by interleaved ladders that share a drift of 3 %, 5 repeats",
         0.90,
         0.90,
-        lambda trials: two_ladders(faster, 5, trials, gain=0.03, drift=0.02, interleaved=True, cv=0.01),
+        lambda trials: two_ladders(faster, 5, trials, gain=0.03, shared=0.03, interleaved=True, cv=0.01),
     )
     for text, name in (("b.at(4).tps > a.at(4).tps", "`>`"), (faster, "`ratio`")):
         yield _at_most(

@@ -142,7 +142,7 @@ class HomeApp(App[Choice | None]):
         try:
             form = await asyncio.to_thread(self.services.form, path)
         except ProveoutError:
-            self.notify("The plan cannot be read; what is wrong stands below the list.", severity="error")
+            self.notify("The plan cannot be read; its problems are below the list.", severity="error")
             return
         self.push_screen(FormScreen(self.services, self.view.plans[path], form, self.debounce_s), self._started)
 

@@ -158,7 +158,7 @@ class HomeScreen(Screen[None]):
             self.action_pane(event.tab.id)
 
     def on_input_changed(self) -> None:
-        """Filter anew."""
+        """Filter again."""
         self.show(self._view)
 
     def on_input_submitted(self) -> None:

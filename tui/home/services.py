@@ -134,7 +134,7 @@ class Comparison:
 
 
 class HomeServices(Protocol):
-    """The services of the home screen. Every call may block; ProveoutError where the docstring says so."""
+    """The services of the home screen. Every call may block; ProveoutError where the docstring names it."""
 
     here: str
     runs_here: str

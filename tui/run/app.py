@@ -159,7 +159,7 @@ class RunApp(App[Left]):
         elif answer == "stop":
             asked = await self.source.stop()
             if asked:
-                self.notify("The run is asked to stop; everything is being cleaned up. Stop again to hurry.")
+                self.notify("The run is stopping and cleaning up. Stop again to hurry.")
             else:
                 self.notify(
                     "The coordinator cannot be reached. Stop the run where it was started, with Ctrl-C.",

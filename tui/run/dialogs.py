@@ -29,7 +29,7 @@ Signs: · waiting   ▶ running   ✓ done, PASS, up   ✗ failed, FAIL, lost, i
 TPS chart: the measure window is filled, ramps are a thin line, vertical lines are where a window begins.
 Ladder: means over the valid repeats; │ is their confidence interval, as in the report.
 Transactions and waits are of the measure window so far, else of the newest finished iteration, as their title says.
-A verdict with ~ is what the stages that have ended come to; it may change, and the run judges it anew at its end.
+A verdict with ~ is what the stages that have ended come to; it may change, and the run judges it again at its end.
 """
 
 

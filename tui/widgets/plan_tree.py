@@ -1,7 +1,7 @@
 """The plan as a tree: stages, their rungs, the repeats; each with a sign for its state, its result and how long it
 took.
 
-Data flow: `RunView.stages` -> `lines` (pure) -> nodes that are added or renamed; what is open stays open.
+Data flow: `RunView.stages` -> `lines` (pure) -> nodes that are added or renamed; open nodes stay open.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import TypeAlias
 from rich.text import Text
 from textual.widgets import DataTable
 
-from proveout.core.numbers import column, microseconds, number, percent, safe, size
-from proveout.proto.events import IterationId, TransactionLine, WaitLine
+from proveout.core.numbers import column, microseconds, number, percent, safe, search_answer, size
+from proveout.proto.events import IterationId, SearchFinished, TransactionLine, WaitLine
 from proveout.tui.run_view import HostView, RunView, is_silent
 
 Row: TypeAlias = tuple[str, ...]
@@ -206,8 +206,14 @@ def probes(view: RunView) -> list[Row]:
             found.append((safe(stage.id), str(going.id.repeat), "▶ running", number(going.rate), "", ""))
         if stage.search is not None:
             answer = stage.search
-            found.append((safe(stage.id), "answer", "", number(answer.rate), "", safe(answer.reason)))
+            found.append((safe(stage.id), "answer", "", *_answer(answer), safe(answer.reason)))
     return found
+
+
+def _answer(answer: SearchFinished) -> tuple[str, str]:
+    """The rate of an answer and its interval, or that there is none."""
+    shown = search_answer(answer.rate, answer.upper, answer.outcome)
+    return (number(answer.rate), shown.partition(" ")[2]) if answer.rate is not None else ("", shown)
 
 
 class Rows(DataTable[Text]):

@@ -128,7 +128,7 @@ class Events(Vertical):
             yield Static()
 
     def on_input_changed(self) -> None:
-        """Filter anew."""
+        """Filter again."""
         self.show(self._view)
 
     def show(self, view: RunView) -> None:

@@ -4,9 +4,9 @@ Flow: `give_up_privileges(uid, gid)` in a fresh child -> `landlock_version()` is
 `restrict(access)` denies the child, and all that it starts, every file and folder but those in `access`. None of it can
 be taken back. Only the standard library is imported, and no pathlib: `supervisor` starts with this module.
 
-`access` maps `read`, `execute` and `write` to lists of paths; what a folder is given holds for everything below it.
+`access` maps `read`, `execute` and `write` to lists of paths; access to a folder holds for everything below it.
 `execute` includes `read`, and `write` includes `read`, but not `execute`. A path that does not exist is passed over.
-Where the kernel knows them, three more things are denied: to listen on TCP ports, to connect to abstract unix sockets
+Where the kernel supports it, three more things are denied: to listen on TCP ports, to connect to abstract unix sockets
 of others, and to send signals to processes outside. Sources: landlock(7), include/uapi/linux/landlock.h,
 capabilities(7).
 """

@@ -37,7 +37,7 @@ FILE = "system.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What `system.json` holds. `generation` counts restores: it names the socket that replication uses.
+    """The content of `system.json`. `generation` counts restores: it names the socket that replication uses.
 
     `password` is of the role that SQL of plans runs as, the other two of those that only the agent uses.
     """
@@ -97,7 +97,7 @@ def read_state(folder: Path) -> State | None:
 
 
 def _is_ours(folder: Path, state: State) -> bool:
-    """Whether the state names a store of this folder: what it names will be handed to a user, and removed in the
+    """Whether the state names a store of this folder: the named store is given to a user, and removed in the
     end."""
     path = Path(state.store)
     if state.uid is not None and not UID_FIRST <= state.uid < UID_LAST:

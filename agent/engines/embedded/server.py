@@ -72,7 +72,7 @@ class EmbeddedServer(ABC, Generic[G]):
 
     @property
     def death(self) -> str | None:
-        """How the server ended by itself; None while it runs, or when the agent has stopped it."""
+        """The way the server ended by itself; None while it runs, or when the agent has stopped it."""
         return self._died
 
     @property
@@ -338,7 +338,7 @@ class Embedded(Generic[S]):
 
     @property
     def death(self) -> str | None:
-        """How the server ended by itself; None while it runs, or when the agent has stopped it."""
+        """The way the server ended by itself; None while it runs, or when the agent has stopped it."""
         return self._server.death
 
     @property

@@ -24,7 +24,7 @@ from typing import Any
 FILE = "servers"
 IPC_RMID = 0
 KEYS = 64
-"""How many keys after the inode's PostgreSQL may have tried, where other segments had the first ones."""
+"""The number of keys after the inode's that PostgreSQL may have tried, where other segments had the first ones."""
 GONE_S = 5.0
 
 LIBC = ctypes.CDLL(None, use_errno=True)

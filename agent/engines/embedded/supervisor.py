@@ -291,7 +291,7 @@ class Supervisor:
         return {"locked": self._lock(request["path"])}
 
     def lock(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Lock the directory at `path` for as long as the supervisor lives."""
+        """Lock the directory at `path` until the supervisor ends."""
         return {"locked": self._lock(request["path"])}
 
     def _lock(self, path: str) -> bool:

@@ -40,7 +40,7 @@ _DATES, _TIME = frozenset({7, 10, 12}), 11
 
 
 def placeholders(text: str) -> tuple[str, tuple[int, ...]]:
-    """`$1 … $n` written as `?`, and which argument each stands for, from 0; what is quoted stays."""
+    """`$1 … $n` written as `?`, and which argument each stands for, from 0; quoted text stays."""
     order: list[int] = []
 
     def put(match: re.Match[str]) -> str:

@@ -5,7 +5,7 @@ Flow: numpy columns -> pyarrow's CSV writer (no Python loop over rows) -> the se
 a slice in one transaction. Primary and foreign keys are there from the start, as InnoDB clusters a table on its key and
 the rows come in key order; checking them is off for the load, as they are right by construction, and so is writing to
 the binary log where the user may ask for that. The text index comes after the load. A table that proveout made carries
-a comment that says so, and only such tables are ever dropped; how a killed `prepare` is recognised is in
+a comment that marks it, and only such tables are ever dropped; how a killed `prepare` is recognised is in
 `engines.table_marker`.
 """
 
@@ -53,7 +53,7 @@ class LoadConnection(Connection):  # type: ignore[misc]  # PyMySQL has no types
     """A connection that can give LOAD DATA LOCAL its rows from memory, and never gives the server any file of this
     host.
 
-    PyMySQL itself would open whatever file name the server asks for, so its `local_infile` stays off.
+    PyMySQL itself would open any file that the server requests, so its `local_infile` stays off.
     """
 
     def load(self, statement: str, rows: bytes) -> int:

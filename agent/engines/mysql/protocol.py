@@ -2,8 +2,8 @@
 
 PyMySQL connects, authenticates and closes. Between those, the session reads and writes the socket by itself:
 COM_STMT_EXECUTE (COM_QUERY for a control statement) out, and in come an OK, or column definitions, EOF, binary rows,
-EOF. The server sends the definitions with every execution; they are the same bytes each time, so the session knows them
-again as one prefix and does not look into them. Rows are only decoded when a transaction reads them.
+EOF. The server sends the definitions with every execution; they are the same bytes each time, so the session recognises
+them again as one prefix and does not look into them. Rows are only decoded when a transaction reads them.
 
 FileIO rather than a socket object: reading when nothing is there gives None, without the cost of an exception. An
 encrypted connection is read through `TlsFile`, which behaves alike. Source of the formats: MySQL Server documentation,
@@ -50,12 +50,12 @@ class File(Protocol):
         ...
 
     def write(self, data: bytes, /) -> int | None:
-        """How many bytes went out."""
+        """The number of bytes that were sent."""
         ...
 
 
 class TlsFile:
-    """An encrypted socket as a `File`. What is decrypted already, no poll would tell: so it reads all of it."""
+    """An encrypted socket as a `File`. No poll reports data that is decrypted already: so it reads all of it."""
 
     def __init__(self, socket: ssl.SSLSocket) -> None:
         self._socket = socket
@@ -163,7 +163,8 @@ class WireSocket:
             raise lost(error.strerror or str(error), SERVER_GONE) from None
 
     # The hot path. An answer without rows is known by its bytes: they are few, and come again and again. One with rows
-    # begins as the statement's answers have begun before; none or one row behind that is told by its length alone.
+    # begins as the statement's answers have begun before; none or one row behind that is recognised by its length
+    # alone.
 
     def receive(self) -> bool:
         """See `PolledSession`."""
@@ -267,7 +268,7 @@ class WireSocket:
             _, at = lenenc(data, at)
             return self._over(_status_at(data, at)[0])
         if data[body] == _LOCAL_FILE:
-            raise lost("the server asked for a file of this host, which proveout never offers")
+            raise lost("the server requested a file of this host, which proveout never offers")
         self._columns, _ = lenenc(data, body)
         self._defined_at, self._rows = end, 0
         return False
@@ -278,7 +279,7 @@ class WireSocket:
         return not status & MORE_RESULTS
 
     def _ready(self, data: bytes, end: int) -> bool:
-        """The answer ends at `end`; what comes after it waits for the next."""
+        """The answer ends at `end`; later bytes belong to the next."""
         self._data, self._partial = data[:end], data[end:]
         prepared, rows_at, definitions = self._sent, self._begun_at, self._defined_at
         self._rows_at, self._definitions = rows_at, definitions
@@ -315,7 +316,7 @@ class WireSocket:
 
 
 def error_text(body: bytes) -> str:
-    """The words of an error packet after its number, with the SQLSTATE that stands before them behind them."""
+    """The text of an error packet, followed by its SQLSTATE."""
     if body[:1] == b"#":
         return f"{body[6:].decode(errors='replace')} (SQLSTATE {body[1:6].decode(errors='replace')})"
     return body.decode(errors="replace")

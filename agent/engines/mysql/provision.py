@@ -5,7 +5,7 @@ blocks, for asyncio. The host's own configuration, data and service stay untouch
 data directory and a socket of the session, no TCP listener, and runs as a numeric user of its own.
 
 Who may connect: the socket's folder is 0700 and belongs to that user (root passes, as root does), and the one account
-there is has a random password, set anew at every start by the server's init file; `root` is locked.
+there is has a random password, set again at every start by the server's init file; `root` is locked.
 
 That account may do everything in its own database, and watch the server. It has neither FILE nor SUPER, no right in
 `mysql` and none to make accounts or databases, so SQL of a plan reads and writes no file of the host, and loads no

@@ -74,7 +74,7 @@ def write_out(endpoint: Endpoint) -> None:
 
 
 def _allow_dirty(endpoint: Endpoint, cursor: Any, percent: float, low_water: float) -> None:
-    """How many pages may be dirty. In an embedded server the account may not set that, but has a procedure for it
+    """Limit the dirty pages. In an embedded server the account may not set that, but has a procedure for it
     (`mysql.provision`)."""
     if endpoint.provisioned:
         cursor.execute(f"CALL {ADMINISTRATION}.dirty_pages({percent}, {low_water})")

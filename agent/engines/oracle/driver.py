@@ -55,7 +55,7 @@ class OraclePrepared:
 class CursorSession:
     """One connection of python-oracledb (a `BlockingSession`): what Oracle and TimesTen have in common.
 
-    `parses_ahead`: the server is asked to parse a statement when it is prepared, so that a mistake shows before T0.
+    `parses_ahead`: the server parses a statement when it is prepared, so that a mistake shows before T0.
     """
 
     __slots__ = ("_broken", "_connection", "_parses_ahead", "_rows", "count")
@@ -114,7 +114,7 @@ class CursorSession:
             self._connection.cancel()
 
     def close(self) -> None:
-        """Close; what was not committed is rolled back. A connection that is given up is only let go of."""
+        """Close and roll back. A connection that is given up is only dropped."""
         if not self._broken:
             self._broken = True
             with contextlib.suppress(oracledb.Error, OSError):

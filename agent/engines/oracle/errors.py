@@ -22,7 +22,7 @@ NO_TABLE = "ORA-00942"
 
 # 08177 can't serialize, 00060 deadlock, 04068 a package was replaced under the session, 14402 .. a partition moved
 RETRYABLE = frozenset({"ORA-08177", "ORA-00060", "ORA-04068", "ORA-14403"})
-# The session or the instance is gone, or cannot be had: what the load does about all of them is to connect again.
+# The session or the instance is gone or not available: the load connects again.
 LOST = frozenset(
     {
         "ORA-00018", "ORA-00020", "ORA-00028", "ORA-00031", "ORA-00600", "ORA-00603", "ORA-01012", "ORA-01017",

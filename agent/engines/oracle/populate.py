@@ -3,8 +3,8 @@ connection.
 
 Flow: `prepare` drops our earlier tables and makes new ones -> `load` sends slices in batches: `direct_path_load` (thin
 mode, commits by itself), or where the server does not support it (ORA-03115) `executemany`, one commit a slice -> keys,
-indexes and statistics by `execute`. A table that proveout made carries a comment that says so, and only such tables are
-ever dropped; how a killed `prepare` is recognised is in `engines.table_marker`.
+indexes and statistics by `execute`. A table that proveout made carries a comment that marks it, and only such tables
+are ever dropped; how a killed `prepare` is recognised is in `engines.table_marker`.
 """
 
 from __future__ import annotations

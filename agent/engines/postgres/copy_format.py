@@ -34,7 +34,7 @@ Array = npt.NDArray[np.generic]
 
 
 def encode(columns: Columns, rows: Sequence[Array]) -> bytes:
-    """The rows as they stand between HEADER and TRAILER; `rows` is one array per column. ValueError for an unknown
+    """The rows as bytes between HEADER and TRAILER; `rows` is one array per column. ValueError for an unknown
     kind."""
     template = _template(columns)
     # As bytes, because numpy copies a record field by field

@@ -2,8 +2,9 @@
 
 `send` -> `PQsendQueryPrepared`; the loop waits on `fileno`; `receive` -> `PQconsumeInput`, `PQisBusy`, `PQgetResult`.
 Over an unencrypted socket, statements bypass libpq (`postgres_wire`), which then only connects, prepares and cancels.
-Parameters and columns travel in binary where their type is an integer or text, which the server tells when a statement
-is prepared, else as text. libpq keeps the socket non-blocking by itself; statements are far smaller than its buffer, so
+Parameters and columns travel in binary where their type is an integer or text, which the server reports when a
+statement is prepared, else as text. libpq keeps the socket non-blocking by itself; statements are far smaller than its
+buffer, so
 `send` hands them to the kernel at once (a rest goes out with the next `receive`).
 """
 
@@ -261,7 +262,7 @@ def direct_session() -> Callable[[PostgresSession], PolledSession]:
 
 
 def kinds_of(prepared: PostgresPrepared) -> list[str | None]:
-    """How each parameter travels: struct's letter of a binary integer, or None for text."""
+    """The format of each parameter: struct's letter of a binary integer, or None for text."""
     return [_INTEGERS[oid].format[-1:] if oid in _INTEGERS else None for oid in prepared.parameters]
 
 

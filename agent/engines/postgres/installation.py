@@ -51,7 +51,7 @@ def find_installation() -> Installation:
 
 
 def private_copy(installation: Installation, into: Path) -> Installation:
-    """Copy what a server needs (about 20 MB) to the new folder `into`, readable by everybody; the copy."""
+    """Copy what a server needs (about 20 MB) to the new folder `into`, readable by all users; the copy."""
     source, target = installation.root, into
     package = Path(PACKAGE) / VERSION_DIR
     (target / package / "bin").mkdir(parents=True)

@@ -3,7 +3,7 @@
 Rows are committed slice by slice without waiting for the disk; every other commit waits, and takes those before it
 along (also on a server that has `synchronous_commit` off: VACUUM marks no page as visible to all before the commit of
 its rows is on disk). Tables stay ordinary, logged ones, so that they replicate. A table that proveout made carries a
-comment that says so, and only such tables are ever dropped; they are made and marked in one transaction. Server-side
+comment that marks it, and only such tables are ever dropped; they are made and marked in one transaction. Server-side
 work ends soon after this process does (`client_connection_check_interval`).
 """
 

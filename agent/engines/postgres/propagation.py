@@ -3,12 +3,12 @@
 Flow: `link` -> publication on the source, subscription (and its slot) on the sink -> every table ready, the slot
 active. `compare` (see `comparison`) -> all applied, both sides the same. `unlink` -> as if nothing had been.
 
-Roles: what a plan's role may do (questions, the publication of its own tables) is done as such. Of an embedded server
+Roles: a plan's own role does what it may (questions, the publication of its own tables). Of an embedded server
 slots are the replication role's, and subscriptions the administrator's (`postgres.roles`); its statements hold no word
 of the plan but quoted names.
 
 The link's publication, subscription and slot share one name made of the two systems' names: a later session finds and
-renews them. A link whose tables were made anew (populated again), or whose slot is gone, is set up from the start.
+renews them. A link whose tables were made again (populated again), or whose slot is gone, is set up from the start.
 
 How the sink applies: `synchronous_commit = off` in the apply worker (what propagates asynchronously gains nothing from
 waiting for each flush on the far side; the slot keeps what is not flushed there yet, so a crash loses nothing),
@@ -169,7 +169,7 @@ async def _check_source(ends: Ends, tables: tuple[str, ...]) -> None:
 
 
 async def _conninfo(ends: LinkEnds) -> str:
-    """How the sink reaches the source. An embedded source has a socket of its own for that, see
+    """Connection string from the sink to the source. An embedded source has a socket of its own for that, see
     `postgres.provision`."""
     parts = {key: value for key, value in conninfo_to_dict(ends.conninfo).items() if value is not None}
     if ends.source.provisioned:
@@ -317,7 +317,7 @@ async def complaint(context: TaskContext, system: str) -> str:
 
 
 async def unlink(spec: LinkSystems) -> None:
-    """Take subscription, slot and publication away; what is not there is fine. TaskFault when an end cannot be
+    """Remove subscription, slot and publication, where they exist. TaskFault when an end cannot be
     reached."""
     async with _opened(spec, "unlink") as ends:
         await _remove(ends)

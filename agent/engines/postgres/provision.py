@@ -11,7 +11,7 @@ endpoint has the password of the plan's role, which is not a superuser (`postgre
 iterations slow the guessing of weak passwords, and would slow every connection of a load by milliseconds.
 
 A server has two sockets: one for clients, whose path stays the same for the session, and one for replication, whose
-path changes with every restore. So a subscriber cannot reach a source that went back in time before it is linked anew;
+path changes with every restore. So a subscriber cannot reach a source that went back in time before it is linked again;
 else it would acknowledge positions that the restored source has not written yet, and those changes would never arrive.
 """
 
@@ -171,7 +171,7 @@ class Server(EmbeddedServer[PostgresWorkspace]):
         return [word for name, file in files.items() for word in ("-c", f"{name}={self.session / file}")]
 
     def _is_ready(self, pid: int) -> bool:
-        """Whether postmaster.pid says so: its first line is the id, its eighth the state."""
+        """Whether postmaster.pid has this id in its first line and `ready` in its eighth."""
         lines = _lines(self.data / "postmaster.pid")
         return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
 
@@ -203,7 +203,7 @@ class EmbeddedPostgres(Embedded[Server]):
 
 
 def _works_in(pid: str, folder: Path) -> bool:
-    """Whether the process lives and has the folder as its working directory, as a postmaster has its data."""
+    """Whether the process runs and has the folder as its working directory, as a postmaster has its data."""
     try:
         return Path("/proc", pid, "cwd").samefile(folder)
     except OSError:

@@ -7,7 +7,7 @@ plan gets.
 | `proveout_replication` | replicate; read tables that the plan's role grants | links |
 | `proveout_administrator` | everything (superuser) | fixed statements about the link's subscription |
 
-Flow: `initdb` makes the administrator -> `make_roles` makes the others, before the server has ever served anybody -> an
+Flow: `initdb` makes the administrator -> `make_roles` makes the others, before the server accepts connections -> an
 endpoint's dsn is the plan's role -> `with_keys` gives a `LinkSystems` what its statements need beside. The passwords
 are in `system.json` (0600); the session's folder has the path of that file, so that each agent of the run's user finds
 them, whichever of them has started the server.
@@ -120,12 +120,12 @@ def make_roles(server: Path, data: Path, state: data_store.State, identity: tupl
 
 
 def plan_conninfo(session: Path, state: data_store.State) -> str:
-    """How SQL of a plan connects; holds the password of its role."""
+    """Connection string of a plan's SQL; holds the password of its role."""
     return _conninfo(session, USER, state.password)
 
 
 def administration(endpoint: Endpoint) -> str:
-    """How the administrator of an embedded server of this agent's user connects. TaskFault when it is none."""
+    """Connection string of the administrator of an embedded server of this agent's user. TaskFault when it is none."""
     session, state = _found(endpoint)
     options = " ".join(f"-c{setting}" for setting in QUIET)
     return f"{_conninfo(session, ADMINISTRATOR, state.administrator)} options='{options}'"

@@ -63,7 +63,8 @@ async def _drain(context: TaskContext, ends: Ends, limit_s: float) -> bool:
     deadline = time.monotonic() + limit_s
     watch = Watch(context, ends)
     start = None
-    # Only superusers see origins by themselves. What the slot confirms is as true, and at most some seconds older.
+    # Only superusers see origins by themselves. The slot's confirmed position is as true, and at most some seconds
+    # older.
     sees_origins = await _number(ends.at_sink, MAY_SEE_ORIGINS)
     while True:
         applied = await _number(ends.at_source, CONFIRMED, ends.name)

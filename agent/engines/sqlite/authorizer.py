@@ -20,8 +20,8 @@ from typing import Any
 import apsw
 
 TEMPORARY = frozenset({"", ":memory:"})
-"""What `ATTACH` may name: databases without a file of their own. An expression that is not a literal arrives as None
-and is denied."""
+"""The names that `ATTACH` may have: databases without a file of their own. An expression that is not a literal arrives
+as None and is denied."""
 
 PRAGMAS = frozenset(
     {

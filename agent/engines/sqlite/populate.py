@@ -1,7 +1,7 @@
 """Loading a population into a SQLite file through apsw: one writer, one transaction per slice.
 
 The load runs without waiting for the disk (`synchronous = OFF`); `settle` writes the log back into the file and syncs
-it, and puts the connection's setting back. A file that is half loaded when the host dies is loaded anew anyway.
+it, and puts the connection's setting back. A file that is half loaded when the host dies is loaded again anyway.
 """
 
 from __future__ import annotations

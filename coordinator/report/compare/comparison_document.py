@@ -30,7 +30,7 @@ from proveout.coordinator.report.document import (
 from proveout.coordinator.report.figures import load_figures, tool_figures
 from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.results.results import RunResults, StageResult
-from proveout.core.numbers import notation, number, percent, rung_name
+from proveout.core.numbers import half_width, notation, number, percent, rung_name
 
 TOO_WIDE = 10.0
 """Beyond eleven times as much an interval is of no use; its end is shown as an arrow."""
@@ -144,7 +144,9 @@ def _change(row: Row) -> tuple[str, str]:
     """The change and its interval: `-3.1 %`, `× 17.2` for a change above `TOO_WIDE`, or `-`."""
     mean, lower, upper = (row.change.get(name) for name in ("mean", "lower", "upper"))
     same = notation("change", row.change, signed=True)
-    change = f"× {number(1.0 + mean)}" if mean is not None and mean > TOO_WIDE else same.text(mean)
+    change = (
+        f"× {number(1.0 + mean, half_width(row.change))}" if mean is not None and mean > TOO_WIDE else same.text(mean)
+    )
     if lower is None or upper is None:
         return change, "-"
     return change, " … ".join("→" if end > TOO_WIDE else same.text(end) for end in (lower, upper))
@@ -152,7 +154,9 @@ def _change(row: Row) -> tuple[str, str]:
 
 def _values(row: Row) -> tuple[str, str]:
     """Both means in one unit, different when they differ; a rate without unit, its label has it."""
-    same = notation("" if row.metric in ("tps", "rate", "iops", "mb_per_s") else row.metric, *row.estimates)
+    halves = (half_width(side) if isinstance(side, Mapping) else None for side in row.estimates)
+    sides = zip((row.base, row.other), halves, strict=True)
+    same = notation("" if row.metric in ("tps", "rate", "iops", "mb_per_s") else row.metric, *sides)
     return same.text(row.base), same.text(row.other)
 
 

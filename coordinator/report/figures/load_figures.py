@@ -121,7 +121,7 @@ def _throughput(name: str, rung: RungResult, unit: float) -> dict[str, Any]:
 
 
 def _rungs(field: str, count: int) -> Spec:
-    """The axis of a ladder; where there are few rungs, their bars are no wider for it."""
+    """The axis of a ladder; the bars of few rungs are as narrow as those of many."""
     scale = {"paddingInner": 0.35, "paddingOuter": max(0.3, (6 - count) / 2)}
     return {"field": field, "type": "ordinal", "title": field, "axis": {"labelAngle": 0}, "scale": scale}
 

@@ -1,7 +1,7 @@
 """`oracle_parameters`: initialization parameters of a database, on all of its instances, in effect and in the server
 parameter file.
 
-What an instance runs with is in GV$SYSTEM_PARAMETER, what the file has in V$SPPARAMETER. A parameter that cannot be
+The values of an instance are in GV$SYSTEM_PARAMETER, those of the file in V$SPPARAMETER. A parameter that cannot be
 changed while the instances run is stored and waits for their restart: a state of its own. Source: Database Reference,
 ALTER SYSTEM in the SQL Reference.
 """
@@ -58,7 +58,7 @@ ParameterName: TypeAlias = Annotated[str, AfterValidator(_name)]
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """A parameter: what the instances run with (one value unless they differ), and what the file has for all of
+    """A parameter: the value of the instances (one unless they differ), and the file's value for all of
     them."""
 
     running: tuple[str, ...]

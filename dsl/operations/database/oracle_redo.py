@@ -36,7 +36,7 @@ class _Group:
 class OracleRedo(SystemOperation):
     """Redo log groups of an instance: `{system: instance1, groups: 4, size: 15G, disk_groups: [REDO1, REDO2]}`."""
 
-    groups: int = Field(ge=2, le=32, description="How many the instance has; two at least.")
+    groups: int = Field(ge=2, le=32, description="The number of groups of the instance; at least two.")
     size: Size = Field(description="Of each: 15G.")
     disk_groups: Annotated[list[OracleName], Field(min_length=1, max_length=8)] = Field(
         description="ASM disk groups that new redo log groups lie on, in turn."

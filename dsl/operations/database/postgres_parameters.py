@@ -61,11 +61,11 @@ ALLOWED = "|".join(FAMILIES)
 REFUSED = f"{RUNS_PROGRAMS}|{NAMES_FILES}|{WAY_IN}"
 """Both as PostgreSQL's own `~` reads them too: an embedded server grants by them."""
 WAY_OUT = "set it on a server of your own, and give the system its dsn"
-"""What to do about a setting that an embedded server is not given, of any engine."""
+"""The advice for a setting that an embedded server does not accept, of any engine."""
 
 
 def objection(name: str) -> str:
-    """Why a plan cannot set a parameter; "" when it can. Case does not count.
+    """The reason why a plan cannot set a parameter; "" when it can. Case is ignored.
 
     >>> objection("work_mem")
     ''

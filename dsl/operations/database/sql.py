@@ -54,10 +54,10 @@ class Sql(SystemOperation):
     """Statements in a system: `{system: db, verify: {query: …, equals: …}, apply: […], revert: […]}`."""
 
     verify: Verify = Field(description="The check that the statements have worked: it runs before them and after them.")
-    apply: Statements = Field(description="What makes it so.")
-    revert: Statements = Field(description="What undoes it; may be run where there is nothing to undo.")
+    apply: Statements = Field(description="The statements that make the change.")
+    revert: Statements = Field(description="The statements that undo it; they may run where there is nothing to undo.")
 
-    privileges = "in the database: what the statements need"
+    privileges = "in the database: those of the statements"
 
     def targets(self) -> Mapping[str, str]:
         """The answer to its question."""
@@ -76,7 +76,7 @@ class Sql(SystemOperation):
         """All statements, where the answer is another."""
         if self._is_so(facts.rows(self.system, self.verify.query)):
             return Step()
-        # What comes first is undone last, so the statements that undo stand in reverse.
+        # The first change is undone last, so the statements that undo stand in reverse.
         undo = (Statement(system=self.system, undo=text) for text in reversed(self.revert))
         apply = (Statement(system=self.system, text=text) for text in self.apply)
         return Step(changes=(*undo, *apply))

@@ -1,7 +1,7 @@
 """The texts that a statement may hold: names, quoted names and literals, and the base of the operations that tune a
 system.
 
-Statements are made of these and of nothing that a plan wrote as it stands (but for `sql`, whose statements are the
+Statements are made of these and of no text of a plan (but for `sql`, whose statements are the
 plan's own).
 """
 
@@ -28,7 +28,7 @@ class SystemOperation(Operation):
 
     @property
     def of_system(self) -> str | None:
-        """That system."""
+        """The system of the change."""
         return self.system
 
 

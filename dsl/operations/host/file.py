@@ -61,13 +61,13 @@ def rendered(template: str, values: Mapping[str, str]) -> str:
 class File(Operation):
     """A file with its content, mode and owner: `{path: /etc/app/app.conf, content: "…"}`."""
 
-    path: OwnPath = Field(description="Where it is; its folder must be there.")
+    path: OwnPath = Field(description="Its path; its folder must exist.")
     content: Annotated[str, Field(max_length=SIZE_MAX)] | None = Field(None, description="All that is in it.")
     template: Annotated[str, Field(max_length=SIZE_MAX)] | None = Field(
         None, description="Or a template of it, with {{ name }} for each of `values`."
     )
     values: dict[Annotated[str, Field(pattern=ID_PATTERN)], Word] = Field(
-        default_factory=dict, max_length=200, description="What a template's names stand for, each on one line."
+        default_factory=dict, max_length=200, description="Values of a template's names, each on one line."
     )
     mode: Mode = Field(0o644, description='Permissions, as "0644".')
     owner: Account = "root"

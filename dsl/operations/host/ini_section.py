@@ -1,6 +1,6 @@
 """`ini_section`: attributes of one section of an INI file, as the DSNs of TimesTen's sys.odbc.ini.
 
-The file is edited, not written anew: every byte that is not the value of an attribute of that section stays, comments,
+The file is edited, not replaced: every byte that is not the value of an attribute of that section stays, comments,
 order, blanks and line ends too. Names of sections and attributes are compared without regard to case, as ODBC does.
 """
 

@@ -55,7 +55,7 @@ class BlockQueue(Operation):
     )
     rotational: Annotated[int, Field(ge=0, le=1)] | None = Field(None, description="Whether it turns: 0 or 1.")
     rq_affinity: Annotated[int, Field(ge=0, le=2)] | None = Field(
-        None, description="Where a request is completed: 0 anywhere, 1 on the CPU group that asked, 2 on that CPU."
+        None, description="CPU on which a request is completed: 0 any, 1 on the CPU group that asked, 2 on that CPU."
     )
     nomerges: Annotated[int, Field(ge=0, le=2)] | None = Field(
         None, description="Merging of requests: 0 all, 1 the cheap ones, 2 none."
@@ -109,7 +109,7 @@ class BlockQueue(Operation):
         return text is not None and self._offered(text) not in (None, _current(text))
 
     def _along(self, queue: str, facts: Facts) -> tuple[str, tuple[str, str]] | None:
-        """(pattern of the scheduler's own attributes that the kernel sets anew, the attribute and text that come back
+        """(pattern of the scheduler's own attributes that the kernel resets, the attribute and text that come back
         before them)."""
         if self._switches(queue, facts):
             path = f"{queue}/{SCHEDULER}"
@@ -172,7 +172,7 @@ class BlockQueue(Operation):
 
 
 class _Refused(Exception):
-    """Why a disk cannot be so."""
+    """The reason why a disk cannot have these settings."""
 
 
 def _queue(device: str) -> str:

@@ -22,7 +22,7 @@ _LINE = re.compile(r"^(\w+):\s+(\d+)", re.M)
 class HugePages(Operation):
     """The number of huge pages that a host keeps: `{pages: 512}`."""
 
-    pages: int = Field(ge=0, le=2**31, description="How many.")
+    pages: int = Field(ge=0, le=2**31, description="The number of pages.")
     size: Literal["2MiB", "1GiB"] | None = Field(
         None, description="Of which size; by default the host's own (vm.nr_hugepages)."
     )

@@ -59,7 +59,7 @@ class AsmDiskGroup(SystemOperation):
     [/dev/oraudev/disks/DATA1]}`."""
 
     disk_group: Annotated[OracleName, Field(max_length=30)] = Field(description="Its name.")
-    redundancy: Literal["external", "normal", "high"] = Field(description="How many copies ASM keeps of its contents.")
+    redundancy: Literal["external", "normal", "high"] = Field(description="The copies that ASM keeps of its contents.")
     au_size: Literal["1M", "2M", "4M", "8M", "16M", "32M", "64M"] = Field("4M", description="The allocation unit.")
     disks: Annotated[list[Annotated[str, AfterValidator(_path)]], Field(min_length=1, max_length=200)] = Field(
         description="Its disks by path, as V$ASM_DISK has them; every one by itself."
@@ -67,7 +67,7 @@ class AsmDiskGroup(SystemOperation):
     devices: dict[Annotated[str, AfterValidator(_path)], Annotated[str, AfterValidator(_device)]] = Field(
         default_factory=dict,
         max_length=200,
-        description="What a label of the filter driver stands for: `AFD:DATA1` to `/dev/disk/by-id/…`.",
+        description="The device of each label of the filter driver: `AFD:DATA1` to `/dev/disk/by-id/…`.",
     )
     compatible: Annotated[str, AfterValidator(_version)] | None = Field(
         None, description="compatible.asm and compatible.rdbms."

@@ -75,8 +75,8 @@ def probed(device: str, facts: Facts) -> dict[str, str] | None:
 
 
 def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str = "") -> Iterator[str]:
-    """Why the disk must not be written to: it is read-only, held, mounted, swap, signed (with anything but `own`) or
-    partitioned."""
+    """The reasons why the disk must not be written to: it is read-only, held, mounted, swap, signed (with anything but
+    `own`) or partitioned."""
     disk = sys_folder(device, facts, tree)
     if facts.text(f"{disk}/ro") != "0":
         yield f"{device} is read-only"

@@ -1,4 +1,4 @@
-"""`mount`: a filesystem in /etc/fstab, mounted by the unit that systemd makes of that line. Source: fstab(5),
+"""`mount`: a filesystem in /etc/fstab, mounted by the unit that systemd generates from the line. Source: fstab(5),
 systemd.mount(5)."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ALL_OF = (
 """Folders that must not be mounted over: they hold programs, configuration and data of root."""
 _ON_DISKS = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "gfs2", "jfs", "ocfs2", "vfat", "xfs"})
 """Filesystems of the kernel that lie on a block device. mount(8) starts a helper for a type that it does not know
-(`fuse.NAME` is a program), and with some others a folder that anybody can write is laid over another."""
+(`fuse.NAME` is a program), and with some others a folder that all users can write to is laid over another."""
 _SHOWN = frozenset({"noatime", "nodiratime", "relatime", "ro", "rw", "nosuid", "nodev", "noexec", "sync", "dirsync"})
 _RUNS = (
     "helper=",
@@ -171,7 +171,7 @@ class Mount(Operation):
             return []
         now = mounted[3].split(",")
         gone = [option for option in self.options if option in _SHOWN and option not in now]
-        return [f"{self.at} is mounted without {', '.join(gone)}: mount it anew"] if gone else []
+        return [f"{self.at} is mounted without {', '.join(gone)}: mount it again"] if gone else []
 
 
 def _place(line: bytes) -> str | None:

@@ -103,7 +103,7 @@ class Numbered(BaseModel):
     vendor: Word = Field(description="As the disks report it, or a pattern: FUSIONIO, 3PARdata.")
     model: Word = Field("*", description="As the disks report it, or a pattern.")
     prefix: Alias = Field(description="fcion gives fcion1, fcion2 …")
-    count: int = Field(ge=1, le=1000, description="How many there have to be: a missing disk must not shift the names.")
+    count: int = Field(ge=1, le=1000, description="The required number: a missing disk must not shift the names.")
 
 
 class Multipath(Operation):

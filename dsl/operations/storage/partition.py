@@ -111,7 +111,7 @@ class Partition(Operation):
     # ---- facts -----------------------------------------------------------------------------------------------------
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
-        """Where the name leads; then all that could be in use or on it."""
+        """The target of the name; then all that could be in use or on it."""
         found = disk_queries(self.device, known)
         if any(query not in known for query in found) or known.link(self.device) is None:
             return found
@@ -144,7 +144,7 @@ class Partition(Operation):
         return Step(changes=around((ends, made), (PARTPROBE, self.device)))
 
     def _spans(self, facts: Facts, disk: str) -> list[_Span] | str:
-        """Where the partitions lie; or, as text, why they do not fit."""
+        """The spans of the partitions; or, as text, the reason why they do not fit."""
         block = _block(facts, disk)
         mib = ALIGN // block
         whole = int(facts.text(f"{disk}/size") or 0) * SECTOR // ALIGN

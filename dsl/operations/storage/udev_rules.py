@@ -156,7 +156,7 @@ class Rule(BaseModel):
         description="A program that udev starts to tell devices apart, and its arguments; `RESULT` in `match` is its "
         "expected output.",
     )
-    assign: Assigns = Field(description='What it is given: {OWNER: grid, MODE: "0660"}; SYMLINK is added.')
+    assign: Assigns = Field(description='Assignments: {OWNER: grid, MODE: "0660"}; SYMLINK is added.')
 
     @property
     def gives(self) -> bool:
@@ -169,7 +169,7 @@ class Rule(BaseModel):
         return tuple(self.assign["SYMLINK"].split(" ")) if "SYMLINK" in self.assign else ()
 
     def line(self) -> str:
-        """The rule as udev reads it; PROGRAM stands before the RESULT that it gives."""
+        """The rule as udev reads it; PROGRAM precedes the RESULT that it gives."""
         return ", ".join(self._parts())
 
     def _parts(self) -> Iterator[str]:

@@ -129,5 +129,5 @@ def _effective(keys: str, subscribers: int) -> float:
 
 
 def effective_subscribers(parameters: Hlr) -> float:
-    """How many equally likely subscribers would collide as often as this load's keys do: 1 / Σ p_i²."""
+    """The number of equally likely subscribers that would collide as often as this load's keys do: 1 / Σ p_i²."""
     return _effective(parameters.keys, parameters.last - parameters.first + 1)

@@ -31,7 +31,7 @@ class Hlr(BaseModel):
 
     population: int = Field(default=100_000, ge=1, le=10_000_000_000, description="Subscribers: rows in SUBSCRIBER.")
     keys: Literal["uniform", "nurand"] = Field(
-        default="uniform", description="How subscribers are drawn: all alike, or with the specification's hot spots."
+        default="uniform", description="Distribution of subscribers: all alike, or with the specification's hot spots."
     )
     cardinality: Literal["tatp", "lab"] = Field(
         default="tatp",

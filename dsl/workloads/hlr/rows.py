@@ -17,7 +17,7 @@ from proveout.dsl.workloads.random_streams import Ints, Rows, Words, choice, dig
 
 
 class Purpose(IntEnum):
-    """Which stream: a part of the Philox key, so never renumbered."""
+    """The purpose of a stream: a part of the Philox key, so never renumbered."""
 
     SUBSCRIBER = 1
     ACCESS_TYPES = 2

@@ -49,7 +49,7 @@ class Share:
 
 
 def types_of(parameters: Hlr) -> int:
-    """How many types of access information and of special facility there are: types are 1 … this."""
+    """The number of types of access information and of special facility: types are 1 … this."""
     return 4 if parameters.cardinality == "tatp" else 5
 
 
@@ -78,7 +78,7 @@ def _between(fresh: float, steady: float) -> Share:
 
 
 def _loaded_slots(parameters: Hlr) -> Mapping[Slots, float]:
-    """How likely each set of full slots is in one loaded special facility."""
+    """The probability of each set of full slots in one loaded special facility."""
     if parameters.cardinality == "lab":  # one row in a tenth of the subscribers, in any of 5 types x 3 starts
         each = LAB_FORWARDINGS / (types_of(parameters) * len(START_TIMES))
         single = {frozenset((start,)): each for start in START_TIMES}

@@ -28,7 +28,7 @@ PRIMARY_KEYS: Mapping[str, str] = {
     "special_facility": "s_id, sf_type",
     "call_forwarding": "s_id, sf_type, start_time",
 }
-# (table, columns, referenced table): TATP's, each to a table that stands before it
+# (table, columns, referenced table): TATP's, each to an earlier table
 FOREIGN_KEYS: tuple[tuple[str, str, str], ...] = (
     ("access_info", "s_id", "subscriber"),
     ("special_facility", "s_id", "subscriber"),
@@ -94,7 +94,7 @@ def drop() -> Mapping[Dialect, tuple[str, ...]]:
 
 
 def bounds(parameters: Hlr) -> tuple[int, ...]:
-    """Where partitions begin: the first s_id of partitions 2 … k; sizes differ by one at most."""
+    """Lower bounds of partitions: the first s_id of partitions 2 … k; sizes differ by one at most."""
     size, rest = divmod(parameters.population, parameters.partitions)
     return tuple(1 + part * size + min(part, rest) for part in range(1, parameters.partitions))
 

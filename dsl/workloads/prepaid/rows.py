@@ -34,7 +34,7 @@ FIRST_YEAR, YEARS = 2000, 20
 
 
 class Purpose(IntEnum):
-    """Which stream: a part of the Philox key, so never renumbered. Other workloads' purposes are others."""
+    """The purpose of a stream: a part of the Philox key, so never renumbered. Other workloads have other purposes."""
 
     CUSTOMER = 31
     ACCOUNT = 32

@@ -173,7 +173,7 @@ class _Strict(BaseModel):
 
 
 class Generator(_Strict):
-    """Where a value comes from: exactly one source, with what goes with it."""
+    """The source of a value: exactly one, with its options."""
 
     uniform: Numbers | None = Field(None, description="[low, high], all alike; fractions when an end has one.")
     digits: int | None = Field(None, ge=0, le=15, description="uniform: digits after the point.")
@@ -222,7 +222,7 @@ class Generator(_Strict):
 
     @property
     def source(self) -> str:
-        """Which of SOURCES it is."""
+        """The generator's source, one of SOURCES."""
         return next(source for source in SOURCES if self._of(source) is not None)
 
     @property
@@ -317,7 +317,7 @@ _PROBLEMS: Mapping[str, Any] = {
 class TableEntry(_Strict):
     """A table of the population."""
 
-    rows: int = Field(ge=1, le=10_000_000_000, description="How many.")
+    rows: int = Field(ge=1, le=10_000_000_000, description="The number of rows.")
     create: Scripts = Field(description="CREATE TABLE, and other statements before the rows are loaded.")
     columns: dict[Name, Generator] = Field(
         min_length=1,
@@ -365,7 +365,7 @@ class TransactionEntry(_Strict):
     )
     keying: Pause = Field(0.0, description="Closed arrival: a user waits so long before it.")
     think: Pause = Field(0.0, description="Closed arrival: mean of the exponential think time after it.")
-    binds: dict[Name, Generator] = Field(default_factory=dict, max_length=200, description="Where its binds come from.")
+    binds: dict[Name, Generator] = Field(default_factory=dict, max_length=200, description="Sources of its binds.")
     statements: dict[Name, StatementEntry] = Field(
         min_length=1, max_length=100, description="Run in this order, in one transaction."
     )
@@ -378,7 +378,7 @@ class Custom(_Strict):
     tables: dict[Name, TableEntry] = Field(
         default_factory=dict,
         max_length=100,
-        description="What populate creates and fills; none when the data is there.",
+        description="The tables that populate creates and fills; none when the data exists.",
     )
     binds: dict[Name, Generator] = Field(
         default_factory=dict, max_length=200, description="Generators that all transactions can use."

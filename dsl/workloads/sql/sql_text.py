@@ -65,13 +65,13 @@ class Token:
 
     @property
     def name(self) -> str:
-        """What an identifier calls, without its quotes."""
+        """The name of an identifier, without its quotes."""
         return self.text[1:-1] if self.kind == "quoted" else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a text cannot be used as one statement; `offset` is where in it."""
+    """The reason why a text cannot be used as one statement; `offset` is the position in it."""
 
     message: str
     offset: int = 0
@@ -109,7 +109,7 @@ def scan(text: str) -> tuple[Token, ...]:
 
 
 def fault(tokens: Sequence[Token]) -> Fault | None:
-    """Why this text cannot be sent as one statement of a transaction; None when it can."""
+    """The reason why this text cannot be sent as one statement of a transaction; None when it can."""
     if not tokens or all(token.text == ";" for token in tokens):
         return Fault("there is no statement here")
     return _broken(tokens) or _control(tokens) or _second(tokens)
@@ -133,7 +133,7 @@ def binds(tokens: Sequence[Token]) -> tuple[Token, ...]:
 def positional(text: str, order: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
     """(the text with `$1, $2 …` in place of its binds and no semicolon after it, their names in that order).
 
-    Names in `order` are numbered as they stand there, others after them by first use.
+    Names in `order` are numbered by their order there, others after them by first use.
     """
     names = {name: number for number, name in enumerate(order, 1)}
     parts: list[str] = []
@@ -248,7 +248,7 @@ def _verb(tokens: Sequence[Token]) -> str:
 
 
 def _query(tokens: Sequence[Token]) -> int | None:
-    """Where the list of a query's columns begins."""
+    """The start of the list of a query's columns."""
     depth = tokens[0].depth if tokens[0].upper == "WITH" else None
     for position, token in enumerate(tokens):
         if token.upper == "SELECT" and (depth is None or token.depth == depth):
@@ -258,7 +258,7 @@ def _query(tokens: Sequence[Token]) -> int | None:
 
 
 def _returning(tokens: Sequence[Token]) -> int | None:
-    """Where the list after RETURNING begins; None also for Oracle's RETURNING … INTO, which gives no rows."""
+    """The start of the list after RETURNING; None also for Oracle's RETURNING … INTO, which gives no rows."""
     at = next((i for i, token in enumerate(tokens) if token.upper == "RETURNING" and token.depth == 0), None)
     if at is None or any(token.upper == "INTO" for token in tokens[at:]):
         return None

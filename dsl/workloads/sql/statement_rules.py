@@ -182,7 +182,7 @@ def _no_column(text: str, statement: str, column: str) -> tuple[str, str] | None
     if column.lower() in [name.lower() for name in names]:
         return None
     if starred:
-        return f"where `{column}` stands in a `*` is not known here", "name the columns"
+        return f"the position of `{column}` in a `*` is not known", "name the columns"
     hint = did_you_mean(column, names) or "name the column: count(*) AS n"
     return f"the result of `{statement}` has no column `{column}`", hint
 
@@ -192,7 +192,7 @@ def _binds(one: StatementEntry) -> set[str]:
 
 
 def _mismatch(column: sql_text.Column, generator: Generator) -> str | None:
-    """Why the values of a generator do not fit into a column, where its type is one of the plain ones."""
+    """The reason why the values of a generator do not fit into a column, where its type is one of the plain ones."""
     if column.type in _WHOLE_TYPES and generator.type is not int:
         gives = "fractions" if generator.type is float else "text"
         return f"`{column.name}` is {column.type.lower()}, but {generator.source} gives {gives}"

@@ -85,7 +85,7 @@ class SqlWorkload:
 
     @property
     def in_order(self) -> bool:
-        """Whether the transactions are a set that is run as it stands; see `base.Ordered`."""
+        """Whether the transactions are a set that runs in order; see `base.Ordered`."""
         return self.parameters.in_order
 
     @cached_property
@@ -126,7 +126,7 @@ def build(parameters: Custom) -> SqlWorkload:
 
 
 def judge_failures(parameters: Custom, seen: Sequence[Seen]) -> Finding:
-    """Whether each transaction fails logically as often as the plan says; one without `logical_failures` is not
+    """Compare each transaction's logical failures with the plan; one without `logical_failures` is not
     judged."""
     right: list[str] = []
     wrong: list[str] = []

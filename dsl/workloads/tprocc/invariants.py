@@ -57,7 +57,7 @@ def _invariant(name: str, title: str, left: str, right: str, text: str) -> Invar
 INVARIANTS: tuple[Invariant, ...] = (
     _invariant(
         "consistency-1",
-        "What a warehouse was paid is what its districts were paid (3.3.2.1)",
+        "The payments of a warehouse equal those of its districts (3.3.2.1)",
         "warehouses paid what their districts were paid",
         "warehouses",
         _YTD,

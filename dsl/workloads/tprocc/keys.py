@@ -52,7 +52,7 @@ class Customer(NamedTuple):
 
 
 class Payment(NamedTuple):
-    """Who pays how many cents at which warehouse and district."""
+    """A payment: customer, cents, warehouse and district."""
 
     w_id: int
     d_id: int
@@ -84,8 +84,8 @@ class Keys:
 
 
 class Home:
-    """Where a terminal works: terminals are spread over warehouses, and then over their districts (for Stock Level,
-    2.8.1.1)."""
+    """The warehouse and district of a terminal: terminals are spread over warehouses, and then over their districts
+    (for Stock Level, 2.8.1.1)."""
 
     def __init__(self, parameters: Tprocc, number: int) -> None:
         self._all, self._fixed = parameters.warehouses, parameters.home == "fixed"

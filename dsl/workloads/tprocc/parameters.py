@@ -44,7 +44,7 @@ class Tprocc(BaseModel):
     )
     keys: Literal["tproc", "tpc"] = Field(
         default="tproc",
-        description="How customers and items are drawn: all alike as HammerDB does, or with the TPC specification's "
+        description="Distribution of customers and items: all alike as HammerDB does, or with the TPC specification's "
         "hot spots.",
     )
     procedures: bool = Field(

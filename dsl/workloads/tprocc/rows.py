@@ -252,7 +252,7 @@ def _order_draws(parameters: Tprocc, first: int, count: int) -> tuple[Ints, Ints
 
 
 def _customers(parameters: Tprocc, first: int, count: int) -> Ints:
-    """Whose each order is: a random permutation of the district's customers."""
+    """The customer of each order: a random permutation of the district's customers."""
     low, high = (first - 1) // CUSTOMERS, (first - 2 + count) // CUSTOMERS
     drawn = words(parameters.seed, Purpose.PERMUTATION, low * CUSTOMERS + 1, (high - low + 1) * CUSTOMERS, 1)
     permuted = 1 + drawn.reshape(-1, CUSTOMERS).argsort(axis=1, kind="stable")

@@ -163,7 +163,7 @@ GET_PAYER = _statement(
     "s" * 14,
 )
 CREDIT = 9
-"""Where c_credit stands in GET_PAYER."""
+"""The position of c_credit in GET_PAYER."""
 GET_DATA = _statement(
     "get_data", "SELECT c_data FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3", "iii", "s"
 )

@@ -153,7 +153,7 @@ def delivery(inputs: tuple[int, int]) -> Body:
 
 
 def stock_level(inputs: tuple[int, int, int]) -> Body:
-    """How many items of a district's last 20 orders are low in stock."""
+    """The number of items of a district's last 20 orders that are low in stock."""
     w_id, d_id, threshold = inputs
     district = yield sql.PEEK_NEXT_ORDER, (w_id, d_id)
     following = district.rows()[0][0]

@@ -9,7 +9,7 @@ Reads and updates take any loaded row, all alike. Inserts and deletes walk, each
   them knowing how many there are; and every iteration turns all places by a fraction of its own. A walk that comes to
   where another (or an earlier iteration) has been finds nothing: a miss, which is counted, as in the original.
 
-The original has a stripe of ids per process and starts anew with each run of it.
+The original has a stripe of ids per process and starts again with each run of it.
 """
 
 from __future__ import annotations

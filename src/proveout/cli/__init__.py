@@ -1,6 +1,6 @@
 """The command line: one thin module per verb, imported only when the verb is used.
 
-Data flow: argv -> the verb's module (`VERBS`) -> exit code. What is expected to fail is a `ProveoutError`, printed as
+Data flow: argv -> the verb's module (`VERBS`) -> exit code. An expected failure is a `ProveoutError`, printed as
 one message; its `exit_code` is the process's (0 fine, 1 a verdict failed, 2 plan or command line wrong, 3 inconclusive,
 4 infrastructure, 130 interrupted).
 """
@@ -25,6 +25,8 @@ VERBS: tuple[str, ...] = (
     "runs",
     "report",
     "compare",
+    "noise",
+    "trend",
     "new",
     "check",
     "explain",
@@ -41,7 +43,7 @@ Verb `x` is the function, or the group of verbs, `x` of the module `module_of("x
 `EPILOG`.
 """
 
-_FOLDERS = {"runs": "history"}
+_FOLDERS = dict.fromkeys(("runs", "noise", "trend"), "history")
 """The folders of verbs that are not in this one."""
 
 EPILOG = """Examples:

@@ -41,7 +41,7 @@ def agent(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What may be changed on this host [default: /etc/proveout/policy.yaml; without one nothing].",
+            help="The permitted changes of this host [default: /etc/proveout/policy.yaml; without one nothing].",
         ),
     ] = None,
     check_policy: Annotated[
@@ -53,7 +53,7 @@ def agent(
 ) -> None:
     """Serve coordinators on this host until SIGTERM or Ctrl-C.
 
-    Everybody must show a certificate of the authority in ca.pem, and only a coordinator's opens a session.
+    Every client must show a certificate of the authority in ca.pem, and only a coordinator's opens a session.
     """
     if check_policy is not None:
         _check_policy(check_policy, [folder for folder in (pki, state_dir) if folder is not None])

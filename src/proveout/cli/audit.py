@@ -32,7 +32,7 @@ def verify(
     """Check that no line was changed, removed, added or moved. Exit code 1, with the first wrong line, otherwise.
 
     Lines cut off the end show only against the log of another side, which notes how far this one was at each session;
-    so does a log that was removed and began anew: the other side has never seen it.
+    so does a log that was removed and restarted: the other side has never seen it.
     """
     from proveout.proto.trust.audit_log import verify as check
 

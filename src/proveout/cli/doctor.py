@@ -48,7 +48,7 @@ def doctor(
     parameters: Overrides = None,
     inventory: Inventory = None,
     runs_dir: Annotated[
-        Path | None, typer.Option(help="Where run directories go [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
     ] = None,
     pki: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The coordinator's certificate [default: $PROVEOUT_PKI].")
@@ -57,7 +57,7 @@ def doctor(
 ) -> None:
     """Check what is installed here, the settings of this machine, and the needs of a plan. Nothing is changed.
 
-    ✓ fine, ! worth a look (it may move figures), – not there and not needed by what was asked, ✗ missing. Exit codes: 0
+    ✓ fine, ! worth a look (it may move figures), – missing and not needed for the plan, ✗ missing. Exit codes: 0
     nothing is missing, 1 something is, 2 the plan or command line is wrong.
     """
     from proveout.agent import diagnosis

@@ -12,6 +12,7 @@ from proveout.cli.common.options import Inventory, Overrides, PlanFile, PolicyFi
 
 if TYPE_CHECKING:
     from proveout.coordinator.agents.dry_run import HostAnswer
+    from proveout.coordinator.noise.noise_record import NoiseRecord
     from proveout.dsl.plan.plan import Plan
 
 EPILOG = """Examples:
@@ -42,14 +43,24 @@ def explain(
         ),
     ] = None,
     policy: PolicyFile = None,
+    runs_dir: Annotated[
+        Path | None,
+        typer.Option(help="The folder with records of `proveout noise` [default: $PROVEOUT_RUNS_DIR, or ./runs]."),
+    ] = None,
 ) -> None:
     """Show what would run: stages, rungs, repeats and hosts, tasks and privileges, settings, estimated time, digest.
+
+    Where `proveout noise` has measured a ladder of the plan, it shows which changes the plan's repeats can show.
 
     Nothing is changed. Without --facts nothing is started or connected to either; with it the agents of the hosts that
     are tuned read what is there and tell the difference.
     """
     import json
+    import os
 
+    from proveout.coordinator.noise import noise_record
+    from proveout.coordinator.report.history import noise_document
+    from proveout.coordinator.storage import run_directory
     from proveout.core.numbers import safe_lines
     from proveout.dsl.compile.compiler import compile_plan
     from proveout.dsl.explain.text import render
@@ -61,11 +72,13 @@ def explain(
         raise typer.BadParameter("only together with --facts, which queries agents", param_hint="--pki/--policy")
     answers = _asked(compiled, pki, policy) if facts else ()
     table = timetable(compiled)
+    records = tuple(noise_record.records(run_directory.runs_directory(runs_dir, os.environ)))
     if as_json:
         document = to_data(table) | ({"facts": to_data(answers)} if facts else {})
+        document |= {"noise": noise} if (noise := noise_document.explain_data(compiled, records)) else {}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        typer.echo(safe_lines("\n".join([render(table), *_lines(answers)])))
+        typer.echo(safe_lines("\n".join([render(table), *_noise_lines(compiled, records), *_lines(answers)])))
     if any(answer.problem or _refused(answer) for answer in answers):
         raise typer.Exit(4)
 
@@ -90,6 +103,15 @@ def _refused(answer: HostAnswer) -> bool:
     return any(state.outcome == "refused" for state in answer.states)
 
 
+def _noise_lines(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[str]:
+    """The changes that the plan's repeats can show."""
+    from proveout.coordinator.report.history.noise_document import explain_lines
+
+    if lines := list(explain_lines(plan, records)):
+        yield "\nchanges that the repeats can show (in 80 of 100 runs)"
+        yield from (f"  {line}" for line in lines)
+
+
 def _lines(answers: Sequence[HostAnswer]) -> Iterator[str]:
     """The difference, host by host."""
     if answers:
@@ -97,7 +119,7 @@ def _lines(answers: Sequence[HostAnswer]) -> Iterator[str]:
     for answer in answers:
         yield f"  {answer.host}"
         if answer.problem:
-            yield f"    cannot be asked: {answer.problem}"
+            yield f"    not available: {answer.problem}"
         for state in answer.states:
             yield f"    {state.name} ({state.operation}): {state.outcome.replace('_', ' ')}"
             yield from (f"      {line}" for line in state.lines)

@@ -47,8 +47,8 @@ class Role(StrEnum):
 Authority: TypeAlias = Annotated[
     Path, typer.Argument(metavar="DIR", help="The authority's directory.", show_default=False)
 ]
-Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Who it is for, db1.", show_default=False)]
-RoleOption: TypeAlias = Annotated[Role, typer.Option("--role", help="What the certificate is for.")]
+Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="The member's name, db1.", show_default=False)]
+RoleOption: TypeAlias = Annotated[Role, typer.Option("--role", help="The member's role.")]
 Addresses: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--address", help="A name or IP address that an agent is dialled at; may be repeated."),
@@ -58,7 +58,7 @@ Addresses: TypeAlias = Annotated[
 @pki.command()
 def init(
     directory: Authority,
-    days: Annotated[float, typer.Option(help="How long the certificates of members are valid.")] = 7.0,
+    days: Annotated[float, typer.Option(help="Days that the certificates of members are valid.")] = 7.0,
 ) -> None:
     """Create an authority. Its key stays in DIR: keep DIR where plans are started, and off the hosts under test."""
     from proveout.coordinator.pki.ca import Ledger
@@ -94,8 +94,8 @@ def invite(
     *,
     role: RoleOption = Role.agent,
     address: Addresses = None,
-    authority: Annotated[str, typer.Option(help="Where `pki serve` listens, as the host sees it.")] = "",
-    minutes: Annotated[float, typer.Option(help="How long the token is valid; 10 at most.")] = 10.0,
+    authority: Annotated[str, typer.Option(help="The address of `pki serve`, as reached from the host.")] = "",
+    minutes: Annotated[float, typer.Option(help="Minutes that the token is valid; 10 at most.")] = 10.0,
 ) -> None:
     """Print the command that enrols one host, once, within ten minutes. The host creates its own key."""
     from proveout.coordinator.pki.ca import Ledger, Member

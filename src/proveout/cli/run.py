@@ -45,7 +45,7 @@ def run(
     headless: Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")] = False,
     labels: Labels = None,
     runs_dir: Annotated[
-        Path | None, typer.Option(help="Where run directories go [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
     ] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all results as JSON.")] = None,

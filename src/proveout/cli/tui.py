@@ -43,7 +43,7 @@ def tui(
     ] = None,
     *,
     runs_dir: Annotated[
-        Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
     ] = None,
 ) -> None:
     """Show the plans found here and the runs so far; start, watch, resume and compare them.

@@ -27,9 +27,9 @@ def watch(
         str, typer.Argument(help="A run's name or directory, or `latest`.", autocompletion=completion.runs)
     ] = "latest",
     *,
-    speed: Annotated[float, typer.Option(min=0.1, max=1000.0, help="How fast a replay begins.")] = 10.0,
+    speed: Annotated[float, typer.Option(min=0.1, max=1000.0, help="The initial speed of a replay.")] = 10.0,
     runs_dir: Annotated[
-        Path | None, typer.Option(help="Where run directories are [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
     ] = None,
 ) -> None:
     """Show a run full screen: live while its coordinator runs, else replayed from its journal and its samples.

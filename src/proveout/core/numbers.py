@@ -156,8 +156,9 @@ class Notation:
         return f"{shown} ({level(estimate)} CI {self.bounds(lower, upper)}, n = {repeats}{chosen})"
 
 
-def notation(name: str, *items: float | Estimate | None, signed: bool = False) -> Notation:
-    """The notation of numbers of one metric that are compared: numbers, and estimates with their bounds.
+def notation(name: str, *items: _Item, signed: bool = False) -> Notation:
+    """The notation of numbers of one metric that are compared: numbers, alone or with half the width of their interval,
+    and estimates with their bounds.
 
     Any two different numbers are printed differently, and in their order. `name` is the metric, its ending gives the
     unit.
@@ -174,11 +175,15 @@ def notation(name: str, *items: float | Estimate | None, signed: bool = False) -
     return Notation(unit, places, padded, signed)
 
 
-def _members(item: float | Estimate | None) -> Iterable[tuple[float, float | None]]:
+_Item: TypeAlias = float | tuple[float | None, float | None] | Estimate | None
+
+
+def _members(item: _Item) -> Iterable[tuple[float, float | None]]:
     if isinstance(item, Mapping):
         half, of = half_width(item), "median" if item.get("of") == "median" else "mean"
         return [(float(item[key]), half) for key in (of, "lower", "upper") if item.get(key) is not None]
-    return [] if item is None else [(float(item), None)]
+    value, half = item if isinstance(item, tuple) else (item, None)
+    return [] if value is None else [(float(value), half)]
 
 
 def _separate(places: dict[float, int], unit: _Unit) -> None:
@@ -330,6 +335,13 @@ def rung_name(kind: str, count: int) -> str:
 def rate_unit(kind: str) -> str:
     """The throughput unit of a stage of this kind: TPS, of a tool IOPS."""
     return "IOPS" if kind == "tool" else "TPS"
+
+
+def search_answer(rate: float | None, upper: float | None, outcome: str) -> str:
+    """The answer of a search with its interval: `9,000/s (9,000 … 9,400/s)`, `no rate`, `undecided`."""
+    if rate is None:
+        return "undecided" if outcome == "undecided" else "no rate"
+    return f"{number(rate)}/s" + (f" ({number(rate)} … {number(upper)}/s)" if upper is not None else "")
 
 
 def threads(count: int) -> str:

@@ -5,20 +5,25 @@ Data flow: `proveout noise` gives the standard deviation of a repeat -> `detecta
 `repeats_needed` -> its evidence. So that all of them state the same numbers.
 
 A test at level α = 1 - confidence decides when the t interval leaves out the limit. With the true distance δ, the
-standard deviation σ of one repeat and n repeats, the statistic follows the noncentral t with ν degrees of freedom and
+standard deviation σ of one repeat and n repeats, the statistic T follows the noncentral t with ν degrees of freedom and
 noncentrality λ = δ / (σ √(arms / n)); ν = n - 1 for one arm (a limit, or differences of pairs), ν = 2 (n - 1) for two
-arms of n repeats each. The power is P(|T| > t(1 - α/2; ν)). Distance and deviation have one scale: for relative changes
-that of logarithms (`log_change`, a coefficient of variation is a deviation there), as in `statistics.ratio`.
+arms of n repeats each. One arm: the power is P(|T| > t(1 - α/2; ν)). Two arms: `statistics.ratio` takes Welch's degrees
+of freedom w = (n - 1) / (q² + (1 - q)²), where q = s_x² / (s_x² + s_y²) is independent of T and has a Beta((n - 1)/2,
+(n - 1)/2) distribution; the power is the mean of P(|T| > t(1 - α/2; w)) over q, here at 64 quantiles. The simpler ν in
+the place of w would promise 80 % where 3 repeats show 69 %. Distance and deviation have one scale: for relative changes
+that of logarithms (`log_change`, a coefficient of variation is a deviation there).
 
 Assumptions: normal repeats, independent of each other, the same deviation in both arms. Source: Cohen, Statistical
 Power Analysis for the Behavioral Sciences (2nd ed. 1988), 2.5; Johnson & Kotz, Continuous Univariate Distributions 2
-(1970), ch. 31, for the noncentral t.
+(1970), ch. 31, for the noncentral t; Welch, Biometrika 34 (1947).
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 CONFIDENCE = 0.95
@@ -27,6 +32,7 @@ POWER = 0.80
 REPEATS_MAX = 10_000
 """More than these are not counted."""
 _HALVINGS = 60
+_QUANTILES = (np.arange(64) + 0.5) / 64.0
 
 
 def log_change(change: float) -> float:
@@ -47,13 +53,23 @@ def power(distance: float, deviation: float, repeats: int, *, arms: int = 1, con
     if deviation <= 0.0:
         return 1.0 if distance > 0.0 else 0.0
     degrees = float(arms * (repeats - 1))
-    critical = float(special.stdtrit(degrees, 0.5 + confidence / 2.0))
+    critical = special.stdtrit(_interval_degrees(repeats, arms), 0.5 + confidence / 2.0)
     shift = abs(distance) / deviation * math.sqrt(repeats / arms)
-    if shift - critical > 8.0 * (1.0 + critical / math.sqrt(degrees)):
+    largest = float(critical.max())
+    if shift - largest > 8.0 * (1.0 + largest / math.sqrt(degrees)):
         return 1.0  # far beyond: the series of the distribution loses its digits there
-    above = 1.0 - float(special.nctdtr(degrees, shift, critical))
-    below = float(special.nctdtr(degrees, shift, -critical))
-    return min(max(above + (below if math.isfinite(below) else 0.0), 0.0), 1.0)
+    above = 1.0 - special.nctdtr(degrees, shift, critical)
+    below = np.nan_to_num(special.nctdtr(degrees, shift, -critical), nan=0.0)
+    return min(max(float(np.mean(above + below)), 0.0), 1.0)
+
+
+def _interval_degrees(repeats: int, arms: int) -> npt.NDArray[np.float64]:
+    """The degrees of freedom of the interval: n - 1, or Welch's at the quantiles of the share of one variance."""
+    if arms == 1:
+        return np.asarray([repeats - 1.0])
+    share = special.betaincinv((repeats - 1) / 2.0, (repeats - 1) / 2.0, _QUANTILES)
+    degrees: npt.NDArray[np.float64] = (repeats - 1) / (share**2 + (1.0 - share) ** 2)
+    return degrees
 
 
 def repeats_needed(
@@ -85,7 +101,7 @@ def detectable(
     """The smallest true distance that `repeats` (per arm) show with this chance; None with fewer than 2.
 
     >>> round(detectable(0.03, 3, arms=2), 4), round(detectable(0.03, 10, arms=2), 4)
-    (0.0921, 0.0397)
+    (0.1052, 0.04)
     """
     if repeats < 2:
         return None

@@ -40,7 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="what an INCONCLUSIVE verdict of severity fail is [ini proveout_inconclusive, fail]",
     )
     parser.addini("proveout_plans", "patterns of plan files to collect in the folders, as with --proveout", type="args")
-    parser.addini("proveout_inconclusive", "fail or skip: what an INCONCLUSIVE verdict is", default="fail")
+    parser.addini(
+        "proveout_inconclusive", "fail or skip: the outcome of a test for an INCONCLUSIVE verdict", default="fail"
+    )
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PlanFile | None:

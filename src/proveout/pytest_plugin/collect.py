@@ -189,7 +189,7 @@ def describe(verdict: Mapping[str, Any], directory: Path) -> str:
         f"  evidence:   {verdict['evidence']}",
     ]
     if verdict["iterations"]:
-        lines.append(f"  stands on:  {', '.join(verdict['iterations'])}")
+        lines.append(f"  iterations: {', '.join(verdict['iterations'])}")
     if verdict["file"]:
         lines.append(f"  written at: {verdict['file']}:{verdict['line']}")
     return "\n".join([*lines, f"  report:     {directory / 'report.html'}"])

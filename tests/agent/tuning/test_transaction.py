@@ -255,7 +255,7 @@ def test_another_hand_is_told_and_left_alone(root: Path, journal: UndoJournal) -
 @pytest.mark.parametrize(
     ("at", "found", "left", "outcome"),
     [
-        ("keep the originals", "7001", "7001", "drifted"),  # more than was asked for: nobody's but another hand's
+        ("keep the originals", "7001", "7001", "drifted"),  # more than the operation asks for: set by another process
         ("verify", "20", "4", "reverted"),  # as many as the kernel has found
     ],
 )

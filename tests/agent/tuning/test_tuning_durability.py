@@ -112,7 +112,7 @@ def test_who_changes_it_while_its_original_is_being_kept_is_not_overwritten(
 def test_a_path_that_was_changed_twice_goes_back_both_steps_or_none(
     kept_by: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The step before one that could not be undone must not take that one's value for another hand's, and be
+    """The step before one that could not be undone must not take that one's value for another process's, and be
     forgotten."""
     before, host = picture(root), host_in(root)
     twice = (

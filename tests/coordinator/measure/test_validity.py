@@ -23,6 +23,7 @@ from proveout.proto.wire.results import (
     LoadResult,
     LoadSecond,
     Reading,
+    Stall,
     TransactionCounts,
     TransactionLoad,
 )
@@ -122,6 +123,7 @@ def judged(
     produced: int | None = None,
     boots: dict[str, str] | None = None,
     silences: dict[str, float] | None = None,
+    clock_ends: dict[str, tuple[int, int]] | None = None,
 ) -> IterationFinished:
     stage = stage or ladder()
     total = sum(per_second)
@@ -159,6 +161,7 @@ def judged(
         started_unix_s=0.0,
         boots=boots,
         silences=silences,
+        clock_ends=clock_ends,
     )
 
 
@@ -238,6 +241,13 @@ def test_a_busy_closed_client_on_the_servers_machine_is_a_warning(client: str) -
     assert found.valid
     assert not of(found, "client-cpu").ok
     assert "share a machine" in of(found, "client-cpu").evidence
+
+
+def test_the_clock_is_judged_at_both_ends_of_the_window() -> None:
+    fine = judged(clocks={"c1": (0, MS)}, clock_ends={"c1": (3 * MS, 2 * MS)})
+    assert "± 2 ms at the end, and moved by up to 3 ms" in of(fine, "clock").evidence
+    assert of(fine, "clock").ok
+    assert not of(judged(clocks={"c1": (0, MS)}, clock_ends={"c1": (0, 60 * MS)}), "clock").ok
 
 
 def late(us: float, *, answers: int = 10_000, stamped: int = 0, runqueue: float = 0.0) -> dict[str, Any]:
@@ -337,6 +347,37 @@ def test_a_rate_is_held_at_99_percent(rate: float, held: bool) -> None:
     found = judged(ladder(arrival=Open(rate=rate)), rate=rate)
     assert of(found, "rate-held").ok is held
     assert found.valid is held
+
+
+def test_a_backlog_from_before_the_window_is_not_achieved() -> None:
+    """1,000/s ended in the window, of which 900/s were due in it."""
+    found = judged(search(), rate=1000.0, transactions=mix(9_000))
+    assert found.metrics["tps"] == pytest.approx(1000.0)
+    assert not of(found, "rate-held").ok
+    assert "achieved 900/s of 1,000/s due, 90 %" in of(found, "rate-held").evidence
+
+
+@pytest.mark.parametrize(
+    ("pauses", "spanned"),
+    [
+        ([(3.0, 3.3)], False),
+        ([(1.0, 1.3), (8.0, 8.3)], False),
+        ([(0.5, 0.8), (3.0, 3.3), (5.5, 5.8), (8.0, 8.3)], True),
+    ],
+)
+def test_pauses_further_apart_than_half_of_a_probes_window_have_a_finding(
+    pauses: list[tuple[float, float]], spanned: bool
+) -> None:
+    stalls = tuple(Stall(start_ns=round(start * S), end_ns=round(end * S)) for start, end in pauses)
+    finding = of(judged(search(), rate=1000.0, load={"stalls": stalls}), "pauses")
+    assert (finding.ok, finding.voids) == (spanned, False)
+    assert spanned or "measure for at least four times their distance" in finding.evidence
+
+
+def test_times_between_two_rare_arrivals_are_not_pauses() -> None:
+    stalls = (Stall(start_ns=3 * S, end_ns=4 * S),)
+    found = judged(search(), rate=2.0, load={"stalls": stalls})
+    assert not [finding for finding in found.findings if finding.check == "pauses"]
 
 
 def test_poisson_arrivals_may_miss_their_rate_by_chance() -> None:

@@ -10,14 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.coordinator.schedule.rate_search import Answer, Probe, SearchState, begin, next_probe, record
+from proveout.coordinator.schedule.rate_search import (
+    FULL_LENGTH,
+    Answer,
+    Judgement,
+    Probe,
+    SearchState,
+    begin,
+    next_probe,
+    record,
+)
 from proveout.dsl.plan.stages import Search, Windows
 from proveout.dsl.plan.values import Expression
 
 WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
 
 
-def stage(*, tolerance: float = 0.05, probes_max: int = 30) -> Search:
+def stage(*, tolerance: float = 0.05, probes_max: int = 60, confirmations: int = 3) -> Search:
     return Search(
         id="cap",
         workload="hlr",
@@ -31,15 +40,19 @@ def stage(*, tolerance: float = 0.05, probes_max: int = 30) -> Search:
         confirm=WINDOWS,
         tolerance_fraction=tolerance,
         probes_max=probes_max,
+        confirmations=confirmations,
     )
 
 
-def run(state: SearchState, accept: Callable[[Probe], bool | None]) -> tuple[SearchState, Answer]:
+def run(state: SearchState, accept: Callable[[Probe], bool | Judgement | None]) -> tuple[SearchState, Answer]:
     for _ in range(1000):
         probe = next_probe(state)
         if isinstance(probe, Answer):
             return state, probe
-        state = record(state, accept(probe), f"{probe.rate:g}")
+        judged = accept(probe)
+        if not isinstance(judged, Judgement):
+            judged = Judgement(accepted=judged, evidence=f"{probe.rate:g}")
+        state = record(state, judged)
     raise AssertionError("the search does not end")
 
 
@@ -49,9 +62,14 @@ def test_finds_a_hidden_capacity_within_the_tolerance(capacity: float, tolerance
     state, answer = run(begin(stage(tolerance=tolerance), 500.0, 1e6), lambda probe: probe.rate <= capacity)
     assert answer.rate is not None
     assert capacity / (1 + tolerance) * 0.999 <= answer.rate <= capacity
-    assert state.tried[-1].probe.phase == "confirm"
-    assert state.tried[-1].probe.rate == answer.rate
-    assert answer.probes == len(state.tried) <= 30
+    confirms = [tried for tried in state.tried if tried.probe.phase == "confirm"]
+    assert [(tried.probe.rate, tried.accepted) for tried in confirms] == [(answer.rate, True)] * 3
+    assert answer.outcome == "found"
+    assert answer.upper is not None
+    assert capacity < answer.upper <= capacity * (1 + tolerance) * 1.001
+    refused = [tried for tried in state.tried if tried.probe.rate == answer.upper]
+    assert len(refused) >= 2
+    assert answer.probes == len(state.tried) <= 60
     assert [tried.probe.number for tried in state.tried] == list(range(1, answer.probes + 1))
 
 
@@ -65,31 +83,40 @@ def test_noise_never_makes_it_answer_what_was_not_confirmed(seed: int, capacity:
             return None
         return probe.rate <= capacity * chance.uniform(1 - noise, 1 + noise)
 
-    state, answer = run(begin(stage(probes_max=20), 500.0, 60_000.0), accept)
-    assert answer.probes <= 20
+    state, answer = run(begin(stage(probes_max=30), 500.0, 60_000.0), accept)
+    assert answer.probes <= 30
     if answer.rate is not None:
-        last = state.tried[-1]
-        assert (last.probe.phase, last.probe.rate, last.accepted) == ("confirm", answer.rate, True)
+        mine = [
+            one.accepted
+            for one in state.tried
+            if one.probe == Probe(number=one.probe.number, phase="confirm", rate=answer.rate)
+        ]
+        refused = mine.count(False) + max(mine.count(None) - 1, 0)
+        assert refused <= 1
+        assert mine.count(True) >= (6 if refused else 3)
         assert answer.rate <= capacity * (1 + noise)
+        assert answer.upper is None or answer.upper > answer.rate
     else:
         assert answer.reason
+        assert answer.outcome in ("none", "undecided")
 
 
 def test_a_capacity_that_only_a_long_window_shows_is_backed_off_to() -> None:
     def accept(probe: Probe) -> bool:
-        return probe.rate <= (9_000.0 if probe.phase == "confirm" else 10_000.0)
+        return probe.rate <= (9_000.0 if probe.phase in FULL_LENGTH else 10_000.0)
 
     state, answer = run(begin(stage(), 500.0, 1e6), accept)
     assert answer.rate is not None
     assert 9_000.0 * 0.95 <= answer.rate <= 9_000.0
     confirms = [tried for tried in state.tried if tried.probe.phase == "confirm"]
-    assert [tried.accepted for tried in confirms] == [False] * (len(confirms) - 1) + [True]
+    assert [tried.accepted for tried in confirms] == [False] * (len(confirms) - 3) + [True] * 3
     assert "within the tolerance" in answer.reason
 
 
 def test_never_accepted_gives_no_rate_after_trying_the_lowest_twice() -> None:
     state, answer = run(begin(stage(), 500.0, 1e6), lambda _: False)
-    assert answer == Answer(rate=None, probes=2, reason="not even the lowest rate, 500/s, was accepted")
+    reason = "not even the lowest rate, 500/s, was accepted"
+    assert answer == Answer(rate=None, probes=2, reason=reason, outcome="none")
     assert [tried.probe.rate for tried in state.tried] == [500.0, 500.0]
 
 
@@ -102,7 +129,8 @@ def test_accepted_up_to_the_end_says_that_the_range_was_the_limit() -> None:
     state, answer = run(begin(stage(), 500.0, 3_000.0), lambda _: True)
     assert answer.rate == 3_000.0
     assert "limited by the range" in answer.reason
-    assert [tried.probe.rate for tried in state.tried] == [500.0, 1000.0, 2000.0, 3000.0, 3000.0]
+    assert [tried.probe.rate for tried in state.tried] == [500.0, 1000.0, 2000.0, 3000.0, *[3000.0] * 3]
+    assert answer.upper is None
 
 
 def test_a_range_of_one_rate_is_a_yes_or_no() -> None:
@@ -118,18 +146,18 @@ def test_a_range_with_nothing_in_it_is_answered_without_a_probe(span: tuple[floa
 
 
 def test_the_last_probe_of_the_budget_is_a_confirmation() -> None:
-    state, answer = run(begin(stage(probes_max=6), 500.0, 1e6), lambda probe: probe.rate <= 7_000.0)
-    assert [tried.probe.phase for tried in state.tried] == ["bracket"] * 5 + ["confirm"]
+    state, answer = run(begin(stage(probes_max=9), 500.0, 1e6), lambda probe: probe.rate <= 7_000.0)
+    assert [tried.probe.phase for tried in state.tried] == ["bracket"] * 6 + ["confirm"] * 3
     assert answer.rate == 4_000.0
-    assert "limit of 6 probes" in answer.reason
+    assert "limit of 9 probes" in answer.reason
 
 
 def test_a_budget_that_ends_unconfirmed_gives_no_rate() -> None:
     _, answer = run(
-        begin(stage(probes_max=6), 500.0, 1e6), lambda probe: probe.phase != "confirm" and probe.rate <= 7e3
+        begin(stage(probes_max=9), 500.0, 1e6), lambda probe: probe.phase != "confirm" and probe.rate <= 7e3
     )
-    assert answer.rate is None
-    assert "not confirmed within 6 probes" in answer.reason
+    assert (answer.rate, answer.outcome) == (None, "undecided")
+    assert "not confirmed within 9 probes" in answer.reason
 
 
 def test_probes_that_cannot_be_judged_are_counted_in_the_reason() -> None:
@@ -141,18 +169,88 @@ def test_probes_that_cannot_be_judged_are_counted_in_the_reason() -> None:
 def test_an_ended_search_takes_no_more_probes() -> None:
     state, _ = run(begin(stage(), 500.0, 1e6), lambda _: False)
     with pytest.raises(ValueError, match="has ended"):
-        record(state, True, "")
+        record(state, Judgement(accepted=True, evidence=""))
 
 
 def test_confirmations_that_keep_failing_step_down_faster() -> None:
     def accept(probe: Probe) -> bool:
-        return probe.rate <= (2_000.0 if probe.phase == "confirm" else 10_000.0)
+        return probe.rate <= (2_000.0 if probe.phase in FULL_LENGTH else 10_000.0)
 
     state, answer = run(begin(stage(), 500.0, 1e6), accept)
     failed = [tried.probe.rate for tried in state.tried if tried.probe.phase == "confirm" and not tried.accepted]
-    steps = [1.0 - low / high for high, low in itertools.pairwise(failed)]
-    assert steps == sorted(steps)
+    assert failed[::2] == failed[1::2], "a refusal is confirmed"
+    steps = [1.0 - low / high for high, low in itertools.pairwise(failed[::2])]
+    assert steps == pytest.approx(sorted(steps))
     assert max(steps) <= 0.5
     assert answer.rate is not None
     assert 1_000.0 <= answer.rate <= 2_000.0
     assert "wider than the tolerance after" in answer.reason
+
+
+def test_a_stray_refusal_is_outvoted_by_two_more_probes() -> None:
+    stray = iter([True])
+
+    def accept(probe: Probe) -> bool:
+        return probe.rate <= 3000.0 and not (probe.rate == 2000.0 and next(stray, False))
+
+    state, answer = run(begin(stage(), 500.0, 1e6), accept)
+    assert [t.accepted for t in state.tried if t.probe.rate == 2000.0] == [False, True, True]
+    assert answer.rate == pytest.approx(3000.0, rel=0.06)
+
+
+def test_one_refusal_of_a_confirmation_asks_for_three_more() -> None:
+    stray = iter([True])
+
+    def accept(probe: Probe) -> bool:
+        return probe.rate <= 3000.0 and not (probe.phase == "confirm" and next(stray, False))
+
+    state, answer = run(begin(stage(), 500.0, 1e6), accept)
+    confirms = [(t.probe.rate, t.accepted) for t in state.tried if t.probe.phase == "confirm"]
+    assert confirms == [(answer.rate, False), *[(answer.rate, True)] * 6]
+    assert "confirmed by 6 full-length iterations" in answer.reason
+
+
+def test_a_refusal_for_want_of_evidence_moves_the_search_and_is_no_upper_bound() -> None:
+    def accept(probe: Probe) -> Judgement:
+        return Judgement(accepted=probe.rate <= 3000.0, evidence="", clear=probe.rate > 3500.0)
+
+    _, answer = run(begin(stage(), 500.0, 1e6), accept)
+    assert answer.rate is not None
+    assert answer.rate <= 3000.0
+    assert answer.upper is not None
+    assert answer.upper > 3500.0
+    assert "shown to be too high" in answer.reason
+
+
+def test_a_lowest_rate_that_is_not_shown_to_be_too_high_is_undecided() -> None:
+    unclear = Judgement(accepted=False, evidence="", clear=False)
+    _, answer = run(begin(stage(), 500.0, 1e6), lambda _: unclear)
+    assert (answer.rate, answer.outcome) == (None, "undecided")
+    assert "neither accepted nor shown to be too high" in answer.reason
+
+
+def test_iterations_that_contradict_each_other_at_many_rates_are_undecided() -> None:
+    turns = itertools.cycle([True, False])
+    _, answer = run(
+        begin(stage(), 500.0, 1e6), lambda probe: next(turns) if probe.phase in FULL_LENGTH else probe.rate <= 9e3
+    )
+    assert (answer.rate, answer.outcome) == (None, "undecided")
+    assert "contradict each other" in answer.reason
+
+
+def test_an_upper_end_needs_five_refusals() -> None:
+    state, answer = run(begin(stage(), 500.0, 1e6), lambda probe: probe.rate <= 3000.0)
+    above = [t for t in state.tried if answer.rate is not None and answer.rate < t.probe.rate <= (answer.upper or 0.0)]
+    assert len(above) == 5
+    assert {t.accepted for t in above} == {False}
+
+
+def test_one_probe_that_could_not_be_judged_is_repeated() -> None:
+    stray = iter([True])
+
+    def accept(probe: Probe) -> bool | None:
+        return None if next(stray, False) else probe.rate <= 3000.0
+
+    state, answer = run(begin(stage(), 500.0, 1e6), accept)
+    assert [t.accepted for t in state.tried if t.probe.rate == 500.0] == [None, True]
+    assert answer.rate == pytest.approx(3000.0, rel=0.06)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import thorough
 from run_simulator import Fault, World
-from simulated import HOSTS, assert_ended, cells, outcomes, ran, simulate
+from simulated import HOSTS, Model, assert_ended, cells, conditional, outcomes, ran, simulate
 
+from proveout.dsl.plan.stages import Condition, Ladder, Sql, Tuning
+from proveout.dsl.plan.values import Expression
 from proveout.proto import events
 
 TURNS = ["a", "b", "b", "a", "a", "b"]
@@ -76,3 +80,39 @@ def test_a_lost_agent_has_the_steps_of_the_turn_run_again() -> None:
             assert assert_ended(simulation).status == "finished", at
             assert sorted(ran(simulation.world)) == wanted, at
             assert_steps_around_every_turn(simulation.world, (at, host))
+
+
+@pytest.mark.thorough
+def test_a_kill_in_the_turns_of_a_tuned_run_leaves_nothing_tuned() -> None:
+    settings = (("file", None), ("settings", (("vm.swappiness", "10"),)))
+    tuning = Tuning(name="swap", operation="sysctl", hosts=("db1",), parameters=settings)
+    plan = replace(cells(repeat=2, rungs=(1,)), tunings=(tuning,))
+    whole = simulate(plan)
+    wanted = ran(whole.world)
+    for at in thorough.every(7, range(1, whole.inputs)):
+        first = simulate(plan, None, Fault(at=at, kind="kill"))
+        second = simulate(plan, world=first.world, epoch=2)
+        assert assert_ended(second).status == "finished", at
+        assert ran(second.world) == wanted, at
+        assert not any(second.world.tuned.values()), at
+        assert not second.world.left_tuned, at
+
+
+@pytest.mark.parametrize(("when", "outcome"), [("yes", "ok"), ("no", "skipped")])
+def test_cells_with_one_condition_run_together_or_not_at_all(when: str, outcome: str) -> None:
+    plan = cells()
+    parts = [stage.id for stage in plan.stages if isinstance(stage, Ladder | Sql) or "__" in stage.id]
+    conditions = [Condition(stage=name, when=Expression(text=when)) for name in parts]
+    simulation = simulate(conditional(*conditions, plan=plan))
+    assert assert_ended(simulation).status == "finished"
+    assert {outcomes(simulation.world)[name] for name in parts} == {outcome}
+    assert bool(tasks_of(simulation.world)) is (outcome == "ok")
+
+
+def test_bought_repeats_have_their_steps() -> None:
+    plan = cells(repeat=6)
+    stages = tuple(replace(one, repeat_min=3) if isinstance(one, Ladder) else one for one in plan.stages)
+    simulation = simulate(replace(plan, stages=stages), Model(decided_after=4))
+    assert assert_ended(simulation).status == "finished"
+    assert len(ran(simulation.world)) == 4 * 2 * 2
+    assert_steps_around_every_turn(simulation.world, "bought")

@@ -221,7 +221,7 @@ def test_a_host_that_cannot_be_tuned_ends_the_run(outcome: str) -> None:
 
 
 class Drifting(Watched):
-    """Another hand changes something on `a`."""
+    """Another process changes something on `a`."""
 
     def _tuned(self, host: str, spec: object) -> TuningDone | None:
         done = super()._tuned(host, spec)

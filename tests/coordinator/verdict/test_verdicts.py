@@ -9,7 +9,8 @@ from verdict_histories import BASE, FAST, VOID, WARNING, finish, iteration, ladd
 
 from proveout.coordinator.results import results
 from proveout.coordinator.verdict.checks import by_interval, judge, opposite_bounds
-from proveout.coordinator.verdict.verdicts import exit_code, holds, judge_probe, reach
+from proveout.coordinator.verdict.probes import judge_probe
+from proveout.coordinator.verdict.verdicts import exit_code, holds, reach
 from proveout.core import statistics
 from proveout.dsl.plan.stages import Search, Windows
 from proveout.dsl.plan.values import Expression
@@ -453,9 +454,9 @@ def test_conditions_take_bounds_as_written() -> None:
 )
 def test_a_probe_is_refused_by_its_findings_too(finding: ValidityFinding | None, accepted: bool | None) -> None:
     probe = iteration("cap", 4, 1, 100.0, *([finding] if finding else []))
-    outcome, evidence = judge_probe(search("errors.fraction < 0.001"), probe)
-    assert outcome is accepted
-    assert finding is None or finding.check == "client-cpu" or finding.evidence in evidence
+    judged = judge_probe(search("errors.fraction < 0.001"), probe)
+    assert judged.accepted is accepted
+    assert finding is None or finding.check == "client-cpu" or finding.evidence in judged.evidence
 
 
 # ---- results -----------------------------------------------------------------------------------------------------

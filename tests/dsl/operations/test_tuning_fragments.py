@@ -75,7 +75,7 @@ def test_the_cache_study_is_explained_as_the_owners_of_its_hosts_ask() -> None:
         "196,623 huge pages of the host's default size: 384.029 GiB where that is 2MiB",
         "refused where the disk is read-only, held, mounted, swap or not empty, unless it is so already",
         "oracle on rac1, runs already: hlr/${secrets.oracle}@//rac1.lab.example:1521/HLR1",
-        "tables made anew, those of an earlier populate are dropped: subscriber, access_info",
+        "tables made again, those of an earlier populate are dropped: subscriber, access_info",
         "constant arrival at ${cap.rate}, known when cap has ended",
         "and as long as fill may take; at most",
         "what they change is not set back after the run",

@@ -1,7 +1,7 @@
 """What a statement's author meant against what the server takes: which parameters travel as binary integers, and what
 comes back.
 
-The server tells the types when a statement is prepared. A whole number goes into an integer parameter as it is;
+The server reports the types when a statement is prepared. A whole number goes into an integer parameter as it is;
 anything else goes as text, which the server reads as its own type. What can never fit is refused here, before the load,
 rather than failing in every transaction.
 """

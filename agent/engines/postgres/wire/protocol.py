@@ -1,7 +1,7 @@
 """PostgreSQL's extended query protocol spoken directly, on a connection that libpq has opened, for unencrypted sockets.
 
 libpq connects, authenticates, prepares, cancels and closes. Between those, the session reads and writes the socket by
-itself: Bind, Execute and Sync out, and in come BindComplete, DataRow …, CommandComplete, ReadyForQuery. It asks for no
+itself: Bind, Execute and Sync out, and in come BindComplete, DataRow …, CommandComplete, ReadyForQuery. It requests no
 RowDescription, which libpq does with every execution, and which for a row of 34 columns is most of the answer; and no
 result object is made. Rows are only decoded when a transaction reads them.
 
@@ -36,7 +36,7 @@ _U32, _U16 = Struct("!I"), Struct("!H")
 _length_at = _U32.unpack_from
 _NULL = _U32.pack(0xFFFFFFFF)  # a length of -1
 _EXECUTE_SYNC = b"E" + _U32.pack(9) + b"\0" + _U32.pack(0) + b"S" + _U32.pack(4)
-# How an answer of one row ends, outside and inside a transaction; what is in it beside the length that its row states.
+# The end of an answer of one row, outside and inside a transaction, beyond the length that its row states.
 _ONE_ROW = tuple(b"C" + _U32.pack(4 + 9) + b"SELECT 1\0" + b"Z" + _U32.pack(5) + status for status in (b"I", b"T"))
 _BESIDE_ONE_ROW = 5 + 1 + len(_ONE_ROW[0])
 
@@ -98,7 +98,7 @@ class WireSocket:
         except OSError as error:
             raise _lost(error.strerror or str(error)) from None
 
-    # The next two are the hot path: what they share is written twice, because a call would cost as much as it does.
+    # The next two are the hot path: their common part is written twice, because a call would cost as much as it does.
     # Answers without rows are few and come again and again: each is known by its bytes. An answer of one row is known
     # by its ends, when the length that the row states leaves nothing over. All others are walked through.
 
@@ -173,7 +173,7 @@ class WireSocket:
         return False
 
     def _ready(self, data: bytes, end: int) -> bool:
-        """The answer ends at `end`; what comes after it (a notice) waits for the next."""
+        """The answer ends at `end`; later bytes (a notice) belong to the next."""
         self._data, self._partial, self._at = data[:end], data[end:], 0
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -239,7 +239,7 @@ def rows_of(data: bytes, decoders: Sequence[Callable[[bytes], Any]]) -> list[Row
 
 
 def around(name: bytes, parameters: Parameters, result_format: int) -> tuple[bytes, bytes]:
-    """What is the same in every message: Bind's body before the values, and all after them, of which 4 bytes are
+    """The constant part of every message: Bind's body before the values, and all after them, of which 4 bytes are
     Bind's."""
     formats = b"".join(_U16.pack(1 if kind else 0) for kind in parameters)
     counts = _U16.pack(len(parameters))

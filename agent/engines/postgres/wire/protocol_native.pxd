@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What other compiled modules call of `postgres_native` without going through Python."""
+"""Functions of `postgres_native` that other compiled modules call without going through Python."""
 
 from libc.stdint cimport uint8_t, uint32_t
 

@@ -66,7 +66,7 @@ def parameters(context: typer.Context, incomplete: str) -> Words:
     """`name=default` for each parameter of the plan on the line; of one that has choices, `name=choice` for each."""
     from proveout.dsl.schema.parameter_form import read_form
 
-    # What stands before an option that lacks its value is not in `params` yet.
+    # Words before an option that lacks its value are not in `params` yet.
     named = (context.params.get("plan"), *(context.params.get("plans") or ()), *context.args)
     plan = next((Path(word) for word in named if word is not None and Path(word).suffix in SUFFIXES), None)
     if plan is None:

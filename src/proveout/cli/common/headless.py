@@ -12,7 +12,18 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TextIO
 
-from proveout.core.numbers import clock, microseconds, number, percent, rate_unit, rung_name, safe, seconds, threads
+from proveout.core.numbers import (
+    clock,
+    microseconds,
+    number,
+    percent,
+    rate_unit,
+    rung_name,
+    safe,
+    search_answer,
+    seconds,
+    threads,
+)
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -224,8 +235,8 @@ def _stage_line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one 
             word = "accepted" if probe.accepted else "refused"
             return f"  {safe(probe.stage)} {probe.phase}: {number(probe.rate)}/s {word}: {safe(probe.evidence)}"
         case SearchFinished() as search:
-            rate = f"{number(search.rate)}/s" if search.rate is not None else "no rate"
-            return f"  {safe(search.stage)} found {rate} in {search.probes} probes: {safe(search.reason)}"
+            rate = search_answer(search.rate, search.upper, search.outcome)
+            return f"  {safe(search.stage)}: {rate} in {search.probes} probes: {safe(search.reason)}"
         case LadderCut() as cut:
             skipped = ", ".join(map(str, cut.skipped))
             return f"  {safe(cut.stage)} stops at {threads(cut.at_rung)} ({safe(cut.evidence)}); not run: {skipped}"

@@ -50,7 +50,7 @@ PolicyFile: TypeAlias = Annotated[
     typer.Option(
         "--policy",
         metavar="FILE",
-        help="What agents on this machine (`address: local`) may change; without one they change nothing.",
+        help="The policy of agents on this machine (`address: local`); without one they change nothing.",
     ),
 ]
 

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from proveout.coordinator.results.results import RunResults
     from proveout.coordinator.storage.journal import StorageFailed
     from proveout.coordinator.storage.run_directory import RunDirectory
+    from proveout.dsl.compile.noise_arms import NoiseArms
 
 OUTPUTS = ("junit", "json", "summary", "codequality", "gitlab-metrics")
 """The files that a command line can ask for, by option."""
-RESULT, PAGE = "result", "page"
-"""The two files of every run."""
+RESULT, PAGE, NOISE = "result", "page", "noise"
+"""The two files of every run, and the record of a noise run."""
 
 
 class UnusableOutput(ProveoutError):
@@ -61,11 +62,21 @@ def checkout(environment: Mapping[str, str]) -> Path:
 
 def kept(directory: RunDirectory) -> dict[str, str]:
     """The files that every run has in its directory."""
-    return {RESULT: str(directory.path / "result.json"), PAGE: str(directory.path / "report.html")}
+    record = {NOISE: str(directory.path / "noise.json")} if _noise_arms(directory) is not None else {}
+    return {RESULT: str(directory.path / "result.json"), PAGE: str(directory.path / "report.html"), **record}
+
+
+def _noise_arms(directory: RunDirectory) -> NoiseArms | None:
+    """The rung of a noise run; None for all other runs."""
+    try:
+        return directory.command().noise
+    except ProveoutError:
+        return None
 
 
 def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]) -> StorageFailed | None:
     """Write all files that can be written; return the error of the first that cannot."""
+    from proveout.coordinator.noise.noise_record import TooFewPairs
     from proveout.coordinator.storage.journal import storage_failed
     from proveout.coordinator.storage.run_directory import write_whole
     from proveout.core.disk_space import is_full
@@ -73,7 +84,10 @@ def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]
     renderers = _renderers(directory)
     failed: StorageFailed | None = None
     for name, path in files.items():
-        text = renderers[name](results)
+        try:
+            text = renderers[name](results)
+        except TooFewPairs:
+            continue  # `show_results` reports it
         try:
             write_whole(Path(path), text)
         except OSError as fault:
@@ -84,6 +98,7 @@ def write(results: RunResults, directory: RunDirectory, files: Mapping[str, str]
 
 
 def _renderers(directory: RunDirectory) -> Mapping[str, Callable[[RunResults], str]]:
+    from proveout.coordinator.noise import noise_record
     from proveout.coordinator.report import annotations, html, junit, markdown, result_json
     from proveout.coordinator.report.run_document import page_document, run_document
 
@@ -95,7 +110,14 @@ def _renderers(directory: RunDirectory) -> Mapping[str, Callable[[RunResults], s
         "summary": lambda results: markdown.render(run_document(results)),
         "codequality": lambda results: annotations.to_codequality(results, checkout(os.environ)),
         "gitlab-metrics": annotations.to_metrics,
+        NOISE: lambda results: noise_record.to_json(noise_record.measure(results, _arms_of(directory))),
     }
+
+
+def _arms_of(directory: RunDirectory) -> NoiseArms:
+    found = _noise_arms(directory)
+    assert found is not None  # noqa: S101 - only noise runs have the file
+    return found
 
 
 def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations) -> None:
@@ -116,8 +138,20 @@ def show_results(results: RunResults, directory: RunDirectory, notes: Annotation
     from proveout.coordinator.report.run_document import run_document
 
     terminal.show(run_document(results, run_dir=str(directory.path)), sys.stdout)
+    _show_noise(results, directory)
     if wants_github(notes, os.environ):
         sys.stdout.write(annotations.to_github(annotations.remarks(results), checkout(os.environ)))
+
+
+def _show_noise(results: RunResults, directory: RunDirectory) -> None:
+    """Print the noise of a noise run that has finished. TooFewPairs."""
+    from proveout.coordinator.noise.noise_record import measure
+    from proveout.coordinator.report import terminal
+    from proveout.coordinator.report.history.noise_document import noise_document
+
+    arms = _noise_arms(directory)
+    if arms is not None and results.ended is not None and results.ended.exit_code == 0:
+        terminal.show(noise_document(measure(results, arms)), sys.stdout)
 
 
 def is_due(path: Path, results: RunResults) -> bool:

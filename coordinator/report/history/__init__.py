@@ -1,0 +1,1 @@
+"""Reports over many runs and over repetitions: noise, trend."""

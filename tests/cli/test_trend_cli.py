@@ -1,0 +1,138 @@
+"""`proveout trend` as a user meets it: change points, exit codes, acknowledgements, files, runs that are left out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recorded_runs import SMOKE, plan, record
+
+from proveout.cli import execute
+from proveout.coordinator.history.metric_history import FILE
+
+
+@pytest.fixture(scope="module")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _folder(tmp_path_factory.mktemp("steady"), 14, at=99)
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Path:
+    return _folder(tmp_path / "runs", 16, at=12)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def _folder(runs: Path, count: int, *, at: int) -> Path:
+    generator = np.random.default_rng(1)
+    for day in range(count):
+        level = 1000.0 * (0.9 if day >= at else 1.0) * float(np.exp(generator.normal(0.0, 0.005)))
+        tps = [float(level * np.exp(generator.normal(0.0, 0.005))) for _ in range(3)]
+        record(runs, {1: tps}, day=day, labels={"commit": f"c{day}"})
+    return runs
+
+
+def trend(runs: Path, *words: str) -> int:
+    return execute(["trend", "--runs-dir", str(runs), *words])
+
+
+def test_equal_runs_have_no_change(steady: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert trend(steady, "--fail-if", "change") == 0
+    shown = capsys.readouterr().out
+    assert "None is shown." in shown
+    assert "14 comparable runs" not in shown  # the terminal shows no title; the levels have the number of runs
+    assert "ladder, 1 thread: tps" in shown
+
+
+def test_a_change_fails_the_job_until_it_is_acknowledged(stepped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = stepped / "trend.json"
+    assert trend(stepped) == 0
+    assert trend(stepped, "smoke", "--fail-if", "change", "--by", "commit", "--json", str(file)) == 1
+    shown = capsys.readouterr().out
+    assert "HOLDS" in shown
+    assert "(c12)" in shown
+    found = json.loads(file.read_text())
+    tps = next(one for one in found["histories"] if one["metric"] == "tps")
+    (change,) = tps["changes"]
+    assert (found["format"], found["exit_code"], change["direction"]) == ("proveout.trend/1", 1, "worse")
+    assert change["lower"] < -0.1 < change["upper"]
+    assert tps["runs"][12]["status"] == "change"
+    assert tps["runs"][12]["labels"] == {"commit": "c12"}
+    assert trend(stepped, "--acknowledge", change["run"], "--note", "checksums", "--fail-if", "change") == 0
+    assert "acknowledged:" in capsys.readouterr().out
+    assert trend(stepped, "--fail-if", "worse") == 0
+
+
+def test_an_acknowledgement_of_one_metric_leaves_the_others(stepped: Path) -> None:
+    run = next(path.name for path in stepped.iterdir() if "20260113" in path.name)
+    assert trend(stepped, "--acknowledge", run, "--note", "n", "--metric", "tps", "--fail-if", "change") == 0
+    assert trend(stepped, "--fail-if", "change") == 1
+
+
+def test_a_change_for_the_better_is_not_worse(tmp_path: Path) -> None:
+    generator = np.random.default_rng(2)
+    for day in range(14):
+        factor = 1.2 if day >= 11 else 1.0
+        record(tmp_path, {1: [float(1000 * factor * np.exp(generator.normal(0, 0.005))) for _ in range(3)]}, day=day)
+    assert trend(tmp_path, "--fail-if", "worse") == 0
+    assert trend(tmp_path, "--fail-if", "change") == 1
+
+
+def test_too_few_runs_are_undecidable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for day in range(5):
+        record(tmp_path, {1: [1000.0, 1001.0, 1002.0]}, day=day)
+    assert trend(tmp_path) == 0
+    assert trend(tmp_path, "--fail-if", "change") == 3
+    assert "5 runs; a change can be shown from 10 on" in capsys.readouterr().out
+
+
+def test_runs_that_differ_are_left_out_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tps = {1: [1000.0, 1001.0, 1002.0]}
+    record(tmp_path, tps, kernel="5.15")
+    record(tmp_path, tps, of=plan(3, "2s"), day=1.0)
+    record(tmp_path, tps, day=2.0, ended=False)
+    record(tmp_path, {1: [1000.0, 1001.0]}, day=3.0)  # fewer repeats are the same study
+    record(tmp_path, tps, day=4.0)
+    file = tmp_path / "trend.json"
+    assert trend(tmp_path, "--json", str(file)) == 0
+    shown = capsys.readouterr().out
+    assert "it differs in kernel" in shown
+    assert "it is unfinished" in shown
+    found = json.loads(file.read_text())
+    assert len(found["histories"][0]["runs"]) == 2
+    assert any("measure_s" in one["reason"] for one in found["left_out"])
+    assert trend(tmp_path, "--allow", "kernel,plan.*", "--json", str(file)) == 0
+    assert len(json.loads(file.read_text())["histories"][0]["runs"]) == 4
+
+
+def test_by_plan_file_and_by_name(steady: Path) -> None:
+    assert trend(steady, str(SMOKE)) == 0
+    assert trend(steady, "smoke") == 0
+    assert trend(steady, "other") == 2
+    assert trend(steady / "nothing") == 2
+
+
+def test_figures_and_pages(stepped: Path, tmp_path: Path) -> None:
+    page, text, pictures = tmp_path / "t.html", tmp_path / "t.md", tmp_path / "svg"
+    assert trend(stepped, "--metric", "tps", "--html", str(page), "--markdown", str(text), "--svg", str(pictures)) == 0
+    assert "<svg" in page.read_text()
+    assert "Change points" in text.read_text()
+    (picture,) = pictures.iterdir()
+    assert picture.name == "trend-ladder-1-tps.svg"
+    assert picture.read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("words", [["--note", "x"], ["--acknowledge", "latest"], ["-p", "repeats=3"]])
+def test_words_that_do_not_belong_together(steady: Path, words: list[str]) -> None:
+    assert trend(steady, *words) == 2
+
+
+def test_a_damaged_list_of_acknowledgements_is_an_error(stepped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (stepped / FILE).write_text("{")
+    assert trend(stepped) == 4
+    assert "acknowledged changes cannot be read" in capsys.readouterr().err

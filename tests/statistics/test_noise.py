@@ -1,0 +1,100 @@
+"""Detection promised against detection observed: the statements of a noise record, through the chain that compares runs.
+
+Each trial makes the iterations of two ladders with known components, takes `ladder_metrics` of both and their `ratio`,
+as `compare` and verdicts do. A change is shown when the interval of the ratio leaves out 1. Bounds are 4 standard
+errors of the trials.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from recorded_runs import iteration
+
+from proveout.coordinator.noise.noise_record import repeats_for, showing
+from proveout.coordinator.noise.variance_components import ArmDifference, Components, Spread
+from proveout.coordinator.results.results import ladder_metrics
+from proveout.core import statistics
+from proveout.core.power import POWER
+
+TRIALS = 1200
+BETWEEN, WITHIN = 0.02, 0.015
+ERROR = 4.0 * math.sqrt(POWER * (1.0 - POWER) / TRIALS)
+
+
+def known() -> Components:
+    """Components with known variances, as after a very long noise run."""
+    spread = [Spread(value=value, lower=value, upper=value) for value in (BETWEEN, WITHIN, math.hypot(BETWEEN, WITHIN))]
+    arms = ArmDifference(mean=0.0, lower=0.0, upper=0.0, confidence=0.95)
+    return Components(
+        repeats=1000,
+        window_s=10.0,
+        repeat=spread[0],
+        iteration=spread[1],
+        second=None,
+        iteration_total=spread[1],
+        repeat_total=spread[2],
+        arms=arms,
+    )
+
+
+def observed(change: float, repeats: int, seed: int, *, paired: bool = False) -> float:
+    """The share of trials in which two runs of `repeats` show the change; `paired`: two interleaved ladders."""
+    generator = np.random.default_rng(seed)
+    shown = 0
+    for _ in range(TRIALS):
+        trees = []
+        shared = generator.normal(0.0, BETWEEN, repeats)
+        for factor in (1.0, 1.0 + change):
+            logs = shared + generator.normal(0.0, WITHIN, repeats)
+            shared = shared if paired else generator.normal(0.0, BETWEEN, repeats)
+            found = [iteration(4, i + 1, 1000.0 * factor * math.exp(value)) for i, value in enumerate(logs)]
+            trees.append(ladder_metrics(found, block="run/a" if paired else "")["rungs"]["4"]["tps"])
+        ratio = statistics.ratio(trees[1], trees[0])
+        shown += ratio.get("lower", 0.0) > 1.0 or ratio.get("upper", math.inf) < 1.0
+    return shown / TRIALS
+
+
+@pytest.mark.parametrize("repeats", [3, 5, 14])
+def test_the_smallest_change_is_shown_as_often_as_promised(repeats: int) -> None:
+    change = showing(known(), repeats, 10.0)
+    assert change is not None
+    assert abs(observed(change, repeats, seed=repeats) - POWER) < ERROR
+
+
+@pytest.mark.parametrize("change", [0.02, 0.05])
+def test_the_repeats_for_a_change_are_enough_and_not_too_many(change: float) -> None:
+    repeats = repeats_for(known(), change, 10.0)
+    assert repeats is not None
+    seen = observed(change, repeats, seed=7)
+    assert seen > POWER - ERROR
+    assert seen < POWER + 0.11 + ERROR  # one repeat less would be below the promise; few repeats are coarse steps
+
+
+def test_half_the_repeats_are_not_enough() -> None:
+    repeats = repeats_for(known(), 0.02, 10.0)
+    assert repeats is not None
+    assert observed(0.02, repeats // 2, seed=8) < POWER - ERROR
+
+
+def test_equal_runs_show_a_change_in_at_most_1_of_20() -> None:
+    assert observed(0.0, 5, seed=9) < 0.05 + 4.0 * math.sqrt(0.05 * 0.95 / TRIALS)
+
+
+@pytest.mark.parametrize("repeats", [3, 10])
+def test_interleaved_ladders_show_the_change_as_often_as_promised(repeats: int) -> None:
+    change = showing(known(), repeats, 10.0, paired=True)
+    assert change is not None
+    assert abs(observed(change, repeats, seed=20 + repeats, paired=True) - POWER) < ERROR
+
+
+def test_interleaved_ladders_leave_out_what_repeats_share() -> None:
+    found = known()
+    without = replace(found, repeat=Spread(value=0.0, lower=0.0, upper=0.0))
+    change = showing(found, 10, 10.0, paired=True)
+    assert change is not None
+    assert showing(without, 10, 10.0, paired=True) == change
+    assert change < (showing(found, 10, 10.0) or 0.0)
