@@ -226,13 +226,15 @@ class HostTick:
 class ValidityFinding:
     """One thing that validity looked at: did it hold, and on what evidence.
 
-    `voids`: when it does not hold, the iteration is invalid. Otherwise it is a warning that goes with its numbers.
+    `voids`: when it does not hold, the iteration is invalid. `breach`: when it does not hold, the iteration counts but
+    the system broke a limit of the plan, so that no verdict passes on it. Otherwise it is a warning.
     """
 
     check: str
     ok: bool
     evidence: str
     voids: bool = True
+    breach: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,6 +305,11 @@ class IterationFinished:
     sizes: tuple[SizeLine, ...] = ()
     at_least: dict[str, float] = field(default_factory=dict)
     not_given: tuple[str, ...] = ()
+
+    @property
+    def is_typical(self) -> bool:
+        """Valid, and the system broke no limit in it: what others may be compared with."""
+        return self.valid and all(finding.ok or not finding.breach for finding in self.findings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

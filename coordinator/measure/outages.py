@@ -76,7 +76,7 @@ def judge(seen: Observed) -> Iterator[ValidityFinding]:
     text += f" (window {window}, limit {limit})"
     name = seen.stage.id if isinstance(seen.stage, Tool) else seen.stage.target
     check = f"{OUTAGE}{name}" if is_outage else f"pause:{name}"
-    yield ValidityFinding(check=check, ok=False, evidence=text, voids=is_outage and not seen.is_probe)
+    yield ValidityFinding(check=check, ok=False, evidence=text, voids=False, breach=is_outage and not seen.is_probe)
 
 
 def _length(span: Span) -> float:

@@ -1,13 +1,16 @@
-"""Judge the validity of an iteration: findings with evidence, some of which void it; the others are warnings. Pure.
+"""Judge the validity of an iteration: findings with evidence, which void it, mark it or warn. Pure.
 
 Data flow: `summarise` passes the observations (`Observed`) -> one finding per check -> `IterationFinished.findings`; an
 iteration is invalid when a voiding finding does not hold. The reasons are in the ADR on validity:
 
-- A ladder's iteration measures the system under the planned load. It is void when the load was different (rate not
-  held, errors, wrong mix, skewed start), when the system did not settle (steady state, variation), when the client was
-  the bottleneck, or when numbers were lost.
-- A search's probe tests whether the system sustains a rate. Errors and a missed rate are its answer: they are warnings
-  here, and `is_refusal` makes them a refusal. Only broken measurement voids a probe.
+- An iteration is *void*, and runs again, only for causes of the client, the measurement or the fabric: the client was
+  the bottleneck, the clients began apart, a clock was uncertain, records were lost, a load process stood still. None of
+  these depends on the number that is measured.
+- What the system did is never void: a rerun would choose the iterations in which it did something else. Drift,
+  variation and short stalls are *warnings*. Errors, an outage, a rate that was not held and another mix are *breaches*
+  of the plan's limits: the iteration counts, it can fail a verdict, and no verdict passes on it.
+- A search's probe tests whether the system sustains a rate. Errors and a missed rate are its answer: `is_refusal` makes
+  them a refusal. Only broken measurement voids a probe.
 - A busy client voids an iteration only when it could be the bottleneck *instead of* the system: on a machine of its own
   under closed arrival, or when an open schedule was missed. On the server's machine both share the cores, and are busy
   together: a warning.
@@ -20,11 +23,10 @@ import math
 from collections.abc import Iterator
 
 from proveout.coordinator.load_shares import load_hosts, load_shares
-from proveout.coordinator.measure import disturbances, outages
+from proveout.coordinator.measure import disturbances, outages, steady_state
 from proveout.coordinator.measure.observed import Observed
 from proveout.core.numbers import number, quantity, together
 from proveout.core.slopes import POINTS_MIN
-from proveout.core.statistics import BOUNDED_POINTS_MIN, drift
 from proveout.dsl.plan.iteration_order import group
 from proveout.dsl.plan.stages import Ladder, Ramp, Search, Tool
 from proveout.dsl.workloads.conformance import Seen, conform
@@ -56,8 +58,15 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
     if not any(load.ended_in_window for load in seen.loads.values()):
         nothing = "no transaction ended in the measure window" + _first_errors(seen)
         down = outages.judge(seen)
-        load = _finding(LOAD, False, nothing, voids=not seen.is_probe)
-        return (load, *_unanswered(seen), *down, *_errors(seen))
+        return (
+            _broken(seen, LOAD, False, nothing),
+            *_unanswered(seen),
+            *down,
+            *_errors(seen),
+            *_start(seen),
+            *_samples(seen),
+            *disturbances.judge_pauses(seen),
+        )
     if isinstance(seen.stage, Tool):
         return (
             *_steady(seen, "IOPS"),
@@ -93,43 +102,39 @@ def _finding(check: str, ok: bool, evidence: str, *, voids: bool = True) -> Vali
     return ValidityFinding(check=check, ok=ok, evidence=evidence, voids=voids)
 
 
+def _broken(seen: Observed, check: str, ok: bool, evidence: str) -> ValidityFinding:
+    """A finding on a limit that the system keeps or breaks: an iteration that breaks it counts, and no verdict passes
+    on it. Of a search's probe it is part of the answer."""
+    return ValidityFinding(check=check, ok=ok, evidence=evidence, voids=False, breach=not seen.is_probe)
+
+
 # ---- the system --------------------------------------------------------------------------------------------------
 
 
 def _steady(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
-    """Slope and variation of the per-second throughput.
+    """Is the throughput shown to be steady, and how much does it vary from second to second? Warnings: the behaviour of
+    the system over time is in its numbers, and a rerun would choose among them."""
+    why = _unsteady_by_plan(seen)
+    if why:
+        yield _finding(steady_state.CHECK, True, f"not judged: {why}", voids=False)
+        return
+    found = steady_state.of_window(seen.tps_per_second, seen.limits.tps_slope_fraction_max)
+    yield _finding(steady_state.CHECK, found.state == "steady", found.text(unit), voids=False)
+    cv = steady_state.variation(seen.tps_per_second)
+    if cv is not None:
+        limit, seconds = seen.limits.tps_cv_max, len(seen.tps_per_second)
+        varies, most = together("fraction", cv, limit)
+        text = f"{unit} per second varies by {varies} (CV beyond counting noise, {seconds} s, limit {most})"
+        yield _finding("variation", cv <= limit, text, voids=False)
 
-    A slope counts only when it is both significant (0 outside Sen's interval) and larger than the limit: in a few
-    seconds chance alone makes large slopes, in many seconds a trifle is significant. From the variation the noise of
-    counting is taken off: m transactions a second vary by 1/√m by themselves.
-    """
-    voids = not seen.is_probe
+
+def _unsteady_by_plan(seen: Observed) -> str:
+    """The reason for which the plan itself has the throughput change over the window; "" where it does not."""
     if isinstance(seen.stage, Ladder) and isinstance(ramp := seen.stage.arrival, Ramp):
-        text = f"not judged: the plan has the rate go from {number(ramp.rate_from)}/s to {number(ramp.rate_to)}/s"
-        yield _finding("steady-state", True, text, voids=voids)
-        return
+        return f"the plan has the rate go from {number(ramp.rate_from)}/s to {number(ramp.rate_to)}/s"
     if not isinstance(seen.stage, Tool) and is_in_order(seen.plan.workload(seen.stage.workload)):
-        text = "not judged: a set of queries in order is not the same from second to second"
-        yield _finding("steady-state", True, text, voids=voids)
-        return
-    moved = drift(seen.tps_per_second)
-    if moved is None or moved.n < BOUNDED_POINTS_MIN:
-        seconds = len(seen.tps_per_second)
-        yield _finding(
-            "steady-state", True, f"not judged: {seconds} whole seconds are too few for a trend", voids=voids
-        )
-        return
-    limit = seen.limits.tps_slope_fraction_max
-    sure = "significant" if moved.significant else "not significant"
-    change, most = together("fraction", moved.change, limit)
-    text = f"{unit} moved by {change} over {moved.n} s ({sure}, limit {most})"
-    yield _finding("steady-state", not (moved.significant and abs(moved.change) > limit), text, voids=voids)
-    counted = sum(seen.tps_per_second) / moved.n
-    cv = math.sqrt(max(moved.cv**2 - 1.0 / counted, 0.0))
-    limit = seen.limits.tps_cv_max
-    varies, most = together("fraction", cv, limit)
-    text = f"{unit} per second varies by {varies} (CV beyond counting noise, {moved.n} s, limit {most})"
-    yield _finding("variation", cv <= seen.limits.tps_cv_max, text, voids=voids)
+        return "a set of queries in order is not the same from second to second"
+    return ""
 
 
 # ---- the client --------------------------------------------------------------------------------------------------
@@ -263,7 +268,7 @@ def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
     least = seen.limits.achieved_fraction_min
     reached, intended = together("rate", per_s, rate)
     text = f"achieved {reached} of {intended} due, {_limited(achieved, least)}"
-    return _finding(RATE_HELD, achieved + counting + edge >= least, text, voids=not seen.is_probe)
+    return _broken(seen, RATE_HELD, achieved + counting + edge >= least, text)
 
 
 def _limited(share: float, limit: float, of: str = "") -> str:
@@ -379,7 +384,7 @@ def _errors(seen: Observed) -> Iterator[ValidityFinding]:
         return
     count = seen.read("errors", "count") or 0.0
     text = f"{number(count)} technical errors, {_limited(fraction, limit)}"
-    yield _finding(ERRORS, fraction <= limit, text + (_first_errors(seen) if count else ""), voids=not seen.is_probe)
+    yield _broken(seen, ERRORS, fraction <= limit, text + (_first_errors(seen) if count else ""))
 
 
 def _first_errors(seen: Observed) -> str:
@@ -436,4 +441,4 @@ def _conformance(seen: Observed) -> Iterator[ValidityFinding]:
     names = {stage.workload for stage in loads} - {seen.load.workload}
     earlier = [workload for workload in seen.plan.workloads if workload.name in names]
     for finding in conform(seen.plan.workload(seen.load.workload), counted, earlier):
-        yield _finding(finding.check, finding.ok, finding.evidence, voids=not seen.is_probe)
+        yield _broken(seen, finding.check, finding.ok, finding.evidence)

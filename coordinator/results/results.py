@@ -287,7 +287,8 @@ def rung_tree(
 ) -> Metrics:
     """The iterations' trees as one tree of estimates and worst bounds.
 
-    Each estimate has the numbers of its `repeats`, and in `missing` how many repeats lack the metric. `block`: its id,
+    Each estimate has the numbers of its `repeats`, and in `missing` how many repeats lack the metric; a bound that a
+    repeat lacks is left out. `block`: its id,
     where the repeats took turns with those of other ladders. `chosen_from`: the rungs that this one was chosen from.
     """
     parts = [_Part(item.id.repeat, item.metrics, item.series, item.measure_s) for item in iterations]
@@ -373,7 +374,8 @@ def _estimates(parts: Sequence[_Part], path: tuple[str, ...], stated: _Stated) -
             inner = [replace(part, tree=value) for part, value in zip(having, values, strict=True)]
             result[name] = _estimates(inner, below, stated)
         elif metrics.is_bound(name):
-            result[name] = max(values) if name.endswith("_upper") else min(values)
+            if len(having) == stated.repeats:  # the worst may be among those that lack it
+                result[name] = max(values) if name.endswith("_upper") else min(values)
         else:
             result[name] = _estimate(having, values, below, stated)
     return result

@@ -235,7 +235,7 @@ def _summarise(turn: Turn) -> None:
             earlier=tuple(
                 item
                 for item in turn.state.progress.of_stage(step.id.stage)
-                if item.valid and item.id.rung == step.id.rung
+                if item.is_typical and item.id.rung == step.id.rung
             ),
         )
     )

@@ -4,8 +4,8 @@ Pure.
 Data flow: text -> `expressions.comparisons` (its logical skeleton) -> each leaf judged by its numbers -> joined by
 three-valued logic -> `Judged`. Rules of a leaf, in this order:
 
-1. A value that it reads has no data: INCONCLUSIVE. Never PASS. Where transactions without an answer leave a lower
-   bound of it, that may decide the comparison with a constant.
+1. A value that it reads has no data, or is missing in one of the counted repeats: INCONCLUSIVE. Never PASS. Where
+   transactions without an answer leave a lower bound of it, that may decide the comparison with a constant.
 2. It reads an estimate of one repeat: INCONCLUSIVE, also of its `.mean`. Counted events (`errors.count`) are exempt:
    they happened; the check holds when it holds in every repeat.
 3. A side is an estimate itself (`baseline.peak.tps >= 1000.0`): its whole interval must lie on the right side to PASS,
@@ -129,6 +129,7 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
             return _bare(leaf, tree)
         left, right = _value(leaf.left, tree), _value(leaf.right, tree)
         outcome = _outcome(leaf, tree, left, right, lenient)
+        missing = list(dict.fromkeys(_missing_in(leaf.text, tree)))
     except MissingData as fault:
         if bounded := _by_lower_bound(leaf, tree):
             return bounded
@@ -136,6 +137,8 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
         return Judged(outcome="INCONCLUSIVE", evidence=lacking or fault.what, open=bool(lacking))
     except ExpressionFault as fault:
         return Judged(outcome="INCONCLUSIVE", evidence=fault.what)
+    if missing:
+        return Judged(outcome="INCONCLUSIVE", evidence=f"undecided: {', '.join(missing)}")
     evidence = _evidence(leaf, tree, left, right, outcome)
     return Judged(outcome=outcome, evidence=evidence, open=outcome == "INCONCLUSIVE")
 
@@ -272,23 +275,58 @@ def _as_written(leaf: Comparison, tree: Mapping[str, Any], lenient: bool) -> Out
     return "FAIL"
 
 
+def _missing_in(text: str, tree: Mapping[str, Any]) -> Iterator[str]:
+    """The estimates in the text that some counted repeats lack, in words; `.n` of one is known all the same."""
+    waiting = [parse(text)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Member) and node.name == "n":
+            continue
+        waiting += children(node)
+        if not isinstance(node, Member | Name):
+            continue
+        written = text[node.start : node.end]
+        value = _value(written, tree)
+        if isinstance(value, dict) and "mean" in value and value.get("missing"):
+            missing = int(value["missing"])
+            yield f"`{written}` is missing in {missing} of {int(value['n']) + missing} repeats"
+
+
+def holds_for_interval(text: str, tree: Mapping[str, Any], outcome: Outcome) -> bool:
+    """Whether a check comes to the outcome at both ends of the interval of every point estimate that it reads."""
+
+    def read_at(end: str) -> str:
+        return _renamed(text, lambda name: end if name in POINTS else name)
+
+    return all(judge(read_at(end), tree).outcome == outcome for end in ("lower", "upper"))
+
+
 def opposite_bounds(text: str) -> str:
     """The expression with each confidence bound read from the interval's other end."""
 
-    def turned(node: Syntax) -> Syntax:
+    def opposite(name: str) -> str:
+        stem, underscore, last = name.rpartition("_")
+        return stem + underscore + _OPPOSITE.get(last, last)
+
+    return _renamed(text, opposite)
+
+
+def _renamed(text: str, rename: Callable[[str], str]) -> str:
+    """The expression with every name and member renamed."""
+
+    def renamed(node: Syntax) -> Syntax:
         changes: dict[str, Any] = {}
         for item in fields(node):
             value = getattr(node, item.name)
             if isinstance(value, Node):
-                changes[item.name] = turned(value)  # type: ignore[arg-type]  # every concrete Node is in Syntax
+                changes[item.name] = renamed(value)  # type: ignore[arg-type]  # every concrete Node is in Syntax
             elif isinstance(value, tuple):
-                changes[item.name] = tuple(turned(part) for part in value)
+                changes[item.name] = tuple(renamed(part) for part in value)
         if isinstance(node, Member | Name):
-            stem, underscore, last = node.name.rpartition("_")
-            changes["name"] = stem + underscore + _OPPOSITE.get(last, last)
+            changes["name"] = rename(node.name)
         return replace(node, **changes)
 
-    return render(turned(parse(text)))
+    return render(renamed(parse(text)))
 
 
 def _span(value: Any, text: str) -> tuple[float, float] | None:

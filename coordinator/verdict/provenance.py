@@ -1,36 +1,72 @@
 """The iterations behind a check, remarks about them, and advice for an INCONCLUSIVE verdict. Pure.
 
 Data flow: the stages and rungs in the check's text (`baseline.at(4)`, `baseline.peak`, `cap.rate`) -> the iterations
-behind those numbers, the repeats without a valid one, and remarks: a rung that was cut, a search without an answer,
-ladders that are compared and were not interleaved, warnings of the iterations. `advise` adds a sentence to the
+behind those numbers, the repeats without a valid one, the share of void attempts, limits that the system broke, and
+remarks: a number that repeats lack, a rung that was cut, a search without an answer, a rung that is not shown to be
+steady, ladders that are compared and were not interleaved, warnings of the iterations. `advise` adds a sentence to the
 evidence, with a key of the plan or a thing to inspect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from proveout.coordinator.measure import steady_state
 from proveout.coordinator.measure.knee import NoKnee
-from proveout.coordinator.results.results import RunResults, StageResult, confirmation, not_interleaved, peak
-from proveout.coordinator.verdict.checks import Judged
-from proveout.core.numbers import rung_name
+from proveout.coordinator.results.results import (
+    RungResult,
+    RunResults,
+    StageResult,
+    confirmation,
+    not_interleaved,
+    peak,
+)
+from proveout.coordinator.verdict.checks import STATISTICS, Judged
+from proveout.core.numbers import rung_name, together
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Number, Syntax, children, parse, ungroup
+from proveout.dsl.plan.stages import VOID_FRACTION_MAX
 from proveout.dsl.rules.repeat_rules import compared
-from proveout.proto.events import IterationFinished
+from proveout.proto.events import IterationFinished, ValidityFinding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voids:
+    """The attempts behind a check in one stage, and how many of them were void, with the checks that voided them;
+    `limit`: the share that the plan allows."""
+
+    stage: str
+    void: int
+    attempts: int
+    limit: float
+    checks: tuple[str, ...] = ()
+
+    @property
+    def is_too_many(self) -> bool:
+        """Whether the share is above the limit."""
+        return self.void > self.limit * self.attempts
+
+    def __str__(self) -> str:
+        share, most = together("fraction", self.void / max(self.attempts, 1), self.limit)
+        return f"{self.void} of {self.attempts} attempts of {self.stage} void ({share}, limit {most})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
     """Iterations by name; `excluded` names those that are invalid after all reruns, each with its reason.
 
-    `stages`: those that the check reads. `failed_checks`: the checks that voided the excluded iterations. `knees`: the
-    ladders whose knee the check reads and that have none.
+    `valid_fewest`: the fewest valid repeats of a rung that has excluded ones. `voids`: the attempts by stage.
+    `breaches`: limits that the system broke in counted iterations, in words. `stages`: those that the check reads.
+    `failed_checks`: the checks that voided the excluded iterations, or that are breaches. `knees`: the ladders whose
+    knee the check reads and that have none.
     """
 
     iterations: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+    valid_fewest: int = 0
+    voids: tuple[Voids, ...] = ()
+    breaches: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
     failed_checks: tuple[str, ...] = ()
@@ -47,28 +83,28 @@ def provenance(text: str, results: RunResults) -> Provenance:
         tree = parse(text)
     except ExpressionFault:
         return Provenance()
-    used: list[IterationFinished] = []
-    excluded: list[IterationFinished] = []
-    remarks: list[str] = []
     read = list(dict.fromkeys(_references(tree, results)))
-    for stage, rung in read:
-        result = results.stages[stage]
-        if result.kind == "search":
-            confirming = confirmation(result)
-            used += [confirming] if confirming else []
-        else:
-            counted, missing = _behind(result, rung)
-            used += counted
-            excluded += missing
-        remarks += _missing(result, rung)
+    behind = [_behind(results.stages[stage], rung) for stage, rung in read]
+    used = [item for part in behind for item in part.counted]
+    excluded = [item for part in behind for item in part.excluded]
+    remarks = [remark for stage, rung in read for remark in _missing(results.stages[stage], rung)]
+    broken = {str(item.id): [f for f in item.findings if not f.ok and f.breach] for item in used}
     ladders = [name for name, result in results.stages.items() if result.kind == "ladder"]
     remarks += filter(None, (not_interleaved(results, names) for names in compared(text, ladders)))
     return Provenance(
         iterations=tuple(dict.fromkeys(str(item.id) for item in used)),
         excluded=tuple(dict.fromkeys(f"{item.id}: {_why(item)}" for item in excluded)),
-        remarks=tuple(dict.fromkeys([*remarks, *_warnings(used)])),
+        valid_fewest=min((part.valid_fewest for part in behind if part.excluded), default=0),
+        voids=tuple(dict.fromkeys(_voids(results, part) for part in behind)),
+        breaches=tuple(_counted_findings(broken)),
+        remarks=tuple(dict.fromkeys([*_lacking(tree, results), *remarks, *_unsteady(results, used), *_warnings(used)])),
         stages=tuple(dict.fromkeys(stage for stage, _ in read)),
-        failed_checks=tuple(dict.fromkeys(f.check for item in excluded for f in item.findings if not f.ok and f.voids)),
+        failed_checks=tuple(
+            dict.fromkeys(
+                [f.check for item in excluded for f in item.findings if not f.ok and f.voids]
+                + [f.check for found in broken.values() for f in found]
+            )
+        ),
         knees=tuple(stage for stage, rung in read if rung == KNEE and isinstance(results.stages[stage].knee, NoKnee)),
     )
 
@@ -92,22 +128,69 @@ def _references(node: Syntax, results: RunResults) -> Iterator[tuple[str, Rung]]
         yield from _references(part, results)
 
 
-def _behind(result: StageResult, rung: Rung) -> tuple[list[IterationFinished], list[IterationFinished]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Behind:
+    """The rungs behind a reference to a stage, with their counted iterations and excluded repeats; the fewest valid
+    repeats of a rung with excluded ones."""
+
+    stage: str
+    rungs: frozenset[int]
+    counted: tuple[IterationFinished, ...]
+    excluded: tuple[IterationFinished, ...] = ()
+    valid_fewest: int = 0
+
+
+def _behind(result: StageResult, rung: Rung) -> _Behind:
     """The iterations behind a rung's numbers, and the repeats that are missing in them.
 
     Behind the knee stands the whole ladder. Behind the peak stands the rung that it is; of the others, an excluded
-    repeat matters when its throughput could have made another rung the peak.
+    repeat matters when its throughput could have made another rung the peak. Behind a search stands its confirmation.
     """
+    if result.kind == "search":
+        confirming = confirmation(result)
+        counted = (confirming,) if confirming else ()
+        return _Behind(stage=result.id, rungs=frozenset(item.id.rung for item in counted), counted=counted)
     if rung is not None:
-        found = [item for item in result.rungs if rung in (item.threads, KNEE)]
-        return [i for item in found for i in item.iterations], [i for item in found for i in item.excluded]
+        return _of_rungs(result, [item for item in result.rungs if rung in (item.threads, KNEE)])
     top = peak(result.rungs)
     if top is None:
-        return [], [i for item in result.rungs for i in item.excluded]
+        return _of_rungs(result, result.rungs)
     mean = float(top.tree["tps"]["mean"])
-    rivals = [i for item in result.rungs if item is not top for i in item.excluded]
-    excluded = [*top.excluded, *(i for i in rivals if float(i.metrics.get("tps", 0.0)) > mean)]
-    return list(top.iterations), excluded
+    rivals = [
+        item
+        for item in result.rungs
+        if item is not top and any(float(one.metrics.get("tps", 0.0)) > mean for one in item.excluded)
+    ]
+    found = _of_rungs(result, [top, *rivals])
+    return replace(found, counted=top.iterations)
+
+
+def _of_rungs(result: StageResult, found: Sequence[RungResult]) -> _Behind:
+    return _Behind(
+        stage=result.id,
+        rungs=frozenset(item.threads for item in found),
+        counted=tuple(one for item in found for one in item.iterations),
+        excluded=tuple(one for item in found for one in item.excluded),
+        valid_fewest=min((len(item.iterations) for item in found if item.excluded), default=0),
+    )
+
+
+def _voids(results: RunResults, part: _Behind) -> Voids:
+    """The attempts at the rungs: those that ended, and those that were cancelled (a lost agent, a failed task)."""
+    result = results.stages[part.stage]
+    ended = [item for item in result.iterations if item.id.rung in part.rungs]
+    known = {item.id for item in ended}
+    cancelled = [item for item in result.voided if item.id.rung in part.rungs and item.id not in known]
+    void = sum(not item.valid for item in ended) + len(cancelled)
+    limit = _limit(results, part.stage, "void_fraction_max", VOID_FRACTION_MAX)
+    checks = dict.fromkeys(f.check for item in ended for f in item.findings if not f.ok and f.voids)
+    return Voids(stage=part.stage, void=void, attempts=len(ended) + len(cancelled), limit=limit, checks=tuple(checks))
+
+
+def _limit(results: RunResults, stage: str, name: str, otherwise: float) -> float:
+    """A limit of a stage of the recorded plan; `otherwise` in plans from before it existed."""
+    limits = results.plan_stage(stage).get("limits", {})
+    return float(limits.get(name, otherwise))
 
 
 def _why(iteration: IterationFinished) -> str:
@@ -130,15 +213,89 @@ def _missing(result: StageResult, rung: Rung) -> Iterator[str]:
         yield f"{result.id} found no rate: {result.search.reason}"
 
 
+def _lacking(node: Syntax, results: RunResults) -> Iterator[str]:
+    """The numbers that counted repeats lack: `lag.slope_upper is missing in repeats 2, 4 of cached at 4 threads`."""
+    chain = _chain(node, results)
+    if chain is None:
+        for part in children(node):
+            yield from _lacking(part, results)
+        return
+    stage, rung, path = chain
+    found = next((item for item in results.stages[stage].rungs if item.threads == rung), None)
+    repeats = [str(item.id.repeat) for item in found.iterations if not _has(item.metrics, path)] if found else []
+    if repeats and path:
+        where = f"{stage} at {rung_name(results.stages[stage].kind, rung)}"
+        yield f"{'.'.join(path)} is missing in repeat{'s' * (len(repeats) > 1)} {', '.join(repeats)} of {where}"
+
+
+def _chain(node: Syntax, results: RunResults) -> tuple[str, int, tuple[str, ...]] | None:
+    """Stage, rung and path of a number: of `base.at(4).lag.max_s.mean` `base`, 4 and `lag`, `max_s`; None for another
+    node."""
+    path: list[str] = []
+    node = ungroup(node)
+    while isinstance(node, Member):
+        of = ungroup(node.of)
+        if node.name in ("peak", KNEE) and isinstance(of, Name) and of.name in results.stages:
+            chosen = _chosen(results.stages[of.name], node.name)
+            return None if chosen is None else (of.name, chosen, _measured(path))
+        path.insert(0, node.name)
+        node = of
+    if isinstance(node, Call) and node.function == "at":
+        for stage, rung in _references(node, results):
+            return (stage, rung, _measured(path)) if isinstance(rung, int) else None
+    return None
+
+
+def _chosen(result: StageResult, name: str) -> int | None:
+    if name == KNEE:
+        return None if isinstance(result.knee, NoKnee) else result.knee.threads
+    top = peak(result.rungs)
+    return top.threads if top else None
+
+
+def _measured(path: Sequence[str]) -> tuple[str, ...]:
+    return tuple(path[:-1] if path and path[-1] in STATISTICS else path)
+
+
+def _has(tree: object, path: Sequence[str]) -> bool:
+    for name in path:
+        if not isinstance(tree, Mapping) or name not in tree:
+            return False
+        tree = tree[name]
+    return True
+
+
+def _unsteady(results: RunResults, iterations: Sequence[IterationFinished]) -> Iterator[str]:
+    """The rungs that are not shown to be steady, by all their repeats together."""
+    by_rung: dict[tuple[str, int], list[IterationFinished]] = {}
+    for item in {str(item.id): item for item in iterations}.values():
+        by_rung.setdefault((item.id.stage, item.id.rung), []).append(item)
+    for (stage, rung), items in by_rung.items():
+        bound = _limit(results, stage, "tps_slope_fraction_max", steady_state.DRIFT_MAX)
+        kind = results.stages[stage].kind
+        text = steady_state.remark(items, bound, "IOPS" if kind == "tool" else "TPS")
+        if text:
+            yield f"note: {stage} at {rung_name(kind, rung)}: {text}"
+
+
 def _warnings(iterations: Sequence[IterationFinished]) -> Iterator[str]:
-    """Findings that do not hold and do not void, once per check with how often and the first evidence."""
+    """Findings that do not hold, do not void and are not breaches, once per check with how often and the first
+    evidence."""
+    distinct = {str(item.id): item for item in iterations}
+    warned = {
+        name: [f for f in item.findings if not (f.ok or f.voids or f.breach) and f.check != steady_state.CHECK]
+        for name, item in distinct.items()
+    }
+    yield from (f"note: {text}" for text in _counted_findings(warned))
+
+
+def _counted_findings(by_iteration: Mapping[str, Sequence[ValidityFinding]]) -> Iterator[str]:
     flagged: dict[str, list[str]] = {}
-    for iteration in {str(item.id): item for item in iterations}.values():
-        for finding in iteration.findings:
-            if not finding.ok and not finding.voids:
-                flagged.setdefault(finding.check, []).append(finding.evidence)
+    for findings in by_iteration.values():
+        for finding in findings:
+            flagged.setdefault(finding.check, []).append(finding.evidence)
     for check, texts in flagged.items():
-        yield f"note: {check} flagged in {len(texts)} of {len(iterations)} iterations ({texts[0]})"
+        yield f"{check} flagged in {len(texts)} of {len(by_iteration)} iterations ({texts[0]})"
 
 
 # ---- advice ----------------------------------------------------------------------------------------------------------
@@ -151,8 +308,6 @@ WAYS_OUT = {
     "client-cpu": "add client hosts, or load processes (`workers`)",
     "client-handling": "add client hosts or cores, use fewer `threads` on each client, or take other load off it",
     "client-host": "add client hosts",
-    "steady-state": "lengthen `ramp_up` until throughput has settled, and `measure`",
-    "variation": "lengthen `measure`, or look for what disturbs the server (checkpoints, other load)",
     "start-skew": "take other load off the client hosts, or allow a later start (`limits: {start_skew: …}`)",
     "clock": "take load off the client hosts and the network to them: offsets are measured by round trips",
     "samples": "take load off the client hosts, or use fewer `threads` on each",
@@ -173,9 +328,10 @@ def advise(judged: Judged, provenance: Provenance, results: RunResults) -> str:
 
 
 def _ways(judged: Judged, provenance: Provenance, results: RunResults) -> Iterator[str]:
-    for check in provenance.failed_checks:
+    voiding = [check for voids in provenance.voids if voids.is_too_many for check in voids.checks]
+    for check in dict.fromkeys([*provenance.failed_checks, *voiding]):
         yield WAYS_OUT.get(check.partition(":")[0], f"look into `{check}`")
-    if judged.open and not provenance.excluded:
+    if judged.open:
         yield from _repeats(provenance.stages, results)
     for stage in provenance.stages:
         search = results.stages[stage].search

@@ -1,8 +1,15 @@
 """A run's verdicts: PASS, FAIL or INCONCLUSIVE, with evidence and their iterations; and the exit code. Pure.
 
 Data flow: a check of the plan, the run's events -> `checks` (the numbers) and `provenance` (the iterations behind them)
--> `VerdictReached`. A check with a repeat without a valid iteration is INCONCLUSIVE, whatever its numbers. The
-conditions of stages over one iteration (`accept`, `stop_when`) are decided here too.
+-> `VerdictReached`. The conditions of stages over one iteration (`accept`, `stop_when`) are decided here too.
+
+A verdict is INCONCLUSIVE, whatever its numbers decide, where one of these holds (`_objections`):
+
+- The share of void attempts at its rungs is above the plan's limit (`limits: {void: …}`, 40 %).
+- A repeat has no valid iteration, and fewer than 3 others are valid, or the check reads a point estimate and the whole
+  interval does not come to the same outcome. Otherwise the valid repeats decide.
+- It would PASS, and the system broke a limit of the plan in a counted iteration (errors, an outage, a rate that was not
+  held, another mix): the number is not that of the planned load. A FAIL stands.
 """
 
 from __future__ import annotations
@@ -12,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from proveout.coordinator.results.results import RunResults, environment, ladder_metrics, load_results
-from proveout.coordinator.verdict.checks import Judged, judge
+from proveout.coordinator.verdict.checks import Judged, holds_for_interval, judge
 from proveout.coordinator.verdict.commit_audit import judge_tallies
 from proveout.coordinator.verdict.provenance import Provenance, advise, provenance
 from proveout.core.numbers import quantity
@@ -23,6 +30,7 @@ from proveout.proto.events import (
     Event,
     InvariantsSeen,
     IterationFinished,
+    IterationVoided,
     Metrics,
     Outcome,
     PropagationCompared,
@@ -74,11 +82,17 @@ def undecided(plan: Plan, ladders: Sequence[Ladder], events: Iterable[Stamped | 
 
 def _later(item: Stamped | Event, ladders: set[str], repeat: int) -> bool:
     event = item.event if isinstance(item, Stamped) else item
-    return isinstance(event, IterationFinished) and event.id.stage in ladders and event.id.repeat > repeat
+    if not isinstance(event, IterationFinished | IterationVoided):
+        return False
+    return event.id.stage in ladders and event.id.repeat > repeat
 
 
 def _open(check: Check, tree: Metrics, results: RunResults) -> bool:
-    return judge(check.check.text, tree).open and not provenance(check.check.text, results).excluded
+    """Whether more repeats may decide the check: not where its attempts are mostly void or the system broke a limit."""
+    judged, found = judge(check.check.text, tree), provenance(check.check.text, results)
+    if found.breaches or any(voids.is_too_many for voids in found.voids):
+        return False
+    return judged.open or any(_objections(check.check.text, judged, found, tree))
 
 
 def provisional_verdicts(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictForeseen, ...]:
@@ -122,10 +136,12 @@ def exit_code(verdicts: Iterable[VerdictReached]) -> int:
 def _verdict(check: Check, tree: Metrics, results: RunResults) -> VerdictReached:
     judged = judge(check.check.text, tree)
     found = provenance(check.check.text, results)
-    if found.excluded and judged.outcome != UNDECIDED:
-        judged = Judged(outcome=UNDECIDED, evidence=f"{judged.evidence}; but {_without(found)}")
-    elif found.excluded or found.remarks:
-        judged = replace(judged, evidence="; ".join((judged.evidence, *_remarks(found))))
+    objections = tuple(_objections(check.check.text, judged, found, tree))
+    if objections:
+        evidence = "; but ".join((judged.evidence, *objections))
+        judged = Judged(outcome=UNDECIDED, evidence="; ".join((evidence, *_remarks(found, objections))))
+    else:
+        judged = replace(judged, evidence="; ".join((judged.evidence, *_remarks(found, ()))))
     if judged.outcome == UNDECIDED:
         judged = replace(judged, evidence=judged.evidence + advise(judged, found, results))
     return VerdictReached(
@@ -141,15 +157,37 @@ def _verdict(check: Check, tree: Metrics, results: RunResults) -> VerdictReached
     )
 
 
+REPEATS_MIN = 3
+"""Valid repeats that decide a verdict on a rung where others are void: with two, one value more or less moves the
+interval by a multiple of itself."""
+
+
+def _objections(text: str, judged: Judged, found: Provenance, tree: Metrics) -> Iterator[str]:
+    """The reasons against the outcome of the numbers; nothing where they decide nothing."""
+    if judged.outcome == UNDECIDED:
+        return
+    yield from (str(voids) for voids in found.voids if voids.is_too_many)
+    if found.excluded and found.valid_fewest < REPEATS_MIN:
+        yield f"{_without(found)}; {found.valid_fewest} valid of {REPEATS_MIN} needed"
+    elif found.excluded and not holds_for_interval(text, tree, judged.outcome):
+        yield f"{_without(found)}, and the interval does not decide it"
+    if judged.outcome == PASSED and found.breaches:
+        yield f"the load was not the planned one: {'; '.join(found.breaches)}"
+
+
 def _without(found: Provenance) -> str:
     count = len(found.excluded)
     first = found.excluded[0]
     return f"{count} repeat{'s' if count > 1 else ''} behind it had no valid iteration ({first})"
 
 
-def _remarks(found: Provenance) -> Iterator[str]:
-    if found.excluded:
+def _remarks(found: Provenance, objections: Sequence[str]) -> Iterator[str]:
+    """The remarks of the evidence that are not objections."""
+    said = "; ".join(objections)
+    if found.excluded and _without(found) not in said:
         yield _without(found)
+    yield from (f"note: {voids}" for voids in found.voids if voids.void and str(voids) not in said)
+    yield from (f"note: {text}" for text in found.breaches if text not in said)
     yield from found.remarks
 
 

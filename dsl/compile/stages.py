@@ -479,4 +479,5 @@ def _limits(entry: stage_models.LimitsEntry) -> Limits:
         tps_slope_fraction_max=entry.tps_slope,
         tps_cv_max=entry.tps_cv,
         pause_s_max=entry.pause,
+        void_fraction_max=entry.void,
     )

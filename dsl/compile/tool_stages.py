@@ -56,6 +56,7 @@ def tool_limits(entry: stage_models.ToolLimitsEntry) -> Limits:
         tps_slope_fraction_max=entry.iops_slope,
         tps_cv_max=entry.iops_cv,
         pause_s_max=entry.pause,
+        void_fraction_max=entry.void,
     )
 
 

@@ -81,9 +81,13 @@ class Ramp:
 Arrival: TypeAlias = Closed | Open | Ramp
 
 
+VOID_FRACTION_MAX = 0.40
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits of a valid iteration; see `coordinator.measure.validity`."""
+    """The limits of an iteration, see `coordinator.measure.validity`; and the share of void attempts at a rung above
+    which no verdict on it is decided."""
 
     errors_fraction_max: float = 0.001
     start_skew_ms_max: float = 50.0
@@ -94,6 +98,7 @@ class Limits:
     tps_slope_fraction_max: float = 0.10
     tps_cv_max: float = 0.30
     pause_s_max: float = 10.0
+    void_fraction_max: float = VOID_FRACTION_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

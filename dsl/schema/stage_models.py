@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from proveout.dsl.plan.fio_job import DEVICES_MAX, JOBS_MAX
+from proveout.dsl.plan.stages import VOID_FRACTION_MAX
 from proveout.dsl.schema.scalar_types import (
     Duration,
     Id,
@@ -49,7 +50,9 @@ MatrixAxes: TypeAlias = dict[Id, Annotated[list[AxisValue], OrOne()]]
 
 
 class LimitsEntry(Strict):
-    """The limits of a valid iteration."""
+    """The limits of an iteration. Those of the client and the measurement (`start_skew`, `client_cpu`, a load process's
+    `pause`) void it, and it runs again. Those of the system (`errors`, `achieved`, `pause`) mark it: it counts, and no
+    verdict passes on it. The others warn."""
 
     errors: Percentage = Field(0.001, description="Technical errors over all transactions that ended.")
     start_skew: Duration = Field(0.05, description="Latest start of the load after the agreed instant.")
@@ -61,13 +64,19 @@ class LimitsEntry(Strict):
     schedule_p99: Duration = Field(
         0.005, description="Lateness of transactions' starts, 99th percentile, open arrival."
     )
-    tps_slope: Variation = Field(0.10, description="Drift of the throughput over the measure window.")
+    tps_slope: Variation = Field(
+        0.10, description="Drift of the throughput over the measure window, below which it is steady."
+    )
     tps_cv: Variation = Field(0.30, description="Coefficient of variation of the throughput, second by second.")
     pause: Duration = Field(
         10.0,
         gt=0,
         description="Longest time that the system or a load process may stall in the measure window. Of a "
         "shorter window, a third is too long for the system.",
+    )
+    void: Percentage = Field(
+        VOID_FRACTION_MAX,
+        description="Share of void attempts at a rung above which a verdict on it is INCONCLUSIVE.",
     )
 
 
@@ -124,7 +133,9 @@ class Measured(StageBase):
         None, ge=1, le=1000, description="Load processes per host, by default its cores; of a Ray pool in total."
     )
     pool: Name = Field("local", description="The pool of the load processes: `local`, `ray`, or one of `pools`.")
-    limits: LimitsEntry = Field(default_factory=_usual_limits, description="The limits of a valid iteration.")
+    limits: LimitsEntry = Field(
+        default_factory=_usual_limits, description="The limits of an iteration, and of void attempts."
+    )
 
 
 class RateRamp(Strict):
@@ -302,13 +313,19 @@ class TuneEntry(StageBase):
 
 
 class ToolLimitsEntry(Strict):
-    """The limits of a valid iteration of a tool."""
+    """The limits of an iteration of a tool."""
 
     errors: Percentage = Field(0.0, description="I/Os that failed, over all.")
     start_skew: Duration = Field(2.0, description="Latest start of the program after the agreed instant.")
-    iops_slope: Variation = Field(0.10, description="Drift of the IOPS over the measure window.")
+    iops_slope: Variation = Field(
+        0.10, description="Drift of the IOPS over the measure window, below which they are steady."
+    )
     iops_cv: Variation = Field(0.30, description="Coefficient of variation of the IOPS, second by second.")
     pause: Duration = Field(10.0, gt=0, description="Longest time that no I/O may end in the measure window.")
+    void: Percentage = Field(
+        VOID_FRACTION_MAX,
+        description="Share of void attempts at a rung above which a verdict on it is INCONCLUSIVE.",
+    )
 
 
 class ToolTarget(Strict):
@@ -351,7 +368,8 @@ class ToolEntry(StageBase):
     capture: Names | None = Field(None, description="The captures that run beside it.")
     retries: int = Field(1, ge=0, le=10, description="The most times that an invalid iteration is run again.")
     limits: ToolLimitsEntry = Field(
-        default_factory=lambda: ToolLimitsEntry.model_validate({}), description="The limits of a valid iteration."
+        default_factory=lambda: ToolLimitsEntry.model_validate({}),
+        description="The limits of an iteration, and of void attempts.",
     )
 
 

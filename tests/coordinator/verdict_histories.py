@@ -20,7 +20,8 @@ from proveout.proto.events import (
     VerdictReached,
 )
 
-VOID = ValidityFinding(check="steady-state", ok=False, evidence="TPS moved by 40 %")
+VOID = ValidityFinding(check="start-skew", ok=False, evidence="load began 80 ms after T0")
+BREACH = ValidityFinding(check="errors", ok=False, evidence="40 technical errors, 4 %", voids=False, breach=True)
 WARNING = ValidityFinding(check="client-cpu", ok=False, evidence="busiest load worker used 97 % of a core", voids=False)
 
 

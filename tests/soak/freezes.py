@@ -2,7 +2,7 @@
 moment of an iteration.
 
 Data flow: a run under load -> SIGSTOP at a drawn moment, SIGCONT after the length of a window -> the journal: the
-iteration is void, and says that the system was down; the run goes on and ends.
+iteration has a breach, which says that the system was down; the run goes on and ends.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def frozen(folder: Path, at_s: float) -> Frozen:
     first = next(event for event in run.events() if isinstance(event, (IterationFinished, IterationVoided)))
     if isinstance(first, IterationVoided):
         return Frozen(at_s=at_s, code=code, valid=False, evidence=(first.reason,), tps=0.0, said=run.said)
-    evidence = tuple(f"{f.check}: {f.evidence}" for f in first.findings if not f.ok and f.voids)
+    evidence = tuple(f"{f.check}: {f.evidence}" for f in first.findings if not f.ok and f.breach)
     tps = float(first.metrics.get("tps", 0.0))
     return Frozen(at_s=at_s, code=code, valid=first.valid, evidence=evidence, tps=tps, said=run.said)
 

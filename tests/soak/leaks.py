@@ -37,7 +37,7 @@ stages:
 """
 LADDER = """
   - ladder: {{id: l{number}, workload: hlr, target: db, threads: {rungs}, ramp_up: 100ms, measure: 500ms, repeat: {repeats},
-             retries: 3, capture: [host], limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, errors: 100%, client_cpu: 100%}}}}
+             retries: 3, capture: [host], limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, void: 100%, errors: 100%, client_cpu: 100%}}}}
 """
 Marks = dict[str, list[tuple[int, int]]]
 

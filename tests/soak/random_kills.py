@@ -56,7 +56,7 @@ tuning:
 stages:
   - populate: {{workload: hlr, into: db}}
   - ladder: {{workload: hlr, target: db, threads: [2], ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: {iterations},
-             retries: 6, capture: [host], limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%}}}}
+             retries: 6, capture: [host], limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, void: 100%}}}}
 verdicts:
   - {{id: answers, check: ladder.at(2).tps.mean > 0.0}}
 """

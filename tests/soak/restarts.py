@@ -46,7 +46,7 @@ stages:
   - reset: {{systems: db, restore: false}}
   - ladder: {{workload: hlr, target: db, threads: [2], ramp_up: 500ms, measure: 2s, ramp_down: 0s, repeat: 2, retries: 6,
              capture: [waits, sizes],
-             limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, client_cpu: 100%}}}}
+             limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, void: 100%, client_cpu: 100%}}}}
   - sql: {{id: last, system: db, statements: "SELECT pg_sleep(0.5)"}}
 report: {{figures: [lag]}}  # there is none to draw: drawing takes a second of a processor
 verdicts:

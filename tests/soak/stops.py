@@ -47,7 +47,8 @@ def stop(who: str, pause_s: float, folder: Path) -> Stopped:
     finally:
         run.kill()
     judge = tolerated if pause_s < 10.0 else void
-    wrongs = [] if code == 0 else [f"exit code {code}: {run.said[-1000:]}"]
+    expected = (1, 3) if who == "database" and pause_s >= 10.0 else (0,)
+    wrongs = [] if code in expected else [f"exit code {code}: {run.said[-1000:]}"]
     return Stopped(who=who, pause_s=pause_s, evidence=told(facts, who), wrongs=(*wrongs, *judge(facts, who)))
 
 
@@ -97,6 +98,9 @@ def void(facts: RunProgress, who: str) -> list[str]:
     wrongs = []
     first = facts.iterations[0] if facts.iterations else None
     lost = [reason.reason for reason in facts.voided if "lost" in reason.reason]
+    if who == "database":  # what the system did counts, and no verdict passes on it
+        marked = first is not None and any(f.check in _checks(who) and f.breach for f in first.findings)
+        return [] if marked else ["the iteration is not marked because of it"]
     by_finding = first is not None and any(f.check in _checks(who) and f.voids for f in first.findings)
     if not (by_finding or (who == "agent" and lost)):
         wrongs.append("the iteration is not void because of it")

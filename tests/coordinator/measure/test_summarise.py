@@ -361,9 +361,11 @@ def test_the_window_is_where_all_clients_measured() -> None:
     assert window.end_ns == T0 + (RAMP_S + MEASURE_S) * S
 
 
-def test_nothing_ended_is_void_and_says_the_first_error() -> None:
+def test_nothing_ended_is_a_breach_that_counts_and_says_the_first_error() -> None:
     dead = {"client1": load("client1", (), first_errors=("connection refused",))}
     found = evidence(loads=dead, seconds={}, captures={})
-    assert not found.valid
+    assert found.valid
+    assert found.findings[0].breach
+    assert found.metrics["tps"] == 0.0
     assert "connection refused" in found.findings[0].evidence
     assert "response" not in found.metrics

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from verdict_histories import BASE, FAST, VOID, WARNING, finish, iteration, ladder, plan, verdict
+from verdict_histories import BASE, BREACH, FAST, VOID, WARNING, finish, iteration, ladder, plan, verdict
 
 from proveout.coordinator.results import results
 from proveout.coordinator.verdict.checks import by_interval, judge, opposite_bounds
@@ -17,6 +19,8 @@ from proveout.dsl.plan.values import Expression
 from proveout.proto.events import (
     Event,
     InvariantsSeen,
+    IterationId,
+    IterationVoided,
     LadderCut,
     PopulateFinished,
     ProbeFinished,
@@ -220,15 +224,119 @@ def test_a_slope_bound_is_worst_of_repeats_and_lenient_towards_its_other_end() -
     assert verdict(check, lags((0.03, 0.1), (0.05, 0.2))).outcome == "FAIL"
 
 
-def test_iterations_that_stay_invalid_make_it_inconclusive_whatever_the_numbers() -> None:
+def test_two_valid_repeats_of_three_decide_nothing() -> None:
     history = ladder("base", {4: [300.0, 310.0]})[:-1]
     history += [iteration("base", 4, 3, 50.0, VOID), iteration("base", 4, 3, 55.0, VOID, attempt=2)]
     history = finish("base", history)
     for check in ("base.at(4).tps.mean >= 1", "base.at(4).tps.mean >= 1e9", "base.peak.tps.mean >= 1"):
         reached = verdict(check, history)
         assert reached.outcome == "INCONCLUSIVE"
-        assert "TPS moved by 40 %" in reached.evidence
+        assert "load began 80 ms after T0" in reached.evidence
         assert reached.iterations == ("base/4/1/1", "base/4/2/1")
+
+
+def measured(p99_us: Sequence[float], *void: Event, repeats: int = 5, **metrics: Any) -> list[Event]:
+    """A ladder with valid repeats of these p99, and void attempts."""
+    history: list[Event] = [StageStarted(stage="base", kind="ladder", iterations=repeats, estimate_s=1.0)]
+    for repeat, p99 in enumerate(p99_us, 1):
+        history.append(iteration("base", 4, repeat, 100.0, response={"p99_us": p99}, **metrics))
+    return finish("base", [*history, *void])
+
+
+def void_attempts(repeat: int, count: int) -> list[Event]:
+    return [iteration("base", 4, repeat, 50.0, VOID, attempt=n, response={"p99_us": 90e3}) for n in range(1, count + 1)]
+
+
+@pytest.mark.parametrize(
+    ("check", "outcome"),
+    [
+        ("base.at(4).response.p99_us <= ms(20)", "FAIL"),
+        ("base.at(4).response.p99_us <= ms(120)", "PASS"),
+        ("base.at(4).response.p99_us.upper <= ms(20)", "FAIL"),
+        ("base.at(4).response.p99_us.mean <= ms(20)", "FAIL"),
+        ("base.at(4).response.p99_us.mean <= ms(93.5)", "INCONCLUSIVE"),  # the interval reaches beyond
+        ("base.at(4).response.p99_us <= ms(93.5)", "INCONCLUSIVE"),
+    ],
+)
+def test_four_valid_repeats_of_five_decide_what_their_interval_decides(check: str, outcome: str) -> None:
+    reached = verdict(check, measured([93e3, 92e3, 95e3, 92e3], *void_attempts(5, 2)))
+    assert reached.outcome == outcome, reached.evidence
+    assert "1 repeat behind it had no valid iteration (base/4/5/2: load began 80 ms after T0)" in reached.evidence
+    assert "2 of 6 attempts of base void (33.3 %, limit 40 %)" in reached.evidence
+
+
+def test_above_the_share_of_void_attempts_nothing_is_decided() -> None:
+    history = measured([93e3, 92e3, 95e3, 92e3], *void_attempts(5, 3))
+    reached = verdict("base.at(4).response.p99_us <= ms(20)", history)
+    assert reached.outcome == "INCONCLUSIVE"
+    assert "3 of 7 attempts of base void (42.9 %, limit 40 %)" in reached.evidence
+    assert "what to do: take other load off the client hosts" in reached.evidence
+    cancelled = [
+        IterationVoided(id=IterationId(stage="base", rung=4, repeat=1, attempt=n), reason="lost", rerun=True)
+        for n in (7, 8, 9)
+    ]
+    lost = measured([93e3, 92e3, 95e3, 92e3], *cancelled)
+    assert verdict("base.at(4).response.p99_us <= ms(20)", lost).outcome == "INCONCLUSIVE"
+    assert verdict("base.at(4).response.p99_us <= ms(20)", measured([93e3, 92e3, 95e3], cancelled[0])).outcome == "FAIL"
+
+
+def test_a_limit_that_the_system_broke_bars_a_pass_and_no_fail() -> None:
+    history = ladder("base", {4: [300.0, 310.0]})[:-1]
+    history = finish("base", [*history, iteration("base", 4, 3, 290.0, BREACH)])
+    passed = verdict("base.at(4).tps >= 200", history)
+    assert passed.outcome == "INCONCLUSIVE"
+    assert "; but the load was not the planned one: errors flagged in 1 of 3 iterations (40" in passed.evidence
+    assert "`limits: {errors: …}`" in passed.evidence
+    failed = verdict("base.at(4).tps >= 400", history)
+    assert failed.outcome == "FAIL"
+    assert "note: errors flagged in 1 of 3 iterations" in failed.evidence
+
+
+LAGS = {"avg_s": 0.5, "slope_lower": -0.02, "slope_upper": -0.01}
+
+
+@pytest.mark.parametrize(
+    ("check", "missing"),
+    [
+        ("base.at(4).lag.slope_upper <= 0.02", "lag.slope_upper"),
+        ("base.at(4).lag.avg_s.mean <= 1", "lag.avg_s"),
+        ("base.at(4).lag.avg_s <= 1", "lag.avg_s"),
+        ("base.peak.lag.avg_s.upper <= 1", "lag.avg_s"),
+        ("ratio(base.at(4).lag.avg_s, base.at(4).tps).lower > 0", "lag.avg_s"),
+        ("base.at(4).lag.avg_s.mean <= 1 && base.at(4).tps.mean > 1", "lag.avg_s"),
+    ],
+)
+def test_a_number_that_a_counted_repeat_lacks_decides_nothing(check: str, missing: str) -> None:
+    history = measured([93e3, 92e3, 95e3], lag=LAGS)[:-1]
+    history += [iteration("base", 4, repeat, 100.0) for repeat in (4, 5)]
+    reached = verdict(check, finish("base", history))
+    assert reached.outcome == "INCONCLUSIVE", reached.evidence
+    assert f"{missing} is missing in repeats 4, 5 of base at 4 threads" in reached.evidence
+    assert verdict(check, measured([93e3, 92e3, 95e3], lag=LAGS)).outcome != "INCONCLUSIVE" or "ratio" in check
+
+
+def test_logic_goes_on_without_what_is_missing() -> None:
+    history = finish("base", [*measured([93e3, 92e3], lag=LAGS)[:-1], iteration("base", 4, 3, 100.0)])
+    assert verdict("base.at(4).lag.avg_s.mean <= 1 || base.at(4).tps.mean > 1", history).outcome == "PASS"
+    assert verdict("base.at(4).lag.avg_s.n == 2", history).outcome == "PASS"
+
+
+def test_a_rung_that_all_repeats_show_to_be_steady_has_no_remark_about_each_of_them() -> None:
+    short = ValidityFinding(check="steady-state", ok=False, evidence="TPS not shown to be steady: …", voids=False)
+
+    def reached(*series: Sequence[float]) -> str:
+        history: list[Event] = [StageStarted(stage="base", kind="ladder", iterations=3, estimate_s=1.0)]
+        for repeat, seconds in enumerate(series, 1):
+            item = replace(iteration("base", 4, repeat, 300.0, short), series={"tps": tuple(seconds)})
+            history.append(item)
+        return verdict("base.at(4).tps.mean >= 1", finish("base", history)).evidence
+
+    flat = reached((300.0, 301.0, 299.0), (299.0, 300.0, 301.0), (300.0, 302.0, 300.0))
+    assert "steady" not in flat
+    low_start = reached((200.0, 301.0, 299.0), (199.0, 300.0, 301.0), (205.0, 302.0, 300.0))
+    assert "note: base at 4 threads: TPS not steady: drift +5" in low_start
+    assert "over 3 repeats (limit 10 %)" in low_start
+    assert "TPS not shown to be steady: …" in reached((300.0, 301.0, 299.0))
 
 
 def test_a_rerun_that_was_valid_counts_and_the_invalid_try_does_not() -> None:

@@ -1,0 +1,156 @@
+"""Decide whether a throughput is steady: two one-sided tests (TOST) of its drift against a bound. Pure.
+
+Data flow: the whole seconds of a measure window -> `of_window` -> the finding `steady-state` of the iteration; the
+windows of all repeats of a rung -> `of_repeats` -> the remark of verdicts and reports on the rung.
+
+The drift of a window is its least-squares slope times its length, over its mean: +10 % means that the fitted line rises
+by a tenth of the mean from the start of the window to its end. "Steady" is stated only where the data show it: the 90 %
+interval of the drift lies within ± the bound (`limits: {tps_slope: …}`), which is a test at 5 % of the hypothesis
+"drifts by the bound or more". Too few seconds, or seconds that vary much, show nothing; such a window is *not shown to
+be steady*, which is a warning. Before, a slope had to be significant to be reported, so that little data passed.
+
+- `of_window`: at most `BLOCKS` means of neighbouring seconds, since neighbouring seconds follow each other; t with
+  blocks - 2 degrees of freedom. Where the seconds are strongly correlated, short windows exceed the 5 % (see the ADR).
+- `of_repeats`: the repeats' drifts are independent of each other, so t with n - 1 degrees of freedom holds whatever the
+  correlation of the seconds is. It needs no long windows, but two repeats or more.
+
+Source: Schuirmann, A comparison of the two one-sided tests procedure and the power approach, J. Pharmacokinetics and
+Biopharmaceutics 15 (1987); batch means: Law, Simulation Modeling and Analysis (2015), 9.5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from proveout.core.numbers import quantity
+from proveout.core.statistics import Floats, t_quantile
+from proveout.proto.events import IterationFinished
+
+BLOCKS = 5
+"""Means of neighbouring seconds that a window is cut into, and the fewest seconds that can be judged."""
+ONE_SIDED = 0.95
+DRIFT_MAX = 0.10
+"""The bound where a recorded plan does not have one."""
+
+CHECK = "steady-state"
+"""The name of the finding."""
+
+State: TypeAlias = Literal["steady", "drifting", "not shown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steadiness:
+    """The drift (a fraction of the mean) with half its 90 % interval, None where there is none, against the bound.
+
+    `over`: the seconds or repeats that it was taken from, in words.
+    """
+
+    drift: float | None
+    half: float | None
+    bound: float
+    over: str
+
+    @property
+    def state(self) -> State:
+        """`drifting` when the whole interval is beyond the bound on one side."""
+        if self.drift is None or self.half is None:
+            return "not shown"
+        if abs(self.drift) + self.half < self.bound:
+            return "steady"
+        return "drifting" if abs(self.drift) - self.half > self.bound else "not shown"
+
+    def text(self, unit: str) -> str:
+        """`TPS not shown to be steady: drift +3 % ± 14 % over 5 s (limit 10 %)`."""
+        words = {"steady": "steady", "drifting": "not steady", "not shown": "not shown to be steady"}[self.state]
+        if self.drift is None or self.half is None:
+            return f"{unit} {words}: {self.over}"
+        sign = "+" if self.drift > 0.0 else ""
+        drift, half = (quantity(value, "fraction", self.half) for value in (self.drift, self.half))
+        limit = quantity(self.bound, "fraction")
+        return f"{unit} {words}: drift {sign}{drift} ± {half} over {self.over} (limit {limit})"
+
+
+def of_window(per_second: Sequence[float], bound: float) -> Steadiness:
+    """The steadiness of one window from its whole seconds.
+
+    The seconds are cut into 5 blocks of (nearly) equal length; the least-squares line through the blocks' means at the
+    middles of the blocks has slope b with variance s² / Σ(x - mean x)², where s² is the residuals' sum of squares over
+    3. The drift is b · seconds / mean, ± t(0.95; 3) of its standard error.
+    """
+    seconds = np.asarray(per_second, dtype=np.float64)
+    count = len(seconds)
+    if count < BLOCKS or float(seconds.mean()) <= 0.0:
+        few = (
+            f"{count} whole second{'s' * (count != 1)} {'is' if count == 1 else 'are'} too few"
+            if count < BLOCKS
+            else "nothing ended"
+        )
+        return Steadiness(drift=None, half=None, bound=bound, over=few)
+    parts = np.array_split(np.arange(count, dtype=np.float64), BLOCKS)
+    x = np.array([part.mean() for part in parts])
+    y = np.array([seconds[part.astype(np.int64)].mean() for part in parts])
+    slope, spread = _slope(x, y)
+    residuals = y - y.mean() - slope * (x - x.mean())
+    error = math.sqrt(float(residuals @ residuals) / (BLOCKS - 2) / spread)
+    scale = count / float(seconds.mean())
+    half = t_quantile(BLOCKS - 2, ONE_SIDED) * error * scale
+    return Steadiness(drift=slope * scale, half=half, bound=bound, over=f"{count} s")
+
+
+def _slope(x: Floats, y: Floats) -> tuple[float, float]:
+    """The least-squares slope, and the sum of squares of x around its mean."""
+    centred = x - x.mean()
+    spread = float(centred @ centred)
+    return float(centred @ y) / spread, spread
+
+
+def window_drift(per_second: Sequence[float]) -> float | None:
+    """The drift of one window, as a fraction of its mean; None below 2 whole seconds or without throughput."""
+    seconds = np.asarray(per_second, dtype=np.float64)
+    if len(seconds) < 2 or float(seconds.mean()) <= 0.0:
+        return None
+    slope, _ = _slope(np.arange(len(seconds), dtype=np.float64), seconds)
+    return slope * len(seconds) / float(seconds.mean())
+
+
+def of_repeats(windows: Sequence[Sequence[float]], bound: float) -> Steadiness:
+    """The steadiness of a rung: the mean drift of its repeats ± t(0.95; n-1) · s/√n.
+
+    Not shown from one repeat, or where a repeat has no drift.
+    """
+    drifts = [drift for window in windows if (drift := window_drift(window)) is not None]
+    if len(drifts) < 2 or len(drifts) < len(windows):
+        over = f"{len(drifts)} of {len(windows)} repeats have two whole seconds"
+        return Steadiness(drift=None, half=None, bound=bound, over=over)
+    deviation = float(np.std(drifts, ddof=1))
+    half = t_quantile(len(drifts) - 1, ONE_SIDED) * deviation / math.sqrt(len(drifts))
+    return Steadiness(drift=float(np.mean(drifts)), half=half, bound=bound, over=f"{len(drifts)} repeats")
+
+
+def remark(iterations: Sequence[IterationFinished], bound: float, unit: str) -> str:
+    """`TPS not shown to be steady: …` of a rung where iterations are not, and all repeats together do not show it; ""
+    otherwise."""
+    flagged = [
+        f.evidence for item in iterations for f in item.findings if f.check == CHECK and not f.ok and not f.voids
+    ]
+    if not flagged:
+        return ""
+    found = of_repeats([item.series.get("tps", ()) for item in iterations], bound)
+    if found.state == "steady":
+        return ""
+    return flagged[0] if len(iterations) == 1 else found.text(unit)
+
+
+def variation(per_second: Sequence[float]) -> float | None:
+    """The coefficient of variation of the seconds without the noise of counting: m transactions a second vary by 1/√m
+    by themselves. None below 2 whole seconds or without throughput."""
+    seconds = np.asarray(per_second, dtype=np.float64)
+    if len(seconds) < 2 or float(seconds.mean()) <= 0.0:
+        return None
+    mean = float(seconds.mean())
+    return math.sqrt(max(float(seconds.std(ddof=1) / mean) ** 2 - 1.0 / mean, 0.0))
