@@ -85,7 +85,8 @@ def _latency_unit(rows: Sequence[LoadRow]) -> tuple[str, float]:
 
 def _load_cells(row: LoadRow, divisor: float, relative: str) -> tuple[str, ...]:
     latencies = (_latency(row, name, divisor) for name in LATENCIES)
-    return row.label, number(row.tps, row.half_tps), _half(row), relative, *latencies, str(row.repeats)
+    label = f"{row.label} ✗" if row.is_invalid else row.label
+    return label, number(row.tps, row.half_tps), _half(row), relative, *latencies, str(row.repeats)
 
 
 def _latency(row: LoadRow, name: str, divisor: float) -> str:
@@ -111,6 +112,7 @@ def _remarks(stage: StageResult, top: RungResult, rungs: Sequence[LoadRow]) -> I
     for row in rungs:
         if row.excluded:
             repeats = f"{row.excluded} of {row.excluded + row.repeats} repeats invalid, not counted."
+            repeats += " Its numbers (✗) are those of the invalid repeats." if row.is_invalid else ""
             yield Paragraph(f"{threads(int(row.label))}: {repeats}", "warn")
     for line in (tables.knee_line(stage), tables.client_ceiling(top), tables.client_handling(top)):
         if line:

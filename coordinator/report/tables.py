@@ -7,13 +7,13 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from proveout.coordinator.measure.knee import RUNGS_MIN, NoKnee
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult, rung_tree
 from proveout.coordinator.results.results import peak as results_peak
-from proveout.core.numbers import column, counted, half_width, number, percent, threads, together, uncertainty
+from proveout.core.numbers import column, counted, half_width, number, percent, quantity, threads, together, uncertainty
 from proveout.dsl.plan.matrix_labels import Cell, of_stage
 from proveout.proto.events import IterationFinished, WaitLine
 
@@ -40,6 +40,11 @@ class LoadRow:
     repeats: int
     excluded: int = 0
     at_least_us: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether its numbers are those of invalid repeats, because no repeat was valid."""
+        return self.repeats == 0 and self.excluded > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +131,23 @@ def titled(results: RunResults, stage_id: str) -> str:
 
 
 def load_rows(stage: StageResult) -> list[LoadRow]:
-    """A ladder, one row a rung; throughput also relative to the lowest rung that has one."""
+    """A ladder, one row a rung; throughput also relative to the lowest rung that has one.
+
+    A rung without a valid repeat has the means of the invalid ones, without interval: `LoadRow.is_invalid`.
+    """
     rungs = stage.rungs
     first = next((tps for rung in rungs if (tps := read(rung.tree, "tps"))), None)
     return [
         _load_row(str(rung.threads), rung.tree, first, repeats=len(rung.iterations), excluded=len(rung.excluded))
+        if rung.iterations
+        else _invalid_row(rung)
         for rung in rungs
     ]
+
+
+def _invalid_row(rung: RungResult) -> LoadRow:
+    row = _load_row(str(rung.threads), rung_tree(rung.excluded), None, repeats=0, excluded=len(rung.excluded))
+    return replace(row, half_tps=None, half_response_us=dict.fromkeys(LATENCIES))
 
 
 def order_rows(stage: StageResult) -> list[OrderRow]:
@@ -288,7 +303,8 @@ def _excluded(item: IterationFinished) -> str:
     why = "; ".join(
         f"{finding.check}: {finding.evidence}" for finding in item.findings if not finding.ok and finding.voids
     )
-    return f"{item.id} does not count: {why}"
+    tps, p99 = number(read(item.metrics, "tps")), quantity(read(item.metrics, "response", "p99_us"), "p99_us")
+    return f"{item.id} does not count ({tps} per second, p99 {p99}): {why}"
 
 
 def _flagged(stage: StageResult) -> list[str]:
