@@ -283,9 +283,7 @@ class IterationFinished:
     """An iteration with its numbers, the basis of every verdict. `valid` is False when a finding that voids failed.
 
     `series` holds whole seconds of the measure window by metric name (`tps`, `response.avg_us`), all agents merged,
-    for bootstraps and figures. `committed` and `unknown` are those of all `LoadResult`s, by
-    transaction.
-
+    for figures. `committed` and `unknown` are those of all `LoadResult`s, by transaction.
     `at_least` holds lower bounds of numbers that are not in `metrics`, by path (`response.p99_us`), as they depend on
     transactions without an answer at the end of the load; `not_given` names those that are not shown.
     """

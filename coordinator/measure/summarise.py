@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from proveout.coordinator.measure import disturbances, validity
 from proveout.coordinator.measure.capture_metrics import (
@@ -69,11 +70,8 @@ def summarise(
     by (capture name, host); lost seconds of load are counted here. `boots`: boot ids by host. `silences`: each agent's
     longest time without an answer, s. `earlier`: the valid iterations of the same rung before this one.
     """
-    if not loads:
-        raise ValueError(f"iteration {id} has no load result")
+    merged, summaries = _merged(loads)
     load_tree = _stage_metrics(id, plan, rate, loads, boots or {})
-    merged = merge_loads(load.transactions for load in loads.values())
-    bounds, summaries = _bounds(merged), tuple(_summary(item, loads) for item in merged)
     recordings, window = {key: Recording(found) for key, found in captures.items()}, measure_window(loads, clocks)
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     captured, waits, sizes = _captured(cut)
@@ -114,19 +112,27 @@ def summarise(
         committed=_summed(load.committed for load in loads.values()),
         unknown=_summed(load.unknown for load in loads.values()),
         sizes=sizes,
-        at_least={f"{path}.{name}": value for path, one in bounds.items() for name, value in one.at_least.items()},
-        not_given=tuple(f"{path}.{name}" for path, one in bounds.items() for name in one.not_given),
+        **_lower_bounds(merged),
     )
 
 
-def _bounds(merged: Sequence[TransactionLoad]) -> dict[str, Latency]:
-    """The times of the load and of each transaction type, by their path in the metrics."""
-    found = {f"transactions.{item.counts.name}": times_of((item,)) for item in merged}
-    return {
-        f"{path}.{kind}".removeprefix("."): one
-        for path, times in {"": times_of(merged), **found}.items()
-        for kind, one in times.items()
-    }
+def _merged(loads: Mapping[str, LoadResult]) -> tuple[tuple[TransactionLoad, ...], tuple[TransactionSummary, ...]]:
+    """Each transaction type over all hosts, and its summary. ValueError without any load."""
+    if not loads:
+        raise ValueError("an iteration without a load result has no numbers")
+    merged = merge_loads(load.transactions for load in loads.values())
+    return merged, tuple(_summary(item, loads) for item in merged)
+
+
+def _lower_bounds(merged: Sequence[TransactionLoad]) -> dict[str, Any]:
+    """`at_least` and `not_given` of `IterationFinished`: of the load and of each transaction type."""
+    at_least: dict[str, float] = {}
+    not_given: list[str] = []
+    for prefix, loads in [("", merged), *((f"transactions.{item.counts.name}.", (item,)) for item in merged)]:
+        for kind, one in times_of(loads).items():
+            at_least |= {f"{prefix}{kind}.{name}": value for name, value in one.at_least.items()}
+            not_given += [f"{prefix}{kind}.{name}" for name in one.not_given]
+    return {"at_least": at_least, "not_given": tuple(not_given)}
 
 
 def times_of(loads: Sequence[TransactionLoad]) -> dict[str, Latency]:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from proveout.coordinator.measure.validity import PAUSES, is_refusal
-from proveout.coordinator.results.results import iteration_tree
+from proveout.coordinator.results.lower_bounds import iteration_tree
 from proveout.coordinator.schedule.rate_search import Judgement
 from proveout.coordinator.verdict.checks import judge
 from proveout.core.numbers import number, percent
