@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from simulated_queues import Queue, answer, search
 from simulated_rigs import (
     TRUE_TPS,
     Rig,
@@ -30,6 +31,7 @@ from proveout.coordinator.compare import fail_if
 from proveout.coordinator.compare.comparison import compare
 from proveout.coordinator.results.results import ladder_metrics
 from proveout.coordinator.verdict.checks import judge
+from proveout.core.slopes import block_slope
 
 SEED = 20261122
 
@@ -181,6 +183,31 @@ def _run(generator: np.random.Generator, rig: Rig, rungs: tuple[int, ...], repea
     return ladder_run(iterations, name)
 
 
+# ---- slopes and searches -----------------------------------------------------------------------------------------
+
+
+def slope_missed(readings: int, trials: int) -> Measured:
+    """Count the upper bounds of a lag's slope that are below its true growth: a random walk at 5 % overload."""
+
+    def one(generator: np.random.Generator) -> bool | None:
+        lag = 0.05 * np.arange(readings) + random_walk(generator, readings, 0.1)
+        found = block_slope(range(readings), [float(value) for value in lag])
+        return None if found is None or found.upper is None else found.upper < 0.05
+
+    return _count(trials, ("slope", readings), one)
+
+
+def search_outcomes(accept: str, true_rate: float, wrong: Callable[[float], bool], trials: int) -> Measured:
+    """Count the searches of an M/M/1 queue of 1,000/s whose rate, as a share of the true one, is `wrong`."""
+    stage = search(accept)
+
+    def one(generator: np.random.Generator) -> bool | None:
+        found = answer(Queue(), stage, int(generator.integers(2**40)))
+        return None if found.rate is None else wrong(found.rate / true_rate)
+
+    return _count(trials, ("search", accept), one)
+
+
 # ---- the table ---------------------------------------------------------------------------------------------------
 
 
@@ -274,6 +301,37 @@ def _at_most(name: str, stated: float, bound: float, measure: Callable[[int], Me
     return replace(_at_least(name, stated, bound, measure, weight), at_least=False)
 
 
+def search_rows() -> Iterator[Row]:
+    """Growth of a lag, and rates that searches find."""
+    for readings in (10, 20, 60):
+        yield _at_most(
+            f"`lag.slope_upper` below the true growth at 5 % overload, {readings} readings",
+            0.025,
+            0.025,
+            lambda trials, n=readings: slope_missed(n, trials),
+        )
+    for limit_ms in (20, 50):
+        # Of an M/M/1 queue, P(response > t) = exp(-(capacity - rate) t).
+        true_rate = 1000.0 - math.log(100.0) / (limit_ms / 1000.0)
+        accept = f"response.p99_us <= ms({limit_ms})"
+        for text, wrong in (("above the true one", _above), ("below 90 % of the true one", _far_below)):
+            yield _at_most(
+                f"rate that a search finds {text}, p99 <= {limit_ms} ms",
+                0.05,
+                0.05,
+                lambda trials, accept=accept, true=true_rate, wrong=wrong: search_outcomes(accept, true, wrong, trials),
+                weight=0.25,
+            )
+
+
+def _above(share: float) -> bool:
+    return share > 1.0
+
+
+def _far_below(share: float) -> bool:
+    return share < 0.9
+
+
 def rows() -> tuple[Row, ...]:
     """All rows of the table, in its order."""
-    return (*interval_rows(), *ladder_rows(), *comparison_rows())
+    return (*interval_rows(), *ladder_rows(), *comparison_rows(), *search_rows())

@@ -3,8 +3,8 @@
 The *true rate* is the highest at which the condition and the bounds hold in the long run. An M/M/1 queue of capacity μ
 under Poisson arrivals at λ has P(response > t) = exp(-(μ-λ) t) and P(lateness > t) = λ/μ exp(-(μ-λ) t). A sink of
 capacity μ lags by 1 - μ/λ seconds more each second above μ. Stated: the rate found is above the true one in at most 5 %
-of searches, and below 90 % of it in at most 5 %; bounds are 4 standard errors above that. ADR 64 has the figures of 200
-searches each.
+of searches, and below 90 % of it in at most 5 %; bounds are 4 standard errors above that. ADR 64 has the figures of more
+searches.
 """
 
 from __future__ import annotations
