@@ -84,6 +84,12 @@ class Recording:
         touching = (self._times[1:] > start) & (self._times[:-1] < end)
         return float(np.diff(self._times)[touching].max()) if bool(touching.any()) else window.seconds
 
+    def edge_distance_s(self, window: Window) -> float:
+        """The time from an edge of the window to the sample that is nearest to it, s; the larger of the two."""
+        if len(self._times) == 0:
+            return window.seconds
+        return max(float(np.abs(self._times - edge).min()) for edge in self._bounds(window))
+
     def labels(self, metric: str) -> Iterator[str]:
         """The labels that the metric came with, in order of first appearance."""
         return (label for name, label in self._rows if name == metric)
