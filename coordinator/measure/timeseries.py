@@ -20,6 +20,10 @@ from proveout.proto.wire.results import CaptureSample
 COVERAGE_MIN = 0.5
 """With less than this share of the window covered there is no number at all."""
 
+APART_MIN_S = 0.05
+"""Rates between two samples next to each other need at least this time between them: the kernel counts CPU in ticks of
+10 ms, and a sample at an edge of the window may fall just beside another one."""
+
 RESET_FRACTION = 0.01
 """A counter that falls by more than this share of its value was reset. Linux' iowait may fall by a tick: that is
 not."""
