@@ -56,7 +56,21 @@ LOAD: Tree = {
     "schedule": LATENCY,
     "errors": {"count": "technical errors", "fraction": "over all that ended"},
     "logical": {"count": "logical failures", "fraction": "over ok + logical failures"},
-    "missed": {"count": "intended and never finished", "fraction": "over all intended"},
+    "due": {
+        "count": "transactions due in the measure window, = ended + late + unfinished + missed; closed arrival: "
+        "begun in it"
+    },
+    "begun": {"count": "of those due, begun before the load ended"},
+    "ended": {"count": "of those due, ended in the measure window (with errors)"},
+    "late": {"count": "of those due, ended after the measure window (with errors)"},
+    "unfinished": {
+        "count": "of those due, begun and without an answer when the load ended",
+        "fraction": "over all due",
+        "age_max_us": "longest wait for an answer that had not come when the load ended, µs; also of transactions "
+        "begun before the window",
+    },
+    "missed": {"count": "of those due, never begun", "fraction": "over all due"},
+    "hung": {"count": "terminals that waited for one answer for at least 90 % of the measure window, and to its end"},
     "retried": {"count": "retries after deadlock or serialization failure"},
     "client": {
         "cpu_fraction": "CPU of the busiest worker process, of one core",

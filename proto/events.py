@@ -250,6 +250,7 @@ class TransactionSummary:
     tps: float
     response: dict[str, float]
     service: dict[str, float]
+    unfinished: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,8 +283,9 @@ class IterationFinished:
     """An iteration with its numbers, the basis of every verdict. `valid` is False when a finding that voids failed.
 
     `series` holds whole seconds of the measure window by metric name (`tps`, `response.avg_us`), all agents merged,
-    for bootstraps and figures. `committed` and `unknown` are those of all `LoadResult`s, by
-    transaction.
+    for figures. `committed` and `unknown` are those of all `LoadResult`s, by transaction.
+    `at_least` holds lower bounds of numbers that are not in `metrics`, by path (`response.p99_us`), as they depend on
+    transactions without an answer at the end of the load; `not_given` names those that are not shown.
     """
 
     id: IterationId
@@ -299,6 +301,8 @@ class IterationFinished:
     committed: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
     sizes: tuple[SizeLine, ...] = ()
+    at_least: dict[str, float] = field(default_factory=dict)
+    not_given: tuple[str, ...] = ()
 
     @property
     def is_typical(self) -> bool:

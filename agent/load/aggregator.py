@@ -1,15 +1,18 @@
 """Aggregates the raw times of all load workers of an agent, per second and for the measure window.
 
 Flow: `Chunk`s -> `add` -> when every worker has reported up to the end of a second -> `seconds()` -> `LoadSecond`s (by
-end time) -> at the end of the load `result()` -> `LoadResult` for the measure window: by intended time under open
-arrival, by end time under closed. Memory holds the current second and one dense histogram for each transaction type,
-for any length of the load.
+end time) -> at the end of the load `result()` -> `LoadResult` for the measure window. Memory holds the current second
+and one dense histogram for each transaction type, for any length of the load.
+
+Throughput counts the transactions that ended in the measure window; times and outcomes are those of the transactions
+that were due in it (under closed arrival: begun), whenever they ended. Counting both those that began and those that
+ended in the window would favour long ones, which are more often under way at an edge.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal
@@ -19,14 +22,27 @@ import numpy.typing as npt
 
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Timeline
-from proveout.agent.load.worker_messages import HANDLING, Chunk, Finished
+from proveout.agent.load.worker_messages import HANDLING, UNCONNECTED, Chunk, Finished
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import Handling, Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.wire.results import (
+    Handling,
+    Hang,
+    Histogram,
+    LoadResult,
+    LoadSecond,
+    TransactionCounts,
+    TransactionLoad,
+)
 from proveout.proto.wire.stalls import StallDetector
 
 SECOND_NS = 1_000_000_000
 LATE_NS = 100_000_000  # a thread may add a record just after its chunk was sent
 FIRST_ERRORS_MAX = 20
+HANGS_MAX = 20
+LAST_NS = 2**63 - 1
+HANG_SHARE = 0.9
+"""The share of the measure window for which a terminal that waits for one answer hangs. Not the whole of it: without a
+ramp-up, its first transaction begins in the window."""
 
 Triples = npt.NDArray[np.int64]
 NO_TIMES: Triples = np.empty((0, 3), dtype=np.int64)
@@ -59,15 +75,28 @@ class Accumulator:
 
 @dataclass(slots=True)
 class Measured:
-    """One transaction type in the measure window so far."""
+    """One transaction type in the measure window so far; see `TransactionLoad`."""
 
     ok: int = 0
+    ended: int = 0
+    late: int = 0
     logical_failures: int = 0
     retried: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     response: Accumulator = field(default_factory=Accumulator)
     service: Accumulator = field(default_factory=Accumulator)
     schedule: Accumulator = field(default_factory=Accumulator)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Transactions of one type due in the measure window without an answer: ages of those that have begun, from the
+    intended time and from the start, their lags of the schedule, and ages of those that have not, ns."""
+
+    response: list[int] = field(default_factory=list)
+    service: list[int] = field(default_factory=list)
+    schedule: list[int] = field(default_factory=list)
+    missed: list[Histogram] = field(default_factory=list)
 
 
 class LoadAggregator:
@@ -85,8 +114,8 @@ class LoadAggregator:
         self._times: list[tuple[int, Triples]] = []
         self._incidents: list[Incident] = []
         self._measured = {number: Measured() for number in present}
+        self._hangs: list[Hang] = []
         self._late = [Accumulator() for _ in range(workers)]
-        self._ended_in_window = 0
         self._seconds = 0
         window = (timeline.measure_start_ns, timeline.measure_end_ns)
         self._stalls = StallDetector(names, t0_ns=timeline.t0_ns, end_ns=timeline.end_ns, measure=window)
@@ -99,9 +128,12 @@ class LoadAggregator:
             at += length
             if code == HANDLING:
                 self._handle(worker, triples)
-            else:
-                self._times.append((code, triples))
+                continue
+            self._times.append((code, triples))
+            if chunk.until_ns >= self._timeline.measure_end_ns:
+                self._hangs.extend(self._answered_late(worker, self._names[code // 2], triples))
         self._incidents.extend(chunk.incidents)
+        self._hangs.extend(self._failed_late(worker, chunk.incidents))
         self._reported_ns[worker] = max(self._reported_ns[worker], chunk.until_ns)
 
     def _handle(self, worker: int, samples: Triples) -> None:
@@ -124,13 +156,17 @@ class LoadAggregator:
 
     def result(self, finished: Sequence[Finished]) -> LoadResult:
         """The result of the measure window, from all seconds and the workers' `Finished` messages."""
-        missed = _summed(worker.missed for worker in finished)
+        times, incidents = self._take(LAST_NS)  # what ended after the end of the load
+        for number in self._present:
+            self._measure(number, times, incidents)
+        waiting = self._waiting(finished)
+        hangs = sorted((*self._hangs, *self._never_answered(finished)), key=lambda hang: -hang.waited_ns)
         committed = _summed(worker.committed for worker in finished)
         unknown = _summed(worker.unknown for worker in finished)
         errors = [text for worker in finished for text in worker.first_errors]
         return LoadResult(
-            transactions=tuple(self._measured_load(number, missed[number]) for number in self._present),
-            ended_in_window=self._ended_in_window,
+            transactions=tuple(self._measured_load(number, waiting[number]) for number in self._present),
+            ended_in_window=sum(measured.ended for measured in self._measured.values()),
             measure_start_ns=self._timeline.measure_start_ns,
             measure_end_ns=self._timeline.measure_end_ns,
             client_cpu_fraction=max(w.cpu_s / w.cpu_window_s if w.cpu_window_s else 0.0 for w in finished),
@@ -143,6 +179,8 @@ class LoadAggregator:
             stalls=self._stalls.end(chain.from_iterable(worker.waiting for worker in finished)),
             committed=tuple((self._names[number], committed[number]) for number in self._present),
             unknown=tuple((self._names[number], unknown[number]) for number in self._present),
+            hangs=tuple(hangs[:HANGS_MAX]),
+            hung=len(hangs),
             handling=tuple(
                 Handling(
                     late=late.histogram(),
@@ -224,46 +262,99 @@ class LoadAggregator:
 
     def _measure(self, number: int, times: dict[int, Triples], incidents: list[Incident]) -> None:
         """Add the records of a second that belong to the measure window."""
-        measured, by = self._measured[number], 0 if self._is_open else 2
+        measured, end_ns = self._measured[number], self._timeline.measure_end_ns
         for outcome in (0, 1):
             triples = times.get(2 * number + outcome, NO_TIMES)
-            self._ended_in_window += int(np.count_nonzero(self._inside(triples[:, 2])))
-            inside = triples[self._inside(triples[:, by])]
+            measured.ended += int(np.count_nonzero(self._inside(triples[:, 2])))
+            due = triples[self._inside(triples[:, 0])]
+            measured.late += int(np.count_nonzero(due[:, 2] >= end_ns))
             if outcome == 0:
-                measured.ok += len(inside)
+                measured.ok += len(due)
             else:
-                measured.logical_failures += len(inside)
-            measured.service.add(inside[:, 2] - inside[:, 1])
+                measured.logical_failures += len(due)
+            measured.service.add(due[:, 2] - due[:, 1])
             if self._is_open:
-                measured.response.add(inside[:, 2] - inside[:, 0])
-                measured.schedule.add(inside[:, 1] - inside[:, 0])
+                measured.response.add(due[:, 2] - due[:, 0])
+                measured.schedule.add(due[:, 1] - due[:, 0])
         for incident in incidents:
-            at_ns = incident.intended_ns if self._is_open else incident.ended_ns
-            if incident.transaction == number and self._timeline.measures(at_ns):
+            if incident.transaction == number and self._timeline.measures(incident.intended_ns):
                 if incident.what == "retry":
                     measured.retried += 1
                 else:
                     measured.errors[incident.code] += 1
+                    measured.late += incident.ended_ns >= end_ns
 
     def _inside(self, ns: Triples) -> npt.NDArray[np.bool_]:
         return (ns >= self._timeline.measure_start_ns) & (ns < self._timeline.measure_end_ns)
 
-    def _measured_load(self, number: int, missed: int) -> TransactionLoad:
+    def _measured_load(self, number: int, waiting: _Waiting) -> TransactionLoad:
         measured = self._measured[number]
+        missed = histogram.merge(waiting.missed)
         service = measured.service.histogram()
+        measured.schedule.add(np.array(waiting.schedule, dtype=np.int64))
         return TransactionLoad(
             counts=TransactionCounts(
                 name=self._names[number],
                 ok=measured.ok,
                 logical_failures=measured.logical_failures,
                 retried=measured.retried,
-                missed=missed,
+                missed=histogram.count(missed),
                 errors=_sorted(measured.errors),
             ),
             response=measured.response.histogram() if self._is_open else service,
             service=service,
             schedule=measured.schedule.histogram() if self._is_open else Histogram(),
+            ended=measured.ended,
+            late=measured.late,
+            response_at_least=histogram.merge((histogram.bin_ns(waiting.response), missed)),
+            service_at_least=histogram.bin_ns(waiting.service),
+            schedule_at_least=missed,
         )
+
+    # ---- without an answer ------------------------------------------------------------------------------------------
+
+    def _waiting(self, finished: Sequence[Finished]) -> dict[int, _Waiting]:
+        """The transactions due in the measure window that have no answer, by number."""
+        waiting = {number: _Waiting() for number in self._present}
+        for worker in finished:
+            for number, indices, counts, sum_ns, min_ns, max_ns in worker.missed:
+                waiting[number].missed.append(
+                    Histogram(indices=tuple(indices), counts=tuple(counts), sum_ns=sum_ns, min_ns=min_ns, max_ns=max_ns)
+                )
+            for number, intended_ns, started_ns in worker.unfinished:
+                if number != UNCONNECTED and self._timeline.measures(intended_ns):
+                    waiting[number].response.append(worker.seen_ns - intended_ns)
+                    waiting[number].service.append(worker.seen_ns - started_ns)
+                    waiting[number].schedule.append(started_ns - intended_ns)
+        return waiting
+
+    def _answered_late(self, worker: int, name: str, triples: Triples) -> Iterator[Hang]:
+        """The terminals of a worker whose answer came after the measure window, for which they had waited."""
+        late = (triples[:, 1] <= self._hung_since_ns) & (triples[:, 2] >= self._timeline.measure_end_ns)
+        for _, started_ns, ended_ns in triples[late].tolist():
+            yield Hang(worker=worker, transaction=name, waited_ns=ended_ns - started_ns, answered=True)
+
+    def _failed_late(self, worker: int, incidents: Iterable[Incident]) -> Iterator[Hang]:
+        """As `_answered_late`, of transactions that failed; under open arrival their starts are not known."""
+        for each in incidents:
+            late = each.intended_ns <= self._hung_since_ns and each.ended_ns >= self._timeline.measure_end_ns
+            if late and each.what == "error" and not self._is_open:
+                waited_ns = each.ended_ns - each.intended_ns
+                yield Hang(worker=worker, transaction=self._names[each.transaction], waited_ns=waited_ns, answered=True)
+
+    def _never_answered(self, finished: Sequence[Finished]) -> Iterator[Hang]:
+        """The terminals that have no answer, or no connection, for which they have waited in the measure window."""
+        for number, worker in enumerate(finished):
+            for transaction, _, started_ns in worker.unfinished:
+                if started_ns <= self._hung_since_ns:
+                    name = "" if transaction == UNCONNECTED else self._names[transaction]
+                    yield Hang(worker=number, transaction=name, waited_ns=worker.seen_ns - started_ns)
+
+    @property
+    def _hung_since_ns(self) -> float:
+        """A terminal that waits for one answer from this instant to the end of the measure window has hung in it."""
+        end_ns = self._timeline.measure_end_ns
+        return end_ns - HANG_SHARE * (end_ns - self._timeline.measure_start_ns)
 
 
 def _summed(parts: Iterable[Iterable[tuple[int, int]]]) -> Counter[int]:

@@ -46,6 +46,7 @@ BATCH_MIN, BATCH_MAX = 16, 1024
 ARRIVALS_PURPOSE = 2_000  # separates these streams from those for keys
 
 Floats = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,25 +136,19 @@ class Pacing:
         """The due times of one terminal, ns after T0, ascending, without end; open arrival only."""
         return chain.from_iterable(self._batches(terminal))
 
-    def count(self, terminal: int, first_ns: int, end_ns: int) -> int:
-        """Number of arrivals of a terminal due in [`first_ns`, `end_ns`), ns after T0.
-
-        Counts ten million arrivals a second.
-        """
-        counted = 0
+    def due_between(self, terminal: int, first_ns: int, end_ns: int) -> Iterator[Int64s]:
+        """The due times of a terminal in [`first_ns`, `end_ns`), ns after T0, in batches: ten million a second."""
         for batch in self._due_ns(terminal):
-            if batch[-1] >= first_ns:
-                counted += (
-                    int(np.searchsorted(batch, end_ns) - np.searchsorted(batch, first_ns)) if end_ns > first_ns else 0
-                )
+            due = batch[np.searchsorted(batch, first_ns) : np.searchsorted(batch, end_ns)]
+            if due.size:
+                yield due
             if batch[-1] >= end_ns:
                 break
-        return counted
 
     def _batches(self, terminal: int) -> Iterator[list[int]]:
         return (batch.tolist() for batch in self._due_ns(terminal))
 
-    def _due_ns(self, terminal: int) -> Iterator[npt.NDArray[np.int64]]:
+    def _due_ns(self, terminal: int) -> Iterator[Int64s]:
         numbers = self._constant(terminal) if self.distribution == "constant" else self._poisson(terminal)
         for batch in numbers:
             yield np.rint(self.due_s(batch) * 1e9).astype(np.int64)

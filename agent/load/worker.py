@@ -209,8 +209,8 @@ class Load:
         ticker.pack(time.monotonic_ns())
         cpu_s, window_s = ticker.cpu()
         return worker_messages.Finished(
-            missed=tuple(loop.missed().items()),
-            committed=tuple((Counter(self._recorder.committed) + Counter(loop.committed_late)).items()),
+            missed=loop.missed(),
+            committed=tuple(self._recorder.committed.items()),
             unknown=tuple(Counter(loop.unknown).items()),
             cpu_s=cpu_s,
             cpu_window_s=window_s,
@@ -219,6 +219,8 @@ class Load:
             first_errors=self._recorder.first_errors,
             pause_longest_ns=ticker.pause_longest_ns,
             waiting=tuple(sorted(loop.waiting, key=itemgetter(1))[:WAITING_MAX]),
+            unfinished=tuple(loop.unfinished),
+            seen_ns=loop.seen_ns,
             **ticker.handling(),
         )
 

@@ -25,6 +25,12 @@ from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 HANDLING = -1
 _PART_BYTES_MAX = 1 << 30
 
+Ages: TypeAlias = tuple[tuple[int, tuple[int, ...], tuple[int, ...], int, int, int], ...]
+"""Histograms of ns by transaction number: number, then the fields of `results.Histogram`."""
+Unfinished: TypeAlias = tuple[int, int, int]
+"""A transaction without an answer: number, intended, started. `UNCONNECTED`: a terminal without a connection since."""
+UNCONNECTED = -1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
@@ -122,15 +128,17 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The end of a load: `missed`, and over the whole load `committed` and `unknown` (see `LoadResult`), by transaction
-    number.
+    """The end of a load: over the whole load `committed` and `unknown` (see `LoadResult`), by transaction number.
+
+    `missed`: the ages of the transactions due in the measure window and never begun, and `unfinished`: all transactions
+    begun and not ended, both at `seen_ns`, after the wait at the end of the load.
 
     Also CPU of this process in the measure window, lost records, and the longest pause of the process in that window.
     `answers`, `stamped`, `runqueue_s`, `runqueue_fraction`: as in `results.Handling`, over the window; None if unknown.
     `waiting`: the oldest transactions without an answer at the end of the load, as (number, start in monotonic ns).
     """
 
-    missed: tuple[tuple[int, int], ...]
+    missed: Ages
     committed: tuple[tuple[int, int], ...]
     unknown: tuple[tuple[int, int], ...]
     cpu_s: float
@@ -140,6 +148,8 @@ class Finished:
     first_errors: tuple[str, ...]
     pause_longest_ns: int = 0
     waiting: tuple[tuple[int, int], ...] = ()
+    unfinished: tuple[Unfinished, ...] = ()
+    seen_ns: int = 0
     answers: int = 0
     stamped: int = 0
     runqueue_s: float | None = None

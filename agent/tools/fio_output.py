@@ -225,4 +225,4 @@ class FioRun:
 
 def _load(name: str, side: Side, errors: tuple[tuple[str, int], ...]) -> TransactionLoad:
     counts = TransactionCounts(name=name, ok=side.ios, errors=errors)
-    return TransactionLoad(counts=counts, response=side.response, service=side.response)
+    return TransactionLoad(counts=counts, response=side.response, service=side.response, ended=side.ios)

@@ -31,6 +31,7 @@ from proveout.proto.wire.stalls import STALLS_MAX
 COUNT_MAX = 2**53
 """From this value on a count is not exact as a float."""
 NAME_MAX = 1000
+HANGS_MAX = 1000
 SECOND_MAX = 31 * 86_400
 TRANSACTIONS_MAX = 1000
 WORKERS_MAX = 10_000
@@ -72,7 +73,7 @@ def _result(result: LoadResult) -> str | None:
         return f"a load made {result.seconds_produced} seconds"
     if not 0 <= result.pause_longest_ns <= SECOND_MAX * 1_000_000_000:
         return f"a load stood still for {result.pause_longest_ns} ns"
-    if impossible := _stalls(result.stalls):
+    if impossible := _stalls(result.stalls) or _hangs(result):
         return impossible
     if not 0 <= result.ended_in_window < COUNT_MAX:
         return f"{result.ended_in_window} transactions ended in the window"
@@ -89,6 +90,14 @@ def _handling(parts: Sequence[Handling]) -> str | None:
         counts = (part.answers, part.stamped)
         if not (_possible(part.late) and all(map(math.isfinite, waits)) and all(0 <= n < COUNT_MAX for n in counts)):
             return "the times at which a load handled answers are impossible"
+    return None
+
+
+def _hangs(result: LoadResult) -> str | None:
+    if len(result.hangs) > HANGS_MAX or not 0 <= result.hung < COUNT_MAX:
+        return f"{result.hung} terminals of a load hung, with {len(result.hangs)} records"
+    if any(len(hang.transaction) > NAME_MAX or not 0 <= hang.waited_ns < COUNT_MAX for hang in result.hangs):
+        return "the record of a terminal that hung is impossible"
     return None
 
 
@@ -130,12 +139,20 @@ def _loads(loads: Sequence[TransactionLoad]) -> str | None:
         return f"a load has {len(loads)} kinds of transactions"
     for load in loads:
         counts = load.counts
-        numbers = (counts.ok, counts.logical_failures, counts.retried, counts.missed, *(n for _, n in counts.errors))
+        numbers = (
+            *(counts.ok, counts.logical_failures, counts.retried, counts.missed, load.ended, load.late),
+            *(n for _, n in counts.errors),
+        )
         if len(counts.name) > NAME_MAX or not all(0 <= number < COUNT_MAX for number in numbers):
             return f"the counts of transaction {counts.name[:100]!r} are impossible"
-        if not (_possible(load.response) and _possible(load.service) and _possible(load.schedule)):
+        if not all(map(_possible, _histograms(load))):
             return f"a histogram of transaction {counts.name[:100]!r} is impossible"
     return None
+
+
+def _histograms(load: TransactionLoad) -> tuple[Histogram, ...]:
+    bounds = (load.response_at_least, load.service_at_least, load.schedule_at_least)
+    return load.response, load.service, load.schedule, *bounds
 
 
 def _possible(held: Histogram) -> bool:

@@ -179,7 +179,7 @@ def paired(base: Mapping[str, Any], other: Mapping[str, Any], confidence: float 
     result: Metrics = {}
     for name, left in base.items():
         right = other.get(name)
-        if right is None or left is None:
+        if right is None or left is None or name == "at_least":  # a change of two lower bounds is not known
             continue
         if isinstance(left, Mapping) != isinstance(right, Mapping):
             continue

@@ -56,12 +56,12 @@ def order_metrics(
     return {"nopm": nopm(summaries), "tpm": tpm(*captured) if captured else None}
 
 
-def set_metrics(workload: Workload, summaries: Iterable[TransactionSummary]) -> Metrics:
-    """`solve_s` and `geomean_s` (see `metrics.SET`); {} for a workload without an ordered set, or with a query without
-    a time."""
+def set_metrics(workload: Workload, loads: Iterable[TransactionLoad]) -> Metrics:
+    """`solve_s` and `geomean_s` (see `metrics.SET`); {} for a workload without an ordered set, or with a query that has
+    no time. The means are of the queries that ended: one for each terminal is usually under way when the load ends."""
     if not is_in_order(workload):
         return {}
-    means = {item.name: item.response.get("avg_us", 0.0) / 1e6 for item in summaries}
+    means = {item.counts.name: (histogram.mean_ns(item.response) or 0.0) / 1e9 for item in loads}
     times = [means.get(name, 0.0) for name in transactions(workload)]
     if not all(times):
         return {}

@@ -4,6 +4,7 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from proveout.proto.events import Metrics
 from proveout.proto.wire import histogram, lateness
@@ -12,6 +13,7 @@ from proveout.proto.wire.results import Handling, Histogram, LoadResult, Transac
 SAMPLES_MIN = 10
 """With fewer samples of the handling of answers there are no numbers of it."""
 PERCENTILES = {"p50_us": 50.0, "p90_us": 90.0, "p95_us": 95.0, "p99_us": 99.0, "p999_us": 99.9}
+NO_TIMES = Histogram()
 
 
 def merge_loads(loads: Iterable[Sequence[TransactionLoad]]) -> tuple[TransactionLoad, ...]:
@@ -26,6 +28,11 @@ def merge_loads(loads: Iterable[Sequence[TransactionLoad]]) -> tuple[Transaction
             response=histogram.merge(item.response for item in items),
             service=histogram.merge(item.service for item in items),
             schedule=histogram.merge(item.schedule for item in items),
+            ended=sum(item.ended for item in items),
+            late=sum(item.late for item in items),
+            response_at_least=histogram.merge(item.response_at_least for item in items),
+            service_at_least=histogram.merge(item.service_at_least for item in items),
+            schedule_at_least=histogram.merge(item.schedule_at_least for item in items),
         )
         for items in by_name.values()
     )
@@ -55,6 +62,57 @@ def _merge_counts(counts: Sequence[TransactionCounts]) -> TransactionCounts:
 def length_s(load: LoadResult) -> float:
     """Length of a load's measure window, seconds."""
     return (load.measure_end_ns - load.measure_start_ns) / 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Times as `metrics.LATENCY`, µs: the known numbers, and of the others what is known.
+
+    `at_least`: lower bounds of the numbers that depend on transactions without an answer. `not_given`: those among them
+    for which no bound is shown, as they lie above the share of the transactions that began.
+    """
+
+    known: dict[str, float] = field(default_factory=dict)
+    at_least: dict[str, float] = field(default_factory=dict)
+    not_given: tuple[str, ...] = ()
+
+
+def latency(ended: Histogram, unanswered: Histogram = NO_TIMES, missed: int = 0) -> Latency:
+    """The times of the transactions due in a window, from two merged histograms.
+
+    `ended`: exact times of the N that ended. `unanswered`: of the C that have no answer, their ages, each a lower bound
+    of the true time (right censoring); `missed` of them never began. Percentile p is the value at rank
+    r = ceil(p/100 (N + C)):
+
+    - r <= N: the value at rank r of those that ended. The unanswered count as longer than all that ended; where an age
+      is below that value, this is the highest value that the percentile can have.
+    - r > N: not known, but at least the value at rank r of times and ages together, whatever the true times are.
+    - r > N + C - missed: as before, and not given.
+
+    With C > 0 the mean is at least that of times and ages together; the maximum too. No assumption is made about the
+    times after the censoring, as Kaplan and Meier (1958) make that it is independent of them: arrivals of one stall are
+    not. The bounds are those of Manski, Partial Identification of Probability Distributions (2003), chapter 1.
+    """
+    n, unknown = histogram.count(ended), histogram.count(unanswered)
+    total = n + unknown
+    if not total:
+        return Latency()
+    if not unknown:
+        return Latency(known=latency_us(ended))
+    pooled = histogram.merge((ended, unanswered))
+    known: dict[str, float] = {}
+    at_least = {"avg_us": pooled.sum_ns / total / 1e3, "max_us": pooled.max_ns / 1e3}
+    (known if n and ended.min_ns <= unanswered.min_ns else at_least)["min_us"] = pooled.min_ns / 1e3
+    not_given = ["max_us"] if missed else []
+    for name, percentile in PERCENTILES.items():
+        rank = histogram.rank(percentile, total)
+        if rank <= n:
+            known[name] = histogram.at_most_ns(ended, rank) / 1e3
+            continue
+        at_least[name] = histogram.at_least_ns(pooled, rank) / 1e3
+        if rank > total - missed:
+            not_given.append(name)
+    return Latency(known=known, at_least=at_least, not_given=tuple(not_given))
 
 
 def latency_us(values: Histogram) -> dict[str, float]:

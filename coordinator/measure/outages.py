@@ -142,8 +142,8 @@ class _Usual:
     @classmethod
     def of(cls, seen: Observed) -> _Usual:
         parts = [list(seen.seconds.get(host, ())) for host in seen.loads]
-        ramps = (second.transactions for second in chain.from_iterable(parts) if second.window != "measure")
-        merged = merge_loads([*(load.transactions for load in seen.loads.values()), *ramps])
+        # By end time, so that each transaction counts once: those of a window's result may have ended after it.
+        merged = merge_loads(second.transactions for second in chain.from_iterable(parts))
         seconds = _whole_seconds(seen)
         # Threads begin one after the other in the first half of the ramp-up.
         settled = [second.count for second in seconds if second.start_s >= -_ramp_up_s(parts) / 2]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from proveout.coordinator.measure import disturbances, validity
 from proveout.coordinator.measure.capture_metrics import (
@@ -24,9 +25,10 @@ from proveout.coordinator.measure.capture_metrics import (
 )
 from proveout.coordinator.measure.derived import order_metrics, set_metrics, tool_metrics
 from proveout.coordinator.measure.load_merge import (
+    Latency,
     handling_metrics,
     handling_parts,
-    latency_us,
+    latency,
     length_s,
     merge_loads,
     share,
@@ -68,14 +70,12 @@ def summarise(
     by (capture name, host); lost seconds of load are counted here. `boots`: boot ids by host. `silences`: each agent's
     longest time without an answer, s. `earlier`: the valid iterations of the same rung before this one.
     """
-    if not loads:
-        raise ValueError(f"iteration {id} has no load result")
+    merged, summaries = _merged(loads)
     load_tree = _stage_metrics(id, plan, rate, loads, boots or {})
-    summaries = _summaries(loads, seconds)
     recordings, window = {key: Recording(found) for key, found in captures.items()}, measure_window(loads, clocks)
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     captured, waits, sizes = _captured(cut)
-    metrics = load_tree | captured | _transaction_tree(stage, plan, summaries, cut)
+    metrics = load_tree | captured | _transaction_tree(stage, plan, summaries, merged, cut)
     series = per_second(loads, seconds)
     findings = validity.judge(
         Observed(
@@ -112,15 +112,47 @@ def summarise(
         committed=_summed(load.committed for load in loads.values()),
         unknown=_summed(load.unknown for load in loads.values()),
         sizes=sizes,
+        **_lower_bounds(merged),
     )
 
 
-def _summaries(
-    loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]
-) -> tuple[TransactionSummary, ...]:
-    """Each transaction type over all hosts."""
-    ended, merged = ended_by_type(loads, seconds), merge_loads(load.transactions for load in loads.values())
-    return tuple(_summary(item, ended[item.counts.name], loads) for item in merged)
+def _merged(loads: Mapping[str, LoadResult]) -> tuple[tuple[TransactionLoad, ...], tuple[TransactionSummary, ...]]:
+    """Each transaction type over all hosts, and its summary. ValueError without any load."""
+    if not loads:
+        raise ValueError("an iteration without a load result has no numbers")
+    merged = merge_loads(load.transactions for load in loads.values())
+    return merged, tuple(_summary(item, loads) for item in merged)
+
+
+def _lower_bounds(merged: Sequence[TransactionLoad]) -> dict[str, Any]:
+    """`at_least` and `not_given` of `IterationFinished`: of the load and of each transaction type."""
+    at_least: dict[str, float] = {}
+    not_given: list[str] = []
+    for prefix, loads in [("", merged), *((f"transactions.{item.counts.name}.", (item,)) for item in merged)]:
+        for kind, one in times_of(loads).items():
+            at_least |= {f"{prefix}{kind}.{name}": value for name, value in one.at_least.items()}
+            not_given += [f"{prefix}{kind}.{name}" for name in one.not_given]
+    return {"at_least": at_least, "not_given": tuple(not_given)}
+
+
+def times_of(loads: Sequence[TransactionLoad]) -> dict[str, Latency]:
+    """`response`, `service` and `schedule` of several transaction types together."""
+    missed = sum(item.counts.missed for item in loads)
+    return {
+        "response": latency(
+            histogram.merge(item.response for item in loads),
+            histogram.merge(item.response_at_least for item in loads),
+            missed,
+        ),
+        "service": latency(
+            histogram.merge(item.service for item in loads), histogram.merge(item.service_at_least for item in loads)
+        ),
+        "schedule": latency(
+            histogram.merge(item.schedule for item in loads),
+            histogram.merge(item.schedule_at_least for item in loads),
+            missed,
+        ),
+    }
 
 
 def _captured(cut: _Cut) -> tuple[Metrics, tuple[WaitLine, ...], tuple[SizeLine, ...]]:
@@ -131,14 +163,20 @@ def _captured(cut: _Cut) -> tuple[Metrics, tuple[WaitLine, ...], tuple[SizeLine,
     return prune(cut.hosts() | captured), waits, sizes
 
 
-def _transaction_tree(stage: Measuring, plan: Plan, summaries: Sequence[TransactionSummary], cut: _Cut) -> Metrics:
+def _transaction_tree(
+    stage: Measuring,
+    plan: Plan,
+    summaries: Sequence[TransactionSummary],
+    merged: Sequence[TransactionLoad],
+    cut: _Cut,
+) -> Metrics:
     """The metrics of each transaction, of the query set, and of orders; {} for a tool."""
     if isinstance(stage, Tool):
         return {}
     workload = plan.workload(stage.workload)
     transactions = {item.name: _transaction_metrics(item) for item in summaries}
     orders = order_metrics(workload.kind, summaries, cut.counters(stage.target))
-    return prune({"transactions": transactions} | set_metrics(workload, summaries) | orders)
+    return prune({"transactions": transactions} | set_metrics(workload, merged) | orders)
 
 
 def _stage_metrics(
@@ -179,23 +217,6 @@ def measure_window(loads: Mapping[str, LoadResult], clocks: Mapping[str, tuple[i
     return shared if shared.seconds > 0.0 else windows[0]
 
 
-def ended_by_type(loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]) -> dict[str, int]:
-    """Transactions that ended in the measure window, by type, all agents.
-
-    From the agent's seconds when they add up to its `ended_in_window`. Else (a cut second lies across the window's
-    edge) from the window's own counts, which under closed arrival are by end time too.
-    """
-    ended: dict[str, int] = {item.counts.name: 0 for load in loads.values() for item in load.transactions}
-    for host, load in loads.items():
-        measured = merge_loads(second.transactions for second in seconds.get(host, ()) if second.window == "measure")
-        by_seconds = {item.counts.name: item.counts.ok + item.counts.logical_failures for item in measured}
-        by_window = {item.counts.name: item.counts.ok + item.counts.logical_failures for item in load.transactions}
-        chosen = by_seconds if sum(by_seconds.values()) == load.ended_in_window else by_window
-        for name, count in chosen.items():
-            ended[name] = ended.get(name, 0) + count
-    return ended
-
-
 def _per_second(count: int, loads: Mapping[str, LoadResult]) -> float | None:
     length = sum(length_s(load) for load in loads.values()) / len(loads)
     return count / length if length > 0.0 else None
@@ -218,7 +239,7 @@ def _load_metrics(
     ok = sum(item.counts.ok for item in merged)
     logical = sum(item.counts.logical_failures for item in merged)
     errors = sum(item.counts.error_count for item in merged)
-    missed = sum(item.counts.missed for item in merged)
+    times = times_of(merged)
     ended = sum(load.ended_in_window for load in loads.values())
     cpu_s = sum(load.client_cpu_s for load in loads.values())
     service = histogram.merge(item.service for item in merged)
@@ -229,12 +250,10 @@ def _load_metrics(
             "threads": threads,
             "rate": rate or 0.0,
             "measure_s": sum(length_s(load) for load in loads.values()) / len(loads),
-            "response": latency_us(histogram.merge(item.response for item in merged)),
-            "service": latency_us(service),
-            "schedule": latency_us(histogram.merge(item.schedule for item in merged)),
+            **{name: one.known for name, one in times.items()},
             "errors": {"count": errors, "fraction": share(errors, ok + logical + errors)},
             "logical": {"count": logical, "fraction": share(logical, ok + logical)},
-            "missed": {"count": missed, "fraction": share(missed, ok + logical + errors + missed)},
+            **_arrivals(merged, loads),
             "retried": {"count": sum(item.counts.retried for item in merged)},
             "client": {
                 "cpu_fraction": max(load.client_cpu_fraction for load in loads.values()),
@@ -249,7 +268,32 @@ def _load_metrics(
     )
 
 
-def _summary(item: TransactionLoad, ended: int, loads: Mapping[str, LoadResult]) -> TransactionSummary:
+def _arrivals(merged: Sequence[TransactionLoad], loads: Mapping[str, LoadResult]) -> Metrics:
+    """Counts of the transactions due in the window: due = ended + late + unfinished + missed."""
+    counts = [item.counts for item in merged]
+    answered = sum(one.ok + one.logical_failures + one.error_count for one in counts)
+    late, missed = sum(item.late for item in merged), sum(one.missed for one in counts)
+    unfinished = sum(histogram.count(item.service_at_least) for item in merged)
+    due = answered + unfinished + missed
+    oldest_ns = max(
+        *(item.service_at_least.max_ns for item in merged),
+        *(hang.waited_ns for load in loads.values() for hang in load.hangs if not hang.answered),
+        0,
+        0,
+    )
+    return {
+        "due": {"count": due},
+        "begun": {"count": due - missed},
+        "ended": {"count": answered - late},
+        "late": {"count": late},
+        "unfinished": {"count": unfinished, "fraction": share(unfinished, due), "age_max_us": oldest_ns / 1e3},
+        "missed": {"count": missed, "fraction": share(missed, due)},
+        "hung": {"count": sum(load.hung for load in loads.values())},
+    }
+
+
+def _summary(item: TransactionLoad, loads: Mapping[str, LoadResult]) -> TransactionSummary:
+    times = times_of((item,))
     return TransactionSummary(
         name=item.counts.name,
         ok=item.counts.ok,
@@ -257,9 +301,10 @@ def _summary(item: TransactionLoad, ended: int, loads: Mapping[str, LoadResult])
         errors=dict(item.counts.errors),
         retried=item.counts.retried,
         missed=item.counts.missed,
-        tps=_per_second(ended, loads) or 0.0,
-        response=latency_us(item.response),
-        service=latency_us(item.service),
+        unfinished=histogram.count(item.service_at_least),
+        tps=_per_second(item.ended, loads) or 0.0,
+        response=times["response"].known,
+        service=times["service"].known,
     )
 
 

@@ -63,6 +63,7 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         down = outages.judge(seen)
         return (
             _broken(seen, LOAD, False, nothing),
+            *_unanswered(seen),
             *down,
             *_errors(seen),
             *_start(seen),
@@ -88,6 +89,7 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_handling(seen),
         *_client_hosts(seen),
         *_start(seen),
+        *_unanswered(seen),
         *_errors(seen),
         *_samples(seen),
         *disturbances.judge_pauses(seen),
@@ -348,6 +350,37 @@ def _clock_ends(seen: Observed) -> tuple[float, float]:
 # ---- what was counted --------------------------------------------------------------------------------------------
 
 
+def _unanswered(seen: Observed) -> Iterator[ValidityFinding]:
+    """Transactions due in the window without an answer, and terminals that hung. Warnings: the system did it."""
+    missed = seen.read("missed", "count") or 0.0
+    if missed:
+        fraction = seen.read("missed", "fraction") or 0.0
+        part, rest = together("fraction", fraction, 1.0 - fraction)
+        text = f"{missed:,.0f} transactions ({part} of those due) never began: percentiles above {rest} are not given"
+        yield _finding("missed", False, text, voids=False)
+    unfinished = seen.read("unfinished", "count") or 0.0
+    if unfinished:
+        oldest_s = (seen.read("unfinished", "age_max_us") or 0.0) / 1e6
+        text = f"{unfinished:,.0f} transactions had no answer when the load ended, the oldest after {oldest_s:.3g} s: "
+        yield _finding("unfinished", False, f"{text}percentiles among them are lower bounds", voids=False)
+    yield from _hangs(seen)
+
+
+def _hangs(seen: Observed) -> Iterator[ValidityFinding]:
+    """Terminals that ended no transaction in the window: of each host the one that waited longest."""
+    for host, load in seen.loads.items():
+        if not load.hangs:
+            continue
+        hang = load.hangs[0]
+        waited = f"{hang.transaction or 'a connection'} for {hang.waited_ns / 1e9:.3g} s"
+        until = "until its answer" if hang.answered else "until the end of the load, without an answer"
+        text = (
+            f"{load.hung} of the terminals of {host} ended no transaction in the measure window; one of load worker "
+            f"{hang.worker} waited for {waited}, {until}"
+        )
+        yield _finding(f"hung:{host}", False, text, voids=False)
+
+
 def _errors(seen: Observed) -> Iterator[ValidityFinding]:
     fraction, limit = seen.read("errors", "fraction"), seen.limits.errors_fraction_max
     if fraction is None:
@@ -412,7 +445,7 @@ def _conformance(seen: Observed) -> Iterator[ValidityFinding]:
             name=item.name,
             ok=item.ok,
             logical_failures=item.logical_failures,
-            others=sum(item.errors.values()) + item.missed,
+            others=sum(item.errors.values()) + item.missed + item.unfinished,
         )
         for item in seen.transactions
     ]

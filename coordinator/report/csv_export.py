@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ALL = "(all)"
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
-_OUTCOMES = ("ok", "logical_failures", "errors", "retried", "missed")
+_OUTCOMES = ("ok", "logical_failures", "errors", "retried", "missed", "unfinished")
 COLUMNS = (
     "run", "stage", "target", "threads", "repeat", "attempt", "valid", "rate_per_s", "measure_s", "transaction", "tps",
     *LATENCIES, *_OUTCOMES,
@@ -104,6 +104,7 @@ def _transactions(item: IterationFinished) -> Iterator[dict[str, Any]]:
             "errors": sum(one.errors.values()),
             "retried": one.retried,
             "missed": one.missed,
+            "unfinished": one.unfinished,
         }
         for one in item.transactions
     ]

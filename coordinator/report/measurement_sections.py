@@ -6,6 +6,7 @@ Data flow: `RunResults` -> rows (`tables`, `query_sets`) -> `Section`s for `run_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from proveout.coordinator.report import tables
@@ -78,18 +79,25 @@ def _latency_unit(rows: Sequence[LoadRow]) -> tuple[str, float]:
 
     With its divisor.
     """
-    slowest = max((row.response_us["avg_us"] or 0.0 for row in rows), default=0.0)
+    slowest = max((row.response_us["avg_us"] or row.at_least_us.get("avg_us", 0.0) for row in rows), default=0.0)
     return ("ms", 1e3) if slowest >= 1e3 else ("µs", 1.0)
 
 
 def _load_cells(row: LoadRow, divisor: float, relative: str) -> tuple[str, ...]:
     latencies = (_latency(row, name, divisor) for name in LATENCIES)
-    return row.label, number(row.tps, row.half_tps), _half(row), relative, *latencies, str(row.repeats)
+    label = f"{row.label} ✗" if row.is_invalid else row.label
+    return label, number(row.tps, row.half_tps), _half(row), relative, *latencies, str(row.repeats)
 
 
 def _latency(row: LoadRow, name: str, divisor: float) -> str:
-    """A response time in the unit of its table, with 3 digits or those of its interval."""
+    """A response time in the unit of its table, with 3 digits or those of its interval; a lower bound is rounded down.
+
+    "-" if it is not known, and has no bound that is given.
+    """
     value, half = row.response_us[name], row.half_response_us[name]
+    if value is None and (bound := row.at_least_us.get(name)):
+        unit = 10.0 ** (math.floor(math.log10(bound / divisor)) - 2)
+        return f"≥ {figures(math.floor(bound / divisor / unit) * unit)}"
     return "-" if value is None else figures(value / divisor, None if half is None else half / divisor)
 
 
@@ -104,6 +112,7 @@ def _remarks(stage: StageResult, top: RungResult, rungs: Sequence[LoadRow]) -> I
     for row in rungs:
         if row.excluded:
             repeats = f"{row.excluded} of {row.excluded + row.repeats} repeats invalid, not counted."
+            repeats += " Its numbers (✗) are those of the invalid repeats." if row.is_invalid else ""
             yield Paragraph(f"{threads(int(row.label))}: {repeats}", "warn")
     for line in (tables.knee_line(stage), tables.client_ceiling(top), tables.client_handling(top)):
         if line:

@@ -7,13 +7,13 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from proveout.coordinator.measure.knee import RUNGS_MIN, NoKnee
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult, rung_tree
 from proveout.coordinator.results.results import peak as results_peak
-from proveout.core.numbers import column, counted, half_width, number, percent, threads, together, uncertainty
+from proveout.core.numbers import column, counted, half_width, number, percent, quantity, threads, together, uncertainty
 from proveout.dsl.plan.matrix_labels import Cell, of_stage
 from proveout.proto.events import IterationFinished, WaitLine
 
@@ -27,7 +27,8 @@ IO_LATENCIES = ("avg_us", "p50_us", "p99_us", "max_us")
 class LoadRow:
     """A rung, or a transaction type of one: means over the repeats.
 
-    `half_tps` and `half_response_us` are half the widths of the confidence intervals.
+    `half_tps` and `half_response_us` are half the widths of the confidence intervals. `at_least_us`: lower bounds of
+    response times that are not known, where they are given.
     """
 
     label: str
@@ -38,6 +39,12 @@ class LoadRow:
     half_response_us: Mapping[str, float | None]
     repeats: int
     excluded: int = 0
+    at_least_us: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether its numbers are those of invalid repeats, because no repeat was valid."""
+        return self.repeats == 0 and self.excluded > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,13 +131,23 @@ def titled(results: RunResults, stage_id: str) -> str:
 
 
 def load_rows(stage: StageResult) -> list[LoadRow]:
-    """A ladder, one row a rung; throughput also relative to the lowest rung that has one."""
+    """A ladder, one row a rung; throughput also relative to the lowest rung that has one.
+
+    A rung without a valid repeat has the means of the invalid ones, without interval: `LoadRow.is_invalid`.
+    """
     rungs = stage.rungs
     first = next((tps for rung in rungs if (tps := read(rung.tree, "tps"))), None)
     return [
         _load_row(str(rung.threads), rung.tree, first, repeats=len(rung.iterations), excluded=len(rung.excluded))
+        if rung.iterations
+        else _invalid_row(rung)
         for rung in rungs
     ]
+
+
+def _invalid_row(rung: RungResult) -> LoadRow:
+    row = _load_row(str(rung.threads), rung_tree(rung.excluded), None, repeats=0, excluded=len(rung.excluded))
+    return replace(row, half_tps=None, half_response_us=dict.fromkeys(LATENCIES))
 
 
 def order_rows(stage: StageResult) -> list[OrderRow]:
@@ -165,7 +182,11 @@ def transaction_rows(rung: RungResult) -> list[LoadRow]:
     """The transaction types of a rung, most frequent first; throughput relative to all of them together."""
     transactions: Mapping[str, Mapping[str, Any]] = rung.tree.get("transactions", {})
     whole = read(rung.tree, "tps")
-    rows = [_load_row(name, tree, whole, repeats=len(rung.iterations)) for name, tree in transactions.items()]
+    bounds = rung.tree.get("at_least", {}).get("transactions", {})
+    rows = [
+        _load_row(name, {"at_least": bounds.get(name, {})} | dict(tree), whole, repeats=len(rung.iterations))
+        for name, tree in transactions.items()
+    ]
     return sorted(rows, key=lambda row: -(row.tps or 0.0))
 
 
@@ -180,6 +201,11 @@ def _load_row(label: str, tree: Mapping[str, Any], whole: float | None, *, repea
         half_response_us={name: half(tree, "response", name) for name in LATENCIES},
         repeats=repeats,
         excluded=excluded,
+        at_least_us={
+            name: bound["value"]
+            for name, bound in tree.get("at_least", {}).get("response", {}).items()
+            if bound["given"] and "value" in bound
+        },
     )
 
 
@@ -277,7 +303,8 @@ def _excluded(item: IterationFinished) -> str:
     why = "; ".join(
         f"{finding.check}: {finding.evidence}" for finding in item.findings if not finding.ok and finding.voids
     )
-    return f"{item.id} does not count: {why}"
+    tps, p99 = number(read(item.metrics, "tps")), quantity(read(item.metrics, "response", "p99_us"), "p99_us")
+    return f"{item.id} does not count ({tps} per second, p99 {p99}): {why}"
 
 
 def _flagged(stage: StageResult) -> list[str]:

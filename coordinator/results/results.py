@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from proveout.coordinator.measure.knee import Knee, NoKnee, find
+from proveout.coordinator.results.lower_bounds import with_lower_bounds
 from proveout.core import statistics
 from proveout.dsl import metrics
 from proveout.dsl.expr import evaluation
@@ -292,7 +293,8 @@ def rung_tree(
     where the repeats took turns with those of other ladders. `chosen_from`: the rungs that this one was chosen from.
     """
     parts = [_Part(item.id.repeat, item.metrics, item.series, item.measure_s) for item in iterations]
-    return _estimates(parts, (), _Stated(len(parts), confidence, chosen_from, block))
+    tree = _estimates(parts, (), _Stated(len(parts), confidence, chosen_from, block))
+    return with_lower_bounds(tree, iterations, confidence)
 
 
 @dataclass(frozen=True, slots=True)

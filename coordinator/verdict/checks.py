@@ -4,7 +4,8 @@ Pure.
 Data flow: text -> `expressions.comparisons` (its logical skeleton) -> each leaf judged by its numbers -> joined by
 three-valued logic -> `Judged`. Rules of a leaf, in this order:
 
-1. A value that it reads has no data, or is missing in one of the counted repeats: INCONCLUSIVE. Never PASS.
+1. A value that it reads has no data, or is missing in one of the counted repeats: INCONCLUSIVE. Never PASS. Where
+   transactions without an answer leave a lower bound of it, that may decide the comparison with a constant.
 2. It reads an estimate of one repeat: INCONCLUSIVE, also of its `.mean`. Counted events (`errors.count`) are exempt:
    they happened; the check holds when it holds in every repeat.
 3. A side is an estimate itself (`baseline.peak.tps >= 1000.0`): its whole interval must lie on the right side to PASS,
@@ -21,6 +22,8 @@ evidence contains the interval. The evidence of an undecided leaf has the number
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -128,6 +131,8 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
         outcome = _outcome(leaf, tree, left, right, lenient)
         missing = list(dict.fromkeys(_missing_in(leaf.text, tree)))
     except MissingData as fault:
+        if bounded := _by_lower_bound(leaf, tree):
+            return bounded
         lacking = _lacking(leaf.text, tree)
         return Judged(outcome="INCONCLUSIVE", evidence=lacking or fault.what, open=bool(lacking))
     except ExpressionFault as fault:
@@ -136,6 +141,53 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
         return Judged(outcome="INCONCLUSIVE", evidence=f"undecided: {', '.join(missing)}")
     evidence = _evidence(leaf, tree, left, right, outcome)
     return Judged(outcome=outcome, evidence=evidence, open=outcome == "INCONCLUSIVE")
+
+
+_BOUNDED = re.compile(r"(.*?)\.?((?:transactions\.\w+\.)?(?:response|service|schedule)\.\w+?)(?:\.(?:mean|upper))?")
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _by_lower_bound(leaf: Comparison | Bare, tree: Mapping[str, Any]) -> Judged | None:
+    """A comparison of a time with a constant, where some transactions had no answer: decided where the lower bound of
+    the time decides it. None when there is no bound."""
+    if isinstance(leaf, Bare) or leaf.operator not in _TURNED:
+        return None
+    time, operator, limit = leaf.left, leaf.operator, leaf.right
+    if _is_constant(time):
+        time, operator, limit = limit, _TURNED[operator], time
+    bound = _lower_bound(time, tree) if _is_constant(limit) else None
+    if bound is None:
+        return None
+    most = float(_value(limit, tree))
+    outcome = "INCONCLUSIVE" if bound.lower is None else by_interval((bound.lower, math.inf), operator, (most, most))
+    printed = notation(_metric(time), bound.value, most)
+    text = f"{time} ≥ {printed.text(bound.value)} {operator} {printed.text(most)}: "
+    why = "transactions without an answer when the load ended make it a lower bound"
+    words = "undecided" if outcome == "INCONCLUSIVE" else _OUTCOME_TEXT[outcome]
+    return Judged(outcome=outcome, evidence=f"{text}{words}; {why}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bound:
+    """A lower bound of a time: as measured, and (None where the repeats are too few) with its confidence."""
+
+    value: float
+    lower: float | None
+
+
+def _lower_bound(text: str, tree: Mapping[str, Any]) -> _Bound | None:
+    """The lower bound of the number that a text reads: of a rung, or of the iteration itself."""
+    found = _BOUNDED.fullmatch(text.strip())
+    if found is None:
+        return None
+    base, path = found.groups()
+    try:
+        node = _value(f"{base}.at_least.{path}" if base else f"at_least.{path}", tree)
+    except ExpressionFault:
+        return None
+    if isinstance(node, int | float):
+        return _Bound(value=node, lower=node)
+    return _Bound(value=node["value"], lower=node.get("lower")) if "value" in node else None
 
 
 def _outcome(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, lenient: bool) -> Outcome:

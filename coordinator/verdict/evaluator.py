@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proveout.coordinator.results import results
+from proveout.coordinator.results.lower_bounds import iteration_tree
 from proveout.coordinator.schedule import rate_search
 from proveout.coordinator.schedule.messages import ConditionResult, ProbeDue, SearchReplayed, Unresolved
 from proveout.coordinator.schedule.progress import RunProgress
@@ -50,7 +51,7 @@ class PlanEvaluator:
         """The evidence, when the ladder's `stop_when` holds for the iteration."""
         if stage.stop_when is None:
             return None
-        held, evidence = verdict.holds(stage.stop_when.text, {"rung": iteration.metrics})
+        held, evidence = verdict.holds(stage.stop_when.text, {"rung": iteration_tree(iteration)})
         return evidence if held else None
 
     def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from proveout.coordinator.measure.validity import PAUSES, is_refusal
+from proveout.coordinator.results.lower_bounds import iteration_tree
 from proveout.coordinator.schedule.rate_search import Judgement
 from proveout.coordinator.verdict.checks import judge
 from proveout.core.numbers import number, percent
@@ -52,7 +53,7 @@ def judge_probe(stage: Search, probe: IterationFinished) -> Judgement:
         return Judgement(accepted=None, evidence=falls)
     refused = [finding.evidence for finding in probe.findings if is_refusal(finding)]
     bounds = [bound for bound in _bounds(stage, probe) if not bound.holds]
-    strict = judge(stage.accept.text, probe.metrics, lenient=False)
+    strict = judge(stage.accept.text, iteration_tree(probe), lenient=False)
     evidence = "; ".join([*refused, *(bound.evidence for bound in bounds), strict.evidence])
     if refused or bounds:
         clear = bool(refused) or any(bound.clear for bound in bounds)
@@ -65,13 +66,14 @@ def judge_probe(stage: Search, probe: IterationFinished) -> Judgement:
 
 def _fails(stage: Search, probe: IterationFinished) -> bool:
     """Whether `accept` fails with its whole interval."""
-    return judge(stage.accept.text, probe.metrics).outcome == "FAIL"
+    return judge(stage.accept.text, iteration_tree(probe)).outcome == "FAIL"
 
 
 def _bounds(stage: Search, probe: IterationFinished) -> Iterator[_Bound]:
     bounds, metrics = stage.bounds, probe.metrics
     missed = metrics.get("missed", {}).get("fraction")
     if missed is not None:
+        missed += metrics.get("unfinished", {}).get("fraction", 0.0)
         over = missed > bounds.missed_fraction_max
         text = f"{percent(missed)} of the arrivals that were due did not end in the window (bound `missed` "
         yield _Bound(not over, over, f"{text}{percent(bounds.missed_fraction_max)})")

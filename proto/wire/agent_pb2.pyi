@@ -1846,6 +1846,13 @@ class TransactionLoad(_message.Message):
     RESPONSE_FIELD_NUMBER: _builtins.int
     SERVICE_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    LATE_FIELD_NUMBER: _builtins.int
+    RESPONSE_AT_LEAST_FIELD_NUMBER: _builtins.int
+    SERVICE_AT_LEAST_FIELD_NUMBER: _builtins.int
+    SCHEDULE_AT_LEAST_FIELD_NUMBER: _builtins.int
+    ended: _builtins.int
+    late: _builtins.int
     @_builtins.property
     def counts(self) -> Global___TransactionCounts: ...
     @_builtins.property
@@ -1854,6 +1861,12 @@ class TransactionLoad(_message.Message):
     def service(self) -> Global___Histogram: ...
     @_builtins.property
     def schedule(self) -> Global___Histogram: ...
+    @_builtins.property
+    def response_at_least(self) -> Global___Histogram: ...
+    @_builtins.property
+    def service_at_least(self) -> Global___Histogram: ...
+    @_builtins.property
+    def schedule_at_least(self) -> Global___Histogram: ...
     def __init__(
         self,
         *,
@@ -1861,10 +1874,15 @@ class TransactionLoad(_message.Message):
         response: Global___Histogram | None = ...,
         service: Global___Histogram | None = ...,
         schedule: Global___Histogram | None = ...,
+        ended: _builtins.int = ...,
+        late: _builtins.int = ...,
+        response_at_least: Global___Histogram | None = ...,
+        service_at_least: Global___Histogram | None = ...,
+        schedule_at_least: Global___Histogram | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "response", b"response", "schedule", b"schedule", "service", b"service"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "response", b"response", "response_at_least", b"response_at_least", "schedule", b"schedule", "schedule_at_least", b"schedule_at_least", "service", b"service", "service_at_least", b"service_at_least"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "response", b"response", "schedule", b"schedule", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "ended", b"ended", "late", b"late", "response", b"response", "response_at_least", b"response_at_least", "schedule", b"schedule", "schedule_at_least", b"schedule_at_least", "service", b"service", "service_at_least", b"service_at_least"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2019,6 +2037,8 @@ class LoadResult(_message.Message):
     UNKNOWN_FIELD_NUMBER: _builtins.int
     PAUSE_LONGEST_NS_FIELD_NUMBER: _builtins.int
     STALLS_FIELD_NUMBER: _builtins.int
+    HANGS_FIELD_NUMBER: _builtins.int
+    HUNG_FIELD_NUMBER: _builtins.int
     HANDLING_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
     measure_start_ns: _builtins.int
@@ -2031,6 +2051,7 @@ class LoadResult(_message.Message):
     ceiling_shared_per_s: _builtins.float
     ceiling_apart_per_s: _builtins.float
     pause_longest_ns: _builtins.int
+    hung: _builtins.int
     @_builtins.property
     def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionLoad]: ...
     @_builtins.property
@@ -2041,6 +2062,8 @@ class LoadResult(_message.Message):
     def unknown(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedCount]: ...
     @_builtins.property
     def stalls(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stall]: ...
+    @_builtins.property
+    def hangs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hang]: ...
     @_builtins.property
     def handling(self) -> _containers.RepeatedCompositeFieldContainer[Global___Handling]: ...
     def __init__(
@@ -2062,11 +2085,13 @@ class LoadResult(_message.Message):
         unknown: _abc.Iterable[Global___NamedCount] | None = ...,
         pause_longest_ns: _builtins.int = ...,
         stalls: _abc.Iterable[Global___Stall] | None = ...,
+        hangs: _abc.Iterable[Global___Hang] | None = ...,
+        hung: _builtins.int = ...,
         handling: _abc.Iterable[Global___Handling] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
     _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015
@@ -2078,6 +2103,36 @@ class LoadResult(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ceiling_shared_per_s) -> _WhichOneofReturnType__ceiling_shared_per_s | None: ...
 
 Global___LoadResult: _TypeAlias = LoadResult  # noqa: Y015
+
+@_typing.final
+class Hang(_message.Message):
+    """A terminal that ended no transaction in the measure window. Without a transaction: it had no connection."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    TRANSACTION_FIELD_NUMBER: _builtins.int
+    WAITED_NS_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    worker: _builtins.int
+    transaction: _builtins.str
+    waited_ns: _builtins.int
+    answered: _builtins.bool
+    def __init__(
+        self,
+        *,
+        worker: _builtins.int = ...,
+        transaction: _builtins.str = ...,
+        waited_ns: _builtins.int = ...,
+        answered: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "transaction", b"transaction", "waited_ns", b"waited_ns", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hang: _TypeAlias = Hang  # noqa: Y015
 
 @_typing.final
 class Handling(_message.Message):

@@ -119,13 +119,34 @@ def percentiles_ns(histogram: Histogram, percentiles: Sequence[float]) -> tuple[
         raise ValueError(f"percentiles go from 0 to 100, not {percentiles}")
     if not histogram.counts:
         return ()
-    cumulated = np.cumsum(np.asarray(histogram.counts, dtype=np.int64))
-    total = int(cumulated[-1])
-    # The subtracted ulps keep e.g. 99.9 % of 1000 at rank 999: the product may lie a rounding error above it.
-    ranks = [max(1, math.ceil(p / 100.0 * total * (1.0 - 4e-16))) for p in percentiles]
-    found = np.asarray(histogram.indices, dtype=np.int64)[np.searchsorted(cumulated, ranks)]
-    values = np.clip(highest_ns(found), histogram.min_ns, histogram.max_ns)
+    total = count(histogram)
+    values = np.clip(
+        highest_ns(_buckets_at(histogram, [rank(p, total) for p in percentiles])), histogram.min_ns, histogram.max_ns
+    )
     return tuple(
         histogram.min_ns if percentile == 0.0 else value
         for percentile, value in zip(percentiles, values.tolist(), strict=True)
     )
+
+
+def rank(percentile: float, total: int) -> int:
+    """The rank, from 1, of a percentile (0 … 100) among `total` values: ceil(p/100 · total)."""
+    # The subtracted ulps keep e.g. 99.9 % of 1000 at rank 999: the product may lie a rounding error above it.
+    return max(1, math.ceil(percentile / 100.0 * total * (1.0 - 4e-16)))
+
+
+def at_most_ns(histogram: Histogram, rank: int) -> int:
+    """The highest value, ns, that is equivalent to the one at a rank (1 … count): never below the true value."""
+    return min(int(highest_ns(_buckets_at(histogram, [rank]))[0]), histogram.max_ns)
+
+
+def at_least_ns(histogram: Histogram, rank: int) -> int:
+    """The lowest value, ns, that is equivalent to the one at a rank (1 … count): never above the true value."""
+    return max(int(lowest_ns(_buckets_at(histogram, [rank]))[0]), histogram.min_ns)
+
+
+def _buckets_at(histogram: Histogram, ranks: Sequence[int]) -> Int64s:
+    """The bucket indices of the values at these ranks."""
+    cumulated = np.cumsum(np.asarray(histogram.counts, dtype=np.int64))
+    buckets: Int64s = np.asarray(histogram.indices, dtype=np.int64)[np.searchsorted(cumulated, ranks)]
+    return buckets

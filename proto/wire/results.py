@@ -147,12 +147,23 @@ class TransactionCounts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionLoad:
     """One transaction type in one window: outcomes; response (ended - intended), service (ended - started), schedule
-    lag."""
+    lag.
+
+    The other fields are only in the result of a load. `ended`: transactions (ok + logical failures) that ended inside
+    the measure window, whenever they were due. `late`: of those due in the window, ended after it (errors included).
+    `…_at_least`: lower bounds of the times of those due in the window that had no answer when the load ended: response
+    of all, service of those that had begun, schedule lag of those never begun (`counts.missed`).
+    """
 
     counts: TransactionCounts
     response: Histogram = field(default_factory=Histogram)
     service: Histogram = field(default_factory=Histogram)
     schedule: Histogram = field(default_factory=Histogram)
+    ended: int = 0
+    late: int = 0
+    response_at_least: Histogram = field(default_factory=Histogram)
+    service_at_least: Histogram = field(default_factory=Histogram)
+    schedule_at_least: Histogram = field(default_factory=Histogram)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +198,20 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hang:
+    """A terminal that ended no transaction in the measure window: it waited for one answer.
+
+    `worker`: number of the load worker on its agent. `transaction`: name of the transaction; "" when the terminal had
+    no connection. `waited_ns`: until the answer, or (`answered` False) until the end of the load.
+    """
+
+    worker: int
+    transaction: str
+    waited_ns: int
+    answered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
     """The lateness with which a load worker, or several together, handled answers in the measure window.
 
@@ -209,8 +234,8 @@ class LoadResult:
     """An agent's whole load: the measure window merged, and what judges it.
 
     `ended_in_window` counts transactions (ok + logical failures) that ended inside the measure window: throughput.
-    `transactions` classifies by intended time under open arrival (so that a stall cannot drop its own victims) and by
-    end time under closed. `missed`: intended in the window and never finished. `client_cpu_fraction`: CPU of the
+    `transactions` has those due in the window: by intended time under open arrival, by start under closed, so that a
+    stall cannot drop its own victims. `missed`: due in the window and never begun. `client_cpu_fraction`: CPU of the
     busiest worker process over the window, 1.0 = a whole core. `start_skew_ns`: how late after T0 the load really
     began. `seconds_produced` counts the `LoadSecond`s sent before this. `ceiling_…_per_s` is what this host was
     measured to do at most with this driver (`proveout ceiling`), with the server on the same machine and on another;
@@ -218,8 +243,9 @@ class LoadResult:
     the end too; `unknown` those that may have: the connection was lost, or closed at the end, before the answer.
     `pause_longest_ns`: the longest time in the measure window for which one of the worker processes did not run
     (stopped, starved, or on a machine that was). `stalls`: the longest times without the end of a transaction that
-    touch the measure window, in order of time. `handling`: how late answers were handled, of each worker process (of a
-    Ray pool: of all together); () from an agent that does not measure it.
+    touch the measure window, in order of time. `hung` counts the terminals that ended no transaction in the measure
+    window; `hangs` has those that waited longest. `handling`: how late answers were handled, of each worker process (of
+    a Ray pool: of all together); () from an agent that does not measure it.
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -238,6 +264,8 @@ class LoadResult:
     unknown: tuple[tuple[str, int], ...] = ()
     pause_longest_ns: int = 0
     stalls: tuple[Stall, ...] = ()
+    hangs: tuple[Hang, ...] = ()
+    hung: int = 0
     handling: tuple[Handling, ...] = ()
 
 

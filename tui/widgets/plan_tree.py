@@ -72,7 +72,8 @@ def _named(stage: StageView, rung: int) -> str:
 
 def _repeat(item: IterationView) -> Text:
     if not item.valid:
-        return Text(f"✗ #{item.id.repeat} INVALID {safe(item.why)}", style="bold red")
+        numbers = f"{number(item.tps)} p99 {microseconds(item.p99_us)}"
+        return Text(f"✗ #{item.id.repeat} INVALID {numbers}: {safe(item.why)}", style="bold red")
     rate = f" at {number(item.rate)}/s" if item.rate else ""
     return Text(f"✓ #{item.id.repeat}{rate} {number(item.tps)} p99 {microseconds(item.p99_us)}", style="green")
 

@@ -16,9 +16,10 @@ import heapq
 import os
 import select
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
+
+import numpy as np
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.load.loop.cancellation import cancel_statements
@@ -27,10 +28,12 @@ from proveout.agent.load.loop.reconnect import Reconnector
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
 from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLED_BACK, rolled_back
-from proveout.agent.load.loop.transaction_loop import SETTLE, TICK, again, first, serve
-from proveout.agent.load.pacing import Pacing, Timeline
+from proveout.agent.load.loop.transaction_loop import SETTLE, TICK, WAIT, again, first, serve, turns
+from proveout.agent.load.pacing import Int64s, Pacing, Timeline
+from proveout.agent.load.worker_messages import UNCONNECTED, Ages, Unfinished
 from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads.base import Outcome
+from proveout.proto.wire import histogram
 
 DRAIN_POLL_S = 0.05
 DRAIN_S = 1.0
@@ -79,13 +82,13 @@ class PolledLoop:
             self._epoll.register(fd, select.EPOLLIN)
         for terminal in terminals:
             self._watch(terminal)
-        self._late: list[int] = []
         self.waiting: list[tuple[int, int]] = []
         """(transaction number, start ns) of transactions without an answer at the end of the load."""
-        self.committed_late: list[int] = []
-        """Numbers of transactions that committed after the end of the load, and are not recorded."""
         self.unknown: list[int] = []
         """Numbers of transactions whose connection was lost, or closed at the end, before the answer."""
+        self.unfinished: list[Unfinished] = []
+        """The transactions that have not ended at `seen_ns`, after the wait at the end of the load."""
+        self.seen_ns = 0
         self.start_skew_ns = 0
 
     def run(self) -> None:
@@ -101,23 +104,22 @@ class PolledLoop:
             self._settled(terminal, terminal.outcome, now)
             return True
         if end == TICK:
-            if not self._tick(now):
-                if terminal.outcome == Outcome.COMMIT:
-                    self.committed_late.append(terminal.kind.number)
-                self._too_late(terminal)
-                return False
+            if self.limit_ns and not self._tick(now):
+                self.waiting.append((terminal.kind.number, terminal.started_ns))
             terminal.kind.times[terminal.outcome].extend((terminal.intended_ns, terminal.started_ns, now))
         self._next(terminal, now)
-        return True
+        return self.limit_ns > 0
 
-    def missed(self) -> dict[int, int]:
-        """Transactions intended in the measure window and not finished, by number. Call it once, after `run`."""
-        return dict(Counter(self._late) + unfinished(self._all, self._pacing, self._timeline))
+    def missed(self) -> Ages:
+        """The transactions due in the measure window and never begun. Call it once, after `close`."""
+        return never_begun(self._all, self._pacing, self._timeline, self.seen_ns)
 
     def close(self) -> None:
-        """Wait a moment for running statements, cancel the rest, and close every connection."""
+        """Wait a moment for running transactions, cancel the rest, and close every connection."""
         self._reconnector.end()
-        self._drain()
+        self._settle(self._unanswered(), time.monotonic() + DRAIN_S, self._has_ended)
+        self.seen_ns = time.monotonic_ns()
+        self.unfinished = under_way_with_times(self._all)
         self.unknown += [terminal.kind.number for terminal in self._all if terminal.busy and not terminal.rolling_back]
         busy = self._unanswered()
         cancel_statements(
@@ -131,43 +133,29 @@ class PolledLoop:
         self._timer.close()
         self.sampler.close()
 
-    def _drain(self) -> None:
-        """Wait for the answers to running statements; only commits still count."""
-        for terminal in self._settle(self._unanswered(), time.monotonic() + DRAIN_S, self._answered):
-            terminal.busy = False
-
     def _unanswered(self) -> dict[int, Terminal]:
         """The terminals with a running statement, by descriptor."""
         return {terminal.fd: terminal for terminal in self._all if terminal.busy and terminal.session is not None}
 
-    def _settle(
-        self, busy: dict[int, Terminal], deadline_s: float, has_ended: Callable[[Terminal], bool]
-    ) -> list[Terminal]:
-        """Remove from `busy` the terminals whose statement ends before the deadline, and return them."""
-        ended = []
+    def _settle(self, busy: dict[int, Terminal], deadline_s: float, has_ended: Callable[[Terminal], bool]) -> None:
+        """Remove from `busy` the terminals that have ended before the deadline."""
         while busy and (left_s := deadline_s - time.monotonic()) > 0:
             for fd, _ in self._epoll.poll(min(left_s, DRAIN_POLL_S)):
                 if (terminal := busy.get(fd)) is None:
                     with contextlib.suppress(OSError):
                         self._epoll.unregister(fd)
                 elif has_ended(terminal):
-                    ended.append(busy.pop(fd))
-        return ended
+                    del busy[fd]
 
-    def _answered(self, terminal: Terminal) -> bool:
-        """Whether a statement that ran at the end has its answer; records the outcome of its transaction if it was the
-        last one.
-        """
+    def _has_ended(self, terminal: Terminal) -> bool:
+        """Continue a transaction that ran at the end of the load; records it when it ends."""
         try:
-            if not terminal.session.receive():
-                return False
+            end = turns(terminal, self.limit_ns)
+            if end != WAIT:
+                self.ended(terminal, end)
         except StatementFailure as failure:
-            if failure.kind is FailureKind.LOST and not terminal.rolling_back:
-                self.unknown.append(terminal.kind.number)
-            return True
-        if ending(terminal) == Outcome.COMMIT:
-            self.committed_late.append(terminal.kind.number)
-        return True
+            self.failed(terminal, failure)
+        return not terminal.busy
 
     # ---- schedule --------------------------------------------------------------------------------------------------
 
@@ -212,6 +200,11 @@ class PolledLoop:
 
     def _next(self, terminal: Terminal, now: int) -> bool:
         """Continue after a transaction. Returns False if the terminal must wait for the next one."""
+        if not self.limit_ns:  # the load is over
+            terminal.busy = False
+            if terminal.fires is not None:
+                terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
+            return False
         if terminal.fires is not None:
             terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
         elif terminal.pauses is not None:
@@ -236,15 +229,6 @@ class PolledLoop:
         terminal.intended_ns, terminal.started_ns = intended_ns, now
         terminal.busy = True
         terminal.session.send(*first(terminal))
-
-    def _too_late(self, terminal: Terminal) -> None:
-        """A transaction has ended after the end of the load, so it was not finished in time."""
-        terminal.busy = False
-        self.waiting.append((terminal.kind.number, terminal.started_ns))
-        if self._timeline.measures(terminal.intended_ns):
-            self._late.append(terminal.kind.number)
-        if terminal.fires is not None:
-            terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
 
     def _tick(self, now: int) -> bool:
         """Call the ticker. Returns False when the load is over."""
@@ -281,7 +265,7 @@ class PolledLoop:
         if not terminal.kind.bracketed:
             self._settled(terminal, outcome, now)
             return
-        terminal.rolling_back = True
+        terminal.rolling_back, terminal.outcome = True, outcome
         body = terminal.body = rolled_back(outcome)
         statement, arguments = next(body)
         try:
@@ -304,9 +288,8 @@ class PolledLoop:
     def _settled(self, terminal: Terminal, outcome: int, now: int) -> None:
         """The failed transaction has ended on the server: record it, or retry it."""
         terminal.rolling_back = False
-        if now >= self.limit_ns and not self._tick(now):
-            self._too_late(terminal)
-            return
+        if now >= self.limit_ns > 0 and not self._tick(now):
+            self.waiting.append((terminal.kind.number, terminal.started_ns))
         if outcome == ROLLED_BACK:
             times = terminal.kind.times[Outcome.LOGICAL_FAILURE]
             times.extend((terminal.intended_ns, terminal.started_ns, now))
@@ -327,7 +310,7 @@ class PolledLoop:
         with contextlib.suppress(OSError, ValueError):  # libpq may have closed it already
             self._epoll.unregister(terminal.fd)
         terminal.session.close()
-        terminal.session = None
+        terminal.session, terminal.ended_ns = None, now
         rolling_back, terminal.rolling_back = (
             terminal.rolling_back,
             False,
@@ -372,19 +355,6 @@ class PolledLoop:
             self.sampler.all_stamped = False
 
 
-def ending(terminal: Terminal) -> int | None:
-    """Outcome of a transaction after the answer of its session; None if it has another statement."""
-    if terminal.body is not None:
-        try:
-            terminal.body.send(terminal.session)
-        except StopIteration as stop:
-            return int(stop.value)
-        return None
-    if (script := terminal.kind.script) is not None:
-        return terminal.outcome if terminal.at > script.length else None
-    return int(Outcome.COMMIT if terminal.session.count else Outcome.LOGICAL_FAILURE)
-
-
 def has_answer(terminal: Terminal) -> bool:
     """Whether a cancelled statement has its answer, success or failure."""
     try:
@@ -398,23 +368,37 @@ def under_way(terminals: Sequence[Terminal]) -> list[tuple[int, int]]:
     return [(terminal.kind.number, terminal.started_ns) for terminal in terminals if terminal.busy]
 
 
-def unfinished(terminals: Sequence[Terminal], pacing: Pacing, timeline: Timeline) -> Counter[int]:
-    """Count the transactions (by number) that were intended in the measure window and have not ended at the end of the
-    load.
+def under_way_with_times(terminals: Sequence[Terminal]) -> list[Unfinished]:
+    """The transactions that have begun and not ended, and the terminals without a connection (`UNCONNECTED`).
 
-    If the system was far below the rate, most of the schedule may be left: these arrivals are counted in bulk.
+    A failed transaction is recorded as an error before its rollback: it is not listed while it is rolled back.
     """
-    missed: Counter[int] = Counter()
+    found = []
     for terminal in terminals:
-        if terminal.busy and timeline.measures(terminal.intended_ns):
-            missed[terminal.kind.number] += 1
+        if terminal.busy and not (terminal.rolling_back and terminal.outcome == ERROR):
+            found.append((terminal.kind.number, terminal.intended_ns, terminal.started_ns))
+        elif terminal.session is None:
+            found.append((UNCONNECTED, terminal.ended_ns, terminal.ended_ns))
+    return found
+
+
+def never_begun(terminals: Sequence[Terminal], pacing: Pacing, timeline: Timeline, seen_ns: int) -> Ages:
+    """The arrivals due in the measure window that have not begun at `seen_ns`: their ages then, binned, by number.
+
+    If the system was far below the rate, most of the schedule may be left: it is computed in bulk.
+    """
+    ages: dict[int, list[Int64s]] = {}
+    end_ns = timeline.measure_end_ns - timeline.t0_ns
+    for terminal in terminals:
         if terminal.fires is None:
             continue
         due_ns = terminal.fires() if terminal.busy else terminal.pending_ns - timeline.t0_ns
         first_ns = max(due_ns, timeline.measure_start_ns - timeline.t0_ns)
-        count = pacing.count(terminal.number, first_ns, timeline.measure_end_ns - timeline.t0_ns)
-        missed.update(terminal.never_drawn(count))
-    return missed
+        for due in pacing.due_between(terminal.number, first_ns, end_ns):
+            for number, dealt in terminal.deal(seen_ns - timeline.t0_ns - due):
+                ages.setdefault(number, []).append(dealt)
+    binned = ((number, histogram.bin_ns(np.concatenate(parts))) for number, parts in sorted(ages.items()))
+    return tuple((number, h.indices, h.counts, h.sum_ns, h.min_ns, h.max_ns) for number, h in binned)
 
 
 class _Itimerspec(ctypes.Structure):

@@ -6,7 +6,7 @@ of a load among agents and workers does not change its transactions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.transaction import Kind, kinds, mix
 from proveout.agent.load.loop.transaction_loop import TerminalState
-from proveout.agent.load.pacing import Pacing
+from proveout.agent.load.pacing import Int64s, Pacing
 from proveout.agent.load.think_time import ThinkTimes
 from proveout.dsl.workloads.base import WorkloadKind
 
@@ -84,12 +84,13 @@ class Terminal(TerminalState):
             return self.fires()
         return pacing.start_ns(self.number) + (self.pauses.first_ns() if self.pauses else 0)
 
-    def never_drawn(self, count: int) -> dict[int, int]:
-        """Divide `count` due transactions that never started by the weights, as none was drawn; counts by number."""
+    def deal(self, ages_ns: Int64s) -> Iterator[tuple[int, Int64s]]:
+        """Divide the ages of transactions that never began by the weights of the mix, as none was drawn; by number."""
         weights = np.array([self._weights[kind.number] for kind in self._kinds])
         random = np.random.Generator(np.random.Philox(self.number))
-        dealt = random.multinomial(count, weights / weights.sum())
-        return {kind.number: int(share) for kind, share in zip(self._kinds, dealt, strict=True) if share}
+        drawn = random.choice(len(weights), size=ages_ns.size, p=weights / weights.sum())
+        for index, kind in enumerate(self._kinds):
+            yield kind.number, ages_ns[drawn == index]
 
     def bind(self, session: Any, prepared: dict[str, Any]) -> None:
         """Use a session with its prepared statements, by name."""

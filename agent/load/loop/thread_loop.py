@@ -16,11 +16,19 @@ from typing import Any
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.load.loop.cancellation import cancel_statements
-from proveout.agent.load.loop.event_loop import PAUSE_MAX_S, PAUSE_MIN_S, Ticker, under_way, unfinished
+from proveout.agent.load.loop.event_loop import (
+    PAUSE_MAX_S,
+    PAUSE_MIN_S,
+    Ticker,
+    never_begun,
+    under_way,
+    under_way_with_times,
+)
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
 from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLBACK, Kind
 from proveout.agent.load.pacing import Pacing, Timeline
+from proveout.agent.load.worker_messages import Ages, Unfinished
 from proveout.dsl.workloads.base import Outcome
 
 JOIN_S = 1.0
@@ -43,15 +51,20 @@ class ThreadedLoop:
         self._recorder, self._pacing, self._timeline, self._ticker = recorder, pacing, timeline, ticker
         self._connect = connect
         self._over = threading.Event()
+        self._ending = threading.Lock()
+        self._cut = False
+        """The wait at the end of the load is over: what ends from now on is not recorded (guarded by `_ending`)."""
         self._bugs: list[BaseException] = []
         self._threads = [
             threading.Thread(target=self._work, args=(terminal,), name=f"terminal-{terminal.number}", daemon=True)
             for terminal in terminals
         ]
         self.start_skew_ns = 0
-        self.committed_late: list[int] = []
+        self.waiting: list[tuple[int, int]] = []
         self.unknown: list[int] = []
-        """Both as in `event_loop.PolledLoop`."""
+        self.unfinished: list[Unfinished] = []
+        self.seen_ns = 0
+        """These as in `event_loop.PolledLoop`."""
 
     def run(self) -> None:
         """Run the windows until the ticker returns 0."""
@@ -66,22 +79,22 @@ class ThreadedLoop:
             limit_ns = self._ticker.tick(time.monotonic_ns())
             control.poll(max(0.0, limit_ns - time.monotonic_ns()) / 1e6)
         self._over.set()
+        self.waiting = under_way(self._all)
         if self._bugs:
             raise self._bugs[0]
 
-    def missed(self) -> dict[int, int]:
-        """Transactions intended in the measure window and not finished, by number. Call it once, after `close`."""
-        return dict(unfinished(self._all, self._pacing, self._timeline))
-
-    @property
-    def waiting(self) -> list[tuple[int, int]]:
-        """As in `event_loop.PolledLoop`. Read it after `run`."""
-        return under_way(self._all)
+    def missed(self) -> Ages:
+        """The transactions due in the measure window and never begun. Call it once, after `close`."""
+        return never_begun(self._all, self._pacing, self._timeline, self.seen_ns)
 
     def close(self) -> None:
-        """Wait a moment for running statements, interrupt the rest, and close."""
+        """Wait a moment for running transactions, interrupt the rest, and close."""
         self._over.set()
         self._join(JOIN_S)
+        with self._ending:
+            self._cut = True
+            self.seen_ns = time.monotonic_ns()
+            self.unfinished = under_way_with_times(self._all)
         cancel_statements(
             lambda: [terminal.session for terminal in self._alive() if terminal.session is not None], self._join
         )
@@ -140,16 +153,24 @@ class ThreadedLoop:
                 outcome = self._failed(terminal, failure, last=attempt == RETRIES_MAX)
             if outcome != RETRY:
                 break
-            if self._over.is_set():
+            if self._cut or (self._over.is_set() and terminal.session is None):
                 return
         now = time.monotonic_ns()
         if now >= self._timeline.end_ns:
-            if outcome == Outcome.COMMIT:
-                self.committed_late.append(kind.number)
+            self._end_late(terminal, outcome, now)
             return
         if outcome != ERROR:
             kind.times[outcome].extend((intended_ns, started_ns, now))
         terminal.busy = False
+
+    def _end_late(self, terminal: Terminal, outcome: int, now: int) -> None:
+        """Record a transaction that has ended after the load, unless it is already counted as unfinished."""
+        with self._ending:
+            if self._cut:
+                return
+            if outcome != ERROR:
+                terminal.kind.times[outcome].extend((terminal.intended_ns, terminal.started_ns, now))
+            terminal.busy = False
 
     def _drive(self, terminal: Terminal, kind: Kind) -> int:
         """Execute the statements of a transaction; returns its outcome."""
@@ -180,11 +201,12 @@ class ThreadedLoop:
         if failure.kind is FailureKind.RETRYABLE and not last:
             self._recorder.retry(number, failure.code, terminal.intended_ns, now)
             return RETRY
-        if not self._over.is_set():
+        if not self._cut:
             self._recorder.error(number, failure.code, failure.what, terminal.intended_ns, now)
         if failure.kind is FailureKind.LOST and terminal.session is not None:
             self.unknown.append(number)
             session, terminal.session = terminal.session, None
+            terminal.ended_ns = now
             session.close()
         return ERROR
 

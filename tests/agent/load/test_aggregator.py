@@ -18,7 +18,7 @@ from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.recorder import Incident, Recorder
 from proveout.agent.load.pacing import Timeline
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import Handling, Histogram, LoadSecond
+from proveout.proto.wire.results import Handling, Hang, Histogram, LoadSecond
 
 S = 1_000_000_000
 NAMES = ("read", "write", "never")
@@ -50,6 +50,11 @@ def merger(*, workers: int = 1, is_open: bool = False) -> LoadAggregator:
     return LoadAggregator(NAMES, (0, 1), TIMELINE, workers=workers, is_open=is_open)
 
 
+def ages(*ns: int) -> tuple[tuple[int, ...], tuple[int, ...], int, int, int]:
+    held = histogram.bin_ns(ns)
+    return held.indices, held.counts, held.sum_ns, held.min_ns, held.max_ns
+
+
 def counted(second: LoadSecond) -> list[tuple[int, int]]:
     return [(t.counts.ok, t.counts.logical_failures) for t in second.transactions]
 
@@ -65,7 +70,9 @@ def test_seconds_and_windows_of_a_closed_load() -> None:
     assert [s.duration_s for s in seconds] == [1.0, 1.0, 1.0, 0.5]
     result = load.result([LAST])
     assert result.ended_in_window == 4  # 11 s itself is in, 13 s itself is not
-    assert histogram.count(result.transactions[0].service) == 4
+    read = result.transactions[0]
+    assert (read.ended, read.late) == (4, 1)  # that which ended at 11 s began before; that which ended at 13 s is late
+    assert histogram.count(read.service) == read.counts.ok == 4
     assert result.seconds_produced == 4
 
 
@@ -109,8 +116,8 @@ def test_what_is_written_down_late_is_not_lost() -> None:
     assert load.result([LAST]).ended_in_window == 0
 
 
-@pytest.mark.parametrize(("is_open", "expected"), [(False, {"40P01": 1}), (True, {"40P01": 1, "08006": 1})])
-def test_errors_count_where_their_transaction_does(is_open: bool, expected: dict[str, int]) -> None:
+@pytest.mark.parametrize("is_open", [False, True])
+def test_errors_count_where_their_transaction_does(is_open: bool) -> None:
     incidents = (
         Incident("error", 0, "40P01", 12 * S, 12 * S + 5),
         Incident("error", 0, "08006", 12 * S, 13 * S + 5),
@@ -121,7 +128,8 @@ def test_errors_count_where_their_transaction_does(is_open: bool, expected: dict
     seconds = load.seconds(over=True)
     assert [s.transactions[0].counts.error_count for s in seconds] == [0, 0, 1, 1]
     read, write = load.result([LAST]).transactions
-    assert dict(read.counts.errors) == expected
+    assert dict(read.counts.errors) == {"40P01": 1, "08006": 1}
+    assert read.late == 1
     assert write.counts.retried == 1
 
 
@@ -147,7 +155,7 @@ def test_the_samples_of_handling_are_counted_inside_the_window() -> None:
 
 def test_the_last_words_of_all_workers() -> None:
     one = worker_messages.Finished(
-        missed=((0, 2),),
+        missed=((0, *ages(5, 9)),),
         committed=((0, 7),),
         unknown=(),
         cpu_s=1.0,
@@ -158,7 +166,7 @@ def test_the_last_words_of_all_workers() -> None:
         pause_longest_ns=70,
     )
     two = worker_messages.Finished(
-        missed=((0, 1), (1, 4)),
+        missed=((0, *ages(7)), (1, *ages(1, 2, 3, 4))),
         committed=((1, 5), (0, 1)),
         unknown=((1, 2),),
         cpu_s=1.8,
@@ -172,6 +180,10 @@ def test_the_last_words_of_all_workers() -> None:
     load.seconds(over=True)
     result = load.result([one, two])
     assert [t.counts.missed for t in result.transactions] == [3, 4]
+    assert [t.response_at_least for t in result.transactions] == [
+        histogram.bin_ns((5, 7, 9)),
+        histogram.bin_ns((1, 2, 3, 4)),
+    ]
     assert (result.client_cpu_fraction, result.client_cpu_s) == (0.9, 2.8)
     assert (result.start_skew_ns, result.samples_lost, result.pause_longest_ns) == (9, 3, 70)
     assert result.first_errors == ("a: x", "b: y")
@@ -201,15 +213,17 @@ def test_all_seconds_together_hold_every_record(data: st.DataObject) -> None:
         assert counted(second)[0][0] == len(expected)
 
 
-def test_the_measure_window_is_the_sum_of_its_seconds() -> None:
+def test_throughput_is_the_sum_of_the_seconds_and_times_are_of_those_that_began_in_the_window() -> None:
     random = np.random.default_rng(3)
     ends = random.integers(TIMELINE.t0_ns, TIMELINE.end_ns, 5000).tolist()
     lengths = random.lognormal(12, 1, 5000).astype(int).tolist()
     load = merger()
     load.add(0, chunk(14 * S, *((0, e - n, e - n, e) for e, n in zip(ends, lengths, strict=True))))
     seconds = load.seconds(over=True)
-    merged = histogram.merge(s.transactions[0].service for s in seconds if s.window == "measure")
-    assert load.result([LAST]).transactions[0].service == merged
+    merged = sum(s.transactions[0].counts.ok for s in seconds if s.window == "measure")
+    read = load.result([LAST]).transactions[0]
+    assert read.ended == merged
+    assert read.service == histogram.bin_ns([n for e, n in zip(ends, lengths, strict=True) if TIMELINE.measures(e - n)])
 
 
 def test_first_errors_are_few_and_short() -> None:
@@ -255,3 +269,44 @@ def test_an_agent_that_does_not_read_costs_records_and_not_time(monkeypatch: pyt
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def test_what_ends_after_the_load_has_its_true_time() -> None:
+    """Due in the window, answered during the wait at the end: late, with its own response time."""
+    load = merger(is_open=True)
+    load.add(0, chunk(14 * S, (0, 13 * S - 1, 13 * S, 13 * S + S // 2 + 7)))
+    load.seconds(over=True)
+    read = load.result([LAST]).transactions[0]
+    assert (read.counts.ok, read.late, read.ended) == (1, 1, 0)
+    assert read.response.max_ns == S // 2 + 8
+
+
+def test_a_transaction_without_an_answer_has_its_age() -> None:
+    """One begun in the window, 300 ns after it was due; one begun before it, which is not of this window."""
+    seen_ns = 14 * S
+    last = replace(LAST, unfinished=((0, 12 * S, 12 * S + 300), (1, 11 * S - 1, 11 * S)), seen_ns=seen_ns)
+    load = merger(is_open=True)
+    load.seconds(over=True)
+    read, write = load.result([last]).transactions
+    assert read.response_at_least == histogram.bin_ns([2 * S])
+    assert read.service_at_least == histogram.bin_ns([2 * S - 300])
+    assert read.schedule == histogram.bin_ns([300])
+    assert (read.counts.missed, read.schedule_at_least) == (0, histogram.Histogram())
+    assert write.response_at_least == histogram.Histogram()
+
+
+def test_a_terminal_that_waits_through_the_window_is_recorded() -> None:
+    """One answered in the ramp-down, one never, one without a connection; one began in the middle of the window."""
+    load = merger(workers=2)
+    load.add(1, chunk(13 * S + 5, (0, 11 * S - 9, 11 * S - 9, 13 * S + 1), (0, 12 * S, 12 * S, 13 * S + 2)))
+    load.seconds(over=True)
+    mute = replace(
+        LAST, unfinished=((1, 10 * S, 10 * S), (worker_messages.UNCONNECTED, 10 * S, 10 * S + 1)), seen_ns=15 * S
+    )
+    result = load.result([mute, LAST])
+    assert result.hung == 3
+    assert result.hangs == (
+        Hang(worker=0, transaction="write", waited_ns=5 * S),
+        Hang(worker=0, transaction="", waited_ns=5 * S - 1),
+        Hang(worker=1, transaction="read", waited_ns=2 * S + 10, answered=True),
+    )

@@ -39,7 +39,8 @@ from proveout.proto.events import (
     StageStarted,
     TransactionSummary,
 )
-from proveout.proto.wire.results import CaptureSample, Reading
+from proveout.proto.wire.histogram import bin_ns
+from proveout.proto.wire.results import CaptureSample, Reading, TransactionCounts, TransactionLoad
 
 ROOT = Path(__file__).parents[3]
 QUERIES = ("RevenueByStore", "FamiliesOfAMonth", "LettersByProduct", "StarsByProduct", "DearestDays")
@@ -64,6 +65,13 @@ def summaries(seconds: Mapping[str, float]) -> list[TransactionSummary]:
             response={"avg_us": each * 1e6} if each else {},
             service={},
         )
+        for name, each in seconds.items()
+    ]
+
+
+def loads(seconds: Mapping[str, float]) -> list[TransactionLoad]:
+    return [
+        TransactionLoad(counts=TransactionCounts(name=name), response=bin_ns([round(each * 1e9)] * 3 if each else []))
         for name, each in seconds.items()
     ]
 
@@ -129,14 +137,14 @@ TIMES = {("plain", 0): 1.0, ("plain", 2): 0.5, ("pglz", 0): 1.2, ("pglz", 2): 0.
 
 def test_the_time_to_solve_is_the_sum_of_the_means_and_the_geometric_mean_weighs_all_alike(plan: Plan) -> None:
     seconds = dict(zip(QUERIES, (0.1, 0.2, 0.4, 0.8, 1.6), strict=True))
-    found = set_metrics(plan.workload("queries"), summaries(seconds))
+    found = set_metrics(plan.workload("queries"), loads(seconds))
     assert found == pytest.approx({"solve_s": 3.1, "geomean_s": math.prod(seconds.values()) ** 0.2})
 
 
 def test_a_query_without_a_time_leaves_the_set_without_one(plan: Plan) -> None:
     seconds = dict.fromkeys(QUERIES, 0.1)
-    assert set_metrics(plan.workload("queries"), summaries(seconds | {"DearestDays": 0.0})) == {}
-    assert set_metrics(plan.workload("queries"), summaries(seconds)[:-1]) == {}
+    assert set_metrics(plan.workload("queries"), loads(seconds | {"DearestDays": 0.0})) == {}
+    assert set_metrics(plan.workload("queries"), loads(seconds)[:-1]) == {}
 
 
 def test_a_mix_has_no_time_to_solve(plan: Plan) -> None:

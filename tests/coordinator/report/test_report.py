@@ -15,7 +15,7 @@ from rich.console import Console
 from proveout.coordinator.report import junit, markdown, result_json, terminal
 from proveout.coordinator.report.ladder_comparison import comparisons
 from proveout.coordinator.report.run_document import run_document
-from proveout.coordinator.report.tables import host_rows, load_rows, peak, wait_rows
+from proveout.coordinator.report.tables import host_rows, load_rows, peak, validity_notes, wait_rows
 from proveout.coordinator.results import results
 from proveout.core.numbers import pieces
 from proveout.proto.events import (
@@ -470,3 +470,14 @@ def test_what_an_exporter_said_is_in_the_summaries() -> None:
     text = markdown.render(run_document(found))
     assert re.search(r"\| node\.reads \| per\\_s \| 120/s .*n = 2", text)
     assert "gone" not in text
+
+
+def test_a_rung_without_a_valid_repeat_has_the_numbers_of_the_invalid_ones_marked() -> None:
+    history: list[Event] = [StageStarted(stage="base", kind="ladder", iterations=2, estimate_s=1.0)]
+    history += [iteration("base", 1, repeat, 100.0 + repeat) for repeat in (1, 2, 3)]
+    history += [iteration("base", 4, 1, 321.0, VOID)]
+    found = results.load_results(history)
+    good, bad = load_rows(found.stages["base"])
+    assert (good.is_invalid, bad.is_invalid) == (False, True)
+    assert (bad.tps, bad.half_tps, bad.relative, bad.repeats, bad.excluded) == (321.0, None, None, 0, 1)
+    assert any("base/4/1/1 does not count (321 per second" in note for note in validity_notes(found))

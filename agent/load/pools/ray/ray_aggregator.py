@@ -14,12 +14,12 @@ import json
 import struct
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, SECOND_NS
+from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, HANGS_MAX, SECOND_NS
 from proveout.proto.wire import histogram
 from proveout.proto.wire.lateness import merge
 from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
@@ -76,6 +76,20 @@ def pack(transactions: Sequence[TransactionLoad], *, is_open: bool) -> bytes:
     head = _HEAD.pack(len(transactions), len(entries), width, len(packed_errors))
     values = np.asarray(counts, dtype=_integer(width))
     return b"".join((head, numbers.tobytes(), entries.tobytes(), values.tobytes(), packed_errors))
+
+
+def without_packed(transactions: Sequence[TransactionLoad]) -> tuple[TransactionLoad, ...]:
+    """The fields that `pack` leaves out: those that only the result of a load has."""
+    return tuple(
+        replace(
+            load,
+            counts=TransactionCounts(name=load.counts.name),
+            response=Histogram(),
+            service=Histogram(),
+            schedule=Histogram(),
+        )
+        for load in transactions
+    )
 
 
 def _integer(width: int) -> np.dtype[np.signedinteger]:
@@ -209,7 +223,8 @@ class RayAggregator:
         return given
 
     def finish(self, worker: int, result: LoadResult, transactions: bytes) -> None:
-        """Add a worker's result, once. The bytes have its transactions; its times are on this host's clock."""
+        """Add a worker's result, once. The bytes have its transactions, but for `without_packed`; its times are on
+        this host's clock."""
         if worker not in self._results:
             self._whole.add(unpack(transactions))
             self._results[worker] = result
@@ -217,10 +232,17 @@ class RayAggregator:
     def result(self) -> LoadResult:
         """The result of the measure window, after all workers have finished."""
         results = list(self._results.values())
+        hangs = sorted(
+            (replace(hang, worker=worker) for worker, result in self._results.items() for hang in result.hangs),
+            key=lambda hang: -hang.waited_ns,
+        )
         errors = [text for result in results for text in result.first_errors]
         handling = merge([each for result in results for each in result.handling])
         return LoadResult(
-            transactions=self._whole.transactions(),
+            transactions=tuple(
+                _with_rest(load, [result.transactions[row] for result in results])
+                for row, load in enumerate(self._whole.transactions())
+            ),
             ended_in_window=sum(result.ended_in_window for result in results),
             measure_start_ns=results[0].measure_start_ns,
             measure_end_ns=results[0].measure_end_ns,
@@ -234,5 +256,19 @@ class RayAggregator:
             stalls=common(result.stalls for result in results),
             committed=tuple((name, sum(dict(one.committed).get(name, 0) for one in results)) for name in self._names),
             unknown=tuple((name, sum(dict(one.unknown).get(name, 0) for one in results)) for name in self._names),
+            hangs=tuple(hangs[:HANGS_MAX]),
+            hung=sum(result.hung for result in results),
             handling=() if handling is None else (handling,),
         )
+
+
+def _with_rest(load: TransactionLoad, parts: Sequence[TransactionLoad]) -> TransactionLoad:
+    """The total of one transaction type with the sums of what `pack` leaves out."""
+    return replace(
+        load,
+        ended=sum(part.ended for part in parts),
+        late=sum(part.late for part in parts),
+        response_at_least=histogram.merge(part.response_at_least for part in parts),
+        service_at_least=histogram.merge(part.service_at_least for part in parts),
+        schedule_at_least=histogram.merge(part.schedule_at_least for part in parts),
+    )

@@ -32,7 +32,7 @@ from proveout.agent.daemon.task_runner import TaskRunner
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import run_load as load_task
-from proveout.agent.load.pools.ray.ray_aggregator import pack
+from proveout.agent.load.pools.ray.ray_aggregator import pack, without_packed
 from proveout.proto.wire import agent_pb2, codec
 from proveout.proto.wire.messages import AgentMessage, Sample, TaskDone
 from proveout.proto.wire.results import LoadResult, LoadSecond
@@ -118,7 +118,7 @@ class LoadActor:
                 message = replace(message, sample=replace(second, transactions=()))
             case TaskDone(result=LoadResult() as result):
                 transactions = pack(result.transactions, is_open=self._is_open)
-                message = replace(message, result=replace(result, transactions=()))
+                message = replace(message, result=replace(result, transactions=without_packed(result.transactions)))
         self._messages.append((codec.agent_envelope(message).SerializeToString(), transactions))
         self._news.set()
 

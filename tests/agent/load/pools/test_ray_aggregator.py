@@ -9,7 +9,15 @@ import pytest
 
 from proveout.agent.load.pools.ray.ray_aggregator import RayAggregator, Total, pack, unpack
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import Handling, Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
+from proveout.proto.wire.results import (
+    Handling,
+    Hang,
+    Histogram,
+    LoadResult,
+    LoadSecond,
+    TransactionCounts,
+    TransactionLoad,
+)
 
 NAMES = ("get", "put", "rare")
 T0_NS = 5_000_000_000
@@ -94,8 +102,10 @@ def test_counts_of_every_size_come_over_the_network_whole(most: int) -> None:
 
 
 def result(**differing: object) -> LoadResult:
+    waited = histogram.bin_ns([9])
+    rest = (TransactionLoad(counts=TransactionCounts(name=n), ended=5, late=1, response_at_least=waited) for n in NAMES)
     usual = LoadResult(
-        transactions=(),
+        transactions=tuple(rest),
         ended_in_window=100,
         measure_start_ns=1,
         measure_end_ns=2,
@@ -120,6 +130,8 @@ def test_the_result_adds_what_adds_up_and_takes_the_worst_of_the_rest() -> None:
         first_errors=("a", "b"),
         committed=((first, 4), (second, 5)),
         pause_longest_ns=8,
+        hangs=(Hang(worker=0, transaction=first, waited_ns=7),),
+        hung=1,
         handling=(Handling(answers=7, stamped=1, runqueue_s=0.25, runqueue_fraction=0.4),),
     )
     gatherer.finish(1, worst, parts[1])
@@ -129,6 +141,9 @@ def test_the_result_adds_what_adds_up_and_takes_the_worst_of_the_rest() -> None:
     assert (found.ended_in_window, found.client_cpu_s, found.samples_lost) == (200, 3.0, 4)
     assert (found.client_cpu_fraction, found.start_skew_ns, found.first_errors) == (0.9, 70, ("a", "b"))
     assert found.pause_longest_ns == 8
+    assert (found.hung, found.hangs) == (1, (Hang(worker=1, transaction=first, waited_ns=7),))
+    assert [(t.ended, t.late) for t in found.transactions] == [(10, 2)] * len(NAMES)
+    assert found.transactions[0].response_at_least == histogram.bin_ns([9, 9])
     assert found.handling == (Handling(answers=17, stamped=3, runqueue_s=0.75, runqueue_fraction=0.4),)
 
 

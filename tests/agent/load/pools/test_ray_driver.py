@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("ray")
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.pools.ray.ray_aggregator import pack
+from proveout.agent.load.pools.ray.ray_aggregator import pack, without_packed
 from proveout.agent.load.pools.ray.ray_driver import LoadRun, divided
 from proveout.agent.load.pools.ray.ray_pool import Node, RayActor, placed
 from proveout.dsl.plan.model_values import to_values
@@ -79,7 +79,7 @@ class StandIn(RayActor):
         elif method == "start":
             loads = [TransactionLoad(counts=TransactionCounts(name=name, ok=1)) for name in NAMES]
             result = LoadResult(
-                transactions=(),
+                transactions=without_packed(loads),
                 ended_in_window=len(NAMES),
                 measure_start_ns=arguments[0],
                 measure_end_ns=arguments[0],

@@ -1,0 +1,256 @@
+"""Seeded simulations of transactions without an answer: arrivals with known true times -> records as workers make them ->
+real `LoadAggregator` and `summarise.times_of` -> the printed percentiles beside the true ones.
+
+Bounds are at 4 standard errors of the simulation and more, or exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from proveout.agent.load.aggregator import LoadAggregator
+from proveout.agent.load.pacing import Timeline
+from proveout.agent.load.worker_messages import Ages, Chunk, Finished
+from proveout.coordinator.measure.load_merge import Latency
+from proveout.coordinator.measure.summarise import times_of
+from proveout.coordinator.results.results import rung_tree
+from proveout.coordinator.verdict.checks import judge
+from proveout.dsl.plan.stages import Windows
+from proveout.proto.events import IterationFinished, IterationId
+from proveout.proto.wire import histogram
+from proveout.proto.wire.results import LoadResult
+
+S = 1_000_000_000
+DRAIN_S = 1.0
+RESOLUTION = 0.001
+Floats = npt.NDArray[np.float64]
+TERMINALS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """All transactions of a load: intended, started and truly ended, s after T0, shape (n,)."""
+
+    intended: Floats
+    started: Floats
+    ended: Floats
+
+
+def open_load(seed: int, *, rate: float, total_s: float, stall: tuple[float, float], terminals: int) -> Arrivals:
+    """Poisson arrivals dealt to terminals in turn, exponential service of 0.5 ms, and a stall in which nothing ends."""
+    random = np.random.default_rng(seed)
+    due = np.cumsum(random.exponential(1.0 / rate, int(rate * total_s * 1.2)))
+    service = random.exponential(0.0005, due.size)
+    started, ended = np.empty_like(due), np.empty_like(due)
+    free = np.zeros(terminals)
+    for index in range(due.size):
+        at = index % terminals
+        begins = max(due[index], free[at])
+        if stall[0] <= begins < stall[1]:
+            ends = stall[1] + service[index]
+        else:
+            ends = begins + service[index] + (stall[1] - stall[0] if begins < stall[0] < begins + service[index] else 0)
+        started[index], ended[index], free[at] = begins, ends, ends
+    return Arrivals(due, started, ended)
+
+
+def closed_load(seed: int, *, mean_s: float, total_s: float, stall: tuple[float, float], terminals: int) -> Arrivals:
+    """Terminals that begin again when a transaction ends, exponential service, and a stall in which nothing ends."""
+    random = np.random.default_rng(seed)
+    work = np.cumsum(random.exponential(mean_s, (terminals, int(total_s / mean_s * 1.5) + 50)), axis=1)
+    ended = np.where(work <= stall[0], work, work + stall[1] - stall[0])
+    started = np.concatenate((np.zeros((terminals, 1)), ended[:, :-1]), axis=1)
+    return Arrivals(started.ravel(), started.ravel(), ended.ravel())
+
+
+def measured(made: Arrivals, windows: Windows, *, is_open: bool) -> LoadResult:
+    """The result of a load: nothing begins after its windows; running transactions have `DRAIN_S` more to end."""
+    timeline = Timeline.of(windows, 0)
+    seen_s = windows.total_s + DRAIN_S
+    begun = made.started < windows.total_s
+    over = begun & (made.ended < seen_s)
+    rows = np.column_stack((made.intended, made.started, made.ended))
+    data = np.rint(rows[over] * 1e9).astype(np.int64).tobytes()
+    late = np.rint(rows[begun & ~over] * 1e9).astype(np.int64)
+    first_s, last_s = windows.ramp_up_s, windows.ramp_up_s + windows.measure_s
+    never = ~begun & (made.intended >= first_s) & (made.intended < last_s)
+    missed: Ages = ()
+    if is_open and never.any():
+        held = histogram.bin_ns(np.rint((seen_s - made.intended[never]) * 1e9))
+        missed = ((0, held.indices, held.counts, held.sum_ns, held.min_ns, held.max_ns),)
+    aggregator = LoadAggregator(["t"], [0], timeline, workers=1, is_open=is_open)
+    aggregator.add(0, Chunk(until_ns=round(seen_s * S), codes=((0, len(data)),), incidents=(), times=data))
+    aggregator.seconds(over=True)
+    last = Finished(
+        missed=missed,
+        committed=(),
+        unknown=(),
+        cpu_s=0.0,
+        cpu_window_s=1.0,
+        start_skew_ns=0,
+        samples_lost=0,
+        first_errors=(),
+        unfinished=tuple((0, int(intended), int(started)) for intended, started, _ in late),
+        seen_ns=round(seen_s * S),
+    )
+    return aggregator.result([last])
+
+
+def truth_us(made: Arrivals, windows: Windows, percentile: float) -> float:
+    """The true percentile of all transactions due in the window, as if every answer had been waited for, µs."""
+    first_s, last_s = windows.ramp_up_s, windows.ramp_up_s + windows.measure_s
+    due = (made.intended >= first_s) & (made.intended < last_s)
+    times = np.sort(made.ended[due] - made.intended[due])
+    return float(times[histogram.rank(percentile, times.size) - 1]) * 1e6
+
+
+def response(result: LoadResult) -> Latency:
+    return times_of(result.transactions)["response"]
+
+
+def windows(ramp_down_s: float) -> Windows:
+    return Windows(ramp_up_s=1.0, measure_s=10.0, ramp_down_s=ramp_down_s)
+
+
+STALL = (11.0 - 0.09, 16.0 - 0.09)
+KINDS = ("open", "closed")
+
+
+def load_of(kind: str, seed: int, total_s: float) -> Arrivals:
+    if kind == "open":
+        return open_load(seed, rate=1000.0, total_s=total_s, stall=STALL, terminals=TERMINALS)
+    return closed_load(seed, mean_s=0.05, total_s=total_s, stall=STALL, terminals=TERMINALS)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stall_at_the_end_of_the_window_is_in_the_percentiles(kind: str, seed: int) -> None:
+    """5 s, from 0.09 s before the end of the window on; the load lasts until all has its answer."""
+    made = load_of(kind, seed, 18.0)
+    result = measured(made, windows(6.0), is_open=kind == "open")
+    found = response(result)
+    assert truth_us(made, windows(6.0), 99.9) > 4_900_000
+    assert not found.at_least
+    for name, percentile in (("p50_us", 50.0), ("p99_us", 99.0), ("p999_us", 99.9), ("max_us", 100.0)):
+        assert found.known[name] == pytest.approx(truth_us(made, windows(6.0), percentile), rel=RESOLUTION)
+    assert result.hung == 0
+    assert sum(t.late for t in result.transactions) >= (60 if kind == "open" else TERMINALS)
+
+
+@pytest.mark.parametrize("ramp_down_s", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_has_no_answer_when_the_load_ends_is_a_lower_bound(kind: str, ramp_down_s: float) -> None:
+    """The same stall outlasts the load: no number is stated that is below the true one, and every bound is true."""
+    for seed in range(5):
+        made = load_of(kind, seed, 18.0)
+        found = response(measured(made, windows(ramp_down_s), is_open=kind == "open"))
+        assert "p999_us" in found.at_least
+        assert found.at_least["p999_us"] >= (ramp_down_s + DRAIN_S) * 1e6 * (1 - RESOLUTION)
+        for name, percentile in (("p50_us", 50.0), ("p90_us", 90.0), ("p99_us", 99.0), ("p999_us", 99.9)):
+            true_us = truth_us(made, windows(ramp_down_s), percentile)
+            if name in found.known:
+                assert found.known[name] == pytest.approx(true_us, rel=0.02)
+            else:
+                assert found.at_least[name] <= true_us
+
+
+def test_percentiles_above_the_share_of_those_that_began_are_not_given() -> None:
+    """A system at half of the rate: 55 of 100 arrivals never begin (of 5,500 transactions, 1,000 were due before), and no percentile above is given."""
+    random = np.random.default_rng(3)
+    due = np.cumsum(random.exponential(0.001, 14_000))
+    started = np.maximum(due, np.arange(due.size) * 0.002)
+    made = Arrivals(due, started, started + 0.002)
+    result = measured(made, windows(0.0), is_open=True)
+    (load,) = result.transactions
+    found = response(result)
+    total = load.counts.ok + load.counts.missed + histogram.count(load.service_at_least)
+    assert load.counts.missed / total == pytest.approx(0.55, abs=0.03)
+    assert set(found.not_given) == {"p50_us", "p90_us", "p95_us", "p99_us", "p999_us", "max_us"}
+    assert not set(found.not_given) & set(found.known)
+    for name, percentile in (("p90_us", 90.0), ("p99_us", 99.0)):
+        assert found.at_least[name] <= truth_us(made, windows(0.0), percentile)
+
+
+def test_a_terminal_that_hangs_through_the_window_is_recorded() -> None:
+    """One of 64 gets no answer from 0.5 s before the window until after the load."""
+    made = closed_load(1, mean_s=0.05, total_s=14.0, stall=(99.0, 99.0), terminals=TERMINALS)
+    started = made.started.reshape(TERMINALS, -1)
+    ended = made.ended.reshape(TERMINALS, -1).copy()
+    at = int(np.argmax(ended[0] > 0.5))
+    ended[0, at:], started[0, at + 1 :] = 99.0, 99.0
+    result = measured(Arrivals(started.ravel(), started.ravel(), ended.ravel()), windows(1.0), is_open=False)
+    assert result.hung == 1
+    (hang,) = result.hangs
+    assert (hang.transaction, hang.answered) == ("t", False)
+    assert 12.0 < hang.waited_ns / S < 13.0
+
+
+def test_those_that_began_in_the_window_have_no_length_bias() -> None:
+    """Closed terminals with 1 ms and, in 1 of 100, 300 ms; 5,000 windows of 1 s; the mean of all windows against the
+    true mean of 3.99 ms. The alternatives are computed beside it: those begun or ended in the window are too
+    long, those begun and ended in it too short.
+    """
+    random = np.random.default_rng(12)
+    lengths = np.where(random.random((5_000, 2_000)) < 0.01, 0.3, 0.001).astype(np.float32)
+    ended = np.cumsum(lengths, axis=1, dtype=np.float32) - random.uniform(0.0, 0.3, (5_000, 1)).astype(np.float32)
+    started = ended - lengths
+    begun, over = (started >= 2.0) & (started < 3.0), (ended >= 2.0) & (ended < 3.0)
+    true, means = 0.99 * 0.001 + 0.01 * 0.3, {}
+    for name, chosen in (("begun", begun), ("ended", over), ("either", begun | over), ("both", begun & over)):
+        sums, counts = (lengths * chosen).sum(axis=1, dtype=np.float64), chosen.sum(axis=1)
+        ratio = sums.sum() / counts.sum()
+        error = float(np.std(sums - ratio * counts)) / np.sqrt(5_000) / counts.mean()
+        means[name] = (float(ratio) - true, error)
+    print({name: f"{bias / true:+.1%} +- {error / true:.1%}" for name, (bias, error) in means.items()})
+    for name in ("begun", "ended"):
+        bias, error = means[name]
+        assert abs(bias) < 4.0 * error
+    assert means["either"][0] > 8.0 * means["either"][1]
+    assert means["both"][0] < -8.0 * means["both"][1]
+
+
+def rung(kind: str, repeats: int, ramp_down_s: float) -> dict[str, Any]:
+    """The tree of a rung with the stall at the end of the last repeat only."""
+    items = []
+    for repeat in range(1, repeats + 1):
+        made = load_of(kind, repeat, 18.0)
+        down = ramp_down_s if repeat == repeats else 6.0
+        times = times_of(measured(made, windows(down), is_open=kind == "open").transactions)
+        items.append(
+            IterationFinished(
+                id=IterationId(stage="l", rung=1, repeat=repeat, attempt=1),
+                rate=None,
+                measure_s=10.0,
+                valid=True,
+                findings=(),
+                metrics={"tps": 1.0, "response": times["response"].known},
+                transactions=(),
+                at_least={f"response.{name}": value for name, value in times["response"].at_least.items()},
+                not_given=tuple(f"response.{name}" for name in times["response"].not_given),
+            )
+        )
+    return rung_tree(items)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_checks_of_a_lower_bound_are_decided_only_where_it_decides_them(kind: str) -> None:
+    """The p99.9 of every repeat is 5 s but for the last, of which only a lower bound of 1 s is known."""
+    tree = rung(kind, 8, 0.0)
+    assert "p999_us" not in tree["response"]
+    assert tree["at_least"]["response"]["p999_us"]["value"] < 5_000_000
+    failed = judge("r.response.p999_us <= ms(20)", {"r": tree})
+    assert failed.outcome == "FAIL", failed.evidence
+    assert "≥" in failed.evidence
+    for text in ("r.response.p999_us <= ms(9_000)", "r.response.p999_us.upper <= ms(9_000)", "r.response.max_us == 1"):
+        assert judge(text, {"r": tree}).outcome == "INCONCLUSIVE"
+    assert judge("ms(20) < r.response.p999_us.mean", {"r": tree}).outcome == "PASS"
+    assert judge("r.response.p50_us <= ms(200)", {"r": tree}).outcome == "PASS"
+
+
+def test_one_repeat_with_a_lower_bound_decides_nothing() -> None:
+    assert judge("r.response.p999_us <= ms(20)", {"r": rung("closed", 1, 0.0)}).outcome == "INCONCLUSIVE"
