@@ -29,7 +29,7 @@ END_S = 5.0
 
 
 class Control:
-    """What the agent's loop tells the thread of a capture: more instants to look at, and the end."""
+    """Passes the thread of a capture more instants to look at, and the end."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
