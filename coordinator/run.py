@@ -335,8 +335,8 @@ class _Loop:
             case GatherSamples(id=identity, hosts=hosts, captures=names):
                 self._gathering = samples.Gathering(id=identity, hosts=hosts, names=names, boots=self._boots)
                 self._meters = Meters(self._gathering)
-            case StartLoads(loads=loads, in_s=in_s):
-                self._start(loads, in_s)
+            case StartLoads(loads=loads, captures=captures, in_s=in_s):
+                self._start([*loads, *captures], in_s)
             case Summarise():
                 gathering, self._gathering = self._gathering, None  # now, as the next command may replace it
                 assert gathering is not None  # noqa: S101  # the scheduler gathers before it summarises
@@ -449,9 +449,9 @@ class _Loop:
         else:
             await session.close(keep_data)
 
-    def _start(self, loads: Sequence[tuple[str, str]], in_s: float) -> None:
+    def _start(self, tasks: Sequence[tuple[str, str]], in_s: float) -> None:
         t0_ns = time.monotonic_ns() + int(in_s * 1e9)
-        for host, key in loads:
+        for host, key in tasks:
             session = self._sessions.get(host)
             if session is not None:
                 session.send(Start(key=key, t0_ns=session.to_agent_ns(t0_ns)))

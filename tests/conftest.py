@@ -309,6 +309,7 @@ class RecordingContext:
         self.samples: list[LoadSecond | CaptureSample] = []
         self.logs: list[tuple[str, str]] = []
         self.progressed: list[tuple[float, float, str, str]] = []
+        self.t0_ns: int | None = None
         self._finished = asyncio.Event()
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
@@ -324,7 +325,8 @@ class RecordingContext:
         raise AssertionError("this handler arms nothing")
 
     async def started(self) -> int:
-        raise AssertionError("this handler starts nothing")
+        assert self.t0_ns is not None, "this handler starts nothing"
+        return self.t0_ns
 
     async def finished(self) -> None:
         await self._finished.wait()

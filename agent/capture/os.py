@@ -1,4 +1,5 @@
-"""Capture `os`: counters of the host's kernel, read straight from /proc once each `every_s` (and once more at the end).
+"""Capture `os`: counters of the host's kernel, read straight from /proc once each `every_s`, at the edges of the
+measure window, and once more at the end.
 
 Readings of each sample (label "" unless stated; `_total` = cumulative since boot or since the process began, never
 reset):

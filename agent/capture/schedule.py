@@ -2,12 +2,12 @@
 
 Flow: `observe(context, spec, make)` -> a thread of its own: `make()` opens the observer -> at each instant start + k ×
 poll on the monotonic clock `observer.look(tick)` -> samples back to the agent's loop -> `CaptureResult` when
-`context.finished()`.
+`context.finished()`. At the edges of the measure window (`RunCapture.edges_s`, after `context.started()`) it looks too.
 
 Instants are absolute: a look does not move the next one, whatever it cost. A look that comes late is stamped with its
 real time; reports that passed meanwhile are skipped and counted as lost. `Tick.report` is set at the multiples of the
-capture's `every_s`, at the start and at the end, so that samples bracket whatever happened between. A thread, and not
-the loop, so that a busy loop cannot shift the looks, and so that their CPU is counted by itself
+capture's `every_s`, at the edges, at the start and at the end, so that samples bracket whatever happened between. A
+thread, and not the loop, so that a busy loop cannot shift the looks, and so that their CPU is counted by itself
 (`CaptureResult.cpu_s`).
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,23 +28,60 @@ from proveout.proto.wire.tasks import RunCapture
 END_S = 5.0
 
 
-class Schedule:
-    """The instants of one capture, in its thread; ends when `finished` is set."""
+class Control:
+    """Passes the thread of a capture more instants to look at, and the end."""
 
-    def __init__(self, finished: threading.Event, every_s: float, poll_s: float) -> None:
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._extra_ns: list[int] = []
+        self._finished = False
+
+    def look_at(self, instants_ns: Iterable[int]) -> None:
+        """Look at these instants of the monotonic clock too."""
+        with self._changed:
+            self._extra_ns = sorted([*self._extra_ns, *instants_ns])
+            self._changed.notify()
+
+    def finish(self) -> None:
+        """End the capture, with a last look."""
+        with self._changed:
+            self._finished = True
+            self._changed.notify()
+
+    def wait(self, due_ns: int) -> tuple[bool, bool]:
+        """Wait until `due_ns`, an extra instant, or the end. Returns (is it an extra one, is it the end)."""
+        with self._changed:
+            while not self._finished:
+                extra_ns = self._extra_ns[0] if self._extra_ns else due_ns
+                left_ns = min(due_ns, extra_ns) - time.monotonic_ns()
+                if left_ns <= 0:
+                    break
+                self._changed.wait(left_ns / 1e9)
+            now_ns = time.monotonic_ns()
+            passed = sum(instant_ns <= now_ns for instant_ns in self._extra_ns)
+            del self._extra_ns[:passed]
+            return passed > 0, self._finished
+
+
+class Schedule:
+    """The instants of one capture, in its thread; ends when `control` does."""
+
+    def __init__(self, control: Control, every_s: float, poll_s: float) -> None:
         self._polls_per_report = max(1, round(every_s / min(poll_s, every_s)))
         self._poll_ns = max(1, round(every_s * 1e9 / self._polls_per_report))
         self._start_ns = time.monotonic_ns()
         self._next = 0
         self._reported = -1
-        self._finished = finished
+        self._control = control
         self.lost = 0
 
     def tick(self) -> Tick:
         """Wait for the next instant; at once, and `last`, when the capture is finished."""
         due_ns = self._start_ns + self._next * self._poll_ns
-        last = self._finished.wait(max(0.0, (due_ns - time.monotonic_ns()) / 1e9))
+        extra, last = self._control.wait(due_ns)
         now_ns = time.monotonic_ns()
+        if extra and now_ns < due_ns:
+            return Tick(at_ns=now_ns, report=True, last=last)
         index = (now_ns - self._start_ns) // self._poll_ns
         self._next = max(self._next, index) + 1
         due_report = index // self._polls_per_report
@@ -52,7 +89,7 @@ class Schedule:
         if report:
             self.lost += due_report - self._reported - 1
             self._reported = due_report
-        return Tick(at_ns=now_ns, report=report or last, last=last)
+        return Tick(at_ns=now_ns, report=report or last or extra, last=last)
 
 
 async def observe(
@@ -60,10 +97,11 @@ async def observe(
 ) -> CaptureResult:
     """Run a capture until it is finished or cancelled; what `make` raises is raised here."""
     loop = asyncio.get_running_loop()
-    finished = threading.Event()
+    control = Control()
     waiter = asyncio.ensure_future(context.finished())
-    waiter.add_done_callback(lambda _: finished.set())
-    worker = _Worker(spec, make, finished, lambda sample: loop.call_soon_threadsafe(context.sample, sample))
+    waiter.add_done_callback(lambda _: control.finish())
+    edges = asyncio.ensure_future(_look_at_edges(context, spec.edges_s, control))
+    worker = _Worker(spec, make, control, lambda sample: loop.call_soon_threadsafe(context.sample, sample))
     every_s = spec.capture.every_s
     executor = ThreadPoolExecutor(1, thread_name_prefix=f"capture-{spec.capture.name}")
     work = loop.run_in_executor(executor, worker.run, every_s, poll_s or every_s)
@@ -73,12 +111,20 @@ async def observe(
         await _ended(work, worker)
         return work.result()
     except asyncio.CancelledError:
-        finished.set()
+        control.finish()
         await _ended(work, worker)
         raise
     finally:
         waiter.cancel()
+        edges.cancel()
         executor.shutdown(wait=False)
+
+
+async def _look_at_edges(context: TaskContext, edges_s: Sequence[float], control: Control) -> None:
+    """Add the edges of the measure window when its start is known."""
+    if edges_s:
+        t0_ns = await context.started()
+        control.look_at(t0_ns + round(edge_s * 1e9) for edge_s in edges_s)
 
 
 async def _ended(work: asyncio.Future[CaptureResult], worker: _Worker) -> None:
@@ -96,17 +142,17 @@ class _Worker:
         self,
         spec: RunCapture,
         make: Callable[[], Observer],
-        finished: threading.Event,
+        control: Control,
         send: Callable[[CaptureSample], object],
     ) -> None:
-        self._name, self._make, self._finished, self._send = spec.capture.name, make, finished, send
+        self._name, self._make, self._control, self._send = spec.capture.name, make, control, send
         self._observer: Observer | None = None
 
     def run(self, every_s: float, poll_s: float) -> CaptureResult:
         observer = self._observer = self._make()
         samples = lost = 0
         before = time.thread_time()
-        schedule = Schedule(self._finished, every_s, poll_s)
+        schedule = Schedule(self._control, every_s, poll_s)
         last = False
         try:
             while not last:

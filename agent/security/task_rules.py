@@ -196,10 +196,16 @@ def _run_fio(spec: tasks.RunFio) -> Iterator[Objection]:
         yield Objection(message=f"an I/O depth of {spec.iodepth} from slice {spec.first_slice} on is not valid")
 
 
+EDGES_MAX = 2
+"""A measure window has a start and an end."""
+
+
 def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
     """The wire has a closed set of kinds; each needs its own number of systems."""
     capture = spec.capture
     yield from host_rules.capture_problems(capture)
+    if len(spec.edges_s) > EDGES_MAX or not all(0.0 <= edge_s <= 2 * WEEK_S for edge_s in spec.edges_s):
+        yield Objection(message=f"capture {capture.name} has edges of a window that are not possible")
     wanted = SYSTEM_COUNTS.get(capture.kind)
     if len(spec.endpoints) != wanted:
         yield Objection(message=f"a capture of kind {capture.kind} needs {wanted} systems, not {len(spec.endpoints)}")

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from proveout.coordinator.live.merge import merge_seconds
 from proveout.coordinator.measure.capture_metrics import top_waits
 from proveout.coordinator.measure.samples import Gathering, merged_tick
+from proveout.coordinator.measure.timeseries import APART_MIN_S
 from proveout.proto.events import (
     Event,
     HostTick,
@@ -218,12 +219,14 @@ class HostMeter:
         self._before: dict[str, float] | None = None
 
     def tick(self, sample: CaptureSample) -> HostTick | None:
-        """The event for `sample`; None for the first one, because rates need two."""
+        """The event for `sample`; None for the first one, because rates need two, and for one just after another."""
         columns = Readings.of(sample.readings)
         if columns.names is not self._names:
             self._names, self._shown = columns.names, tuple(map(_shown, columns.names))
         earlier, now = self._before, {name: value for (name, _), value in zip(self._shown, columns.values, strict=True)}
         seconds = (sample.at_ns - self._at_ns) / 1e9
+        if earlier is not None and 0.0 < seconds < APART_MIN_S:
+            return None
         self._before, self._at_ns = now, sample.at_ns
         if earlier is None or seconds <= 0.0:
             return None

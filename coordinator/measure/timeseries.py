@@ -20,6 +20,10 @@ from proveout.proto.wire.results import CaptureSample
 COVERAGE_MIN = 0.5
 """With less than this share of the window covered there is no number at all."""
 
+APART_MIN_S = 0.05
+"""Rates between two samples next to each other need at least this time between them: the kernel counts CPU in ticks of
+10 ms, and a sample at an edge of the window may fall just beside another one."""
+
 RESET_FRACTION = 0.01
 """A counter that falls by more than this share of its value was reset. Linux' iowait may fall by a tick: that is
 not."""
@@ -83,6 +87,12 @@ class Recording:
         start, end = self._bounds(window)
         touching = (self._times[1:] > start) & (self._times[:-1] < end)
         return float(np.diff(self._times)[touching].max()) if bool(touching.any()) else window.seconds
+
+    def edge_distance_s(self, window: Window) -> float:
+        """The time from an edge of the window to the sample that is nearest to it, s; the larger of the two."""
+        if len(self._times) == 0:
+            return window.seconds
+        return max(float(np.abs(self._times - edge).min()) for edge in self._bounds(window))
 
     def labels(self, metric: str) -> Iterator[str]:
         """The labels that the metric came with, in order of first appearance."""

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from proveout.coordinator.load_shares import load_hosts, load_shares
 from proveout.coordinator.measure import disturbances, outages, steady_state
 from proveout.coordinator.measure.observed import Observed
+from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.core.numbers import number, quantity, together
 from proveout.core.slopes import POINTS_MIN
 from proveout.dsl.plan.iteration_order import group
@@ -37,6 +38,8 @@ from proveout.proto.wire.stalls import common
 
 COVERAGE_FINE = 0.9
 GAP_PERIODS_MAX = 4.0
+EDGE_SHARE_MAX = 0.01
+"""A sample within this share of the window counts as taken at its edge."""
 CEILING_MAX = 0.9
 
 RATE_HELD, ERRORS, LOAD = "rate-held", "errors", "load"
@@ -415,12 +418,23 @@ def _captures(seen: Observed) -> Iterator[ValidityFinding]:
         share, _ = together("fraction", covered, 1.0)
         gap = quantity(gap_s, "gap_s")
         text = f"{share} of the window covered, longest gap {gap}, {lost} samples lost"
+        if seen.plan.capture(name).kind == "os":
+            text += _edges(recording, window)
         yield _finding(f"capture:{name}@{host}", fine, text, voids=False)
         readings = len(recording.inside("lag.seconds", window)[0])
         if seen.plan.capture(name).kind == "lag" and readings < POINTS_MIN:
             text = f"the window has {readings} readings of the lag; the bounds of its slope need {POINTS_MIN}"
             text += ": measure for longer, or lower `every` of the capture"
             yield _finding(f"slope:{name}@{host}", False, text, voids=False)
+
+
+def _edges(recording: Recording, window: Window) -> str:
+    """Whether the counters were read at the window's edges. Between samples they are interpolated, which spreads a load
+    that begins or ends there over the time between two samples."""
+    apart_s = recording.edge_distance_s(window)
+    if apart_s <= EDGE_SHARE_MAX * window.seconds:
+        return ", sampled at its edges"
+    return f", no sample within {quantity(apart_s, 'gap_s')} of an edge: interpolated there"
 
 
 def _conformance(seen: Observed) -> Iterator[ValidityFinding]:

@@ -65,7 +65,7 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
             without=state.progress.without,
         )
     endpoints = {**state.setup.external, **state.endpoints}
-    captures = capture_tasks(state.plan, stage.captures, endpoints, state.progress.without)
+    captures = capture_tasks(state.plan, stage.captures, endpoints, state.progress.without, windows)
     specs: list[tuple[str, RunLoad | RunFio | RunCapture]] = [*captures, *loads]
     assigned = [(task_key(state.setup.run_id, slot, task_subject(spec), host), host, spec) for host, spec in specs]
     hosts = {key: host for key, host, _ in assigned}
@@ -183,8 +183,8 @@ def _start(turn: Turn, step: Iterating) -> None:
             ramp_down_s=windows.ramp_down_s,
         )
     )
-    pairs = tuple((host, key) for key, host in step.loads.items())
-    turn.commands.append(StartLoads(id=step.id, loads=pairs, in_s=in_s))
+    loads, captures = (tuple((host, key) for key, host in of.items()) for of in (step.loads, step.captures))
+    turn.commands.append(StartLoads(id=step.id, loads=loads, captures=captures, in_s=in_s))
     t0_s = turn.at_s + in_s
     turn.set(
         step=replace(

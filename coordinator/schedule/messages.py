@@ -140,11 +140,13 @@ class GatherSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartLoads:
-    """Start the armed loads `(host, key)` together, `in_s` from the input's time."""
+    """Start the armed loads `(host, key)` together, `in_s` from the input's time. The captures, which run already, are
+    sent that time too: some sample at the edges of the measure window."""
 
     id: IterationId
     loads: tuple[tuple[str, str], ...]
     in_s: float
+    captures: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -217,12 +217,25 @@ def tools_on(plan: Plan, host: str) -> tuple[str, ...]:
 
 
 def capture_tasks(
-    plan: Plan, names: Iterable[str], endpoints: Mapping[str, Endpoint], without: Collection[str] = ()
+    plan: Plan,
+    names: Iterable[str],
+    endpoints: Mapping[str, Endpoint],
+    without: Collection[str] = (),
+    windows: Windows | None = None,
 ) -> tuple[tuple[str, RunCapture], ...]:
     """The capture tasks by host: os and prometheus on their hosts, waits on its system's host, lag on the source's,
-    with both endpoints."""
+    with both endpoints.
+
+    With `windows`, captures of kind os sample at the edges of the measure window too. Those of lag never do: points
+    that are not evenly spaced would disturb its slope.
+    """
     found = (item for name in names for item in _capture(plan, plan.capture(name), endpoints))
-    return tuple((host, spec) for host, spec in found if host not in without)
+    edges_s = () if windows is None else (windows.ramp_up_s, windows.ramp_up_s + windows.measure_s)
+    return tuple(
+        (host, dataclasses.replace(spec, edges_s=edges_s) if spec.capture.kind == "os" else spec)
+        for host, spec in found
+        if host not in without
+    )
 
 
 def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:

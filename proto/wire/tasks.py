@@ -270,10 +270,15 @@ class RunFio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCapture:
-    """Start a capture now, stream `CaptureSample`s until it is stopped by `Finish`; answer `CaptureResult`."""
+    """Start a capture now, stream `CaptureSample`s until it is stopped by `Finish`; answer `CaptureResult`.
+
+    `edges_s`: the edges of the measure window, s after the `t0_ns` of `Start`, at which it takes two more samples.
+    Without them it needs no `Start`.
+    """
 
     capture: Capture
     endpoints: tuple[Endpoint, ...] = ()
+    edges_s: tuple[float, ...] = ()
 
 
 def exported_name(scrape: Scrape) -> str:

@@ -390,6 +390,9 @@ def _captures() -> Iterator[Attempt]:
     for bad in (0.0, -1.0, NAN, 1e9, 0.001):
         spec = tasks.RunCapture(capture=replace(CAPTURE, every_s=bad))
         yield Attempt(name=f"RunCapture: every {bad} s", tries="spin", spec=spec, says="a sample every")
+    for edges_s in ((NAN, 1.0), (-1.0, 1.0), (0.0, 1e9), (0.0, 1.0, 2.0)):
+        spec = tasks.RunCapture(capture=CAPTURE, edges_s=edges_s)
+        yield Attempt(name=f"RunCapture: edges {edges_s}", tries="spin", spec=spec, says="edges of a window")
     for number, bad in enumerate(
         ("file:///etc/shadow", "gopher://x/", "http:///x", "http://a b/", "http://a\r\nX: y/", "http://a:x/")
     ):

@@ -7,13 +7,14 @@ which its event has, and the coordinator's clock, which the samples have; so a r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from proveout.coordinator.measure.samples import read_table
+from proveout.coordinator.measure.timeseries import APART_MIN_S
 from proveout.coordinator.report.tables import machines
 from proveout.coordinator.results.results import RunResults
 from proveout.proto.events import IterationFinished
@@ -111,14 +112,22 @@ def _busy(looks: Mapping[int, Mapping[str, float]]) -> tuple[list[int], list[flo
     """The busy share of processors between two readings, at the time of the later one."""
     times: list[int] = []
     values: list[float] = []
-    ordered = sorted(looks.items())
-    for (_, before), (at_ns, after) in pairwise(ordered):
+    for (_, before), (at_ns, after) in pairwise(_apart(looks)):
         spent = {state: max(after[state] - before[state], 0.0) for state in after if state in before}
         total = sum(spent.values())
         if total > 0.0 and "idle" in spent:
             times.append(at_ns)
             values.append(1.0 - sum(spent.get(state, 0.0) for state in _IDLE) / total)
     return times, values
+
+
+def _apart(looks: Mapping[int, Mapping[str, float]]) -> Iterator[tuple[int, Mapping[str, float]]]:
+    """The readings in order, without those just after another one."""
+    last_ns: int | None = None
+    for at_ns, found in sorted(looks.items()):
+        if last_ns is None or at_ns - last_ns >= APART_MIN_S * 1e9:
+            last_ns = at_ns
+            yield at_ns, found
 
 
 def _lag(item: IterationFinished, rows: Iterable[Mapping[str, Any]], t0_ns: int, begun_s: float) -> list[Line]:

@@ -15,6 +15,7 @@ import pytest
 
 from proveout.agent.capture import kinds, proc_counters
 from proveout.agent.capture.own_processes import ProcessTree, find_root
+from proveout.agent.capture.schedule import Control, Schedule
 from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.wire.results import CaptureResult, CaptureSample, Reading
@@ -228,3 +229,59 @@ async def test_an_unknown_kind_is_named(task_context: Any) -> None:
     capture = Capture(name="x", kind="awr", every_s=1.0)  # type: ignore[arg-type]
     with pytest.raises(TaskFault, match="awr"):
         await kinds.capture(task_context, RunCapture(capture=capture))
+
+
+SPIN = """import sys, time
+start_ns, end_ns = int(sys.argv[1]), int(sys.argv[2])
+time.sleep(max(0.0, (start_ns - time.monotonic_ns()) / 1e9))
+before = time.process_time()
+while time.monotonic_ns() < end_ns: pass
+print(time.process_time() - before)
+"""
+"""Spins from the start of the window to its end, and prints the CPU time it used in it."""
+
+
+async def test_samples_at_the_edges_of_the_window_hold_all_cpu_of_a_process_that_spins_in_it(task_context: Any) -> None:
+    """One sample a minute, and the edges of a window of 1 s. The process counts its CPU itself, so that other load on
+    the machine plays no part; 30 ms are two ticks of the kernel's counters, and the lateness of the process."""
+    capture = Capture(name="host", kind="os", every_s=60.0, hosts=("local",))
+    t0_ns = task_context.t0_ns = time.monotonic_ns() + 500_000_000
+    edges_ns = (t0_ns, t0_ns + 1_000_000_000)
+    running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=capture, edges_s=(0.0, 1.0))))
+    argv = (sys.executable, "-c", SPIN, *map(str, edges_ns))
+    child = await asyncio.create_subprocess_exec(*argv, stdout=subprocess.PIPE)
+    spun_s = float((await child.communicate())[0])
+    await until(lambda: len(task_context.samples) >= 3)
+    task_context.end()
+    assert (await running).samples == 4
+    _, start, end, _ = task_context.samples
+    assert (start.at_ns >= edges_ns[0], end.at_ns >= edges_ns[1]) == (True, True)
+    late_s = (start.at_ns - edges_ns[0]) / 1e9
+    assert busy_s(end) - busy_s(start) >= spun_s - late_s - 0.03
+
+
+def busy_s(sample: CaptureSample) -> float:
+    found = {reading.metric: reading.value for reading in sample.readings}
+    return found["cpu.user_s_total"] + found["cpu.system_s_total"]
+
+
+async def test_without_a_start_there_are_no_samples_at_edges(task_context: Any) -> None:
+    capture = Capture(name="host", kind="os", every_s=60.0, hosts=("local",))
+    running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=capture)))
+    await until(lambda: bool(task_context.samples))
+    task_context.end()
+    assert (await running).samples == 2
+
+
+def test_extra_looks_do_not_move_the_others() -> None:
+    control = Control()
+    schedule = Schedule(control, every_s=0.2, poll_s=0.2)
+    began_ns = time.monotonic_ns()
+    control.look_at([began_ns + 50_000_000, began_ns + 90_000_000])
+    ticks = [schedule.tick() for _ in range(4)]
+    control.finish()
+    assert schedule.tick().last
+    assert all(tick.report for tick in ticks)
+    due_ns = [0, 50_000_000, 90_000_000, 200_000_000]
+    assert all(tick.at_ns - began_ns - due >= -1_000_000 for tick, due in zip(ticks, due_ns, strict=True))
+    assert schedule.lost == 0

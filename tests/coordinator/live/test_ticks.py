@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from proveout.coordinator.live.ticks import Meters
+import pytest
+
+from proveout.coordinator.live.ticks import HostMeter, Meters
 from proveout.coordinator.measure.samples import Gathering
 from proveout.proto.events import (
     Event,
@@ -143,3 +145,18 @@ def test_before_the_load_has_begun_no_window_is_known_and_no_wait_is_shown() -> 
         message = Sample(key="waits", sequence=number, sample=waited(at_s, CPU=at_s))
         gathering.add(message)
         assert not [event for event in fed.take(message) if isinstance(event, WaitsTick)]
+
+
+def test_a_sample_just_after_another_has_no_rates_and_leaves_those_of_the_next_as_they_are() -> None:
+    """The kernel's ticks of 10 ms would make any share of a sample at an edge of the window, 10 ms after another."""
+    meter = HostMeter("db1")
+
+    def tick(at_s: float, busy_s: float) -> HostTick | None:
+        readings = (Reading(metric="ours.cpu_s_total", value=busy_s),)
+        return meter.tick(CaptureSample(capture="host", at_ns=round(at_s * 1e9), readings=readings))
+
+    assert tick(10.0, 1.0) is None
+    assert tick(10.01, 1.02) is None
+    found = tick(11.0, 1.5)
+    assert found is not None
+    assert found.readings == {"ours.cpu_s_per_s": pytest.approx(0.5)}

@@ -173,6 +173,7 @@ def test_an_iteration_from_arming_to_summary() -> None:
     )  # type: ignore[arg-type]
     (start,) = [c for c in started if isinstance(c, StartLoads)]
     assert set(start.loads) == {("c1", load1.key), ("c2", load2.key)}
+    assert start.captures == (("s1", capture(driver)),)
     assert state_machine.wake_s(driver.state) == pytest.approx(3.2 + 0.3 + 1 + 3 + 0.2)
     finishing = driver.put(Tick(at_s=7.7))
     assert SendMessage(host="s1", message=Finish(key=capture(driver))) in finishing

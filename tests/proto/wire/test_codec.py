@@ -315,3 +315,12 @@ def test_workloads_that_are_read_one_after_the_other_stay_apart() -> None:
 def test_a_sample_of_nothing() -> None:
     sample = Sample(key="k", sequence=1, sample=CaptureSample(capture="c", at_ns=0, readings=()))
     assert through_the_wire(sample) == sample
+
+
+def test_a_capture_without_edges_is_that_of_an_older_message() -> None:
+    capture = Capture(name="c", kind="os", every_s=1.0)
+    spec = RunCapture(capture=capture, edges_s=(1.0, 4.0))
+    envelope = codec.coordinator_envelope(Task(key="k", spec=spec, deadline_s=1.0))
+    assert codec.coordinator_message(envelope).spec.edges_s == (1.0, 4.0)  # type: ignore[union-attr]
+    envelope.task.run_capture.ClearField("edges_s")
+    assert codec.coordinator_message(envelope).spec.edges_s == ()  # type: ignore[union-attr]
