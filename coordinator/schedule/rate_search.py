@@ -42,15 +42,15 @@ FULL_LENGTH = ("confirm", "refusal")
 SearchOutcome: TypeAlias = Literal["found", "none", "undecided"]
 
 MAJORITY = 2
-MORE_CONFIRMATIONS = 3
+MORE_CONFIRMATIONS = 4
 """The confirmations that are needed in addition after a refusal."""
-CONTRADICTIONS_MAX = 6
+CONTRADICTIONS_MAX = 9
 """The rates whose full-length iterations disagree, at which the search gives up."""
 REFUSALS = 5
 """The probes at a rate that must all refuse it to show that it is too high."""
 REFUSALS_MAX = 12
 DIGITS = 4
-SMALL_STEPS = 4
+SMALL_STEPS = 8
 STEP_MAX_FRACTION = 0.5
 
 

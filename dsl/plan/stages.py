@@ -209,7 +209,7 @@ class Search:
     confirm: Windows
     tolerance_fraction: float = 0.05
     probes_max: int = 60
-    confirmations: int = 6
+    confirmations: int = 9
     drain_s: float = 60.0
     bounds: SearchBounds = field(default_factory=SearchBounds)
     distribution: Literal["constant", "poisson"] = "constant"

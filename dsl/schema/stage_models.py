@@ -225,11 +225,11 @@ class Confirm(Strict):
     ramp_up: Ramp = 2.0
     measure: Duration = 10.0
     times: int = Field(
-        default=6,
+        default=9,
         ge=1,
         le=20,
         description="Iterations in which the answer must hold; after one refusal, in 3 more. A rate that holds in half "
-        "of all iterations is confirmed by 6 with a probability of 2.1 %.",
+        "of all iterations is confirmed by 9 with a probability of 0.25 %.",
     )
 
 

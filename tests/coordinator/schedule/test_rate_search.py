@@ -198,7 +198,7 @@ def test_a_stray_refusal_is_outvoted_by_two_more_probes() -> None:
     assert answer.rate == pytest.approx(3000.0, rel=0.06)
 
 
-def test_one_refusal_of_a_confirmation_asks_for_three_more() -> None:
+def test_one_refusal_of_a_confirmation_asks_for_four_more() -> None:
     stray = iter([True])
 
     def accept(probe: Probe) -> bool:
@@ -206,8 +206,8 @@ def test_one_refusal_of_a_confirmation_asks_for_three_more() -> None:
 
     state, answer = run(begin(stage(), 500.0, 1e6), accept)
     confirms = [(t.probe.rate, t.accepted) for t in state.tried if t.probe.phase == "confirm"]
-    assert confirms == [(answer.rate, False), *[(answer.rate, True)] * 6]
-    assert "confirmed by 6 full-length iterations" in answer.reason
+    assert confirms == [(answer.rate, False), *[(answer.rate, True)] * 7]
+    assert "confirmed by 7 full-length iterations" in answer.reason
 
 
 def test_a_refusal_for_want_of_evidence_moves_the_search_and_is_no_upper_bound() -> None:
