@@ -7,9 +7,12 @@ which steps cannot run around every turn of a ladder.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from proveout.core.errors import PlanProblem
+from proveout.core.units import format_duration
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import AllOf, AnyOf, Bare, Comparison, Either, Logic, Not, comparisons
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Syntax, children, parse, ungroup
@@ -64,7 +67,8 @@ def _names_in(node: Syntax, ladders: Collection[str]) -> tuple[str, ...]:
 
 
 def hints(plan: Plan) -> tuple[PlanProblem, ...]:
-    """A hint for each verdict that compares ladders which run one after the other, or that one repeat cannot decide."""
+    """A hint for each verdict that compares ladders which run one after the other, that its repeats cannot decide, or
+    that reads a percentile of too few transactions."""
     leader = {one.id: members[0].id for members in groups(plan.stages) for one in members}
     ladders = {stage.id: stage for stage in plan.stages if isinstance(stage, Ladder)}
     found: list[PlanProblem] = []
@@ -76,7 +80,7 @@ def hints(plan: Plan) -> tuple[PlanProblem, ...]:
                 )
                 hint = _way_out([ladder for name, ladder in ladders.items() if name in names])
                 found.append(PlanProblem(message=message, where=check.where, key="verdicts", hint=hint))
-    return (*found, *_undecidable(plan.stages, plan.verdicts))
+    return (*found, *_undecidable(plan.stages, plan.verdicts), *_too_short(ladders, plan.verdicts))
 
 
 def _way_out(ladders: Sequence[Ladder]) -> str:
@@ -184,6 +188,9 @@ def _decidable(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[C
 
 # ---- verdicts on one repeat ---------------------------------------------------------------------------------------
 
+EXTREME_REPEATS = 6
+"""The repeats from which an extreme (`p999_us`, `max_us`) has an interval (ADR 61)."""
+_SLACK = 1e-9
 _STATISTICS = ("mean", "median", "lower", "upper", "cv", "n")
 
 
@@ -196,6 +203,50 @@ def _undecidable(stages: Sequence[Stage], verdicts: Sequence[Check]) -> Iterator
         for stage in sorted(once & read):
             message = f"note: verdict `{check.id}` cannot be decided by 1 repeat of `{stage}`"
             yield PlanProblem(message=message, where=check.where, key="verdicts", hint="set `repeat: 3` or more")
+    few = {stage.id: stage.repeat for stage in stages if isinstance(stage, Ladder | Tool)}
+    for check in verdicts:
+        for stage, path in _paths(parse(check.check.text)):
+            if 1 < few.get(stage, EXTREME_REPEATS) < EXTREME_REPEATS and _needs_interval_of_extreme(path):
+                message = (
+                    f"note: verdict `{check.id}` cannot be decided by {few[stage]} repeats of `{stage}`: "
+                    f"an interval of `{path[-1] if path[-1] not in _STATISTICS else path[-2]}` takes {EXTREME_REPEATS}"
+                )
+                hint = f"set `repeat: {EXTREME_REPEATS}` or more"
+                yield PlanProblem(message=message, where=check.where, key="verdicts", hint=hint)
+
+
+def _needs_interval_of_extreme(path: Sequence[str]) -> bool:
+    if path[-1] in ("mean", "median", "cv", "n"):
+        return False
+    names = [name for name in path if name not in _STATISTICS]
+    return bool(names) and metrics.kind(names) == "extreme"
+
+
+def _too_short(ladders: Mapping[str, Ladder], verdicts: Sequence[Check]) -> Iterator[PlanProblem]:
+    """A hint for each verdict that reads a percentile beyond which, at the rate of the plan, its window holds less than
+    one transaction."""
+    for check in verdicts:
+        for stage, path in dict.fromkeys(_paths(parse(check.check.text))):
+            ladder, quantile = ladders.get(stage), next(filter(None, map(_quantile, path)), None)
+            if ladder is None or quantile is None or not isinstance(ladder.arrival, Open):
+                continue
+            if isinstance(ladder.arrival.rate, Expression):
+                continue
+            number = ladder.arrival.rate * ladder.windows.measure_s
+            if number * (1.0 - quantile) < 1.0 - _SLACK:
+                least = format_duration(math.ceil(1.0 / (1.0 - quantile) / ladder.arrival.rate - _SLACK))
+                message = (
+                    f"note: verdict `{check.id}` reads p{100.0 * quantile:g} of `{stage}`, whose window holds "
+                    f"{number:,.0f} transactions: less than one lies beyond it"
+                )
+                hint = f"measure: {least} or more, or a lower percentile"
+                yield PlanProblem(message=message, where=check.where, key="verdicts", hint=hint)
+
+
+def _quantile(name: str) -> float | None:
+    """0.999 of `p999_us`; None when the name is not that of a percentile."""
+    found = re.fullmatch(r"p(\d{2,})_(us|s)", name)
+    return None if found is None else int(found[1]) / 10.0 ** len(found[1])
 
 
 def _needs_repeats(path: Sequence[str]) -> bool:

@@ -73,6 +73,42 @@ def test_check_notes_verdicts_that_one_repeat_cannot_decide(capsys: pytest.Captu
     assert "no-errors" not in err, "counted errors are decidable"
 
 
+FAR_PERCENTILE = """
+proveout: 1
+name: tiny
+title: A percentile of few transactions
+topology:
+  hosts:
+    box: {roles: [server, client], address: local}
+  systems:
+    db: {engine: sqlite, host: box, provision: embedded}
+workloads:
+  hlr: {kind: hlr, population: 100}
+stages:
+  - populate: {workload: hlr, into: db}
+  - ladder: {id: base, workload: hlr, target: db, threads: [2], rate: 100/s, measure: MEASURE, repeat: REPEAT}
+verdicts:
+  - {id: far, check: base.at(2).response.p999_us.upper < ms(50)}
+  - {id: near, check: base.at(2).response.p99_us.upper < ms(50)}
+"""
+
+
+def test_check_notes_percentiles_that_the_window_and_the_repeats_cannot_show(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "tiny.yaml"
+    plan.write_text(FAR_PERCENTILE.replace("MEASURE", "5s").replace("REPEAT", "3"))
+    assert execute(["check", str(plan)]) == 0
+    err = capsys.readouterr().err
+    assert "verdict `far` cannot be decided by 3 repeats of `base`: an interval of `p999_us` takes 6" in err
+    assert "verdict `far` reads p99.9 of `base`, whose window holds 500 transactions: less than one lies beyond" in err
+    assert "measure: 10s or more" in err
+    assert "near" not in err
+    plan.write_text(FAR_PERCENTILE.replace("MEASURE", "10s").replace("REPEAT", "6"))
+    assert execute(["check", str(plan)]) == 0
+    assert not capsys.readouterr().err
+
+
 def test_check_goes_on_after_a_bad_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("proveout: 1\nnam: x\n")

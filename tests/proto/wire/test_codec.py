@@ -83,6 +83,11 @@ def strategy(hint: Any) -> st.SearchStrategy[Any]:
 def instances(cls: type) -> st.SearchStrategy[Any]:
     hints = typing.get_type_hints(cls)
     fields = {field.name: strategy(hints[field.name]) for field in dataclasses.fields(cls)}
+    if cls is LoadSecond:  # the other fields of a transaction are only in the result of a load
+        histogram = strategy(Histogram)
+        sent = {"counts": strategy(TransactionCounts), "response": histogram, "service": histogram}
+        one = st.builds(TransactionLoad, **sent, schedule=histogram)
+        fields["transactions"] = st.lists(one, max_size=3).map(tuple)
     return st.builds(cls, **fields)
 
 
