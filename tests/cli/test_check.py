@@ -174,7 +174,7 @@ def test_explain_as_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> 
         "level_once_more",
         "cached",
     ]
-    assert [stage["iterations"] for stage in table["stages"]] == [0, 12, 0, 20, 0, 5, 0, 5]
+    assert [stage["iterations"] for stage in table["stages"]] == [0, 12, 0, 60, 0, 5, 0, 5]
     assert table["digest"].startswith("sha256:")
     assert 60 < table["seconds"] < 180
 

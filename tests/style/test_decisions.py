@@ -25,9 +25,6 @@ def test_the_index_lists_each_decision_with_its_title() -> None:
     assert rows == titles
 
 
-def test_the_index_has_the_number_of_each_decision() -> None:
-    """In order; the number of a decision that is being written may be missing between two."""
+def test_the_index_has_a_row_for_each_number() -> None:
     numbers = re.findall(r"^\| (\d{4}) \|", (FOLDER / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert numbers == sorted(set(numbers))
-    assert set(numbers) >= {file.name[:4] for file in FILES}
-    assert numbers[:60] == [f"{number:04d}" for number in range(1, 61)]
+    assert numbers == [f"{number:04d}" for number in range(1, len(numbers) + 1)]
