@@ -81,7 +81,7 @@ def test_a_regression_fails_the_job(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert compare(tmp_path, before, after, *condition, *files) == 1
     assert "HOLDS         fails if tps.change.upper < -5%" in capsys.readouterr().out
     assert json.loads((tmp_path / "c.json").read_text())["exit_code"] == 1
-    assert "-20 %" in (tmp_path / "c.md").read_text()
+    assert "-20.00 %" in (tmp_path / "c.md").read_text()
     assert compare(tmp_path, after, before, *condition) == 0
     assert compare(tmp_path, before, before, after, *condition) == 1
     assert compare(tmp_path, before, after, "--fail-if", "response.p99_us.change.lower > 0") == 3

