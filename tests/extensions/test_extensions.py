@@ -145,7 +145,7 @@ workloads:
 stages:
   - populate: {{workload: w, into: db}}
   - sql: {{system: db, statements: [UPDATE counter SET n = n + 0, SELECT n FROM counter]}}
-  - ladder: {{workload: w, target: db, threads: [1], ramp_up: 0s, measure: 500ms, ramp_down: 0s, repeat: 1, retries: 3,
+  - ladder: {{workload: w, target: db, threads: [1], ramp_up: 0s, measure: 500ms, ramp_down: 0s, repeat: 2, retries: 3,
              limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%}}}}
 verdicts:
   - {{id: counts, check: ladder.at(1).transactions.Count.tps.mean > 0}}

@@ -33,7 +33,7 @@ stages:
       direct: false
       ramp_up: 200ms
       measure: 1s
-      repeat: 1
+      repeat: 2
       retries: 4
       capture: host
       limits: {start_skew: 60s, iops_slope: 100%, iops_cv: 100%}
@@ -56,7 +56,7 @@ def test_from_the_plan_to_the_report(tmp_path: Path) -> None:
     argv = [COMMAND, "run", "plan.yaml", "--headless", "--runs-dir", "runs", "--json", "result.json"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "mixed, I/O depth 2, repeat 1 of 1" in done.stdout
+    assert "mixed, I/O depth 2, repeat 1 of 2" in done.stdout
     result = json.loads((tmp_path / "result.json").read_text())
     (stage,) = result["stages"]
     (rung,) = stage["rungs"]

@@ -32,9 +32,9 @@ CONNECTIONS = 64
 SPIN_NS = 20_000
 LOAD_S = 1.0
 BELOW = {"AF_INET": 0.1, "AF_UNIX": 0.35}
-"""How far the mean lateness of the samples may be below the true one: with receive time stamps, and estimated."""
+"""The largest shortfall of the samples' mean lateness against the true one: with receive time stamps, and estimated."""
 ABOVE = {"AF_INET": 0.1, "AF_UNIX": 3.0}
-"""How far above: beside other busy processes the estimate counts waits for a CPU that delayed no answer."""
+"""The largest excess: beside other busy processes the estimate counts waits for a CPU that delayed no answer."""
 WAY_NS = 100_000
 """The way of an answer to this process, which the server counts as lateness; and what the measurement adds."""
 LOOPS = {
