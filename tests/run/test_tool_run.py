@@ -81,4 +81,4 @@ def _check_rows(folder: Path, run: Path) -> None:
         ("mixed", "2", "(all)"),
         ("mixed", "2", "read"),
         ("mixed", "2", "write"),
-    ]
+    ] * 2  # once for each repeat
