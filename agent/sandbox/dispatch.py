@@ -21,9 +21,9 @@ from proveout.agent.engines import handlers
 from proveout.agent.engines.adapter import ProvisionedSystem
 from proveout.agent.engines.table import is_in_files
 from proveout.agent.sandbox import helper_main, privileges
+from proveout.agent.sandbox.database_files import DatabaseFiles
 from proveout.agent.sandbox.helper import helper_for
 from proveout.agent.sandbox.privileges import Privileges
-from proveout.agent.sandbox.sqlite_files import SqliteFiles
 from proveout.dsl import engines
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import CaptureResult, SystemStarted, TaskResult
@@ -68,7 +68,7 @@ def _provision(context: TaskContext, system: System, data_root: Path) -> Provisi
     """Provision a system in the agent; a database file of a root agent in a process without privileges."""
     if privileges.account() is None or not is_in_files(system.engine):
         return handlers.provision(context, system, data_root)
-    return SqliteFiles(context, system, data_root)
+    return DatabaseFiles(context, system, data_root)
 
 
 async def _run_in_agent(context: TaskContext, spec: TaskSpec) -> TaskResult:

@@ -55,10 +55,14 @@ class Account:
 
 @functools.cache
 def account() -> Account | None:
-    """The unprivileged user for load and helper processes; None for an agent that is not root."""
+    """The unprivileged user for load and helper processes; None for an agent that is not root.
+
+    TaskFault `refused` where no other user may read the files of this program (a clone made with umask 077).
+    """
     servers = choose_account()
     if servers is None:
         return None
+    _need_readable(Path(__file__).resolve())
     uid = servers.uid + 1 if servers.uid + 1 < UID_LAST else servers.uid - 1
     return Account(uid=uid, group=servers.gid, reads_all=not all(_everybody_reads(path) for path in _needed()))
 
@@ -225,7 +229,11 @@ def import_by_descriptors() -> None:
     Access through a descriptor needs no permission on the folders above. Files must be world-readable, as installers
     leave them.
     """
-    folders = {path: f"/proc/self/fd/{_opened(path)}" for path in sys.path if path and Path(path).is_dir()}
+    # A package that is a link leads through a folder of its own, which may be closed: a clone of mode 0700.
+    packages = (path for module in list(sys.modules.values()) for path in getattr(module, "__path__", ()))
+    links = {path for path in packages if Path(path).is_symlink()}
+    roots = {path for path in sys.path if path and Path(path).is_dir()}
+    folders = {path: f"/proc/self/fd/{_opened(path)}" for path in roots | links}
 
     def moved(path: str) -> str:
         inside = [folder for folder in folders if path == folder or path.startswith(f"{folder}/")]
@@ -259,6 +267,13 @@ def _needed() -> Iterable[Path]:
     """Files that a worker must read: the interpreter (as found and resolved), the standard library, this package."""
     here = Path(__file__)
     return {Path(sys.executable), Path(sys.executable).resolve(), Path(os.__file__), here, here.resolve()}
+
+
+def _need_readable(file: Path) -> None:
+    """TaskFault where other users may not read a file of this program: access by descriptors needs that right, too."""
+    if not file.stat().st_mode & 0o004:
+        what = f"other users may not read {file}, and processes that work on databases run as an unprivileged user"
+        raise TaskFault("refused", what, way_out=f"make the program readable: `chmod -R go+rX {file.parents[2]}`")
 
 
 def _everybody_reads(path: Path) -> bool:

@@ -60,8 +60,7 @@ def _has_name(uid: int) -> bool:
 
 
 def reachable_base(reachable: Callable[[Path], bool]) -> Path:
-    """Return a temporary folder that the server's user can enter and whose socket paths fit sockaddr_un; TaskFault if
-    none."""
+    """A temporary folder that the server's user can enter and whose socket paths fit sockaddr_un; TaskFault if none."""
     for base in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - only private directories are made there
         path = Path(base)
         if len(base) + SOCKET_NAME_RESERVE <= SOCKET_PATH_MAX and path.is_dir() and reachable(path):

@@ -97,8 +97,7 @@ def read_state(folder: Path) -> State | None:
 
 
 def _is_ours(folder: Path, state: State) -> bool:
-    """Whether the state names a store of this folder: the named store is given to a user, and removed in the
-    end."""
+    """Whether the state names a store of this folder: the named store is given to a user, and removed in the end."""
     path = Path(state.store)
     if state.uid is not None and not UID_FIRST <= state.uid < UID_LAST:
         return False

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, Workspace, to_its_end
 from proveout.agent.errors import TaskFault
-from proveout.core.disk_space import is_used_up
+from proveout.core.disk_space import USED_UP_BYTES, is_used_up
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint
 
@@ -39,6 +39,8 @@ RIGHTS_WAY_OUT = (
 """The way out where the role of an embedded server lacks a right."""
 NO_SPACE = "No space left on device"
 """The message of ENOSPC in the C locale, in which all servers run."""
+START_BYTES = 16 << 20
+"""A server that does not start with less room than this has a full disk: a segment of its log needs as much."""
 
 G = TypeVar("G", bound=Workspace)
 S = TypeVar("S", bound="EmbeddedServer[Any]")
@@ -231,8 +233,7 @@ class EmbeddedServer(ABC, Generic[G]):
             if self._is_ready(pid):
                 return
             if time.monotonic() > deadline:
-                text = f"system {self._system.name!r} was not ready after {READY_S:.0f} s{self._quoted(offset)}"
-                raise TaskFault("timeout", text)
+                raise self._failed_start(offset, f"was not ready after {READY_S:.0f} s", code="timeout")
             time.sleep(POLL_S)
         raise self._failed_start(offset)
 
@@ -240,24 +241,30 @@ class EmbeddedServer(ABC, Generic[G]):
         errors = self._complaints(offset)
         return f": {errors}" if errors else ""
 
-    def _failed_start(self, offset: int) -> TaskFault:
-        text = self._quoted(offset)
-        if NO_SPACE in text or is_used_up(self.data):
-            return data_store.no_room(f"{self.NAME} of system {self._system.name!r} did not start{text}", self.data)
+    def _failed_start(self, offset: int, how: str = "did not start", *, code: str = "fault") -> TaskFault:
+        text = f"{self.NAME} of system {self._system.name!r} {how}{self._quoted(offset)}"
         wrong_setting = any(words in text for words in self.WRONG_SETTING)
+        # The log is on the same disk: a server that finds it full often cannot write that it does.
+        least_bytes = USED_UP_BYTES if wrong_setting else START_BYTES
+        if self._reports_of_no_space(offset) or is_used_up(self.data, least_bytes):
+            return data_store.no_room(text, self.data)
         return TaskFault(
-            "invalid" if wrong_setting else "fault",
-            f"{self.NAME} of system {self._system.name!r} did not start{text}",
+            "invalid" if wrong_setting else code,
+            text,
             way_out="correct the system's settings in the plan" if wrong_setting else f"see {self.log}",
         )
 
     def _need_room(self) -> None:
         """TaskFault `disk_full` when the running server has found its disk full since the last call."""
         offset, self._log_offset = self._log_offset, log_size(self.log)
-        reports = [line for line in log_lines(self.log, offset) if NO_SPACE in line]
+        reports = self._reports_of_no_space(offset)
         if reports or is_used_up(self.data):
             last = f": {reports[-1]}" if reports else ""
             raise data_store.no_room(f"{self.NAME} of system {self._system.name!r} has no room{last}", self.data)
+
+    def _reports_of_no_space(self, offset: int) -> list[str]:
+        """The lines of the server's log since `offset` that report a full disk."""
+        return [line for line in log_lines(self.log, offset) if NO_SPACE in line]
 
     def _exited(self, how: str) -> None:
         """Handle the supervisor's report, in the thread that reads it."""

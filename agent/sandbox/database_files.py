@@ -1,7 +1,7 @@
-"""Embedded SQLite systems of a root agent: the agent makes a private folder, a helper process makes and opens the files
-in it.
+"""Embedded systems that are a file (SQLite, DuckDB) of a root agent: the agent makes a private folder, a helper process
+makes and opens the files in it.
 
-Flow: `SqliteFiles.start` -> a store below the folder of the system, or in /var/tmp if the helper's user cannot enter
+Flow: `DatabaseFiles.start` -> a store below the folder of the system, or in /var/tmp if the helper's user cannot enter
 that folder (`data_store`) -> the folder `files` in the store, owned by the unprivileged user -> the helper runs
 `StartSystem` there. The helper makes snapshots too. The store is removed with the system. The agent never opens a file
 in the folder.
@@ -28,7 +28,7 @@ from proveout.proto.wire.tasks import Endpoint, SnapshotSystem, StartSystem
 FILES = "files"
 
 
-class SqliteFiles:
+class DatabaseFiles:
     """The database file of one system, opened by a helper process; `fresh`: whether `start` made it. For root agents
     only.
     """
@@ -45,7 +45,7 @@ class SqliteFiles:
     async def start(self) -> Endpoint:
         """Make the folder and the file if they are missing.
 
-        TaskFault as `EmbeddedSqlite.start`; nothing is left behind then.
+        TaskFault as `DatabaseFile.start`; nothing is left behind then.
         """
         had_data = await asyncio.to_thread(self._prepare)
         try:

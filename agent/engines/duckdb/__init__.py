@@ -1,0 +1,1 @@
+"""DuckDB: confinement, driver, provisioning, population, SQL of the agent."""

@@ -1,0 +1,155 @@
+"""Queries and statements of the agent to one DuckDB file: its settings, plan SQL, a checkpoint, its sizes. Functions
+block."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
+
+import duckdb
+
+from proveout.agent.engines.duckdb.errors import fault
+from proveout.agent.engines.duckdb.external_access import open_database
+from proveout.proto.wire.tasks import Endpoint
+
+T = TypeVar("T")
+
+FINGERPRINT = ("checkpoint_threshold", "force_compression", "memory_limit", "preserve_insertion_order", "threads")
+READ_WAIT_S = 5.0
+SEGMENTS = "SELECT block_id, block_offset, len(additional_block_ids) FROM pragma_storage_info(?) WHERE block_id >= 0"
+
+Segment = tuple[str, int, int]
+"""(table, offset in its block, number of blocks of its own)."""
+
+
+def file_settings(dsn: str) -> tuple[tuple[str, str], ...]:
+    """The fingerprint of a DuckDB file: the settings of a process that opens it, block size, version; sorted."""
+
+    def read(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
+        found = [(name, _one(connection, "SELECT current_setting(?)", name)) for name in FINGERPRINT]
+        size = _one(connection, "SELECT block_size FROM pragma_database_size()")
+        return [*found, ("block_size", size), ("version", _one(connection, "SELECT version()").removeprefix("v"))]
+
+    return tuple(sorted(_with_file(dsn, "read its settings", read)))
+
+
+def run_statements(dsn: str, statements: tuple[str, ...]) -> tuple[int, ...]:
+    """Run each text, every statement of it in its own transaction; rows returned, else changed, per text."""
+    return _with_file(dsn, "run the statement", lambda connection: tuple(_run(connection, one) for one in statements))
+
+
+def checkpoint_file(dsn: str) -> None:
+    """Write the log back into the file."""
+    run_statements(dsn, ("CHECKPOINT",))
+
+
+def _one(connection: duckdb.DuckDBPyConnection, query: str, *arguments: str) -> str:
+    rows = connection.execute(query, arguments).fetchall()
+    return str(rows[0][0])
+
+
+def _run(connection: duckdb.DuckDBPyConnection, text: str) -> int:
+    count = 0
+    for statement in connection.extract_statements(text):
+        rows = connection.execute(statement).fetchall()
+        changes = duckdb.ExpectedResultType.CHANGED_ROWS in statement.expected_result_type
+        counted = changes and [column[0] for column in connection.description or ()] == ["Count"]
+        count += int(rows[0][0]) if counted and rows else len(rows)
+    return count
+
+
+def _with_file(dsn: str, doing: str, work: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+    try:
+        with contextlib.closing(open_database(dsn)) as connection:
+            return work(connection)
+    except duckdb.Error as error:
+        raise fault(doing, dsn, error) from None
+
+
+class FileReader:
+    """Opens the file for each query, for reading, and closes it.
+
+    A load that only reads has the file open at the same time; one that changes rows keeps other processes out.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.dsn = endpoint.dsn
+        self._connection: duckdb.DuckDBPyConnection | None = None
+
+    def read(self, work: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+        """Return what `work` returns. duckdb.Error."""
+        try:
+            with contextlib.closing(open_database(self.dsn, read_only=True, wait_s=READ_WAIT_S)) as connection:
+                self._connection = connection
+                return work(connection)
+        finally:
+            self._connection = None
+
+    def abort(self) -> None:
+        """Cancel the query under way, from another thread."""
+        if self._connection is not None:
+            with contextlib.suppress(duckdb.Error):
+                self._connection.interrupt()
+
+    def close(self) -> None:
+        """Nothing stays open between two queries."""
+
+
+class SizeCatalogue(FileReader):
+    """The sizes of tables, by the blocks of their segments; see `adapter.Catalogue`.
+
+    Rows that are in the write-ahead log only, and indexes, are not counted.
+    """
+
+    def parts(self) -> Sequence[Sequence[Any]] | None:
+        """Return one row per table; None when the file cannot be read."""
+        try:
+            return self.read(_parts)
+        except duckdb.Error:
+            return None
+
+
+class DuckdbQueries(FileReader):
+    """See `adapter.QuerySession`."""
+
+    def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        """Return names of columns and rows."""
+
+        def fetch(connection: duckdb.DuckDBPyConnection) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+            connection.execute(query)
+            return [str(column[0]) for column in connection.description or ()], connection.fetchmany(most)
+
+        try:
+            return self.read(fetch)
+        except duckdb.Error as error:
+            raise fault("run the query", self.dsn, error) from None
+
+
+def _parts(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str, float]]:
+    block = int(_one(connection, "SELECT block_size FROM pragma_database_size()"))
+    tables = connection.execute("SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal").fetchall()
+    segments: list[tuple[int, Segment]] = []
+    for schema, table in tables:
+        name = table if schema == "main" else f"{schema}.{table}"
+        quoted = ".".join('"' + part.replace('"', '""') + '"' for part in (schema, table))
+        found = connection.execute(SEGMENTS, [quoted]).fetchall()
+        segments += [(number, (name, offset, more or 0)) for number, offset, more in found]
+    sizes = dict.fromkeys((table if schema == "main" else f"{schema}.{table}" for schema, table in tables), 0.0)
+    for name, size in block_shares(segments, block):
+        sizes[name] += size
+    return [(name, "table", name, size) for name, size in sizes.items()]
+
+
+def block_shares(segments: Iterable[tuple[int, Segment]], block: int) -> Iterable[tuple[str, float]]:
+    """(table, bytes) of each segment: from its offset to the next one's, or to the end of the block.
+
+    Columns, and small tables, share blocks; the free end of a block counts for the last segment in it.
+    """
+    for _, group in groupby(sorted(segments), key=lambda one: one[0]):
+        inside = [segment for _, segment in group]
+        inside.sort(key=lambda segment: segment[1])
+        ends = [*(offset for _, offset, _ in inside[1:]), block]
+        for (table, offset, more), end in zip(inside, ends, strict=True):
+            yield table, float(end - offset + more * block)

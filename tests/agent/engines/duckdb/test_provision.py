@@ -1,0 +1,200 @@
+"""A DuckDB system: its file, settings, snapshot, sizes, and who has it open."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from proveout.agent.engines import handlers
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.duckdb import driver, external_access, sql
+from proveout.agent.engines.duckdb.driver import DuckdbDriver
+from proveout.agent.engines.duckdb.errors import code_of
+from proveout.agent.engines.duckdb.sql import DuckdbQueries, SizeCatalogue, block_shares
+from proveout.agent.errors import TaskFault
+from proveout.agent.sandbox import privileges
+from proveout.dsl.plan.topology import System
+from proveout.dsl.rules.duckdb_settings import split_dsn
+from proveout.dsl.workloads.base import Statement
+from proveout.proto.wire.tasks import Checkpoint, Endpoint, RunSql, SnapshotSystem, StartSystem, StopSystem
+
+HOLD = """
+import duckdb, sys
+connection = duckdb.connect(sys.argv[1], read_only=sys.argv[2] == "read")
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _made_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an agent without privileges, and in the helper of one that has some: this process makes the file."""
+    monkeypatch.setattr(privileges, "account", lambda: None)
+
+
+def system(*settings: tuple[str, str]) -> System:
+    return System(name="duck", engine="duckdb", host="h", provision="embedded", settings=settings)
+
+
+async def start(context: Any, root: Path, *settings: tuple[str, str]) -> Any:
+    return await handlers.start_system(context, StartSystem(system=system(*settings), data_root=str(root)))
+
+
+async def run(context: Any, endpoint: Endpoint, *statements: str) -> tuple[int, ...]:
+    return (await handlers.run_sql(context, RunSql(endpoint=endpoint, statements=statements))).counts
+
+
+def held(path: str, way: str) -> subprocess.Popen[str]:
+    """Another process that has the file open."""
+    argv = [sys.executable, "-I", "-c", HOLD, path, way]
+    other = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "open\n"
+    return other
+
+
+async def test_a_file_is_made_once_and_its_settings_are_in_the_dsn(task_context: Any, tmp_path: Path) -> None:
+    started = await start(task_context, tmp_path, ("threads", "1"), ("memory_limit", "256MiB"))
+    path, settings = split_dsn(started.endpoint.dsn)
+    assert (started.fresh, settings) == (True, {"threads": "1", "memory_limit": "256MiB"})
+    found = dict(started.settings)
+    assert (found["threads"], found["memory_limit"], found["version"]) == ("1", "256.0 MiB", duckdb.__version__)
+    await task_context.close(keep_data=True)
+    assert not (await start(task_context, tmp_path)).fresh
+    await handlers.stop_system(task_context, StopSystem(system="duck", data_root=str(tmp_path), remove=True))
+    assert not Path(path).exists()
+
+
+async def test_a_setting_that_a_plan_cannot_give(task_context: Any, tmp_path: Path) -> None:
+    with pytest.raises(TaskFault, match="not a setting of DuckDB"):
+        await start(task_context, tmp_path, ("temp_directory", "/etc"))
+    assert not (tmp_path / "duck" / "data.duckdb").exists()
+
+
+async def test_a_snapshot_brings_back_what_was(task_context: Any, tmp_path: Path) -> None:
+    endpoint = (await start(task_context, tmp_path)).endpoint
+    made = ("CREATE TABLE t (n INTEGER)", "INSERT INTO t VALUES (1), (2)")
+    assert await run(task_context, endpoint, *made) == (0, 2)
+    spec = SnapshotSystem(system=system(), data_root=str(tmp_path), action="save")
+    await handlers.snapshot_system(task_context, spec)
+    assert await run(task_context, endpoint, "DELETE FROM t", "SELECT * FROM t", "SELECT 7") == (2, 0, 1)
+    spec = SnapshotSystem(system=system(), data_root=str(tmp_path), action="restore")
+    await handlers.snapshot_system(task_context, spec)
+    assert await run(task_context, endpoint, "SELECT * FROM t") == (2,)
+    await handlers.checkpoint(task_context, Checkpoint(endpoint=endpoint))
+
+
+async def test_sizes_are_those_of_the_file(task_context: Any, tmp_path: Path) -> None:
+    endpoint = (await start(task_context, tmp_path)).endpoint
+    texts = (
+        "CREATE TABLE plain AS SELECT range AS n, hash(range) AS h, hash(range)::VARCHAR AS w FROM range(200000)",
+        "CREATE TABLE constant AS SELECT 7 AS n FROM range(200000)",
+        "CREATE SCHEMA s",
+        'CREATE TABLE s."a b" (n INTEGER)',
+        "CHECKPOINT",
+    )
+    await run(task_context, endpoint, *texts)
+    parts = SizeCatalogue(endpoint).parts()
+    assert parts is not None
+    sizes = {name: size for name, _, _, size in parts}
+    assert set(sizes) == {"plain", "constant", "s.a b"}
+    assert sizes["constant"] < 0.1 * sizes["plain"]
+    file = Path(split_dsn(endpoint.dsn)[0]).stat().st_size
+    assert 0.7 * file < sum(sizes.values()) <= file
+
+
+def test_a_block_is_shared_by_the_offsets_of_its_segments() -> None:
+    segments = [(1, ("b", 700, 0)), (1, ("a", 0, 0)), (2, ("b", 0, 3)), (1, ("a", 100, 0))]
+    shares: dict[str, float] = {}
+    for table, size in block_shares(segments, 1000):
+        shares[table] = shares.get(table, 0.0) + size
+    assert shares == {"a": 700.0, "b": 300.0 + 4000.0}
+
+
+async def test_a_load_that_only_reads_leaves_the_file_to_captures(task_context: Any, tmp_path: Path) -> None:
+    endpoint = (await start(task_context, tmp_path)).endpoint
+    await run(task_context, endpoint, "CREATE TABLE t AS SELECT range AS n FROM range(1000)", "CHECKPOINT")
+    dsn = DuckdbDriver().dsn_for_load(endpoint.dsn, [("threads", "1")], changes=False)
+    other = held(split_dsn(endpoint.dsn)[0], "read")
+    try:
+        session = DuckdbDriver().connect(dsn)
+        insert = Statement(name="i", text={"duckdb": "INSERT INTO t VALUES (1)"}, arguments=(), reads=False)
+        with pytest.raises(StatementFailure, match="read-only"):
+            session.execute(session.prepare(insert), ())
+        session.close()
+        assert SizeCatalogue(endpoint).parts()
+        assert DuckdbQueries(endpoint).rows("SELECT n, n * 1.5 AS m FROM t ORDER BY n DESC", 2) == (
+            ["n", "m"],
+            [(999, Decimal("1498.5")), (998, Decimal("1497.0"))],
+        )
+        with pytest.raises(TaskFault, match="read-only"):
+            DuckdbQueries(endpoint).rows("DELETE FROM t RETURNING n", 1)
+    finally:
+        other.communicate()
+
+
+async def test_a_file_that_another_process_writes_to(
+    task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = (await start(task_context, tmp_path)).endpoint
+    monkeypatch.setattr(driver, "OPEN_S", 0.2)
+    monkeypatch.setattr(sql, "READ_WAIT_S", 0.2)
+    monkeypatch.setattr(sql, "open_database", lambda dsn, **more: external_access.open_database(dsn, wait_s=0.2))
+    other = held(split_dsn(endpoint.dsn)[0], "write")
+    try:
+        with pytest.raises(StatementFailure, match="Conflicting lock") as raised:
+            DuckdbDriver().connect(endpoint.dsn)
+        assert raised.value.kind is FailureKind.LOST
+        with pytest.raises(TaskFault, match="Conflicting lock") as caught:
+            await run(task_context, endpoint, "SELECT 1")
+        assert "one process at a time" in caught.value.way_out
+        assert SizeCatalogue(endpoint).parts() is None
+        with pytest.raises(TaskFault, match="Conflicting lock"):
+            DuckdbQueries(endpoint).rows("SELECT 1", 1)
+    finally:
+        other.communicate()
+    DuckdbDriver().connect(endpoint.dsn).close()
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("INSERT INTO parent VALUES (1, 1, 1)", "DUCKDB_PRIMARY_KEY"),
+        ("INSERT INTO parent VALUES (2, 1, 1)", "DUCKDB_UNIQUE"),
+        ("INSERT INTO parent VALUES (3, 3, -1)", "DUCKDB_CHECK"),
+        ("INSERT INTO parent VALUES (3, 3, NULL)", "DUCKDB_NOT_NULL"),
+        ("INSERT INTO child VALUES (9)", "DUCKDB_FOREIGN_KEY"),
+        ("DELETE FROM parent", "DUCKDB_FOREIGN_KEY"),
+        ("SELECT 1::INTEGER + 'x'::INTEGER", "ConversionException"),
+    ],
+)
+def test_the_codes_of_errors(text: str, code: str, tmp_path: Path) -> None:
+    connection = external_access.open_database(f"{tmp_path}/a.duckdb")
+    connection.execute(
+        "CREATE TABLE parent (id INTEGER PRIMARY KEY, n INTEGER UNIQUE, m INTEGER NOT NULL CHECK (m > 0))"
+    )
+    connection.execute("CREATE TABLE child (id INTEGER REFERENCES parent (id))")
+    connection.execute("INSERT INTO parent VALUES (1, 1, 1)")
+    connection.execute("INSERT INTO child VALUES (1)")
+    with pytest.raises(duckdb.Error) as raised:
+        connection.execute(text)
+    assert code_of(raised.value) == code
+    connection.close()
+
+
+def test_values_come_out_as_numbers_and_text(tmp_path: Path) -> None:
+    external_access.open_database(f"{tmp_path}/a.duckdb").close()
+    session = DuckdbDriver().connect(f"{tmp_path}/a.duckdb")
+    text = "SELECT 1.25::DECIMAL(9, 2), DATE '1998-12-01', TIMESTAMP '2020-01-01 10:00:00', sum(7::BIGINT), NULL, true"
+    session.execute(session.prepare(Statement(name="s", text={"duckdb": text}, arguments=())), ())
+    assert session.rows() == [(1.25, "1998-12-01", "2020-01-01 10:00:00", 7, None, True)]
+    several = Statement(name="s", text={"duckdb": "SELECT 1; SELECT 2"}, arguments=())
+    with pytest.raises(StatementFailure, match="2 statements"):
+        session.prepare(several)
+    session.close()
