@@ -1,4 +1,4 @@
-"""The turns of cells with their steps, and the reasons why other cells run one after the other."""
+"""Interleaved cells with their steps, and the reasons why other cells run one after the other."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_step_that_may_have_another_effect_the_second_time_keeps_the_cells_apa
     assert turns(compiled(tmp_path, undone)) == [["m__a", "m__b"]]
 
 
-def test_the_plan_can_ask_for_one_cell_after_the_other(tmp_path: Path) -> None:
+def test_a_plan_can_require_one_cell_after_the_other(tmp_path: Path) -> None:
     plan = compiled(tmp_path, ladder("m", matrix=MODES, order="ladder"))
     assert turns(plan) == [["m__a"], ["m__b"]]
     assert apart(plan) == {"the plan has `order: ladder`"}
@@ -76,10 +76,10 @@ def test_the_plan_can_ask_for_one_cell_after_the_other(tmp_path: Path) -> None:
         ({"before": [sql("SELECT 1", repeatable=False)]}, "it has `repeatable: false`"),
     ],
 )
-def test_cells_that_cannot_take_turns_say_why(tmp_path: Path, more: dict[str, Any], reason: str) -> None:
+def test_cells_that_cannot_take_turns_have_a_reason(tmp_path: Path, more: dict[str, Any], reason: str) -> None:
     given = {"matrix": {"n": [3, 4]}, **more}
-    asked = refused(tmp_path, ladder("m", **given, order="interleaved"))
-    assert any(message.startswith("the cells cannot take turns: ") and reason in message for message in asked)
+    messages = refused(tmp_path, ladder("m", **given, order="interleaved"))
+    assert any(message.startswith("the cells cannot take turns: ") and reason in message for message in messages)
     plan = compiled(tmp_path, ladder("m", **given))
     assert all(reason in one for one in apart(plan))
 
@@ -95,8 +95,8 @@ def test_plain_ladders_take_turns_with_their_steps(tmp_path: Path) -> None:
     plan = compiled(tmp_path, ladder("one", **steps), ladder("two", **steps, order="interleaved", **{"with": "one"}))
     assert turns(plan) == [["one", "two"]]
     once = {"before": [sql("CREATE TABLE t (a int)")]}
-    said = refused(tmp_path, ladder("one", **steps), ladder("two", **once, order="interleaved", **{"with": "one"}))
-    assert said == [
+    errors = refused(tmp_path, ladder("one", **steps), ladder("two", **once, order="interleaved", **{"with": "one"}))
+    assert errors == [
         "`two` cannot take turns: step `two__before_1` is not repeatable (`CREATE TABLE t (a int)` may have another "
         "effect the second time)"
     ]
@@ -119,5 +119,5 @@ def test_plain_ladders_take_turns_with_their_steps(tmp_path: Path) -> None:
         ("", False),
     ],
 )
-def test_what_is_repeatable_by_nature(statement: str, *, repeatable: bool) -> None:
+def test_which_statements_are_repeatable(statement: str, *, repeatable: bool) -> None:
     assert (once_only(Sql(id="s", system="db", statements=(statement,))) == "") is repeatable

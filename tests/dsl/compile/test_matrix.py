@@ -1,8 +1,6 @@
-"""`matrix:` laid out: how many cells there may be, in which order and under which ids, and what expressions make of
-them.
+"""Cells of a `matrix:`: their number, order and ids, and their labels in expressions.
 
-What a whole plan with a matrix compiles to, and what is said of wrong ones, are golden files (good/matrix,
-bad/matrix*)."""
+Whole plans with a matrix, and errors of wrong ones, are golden files (good/matrix, bad/matrix*)."""
 
 from __future__ import annotations
 
@@ -24,16 +22,16 @@ from proveout.dsl.plan.stages import Ladder
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
-def test_a_million_cells_are_refused_before_they_are_made(tmp_path: Path) -> None:
+def test_a_million_cells_are_refused_before_expansion(tmp_path: Path) -> None:
     thousand = list(range(1000))
-    said = refused(tmp_path, ladder("huge", matrix={"a": thousand, "b": thousand}))
-    assert said == ["the matrix has 1,000,000 cells (1000 × 1000); a plan has at most 256"]
+    messages = refused(tmp_path, ladder("huge", matrix={"a": thousand, "b": thousand}))
+    assert messages == ["the matrix has 1,000,000 cells (1000 × 1000); a plan has at most 256"]
 
 
 def test_the_matrices_of_a_plan_share_its_bound(tmp_path: Path) -> None:
     many = ladder("one", matrix={"a": list(range(200))})
-    said = refused(tmp_path, many, ladder("two", matrix={"a": list(range(57))}))
-    assert said == ["the matrix has 57 cells (57); a plan has at most 256, 56 of which are left"]
+    messages = refused(tmp_path, many, ladder("two", matrix={"a": list(range(57))}))
+    assert messages == ["the matrix has 57 cells (57); a plan has at most 256, 56 of which are left"]
     assert len(compiled(tmp_path, many, ladder("two", matrix={"a": list(range(56))})).stages) == 257
 
 
@@ -76,7 +74,7 @@ def test_an_expression_may_name_the_labels_in_any_order(tmp_path: Path) -> None:
     assert plan.verdicts[0].check.needs == ("m__a__n_0_5__flag_true",)
 
 
-def test_a_cell_that_does_not_compile_is_told_of_once(tmp_path: Path) -> None:
+def test_an_error_in_several_cells_is_reported_once(tmp_path: Path) -> None:
     broken = ladder("m", matrix={"target": ["db", "nowhere"], "n": [1, 2, 3]})
     broken["ladder"]["target"] = "${matrix.target}"
     verdict = {"id": "v", "check": 'm.target("nowhere").n(1).at(1).tps.mean > 1'}
@@ -94,7 +92,7 @@ def test_steps_belong_to_a_ladder_without_a_matrix_too(tmp_path: Path) -> None:
     assert {one.stage for one in plan.conditions if one.needs == ("load",)} == {s.id for s in plan.stages[1:]}
 
 
-def test_a_recorded_plan_has_its_cells_again() -> None:
+def test_a_recorded_plan_is_read_with_its_cells() -> None:
     plan = compile_plan(GOLDEN / "good" / "matrix.yaml")
     data = json.loads(json.dumps(plan_data(plan)))
     assert recorded_plan(data).digest == plan.digest

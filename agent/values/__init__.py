@@ -1,0 +1,1 @@
+"""Numbers from tables: the rows of a query, the output of a command."""

@@ -1,0 +1,182 @@
+"""Numbers from queries: the wait and the query of an sql stage, and captures of kind sql.
+
+Data flow: `wait_until` and `query` of a task, or `query` of a capture -> the engine's `QuerySession` -> `ValueTable` ->
+numbers by name. Functions block. Each query of a wait and of a capture is bounded in time: a timer breaks the
+connection, and the next query opens another.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from proveout.agent.capture.schedule import observe
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.engines.adapter import OpensQueries, QuerySession, Tick
+from proveout.agent.engines.table import adapter
+from proveout.agent.errors import TaskFault
+from proveout.agent.values.value_table import ROWS_MAX, NoValue, ValueTable, read_values, same, shown
+from proveout.core.units import format_duration
+from proveout.dsl.plan.measured_values import MeasuredValue, WaitUntil
+from proveout.proto.wire.results import CaptureResult, Reading
+from proveout.proto.wire.tasks import Endpoint, RunCapture, measured_name
+
+LIMIT_S = 5.0
+"""The longest time of a query of a capture."""
+QUERY_SHOWN = 120
+
+T = TypeVar("T")
+
+
+def open_session(endpoint: Endpoint) -> QuerySession:
+    """Connect. TaskFault."""
+    engine = adapter(endpoint.engine)
+    if not isinstance(engine, OpensQueries):
+        raise TaskFault("invalid", f"system {endpoint.system!r}: queries of {endpoint.engine} are not read")
+    return engine.query_session(endpoint)
+
+
+def values_of(endpoint: Endpoint, query: str, values: Sequence[MeasuredValue]) -> tuple[tuple[str, float], ...]:
+    """The values of a query. TaskFault: that of the database, or `missing` when a value cannot be read."""
+    session = open_session(endpoint)
+    try:
+        return _values(session, query, values)
+    except NoValue as fault:
+        what = f"system {endpoint.system!r}: {fault.what}, in the rows of {quoted(query)}"
+        raise TaskFault("missing", what, way_out=fault.way_out) from None
+    finally:
+        session.close()
+
+
+def _values(session: QuerySession, query: str, values: Sequence[MeasuredValue]) -> tuple[tuple[str, float], ...]:
+    columns, rows = session.rows(query, ROWS_MAX + 1)
+    if len(rows) > ROWS_MAX:
+        raise NoValue(f"more than {ROWS_MAX:,} rows", "add a WHERE or a LIMIT to the query, or aggregate")
+    return read_values(ValueTable(columns=tuple(columns), rows=rows), values)
+
+
+def quoted(query: str) -> str:
+    """A query for a message, on one line."""
+    text = " ".join(query.split())
+    return f"`{text if len(text) <= QUERY_SHOWN else text[:QUERY_SHOWN] + '…'}`"
+
+
+# ---- waits -----------------------------------------------------------------------------------------------------------
+
+
+def wait_until(endpoint: Endpoint, wait: WaitUntil, given_up: Callable[[], bool]) -> float:
+    """Ask until the value is there; return the seconds that it took. TaskFault `timeout` at the bound.
+
+    `given_up` returns whether the task was cancelled; it ends the wait within one interval.
+    """
+    began_s = time.monotonic()
+    attempts, found = 0, "no row"
+    session: QuerySession | None = None
+    try:
+        while not given_up():
+            left_s = began_s + wait.within_s - time.monotonic()
+            if attempts and left_s <= 0.0:
+                break
+            session = session or open_session(endpoint)
+            rows = _bounded(session, lambda: session.rows(wait.query, 1), max(left_s, LIMIT_S))[1]  # noqa: B023
+            attempts += 1
+            if rows and rows[0] and same(rows[0][0], wait.equals):
+                return time.monotonic() - began_s
+            found = shown(rows[0][0]) if rows and rows[0] else "no row"
+            time.sleep(max(0.0, min(wait.every_s, began_s + wait.within_s - time.monotonic())))
+    finally:
+        if session is not None:
+            session.close()
+    raise TaskFault(
+        "timeout",
+        f"system {endpoint.system!r}: {quoted(wait.query)} gave {found} and not {wait.equals} after "
+        f"{format_duration(round(time.monotonic() - began_s, 1) or 0.1)} ({attempts} queries)",
+        way_out="set `within` of `wait_until` to a longer time, or check the query and `equals`",
+    )
+
+
+def _bounded(session: QuerySession, ask: Callable[[], T], limit_s: float) -> T:
+    """The result of a query that is broken off after `limit_s`. TaskFault `timeout`."""
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        session.abort()
+
+    timer = threading.Timer(limit_s, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        return ask()
+    except TaskFault:
+        if late.is_set():
+            raise TaskFault("timeout", f"a query took longer than {limit_s:g} s") from None
+        raise
+    finally:
+        timer.cancel()
+
+
+# ---- captures --------------------------------------------------------------------------------------------------------
+
+
+class QueryObserver:
+    """Reads the values of one query; see `adapter.Observer`. A query that fails costs its sample; the next one
+    reconnects."""
+
+    def __init__(self, name: str, endpoint: Endpoint, query: str, values: Sequence[MeasuredValue]) -> None:
+        self._endpoint, self._query, self._values = endpoint, query, values
+        self._session: QuerySession | None = open_session(endpoint)
+        self._ended = False
+        try:
+            self._read(self._session)
+        except NoValue as fault:
+            self.close()
+            what = f"capture {name!r}: {fault.what}, in the rows of {quoted(query)}"
+            raise TaskFault("missing", what, way_out=fault.way_out) from None
+        except TaskFault as fault:
+            self.close()
+            raise TaskFault(fault.code, f"capture {name!r}: {fault.what}", way_out=fault.way_out) from None
+
+    def _read(self, session: QuerySession) -> list[Reading]:
+        found = dict(_bounded(session, lambda: _values(session, self._query, self._values), LIMIT_S))
+        return [Reading(metric=measured_name("sql", value), value=found[value.name]) for value in self._values]
+
+    def look(self, tick: Tick) -> Sequence[Reading] | None:
+        """One reading for each value; None when one cannot be read."""
+        if not tick.report:
+            return []
+        try:
+            if self._session is None and not self._ended:
+                self._session = open_session(self._endpoint)
+            return None if self._session is None else self._read(self._session)
+        except NoValue:
+            return None
+        except TaskFault:
+            self._drop()
+            return None
+
+    def _drop(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def abort(self) -> None:
+        """Break off the query under way, and open no other connection."""
+        self._ended = True
+        session = self._session
+        if session is not None:
+            session.abort()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._ended = True
+        self._drop()
+
+
+async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
+    """Read the values until finished. TaskFault when they cannot be read at the start."""
+    (endpoint,) = spec.endpoints
+    found = spec.capture
+    return await observe(context, spec, lambda: QueryObserver(found.name, endpoint, found.query, found.values))
