@@ -1,12 +1,11 @@
-"""Every benchmark one after the other, and all ratios in one table at the end, with their targets and which of these
-are met.
+"""Run every benchmark one after the other, and print all ratios in one table with their targets and whether they are
+met.
 
     python benchmarks/all.py [--quick] [--only PART,…] [--benchbase FOLDER --java JAVA] [--go-tpc PROGRAM] [--json FILE]
 
-Parts: engine, population, pools, peers (those other programs). Each benchmark runs ours and the peer in the same run,
-in turn, and prints medians. One that fails is a line of the table, and the others go on. The exit code is 0 whatever
-the figures are, for a benchmark measures and does not judge; it is 1 when one did not run to its end. Let nothing else
-run on the machine meanwhile.
+Parts: engine, population, pools, peers (BenchBase and go-tpc). Each benchmark runs proveout and its peer in the same
+run, in turn, and prints medians. A failed benchmark is a line of the table, and the others continue. The exit code is 0
+for any figures, and 1 when a benchmark did not run to its end. No other program should run on the machine meanwhile.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ COMPARE = {"<": operator.lt, "<=": operator.le, ">=": operator.ge}
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: what was measured, its value and how it is written, and the target (`>= 0.95`; "" has
-    none)."""
+    """A line of the table: the name, the value with its format, and the target (`>= 0.95`; "" for none)."""
 
     name: str
     value: float
@@ -48,7 +46,7 @@ class Row:
 
 QUICK: dict[str, tuple[str, ...]] = {
     "load/pgbench": ("--seconds", "3", "--rounds", "9"),
-    "populate/psql_copy": ("--rounds", "2"),  # at a fifth of the rows it would measure how fast workers start
+    "populate/psql_copy": ("--rounds", "2"),  # with a fifth of the rows the start of workers would dominate
     "load/custom_sql": ("--rounds", "3", "--seconds", "1"),
     "load/pacing": ("--seconds", "2"),
     "load/pool_ray": ("--seconds", "2", "--pairs", "3", "--workers", "2"),
@@ -84,7 +82,7 @@ class Bench:
 
 
 def engine(bench: Bench) -> Iterator[Row]:
-    """The load engine beside pgbench, over a bare loop, its pacing, its memory, custom SQL."""
+    """The load engine compared with pgbench and with a bare loop; its pacing, its memory, custom SQL."""
     for line in bench("load/pgbench") or ():
         label = f"{line['mix']}, {line['connections']} connections, beside pgbench"
         yield Row(f"rate: {label}", line["tps_ratio"], ">= 0.95")
@@ -105,7 +103,7 @@ def engine(bench: Bench) -> Iterator[Row]:
 
 
 def population(bench: Bench) -> Iterator[Row]:
-    """Populations beside the engines' own bulk paths."""
+    """Populations compared with the engines' own bulk paths."""
     for workload in ("hlr", "tptbm", "prepaid", "tprocc"):
         found = bench("populate/psql_copy", "--workload", workload) or {"ratios": {}}
         for name, ratio in found["ratios"].items():
@@ -119,7 +117,7 @@ def population(bench: Bench) -> Iterator[Row]:
 
 
 def pools(bench: Bench) -> Iterator[Row]:
-    """Merging, and Ray beside local processes."""
+    """Merging, and Ray compared with local processes."""
     for line in bench("fabric/merge") or ():
         label = f"merging 1,000 workers x 8 types, {line['arrival']}, {line['rate']:,}/s each, % of a core"
         yield Row(label, 100 * line["core_fraction"], "< 10", ".1f")
@@ -131,7 +129,7 @@ def pools(bench: Bench) -> Iterator[Row]:
 
 
 def peers(bench: Bench, options: argparse.Namespace) -> Iterator[Row]:
-    """Other programs, where they were built."""
+    """Other programs, where they are installed."""
     if options.benchbase:
         for line in bench("load/benchbase", str(options.benchbase), "--java", options.java) or ():
             label = f"HLR beside BenchBase's TATP, {line['terminals']} terminals, rate"

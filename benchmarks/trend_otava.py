@@ -1,16 +1,19 @@
-"""Change points of `proveout trend` beside those of Apache Otava, on the same histories: `python
+"""Change points of `proveout trend` compared with those of Apache Otava, on the same histories: `python
 benchmarks/trend_otava.py [--histories N] [--json FILE]`.
 
-Histories of 100 runs of 3 repeats: A/A, and with a step of 1, 2 or 5 % at run 50. The repeats of a run have a cv of 1,
-2 or 3 %, and runs differ by 1 % beyond their repeats; `correlated`: neighbouring runs correlate by 0.5. Otava gets the
-means of the runs, with its own defaults (window 50, p <= 0.001) and its incremental use left out: it looks back over
-the whole history, and `proveout trend` decides run by run from what was there. Printed per case:
+Histories of 100 runs of 3 repeats: A/A, and with a step of 1, 2 or 5 % at run 50. The repeats of a run have a CV of 1,
+2 or 3 %, and the means of runs have an additional standard deviation of 1 %; `correlated`: neighbouring runs correlate
+by 0.5. Otava receives the means of all runs of a history at once, with its defaults (window 50, p <= 0.001), not its
+incremental mode; `proveout trend` decides run by run from the runs so far. Printed per case:
 
-- false: the share of histories with a change point where there is no step (more than 5 runs from it);
+- false: the share of histories with a false change point: any in an A/A history, else one more than 5 runs away from
+  the step;
 - found: the share of histories with a change point within 5 runs of the step;
-- delay: the mean number of runs from the step until it was shown (Otava: not known from the whole history).
+- delay: the mean number of runs from the step until it was shown (not available for Otava, which sees the whole
+  history).
 
-Without apache-otava (`pip install 'proveout[benchmark]'`) its columns are empty, and the first line has the reason.
+Otava needs older numpy and scipy than `constraints.txt` has, so it gets an environment of its own: `python -m venv
+otava && otava/bin/pip install -e '.[benchmark]'`. Without it its columns are empty, and the first line has the reason.
 """
 
 from __future__ import annotations

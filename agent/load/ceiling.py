@@ -106,9 +106,9 @@ async def measure(
     *,
     seconds: float,
     workers: int | None,
-    tell: Callable[[Step], None],
+    on_step: Callable[[Step], None],
 ) -> list[Step]:
-    """One step for each number of connections; calls `tell` after each.
+    """One step for each number of connections; calls `on_step` after each.
 
     TaskFault; ProveoutError if a load had errors.
     """
@@ -125,7 +125,7 @@ async def measure(
                 label=f"ceiling {count}",
             )
             steps.append(_step(count, seconds, await run_load(context, spec)))
-            tell(steps[-1])
+            on_step(steps[-1])
     return steps
 
 

@@ -41,7 +41,8 @@ T = TypeVar("T")
 
 
 async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
-    """Run one agent's share of a load with `spec.workers` processes (0: one for each core), or on Ray.
+    """Run one agent's share of a load with `spec.workers` processes (0: one for each core; one in any case
+    for an engine whose files one process at a time can write to), or on Ray.
 
     Raises TaskFault: `unreachable` (a terminal could not connect), `invalid` (unknown driver or workload, or a
     statement that the server refuses), `fault` (a worker died), `timeout` (it did not end in time), `disk_full` (the
@@ -54,7 +55,8 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     if not isinstance(pool, Pool):
         pool = context.resources[name] = Pool()
     cores = len(os.sched_getaffinity(0))
-    hands = dealt(spec.share.first, spec.share.count, spec.workers or cores)
+    one = engines.of(spec.endpoint.engine).one_process
+    hands = dealt(spec.share.first, spec.share.count, 1 if one else spec.workers or cores)
     if not hands:
         raise TaskFault("invalid", "the load has no terminals for this agent", way_out="plan fewer client hosts")
     privileges = Privileges.for_endpoint(spec.endpoint, context.policy)

@@ -22,7 +22,13 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from proveout.agent.engines.driver_contract import Driver, FailureKind, Labelled, StatementFailure
+from proveout.agent.engines.driver_contract import (
+    Driver,
+    FailureKind,
+    Labelled,
+    OpensWithSettings,
+    StatementFailure,
+)
 from proveout.agent.engines.table import driver
 from proveout.agent.load import worker_messages
 from proveout.agent.load.loop.cancellation import cancel_statements
@@ -167,6 +173,12 @@ class Load:
         parts = (part_of(arm.workload(), index, count) for index in range(count))
         self._parts = [self._workload] if count == 1 else [build(part) for part in parts]
         self._needed = statements(self._workload)
+        self._session = arm.session
+        if isinstance(self._driver, OpensWithSettings):
+            changes = any(s.changes for kind in self._workload.transactions if kind.weight > 0 for s in kind.statements)
+            engine, given = self._driver, arm.session
+            self._dsns = tuple(engine.dsn_for_load(dsn, given, changes=changes) for dsn in self._dsns)
+            self._session = ()
         self._pacing = arm.pacing()
         self._recorder = Recorder(len(self._workload.transactions))
         self._opened: list[Any] = []
@@ -251,7 +263,7 @@ class Load:
             self._check_stopped()
             if isinstance(session, Labelled):
                 session.label(self._arm.run, self._arm.label)
-            configure(session, self._driver, self._arm.session)
+            configure(session, self._driver, self._session)
             prepared = {}
             for needed in self._needed:
                 self._check_stopped()

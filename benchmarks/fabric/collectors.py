@@ -1,8 +1,8 @@
-"""What it costs a host to be watched: `python benchmarks/fabric/collectors.py [--seconds 30] [--json FILE]`.
+"""The CPU cost of the capture `os` on a host: `python benchmarks/fabric/collectors.py [--seconds 30] [--json FILE]`.
 
-The capture `os` at 1 Hz, as an agent runs it: the thread that looks at /proc, and this whole process with it (its loop,
-and making the messages that would go to the coordinator). Nothing else runs in the process. The number of processes on
-the host matters, since the capture looks for its own among them: it is printed.
+The capture runs at 1 Hz as in an agent: the thread that reads /proc, and this whole process (its loop, and the encoding
+of messages for the coordinator). Nothing else runs in the process. The number of processes on the host affects the
+result, because the capture searches them for its own; it is printed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from proveout.proto.wire.tasks import RunCapture
 
 
 class Context:
-    """As much of a task's context as a capture uses; samples are encoded as for the wire."""
+    """The part of a task's context that a capture uses; samples are encoded as for the wire."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -33,17 +33,17 @@ class Context:
         self.bytes = 0
 
     async def finished(self) -> None:
-        """After that many seconds."""
+        """Return after the given seconds."""
         await asyncio.sleep(self._seconds)
 
     def sample(self, sample: CaptureSample) -> None:
-        """Encode it, and count."""
+        """Encode a sample and count its readings and bytes."""
         self.readings = len(sample.readings)
         self.bytes = len(codec.agent_envelope(Sample(key="k", sequence=1, sample=sample)).SerializeToString())
 
 
 async def measure(seconds: float) -> dict[str, Any]:
-    """Shares of a core, and what a sample holds."""
+    """Measure the shares of a core, and the size of a sample."""
     spec = RunCapture(capture=Capture(name="host", kind="os", every_s=1.0, hosts=("here",)))
     context = Context(seconds)
     began_s, began_cpu_s = time.monotonic(), time.process_time()
@@ -62,7 +62,7 @@ async def measure(seconds: float) -> dict[str, Any]:
 
 def main() -> None:
     """Print the shares."""
-    parser = argparse.ArgumentParser(description="What it costs a host to be watched at 1 Hz.")
+    parser = argparse.ArgumentParser(description="Measure the CPU cost of the capture `os` at 1 Hz.")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     chosen = parser.parse_args()
@@ -70,7 +70,7 @@ def main() -> None:
     print(
         f"capture os at 1 Hz, {found['samples']} samples of {found['readings']} readings ({found['bytes']} bytes), "
         f"{found['lost']} lost, {found['processes']} processes on the host:\n"
-        f"  looking    {found['look_core_fraction']:.2%} of a core\n"
+        f"  reading    {found['look_core_fraction']:.2%} of a core\n"
         f"  in all     {found['process_core_fraction']:.2%} of a core"
     )
     if chosen.json:

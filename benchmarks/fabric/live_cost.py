@@ -1,8 +1,8 @@
-"""What it costs the coordinator to show the load while it runs: CPU of a second of N load agents × 7 transaction types.
+"""The CPU cost of live events of a load in the coordinator: one second of N load agents × 7 transaction types.
 
-Data flow: made-up `LoadSecond`s (log-normal response times, some 1,000 buckets each) -> `live.Meters`, as the run's
-loop feeds them -> CPU time per second of load, that is the share of a core. The merged line (`LoadTick`) and the
-transactions so far are in it; keeping the samples is not.
+Data flow: generated `LoadSecond`s (log-normal response times, some 1,000 buckets each) -> `ticks.Meters`, as in the
+run's loop -> CPU time per second of load, that is the share of a core. The merged line (`LoadTick`) and the
+transactions so far are included; storing the samples is not.
 
     python benchmarks/fabric/live_cost.py [--agents 1 8 64] [--seconds 20]
 """
@@ -55,8 +55,8 @@ def cost(agents: int, seconds: int) -> float:
 
 
 def main() -> None:
-    """Print the share for the numbers of agents that were asked for."""
-    parser = argparse.ArgumentParser(description="What showing the load costs the coordinator.")
+    """Print the share for each number of agents."""
+    parser = argparse.ArgumentParser(description="Measure the CPU cost of live events in the coordinator.")
     parser.add_argument("--agents", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--seconds", type=int, default=20)
     chosen = parser.parse_args()

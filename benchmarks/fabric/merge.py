@@ -1,9 +1,10 @@
-"""What it costs to merge the seconds of many Ray workers: `python benchmarks/fabric/merge.py [--workers N] [--rates R…]
-[--json FILE]`.
+"""The CPU cost of merging the seconds of many Ray workers: `python benchmarks/fabric/merge.py [--workers N]
+[--rates R…] [--json FILE]`.
 
-Every worker's second has 8 transaction types with a service histogram each (closed), or service, response and schedule
-(open). Measured is CPU of what the driver does with them: unpack all, merge, and the one `LoadSecond` of all as it goes
-to the agent. Not measured: Ray's own calls, one a second and worker (`pool_ray.py` has a part of that).
+Every worker's second has 8 transaction types with one histogram each (service; closed), or three (service, response and
+schedule; open). Measured: the CPU time in which the driver unpacks them, merges them, and encodes the resulting
+`LoadSecond` for the agent. Not measured: Ray's own calls, one per second and worker (`pool_ray.py` includes part of
+them).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def worker_second(random: np.random.Generator, rate: int, *, is_open: bool) -> b
 
 
 def measure(workers: int, rate: int, *, is_open: bool) -> tuple[float, int]:
-    """(CPU seconds for one second of all workers, bytes of it)."""
+    """Return (CPU seconds for one second of all workers, its bytes)."""
     random = np.random.default_rng(1)
     seconds = [worker_second(random, rate, is_open=is_open) for _ in range(workers)]
     names = [f"t{number}" for number in range(TYPES)]

@@ -2,20 +2,20 @@
 
     python benchmarks/fabric/scale_agents.py [--agents 10 100 300 1000] [--seconds 15] [--json FILE]
 
-Real gRPC sessions with mutual TLS over loopback: the agents share two processes, and their tasks touch nothing
-(`scale_agents_hosts.py` says what of them is real); the coordinator is `coordinator.run.run` on a plan with that many
-hosts, journal and all. Every agent is beaten for every 2 s and sends 50 metrics and one second of load each second.
+Real gRPC sessions with mutual TLS over loopback: the agents share two processes, and their tasks are simulated (for the
+real parts see `scale_agents_hosts.py`); the coordinator is `coordinator.run.run` on a plan with this number of hosts,
+with its journal. Every agent receives a beat every 2 s and sends 50 metrics and one second of load each second.
 
-The coordinator has one core to itself and the agents the others (`--together`: all share all), so that what is measured
-is whose. A thousand agents take two tasks in on one core in longer than the coordinator needs to write them: `--light`
-leaves out what each does by itself.
+The coordinator has one core and the agents the others (`--together`: all share all), so that their CPU times are
+separate. On one core, a thousand agents need longer to accept two tasks than the coordinator to write them: `--light`
+leaves out the agents' own work.
 
-Measured: the time until all agents are connected; from the first task of an iteration that is given to its session (a
+Measured: the time until all agents are connected; from the first task of an iteration that is passed to its session (a
 capture and a load for each agent), the time until the last one is written, until the last capture (one task for each
-agent) and until the last load (both tasks) is at its agent, with the CPU of both sides; how far apart the agents' T0
-are (the coordinator's estimates of their clocks; all processes have one clock here, which shows the error), and how
-late after T0 the loads begin; in the measure window the CPU of both sides and how many of the samples came; the
-coordinator's peak RSS; what the screen's model costs for the same events.
+agent) and until the last load (both tasks) has reached its agent, with the CPU of both sides; the differences of the
+agents' T0 (from the coordinator's estimates of their clocks; all processes have one clock here, so that the differences
+are errors), and the delay of the loads after T0; in the measure window the CPU of both sides and the share of samples
+received; the coordinator's peak RSS; the CPU of the screen's model for the same events.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ FILES_PER_AGENT = 8
 RAMP_UP_S = 2
 TYPES = 8
 LEASE_S = 30.0
-"""Three times the usual one: a machine that does other work may stop the agents' few processes for longer than ten
-seconds."""
+"""Three times the default, because a busy machine may stop the agents' few processes for longer than 10 s."""
 _NOTED = ("watched_ns", "given_ns", "t0_ns", "began_ns")
-"""What each agent has noted of its capture and its load."""
+"""The times that each agent reports for its capture and its load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What one run has shown; times in seconds, skews in milliseconds, CPU of the coordinator unless it says whose."""
+    """The figures of one run: times in seconds, skews in milliseconds, CPU of the coordinator unless named
+    `agents_…`."""
 
     agents: int
     exit_code: int
@@ -101,7 +101,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment, and the CPU that both sides had used by then, s."""
+    """A time, and the CPU time that both sides had used by then, s."""
 
     at_s: float
     own_s: float
@@ -110,7 +110,7 @@ class Mark:
 
 @dataclass(slots=True)
 class Watcher:
-    """A listener of the run: when what happened, and the CPU that was used by then. `pids` are the agents'
+    """A listener of the run that records the times of events and the CPU time used by then. `pids` are the agents'
     processes."""
 
     pids: Sequence[int]
@@ -125,7 +125,7 @@ class Watcher:
         return Mark(time.monotonic(), time.process_time(), sum(map(_cpu_s, self.pids)))
 
     def __call__(self, stamped: Stamped) -> None:
-        """Take in an event."""
+        """Record an event."""
         self.events.append(stamped)
         match stamped.event:
             case AgentUp():
@@ -141,7 +141,7 @@ class Watcher:
 
 
 def _cpu_s(pid: int) -> float:
-    """CPU that a process has used, s (proc(5); in steps of 10 ms)."""
+    """Return the CPU time that a process has used, s (proc(5); in steps of 10 ms)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -150,7 +150,7 @@ def _cpu_s(pid: int) -> float:
 def agents(
     names: Sequence[str], folder: Path, told: dict[str, dict[str, int]], light: bool
 ) -> Iterator[tuple[dict[str, str], list[int]]]:
-    """Addresses of that many agents, and their processes; when it is left, `told` has what they noted."""
+    """Start agents; yield their addresses and processes. At the end, `told` contains the times that they report."""
     processes: list[subprocess.Popen[str]] = []
     addresses: dict[str, str] = {}
     try:
@@ -173,7 +173,7 @@ def agents(
 
 @contextmanager
 def on_cores_of_the_agents(together: bool) -> Iterator[None]:
-    """Processes that are started meanwhile have all cores but the first; after that this one has the first."""
+    """Give processes started in this context all cores but the first, and afterwards this process the first."""
     allowed = sorted(os.sched_getaffinity(0))
     apart = not together and len(allowed) > 1
     if apart:
@@ -186,7 +186,7 @@ def on_cores_of_the_agents(together: bool) -> Iterator[None]:
 
 
 def plan_text(addresses: dict[str, str], seconds: int) -> str:
-    """A ladder of one rung, a connection on every host, each of which is watched."""
+    """Return a plan with a ladder of one rung, with one connection and a capture on every host."""
     hosts = "\n".join(f"    {name}: {{roles: [client], address: '{at}'}}" for name, at in addresses.items())
     first = next(iter(addresses))
     types = "\n".join(f"      type{number}: {{weight: 1, statements: {{one: SELECT 1}}}}" for number in range(TYPES))
@@ -220,8 +220,8 @@ stages:
 
 @dataclass(slots=True)
 class Sent:
-    """When the first task of an iteration was given to its session, and the last load of the first attempt to its
-    stream."""
+    """The times at which the first task of an iteration was passed to its session, and the last load of the first
+    attempt to its stream."""
 
     first: Mark | None = None
     last: Mark | None = None
@@ -229,7 +229,7 @@ class Sent:
 
 
 async def _run(sitting: loop.RunOptions, journal: Journal, watcher: Watcher, count: int) -> tuple[int, Sent]:
-    """Run, and note when the tasks of `count` agents were sent."""
+    """Execute a run, and record the times at which the tasks of `count` agents were sent."""
     sent = Sent()
     send, write = session.AgentSession.send, dial.Stream.write
 
@@ -256,7 +256,7 @@ async def _run(sitting: loop.RunOptions, journal: Journal, watcher: Watcher, cou
 
 
 def model_cost(events: Sequence[Stamped]) -> tuple[float, float]:
-    """(CPU seconds per second of run, host ticks per second) of folding the run's events into the screen's model."""
+    """Reduce the run's events with the screen's model: (CPU seconds per second of run, host ticks per second)."""
     view, began = RunView(), time.process_time()
     for stamped in events:
         view = reduce(view, stamped)
@@ -269,7 +269,7 @@ def model_cost(events: Sequence[Stamped]) -> tuple[float, float]:
 def measure(count: int, seconds: int, together: bool, light: bool) -> Figures:
     """One run with `count` agents."""
     with ExitStack() as stack:
-        # In memory: a thousand hosts have a thousand disks for their journals, this machine has one.
+        # In memory, because a thousand hosts would have a thousand disks for their journals.
         memory = Path("/dev/shm")
         folder = Path(tempfile.mkdtemp(prefix="proveout-scale-", dir=memory if memory.is_dir() else None))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -303,7 +303,7 @@ def measure(count: int, seconds: int, together: bool, light: bool) -> Figures:
 def _figures(count: int, exit_code: int, sent: Sent, watcher: Watcher, told: dict[str, dict[str, int]]) -> Figures:
     none = Mark(0.0, 0.0, 0.0)
     watched, given, t0s, began = (np.array([said[name] for said in told.values()], dtype=np.int64) for name in _NOTED)
-    # The same T0 for all, each by its estimate of that agent's clock: the estimates' middle is what was meant.
+    # All agents have the same T0, converted with the estimate of each clock: the median is the intended T0.
     t0 = np.median(t0s) if told else 0.0
     skews_ms, errors_ms = (np.abs(began - t0) / 1e6, np.abs(t0s - t0) / 1e6) if told else (np.zeros(1), np.zeros(1))
     opened, connected = watcher.began or none, watcher.connected or none
@@ -337,7 +337,7 @@ def _figures(count: int, exit_code: int, sent: Sent, watcher: Watcher, told: dic
 
 
 def main() -> None:
-    """Print a line for each number of agents; each in a process of its own, so that RSS is that run's."""
+    """Print a line for each number of agents; each runs in a process of its own, so that its RSS is separate."""
     parser = argparse.ArgumentParser(description="One coordinator and many agents.")
     parser.add_argument("--agents", type=int, nargs="+", default=[10, 100, 300, 1000])
     parser.add_argument("--seconds", type=int, default=15, help="the measure window")
@@ -380,7 +380,7 @@ def main() -> None:
 
 
 def _files(agents_max: int) -> None:
-    """Files for that many connections, or a word about what to do."""
+    """Raise the limit of open files for the connections, or exit with the way out."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = agents_max * FILES_PER_AGENT + 256
     if hard != resource.RLIM_INFINITY and hard < needed:

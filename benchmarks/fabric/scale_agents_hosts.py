@@ -1,23 +1,23 @@
-"""Many agents in one process, for `scale_agents.py`: real sessions, whose tasks touch nothing.
+"""Many agents in one process, for `scale_agents.py`: real sessions with simulated tasks.
 
 Data flow: `scale_agents.py` starts it with a folder of certificates -> one gRPC server for the process, with a port for
-each agent, which gives each session to the agent that its Hello names -> `{"addresses": …}` as one line of JSON on
-standard output -> the run -> at SIGTERM one more line: per host when its capture and its load were given to it, when it
-was to start on the coordinator's clock and when it did. All clocks are the same `monotonic_ns` here, which is what
-makes the skew measurable, and which no coordinator knows.
+each agent, which passes each session to the agent that its Hello names -> `{"addresses": …}` as one line of JSON on
+standard output -> the run -> at SIGTERM one more line: for each host the times at which it received its capture and its
+load, its T0, and the time at which its load began. All processes have the same `monotonic_ns`, so that the skew can be
+measured; the coordinator does not use this.
 
-As on a real host: a TLS connection and a stream for each agent, the guard, admission and fencing, signatures, leases,
-the clock's exchanges, the journal and the audit log of each agent (files in memory), the outbox and when samples leave
-it.
+As on a real host: a TLS connection and a stream for each agent, authorization, admission and fencing, signatures,
+leases, the clock exchanges, the journal and the audit log of each agent (files in memory), and the outbox with the
+times at which it sends samples.
 
-Simulated: agents share a server, an event loop and a certificate. A capture sends 50 made-up readings a second, a load
-one made-up `LoadSecond` a second; what a task would cost on its host is left out, as a thousand hosts have a thousand
-machines for it. Loads start by one timer of the process (`Starter`), where a host's own worker processes would look at
-the clock: when a load begins shows whether its `Start` was there in time and whether this process was awake, not how
-fast a thousand coroutines can be woken one after the other.
+Simulated: agents share a server, an event loop and a certificate. A capture sends 50 generated readings a second, a
+load one generated `LoadSecond` a second; the cost of tasks is left out, because a thousand hosts have a thousand
+machines for them. One timer of the process starts all loads (`Starter`), in place of the worker processes of each host:
+the begin of a load shows whether its `Start` arrived in time and whether this process was delayed, not the time in
+which a thousand coroutines are scheduled.
 
-With `--light` agents look at no signature and keep journal and audit log in a dict and nowhere: a thousand real agents
-do that side by side, each on a machine of its own, these one after the other on what this machine has left.
+With `--light` agents do not verify signatures, keep their journal in a dict and have no audit log: a thousand real
+agents do this work in parallel on their machines, these agents do it one after the other on one machine.
 """
 
 from __future__ import annotations
@@ -68,22 +68,23 @@ from proveout.proto.wire.tasks import Endpoint, InspectSystem, ReadFacts, RunCap
 METRICS = 50
 SECOND_NS = 1_000_000_000
 MIX = {f"type{number}": 12 for number in range(8)}
-"""Transactions of a second by type, as the plan of `scale_agents.py` weighs them."""
-_told: dict[str, dict[str, int]] = {}
+"""Transactions per second by type, with the weights of the plan of `scale_agents.py`."""
+_times_ns: dict[str, dict[str, int]] = {}
+"""Host -> the times that it reports."""
 
 
 NAMES = tuple((f"metric{number}", "") for number in range(METRICS))
 
 
 class Starter:
-    """Notes when each of many moments has come, by one timer for the earliest of them."""
+    """Resolves futures at given times, with one timer for the earliest of them."""
 
     def __init__(self) -> None:
         self._due: list[tuple[int, int, asyncio.Future[int]]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def at(self, when_ns: int) -> asyncio.Future[int]:
-        """Resolved with the `monotonic_ns` at which this process has seen that the moment has come."""
+        """Return a future that resolves at `when_ns` with the `monotonic_ns` at which this process resolves it."""
         loop = asyncio.get_running_loop()
         seen: asyncio.Future[int] = loop.create_future()
         heapq.heappush(self._due, (when_ns, id(seen), seen))
@@ -107,7 +108,7 @@ _starter = Starter()
 
 
 def _each_second(first_ns: int, count: int | None, send: Callable[[int], None]) -> Callable[[], None]:
-    """Call `send(0)`, `send(1)` … from a moment on, a second apart; what ends it."""
+    """Call `send(0)`, `send(1)` … a second apart, from `first_ns`; return a function that stops it."""
     loop = asyncio.get_running_loop()
     timer: list[asyncio.TimerHandle] = []
 
@@ -125,10 +126,10 @@ def _each_second(first_ns: int, count: int | None, send: Callable[[int], None]) 
 
 
 async def run_capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
-    """50 readings a second until it is finished."""
+    """Send 50 readings a second until the capture is finished."""
     sent = 0
-    # An iteration that is run again was given before.
-    _told.setdefault(context.host, {}).setdefault("watched_ns", time.monotonic_ns())
+    # `setdefault`, because a repeated iteration sends the task again.
+    _times_ns.setdefault(context.host, {}).setdefault("watched_ns", time.monotonic_ns())
 
     def send(number: int) -> None:
         nonlocal sent
@@ -146,12 +147,12 @@ async def run_capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
 
 
 async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
-    """Arm at once, note when T0 was and when the load began, and send a second of 100 transactions each second."""
+    """Arm at once, record T0 and the begin of the load, and send a second of 100 transactions each second."""
     given_ns = time.monotonic_ns()
     context.armed()
     t0_ns = await context.started()
     began_ns = await _starter.at(t0_ns)
-    noted = _told.setdefault(context.host, {})
+    noted = _times_ns.setdefault(context.host, {})
     noted.setdefault("given_ns", given_ns)
     noted |= {"t0_ns": t0_ns, "began_ns": began_ns}
     windows, count = spec.windows, int(spec.windows.total_s)
@@ -183,7 +184,7 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
 
 
 def _transactions(seconds: int = 1) -> tuple[TransactionLoad, ...]:
-    """Each type with as many different times as it has transactions in a second."""
+    """Return each type with as many different times as it has transactions in a second."""
     loads = []
     for name, count in MIX.items():
         indices = tuple(range(10_000, 10_000 + count))
@@ -199,18 +200,18 @@ _LOAD = Loads.of(_transactions())
 
 
 async def inspect(_context: TaskContext, spec: InspectSystem) -> SystemStarted:
-    """A server that is not there."""
+    """Return a system without a server behind it."""
     endpoint = Endpoint(system=spec.endpoint.system, engine=spec.endpoint.engine, dsn="", version="0")
     return SystemStarted(endpoint=endpoint, settings=(("version", "0"),))
 
 
 async def read_facts(_context: TaskContext, _spec: ReadFacts) -> FactsRead:
-    """About as many as a real host has."""
+    """Return about as many facts as a real host has."""
     return FactsRead(facts=tuple((f"fact{number}", number) for number in range(40)))
 
 
 async def done(_context: TaskContext, _spec: Any) -> Done:
-    """Nothing to do."""
+    """Return at once."""
     return Done()
 
 
@@ -225,7 +226,7 @@ TABLE: Mapping[type, Handler] = {
 
 
 class LightJournal(AgentJournal):
-    """What an agent's journal says, without a file."""
+    """An agent's journal without a file."""
 
     def __init__(self) -> None:
         self._epochs: dict[str, int] = {}
@@ -266,7 +267,7 @@ class LightJournal(AgentJournal):
 
 
 class LightLog(AuditLog):
-    """An audit log that nothing is written to."""
+    """An audit log that discards its entries."""
 
     def note(self, what: str, **fields: str | int | float | None) -> Head:
         return Head(log="", number=0, hash="")
@@ -279,7 +280,7 @@ class LightLog(AuditLog):
 
 
 class LightTaskVerifier(TaskVerifier):
-    """Takes every task."""
+    """Accepts every task."""
 
     def __init__(self) -> None:
         pass
@@ -289,7 +290,7 @@ class LightTaskVerifier(TaskVerifier):
 
 
 class LightTrust(TrustStore):
-    """Takes tasks from every coordinator that TLS lets in."""
+    """Accepts tasks from every coordinator with a valid TLS certificate."""
 
     def objection(self, hello: Hello) -> str:
         return ""
@@ -299,17 +300,17 @@ class LightTrust(TrustStore):
 
 
 class Gate(Admission):
-    """The gates of many agents behind one server: a Hello is for the agent of the host that it names."""
+    """The admissions of many agents behind one server: a Hello is for the agent of the host that it names."""
 
     def __init__(self, gates: Mapping[str, Admission]) -> None:
         self._gates = gates
 
     def head(self) -> str:
-        """No agent's in particular: the audit logs are there, and nobody holds them against each other here."""
+        """Return no head: the audit logs of this benchmark are not compared."""
         return ""
 
     async def admit(self, hello: Hello) -> Session | Refused:
-        """As that agent decides."""
+        """Pass the Hello to the admission of its agent."""
         gate = self._gates.get(hello.host)
         return Refused(reason=f"there is no host {hello.host}") if gate is None else await gate.admit(hello)
 
@@ -334,7 +335,7 @@ async def _serve(names: list[str], pki: Path, state: Path, light: bool) -> None:
     print(json.dumps({"addresses": {name: f"127.0.0.1:{port}" for name, port in ports.items()}}), flush=True)
     with rare_garbage_collection():
         await stop.wait()
-    print(json.dumps({"told": _told}), flush=True)
+    print(json.dumps({"told": _times_ns}), flush=True)
     for gate in gates.values():
         if gate.session is not None:
             gate.session.end("cancelled", "the benchmark is over", keep_data=False)

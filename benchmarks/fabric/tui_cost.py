@@ -1,9 +1,9 @@
-"""What the screen costs: the share of a core that showing a run takes, at 1 Hz from every host.
+"""The CPU cost of the run screen: the share of a core that it takes at 1 Hz from every host.
 
-Data flow: made-up ticks of N hosts × 20 metrics, of the load, its transactions and waits, once a second for a while,
-and how the agents stand every two -> `RunApp` on a terminal of 200 × 60 without a driver's output -> CPU seconds of
-this process over the wall clock. The hosts' pane is open: it is the dearest. What the real terminal and the socket cost
-is not in it.
+Data flow: generated ticks of N hosts × 20 metrics, of the load, its transactions and waits once a second, and the state
+of the agents every two seconds -> `RunApp` on a terminal of 200 × 60 without output -> CPU seconds of this process over
+wall clock time. The pane of hosts is open, because it is the most expensive. The cost of a real terminal and of the
+socket is not included.
 
     python benchmarks/fabric/tui_cost.py [--hosts 64] [--seconds 20] [--pane 4]
 """
@@ -40,7 +40,7 @@ IDENTITY = IterationId(stage="base", rung=4, repeat=1, attempt=1)
 
 
 class Hosts:
-    """N hosts that each say 20 metrics a second, spread over the second's batches as the tail gives them."""
+    """N hosts that each send 20 metrics a second, spread over the batches of a second as in a tail."""
 
     replayed = False
 
@@ -48,7 +48,7 @@ class Hosts:
         self._hosts, self._seconds = hosts, seconds
 
     async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
-        """Opening, then a batch every quarter of a second."""
+        """Yield the initial events, then a batch every quarter of a second."""
         yield [self._stamp(event) for event in self._opening()]
         for number in range(self._seconds * BATCHES_PER_S):
             share = range(number % BATCHES_PER_S, self._hosts, BATCHES_PER_S)
@@ -126,16 +126,16 @@ class Hosts:
         return Stamped(sequence=1, unix_s=time.time(), event=event)
 
     def now_unix_s(self) -> float:
-        """Now."""
+        """Return the present time, s since 1970."""
         return time.time()
 
     async def stop(self) -> bool:
-        """Nobody to ask."""
+        """Return False, because nothing runs that could be stopped."""
         return False
 
 
 async def share_of_a_core(hosts: int, seconds: int, pane: int) -> float:
-    """CPU seconds per second while the ticks come, without the start."""
+    """Measure CPU seconds per second while ticks arrive, without the start."""
     app = RunApp(Hosts(hosts, seconds + 5))
     async with app.run_test(size=(200, 60)) as pilot:
         await pilot.press(str(pane))
@@ -146,8 +146,8 @@ async def share_of_a_core(hosts: int, seconds: int, pane: int) -> float:
 
 
 def main() -> None:
-    """Print the share for the hosts that were asked for."""
-    parser = argparse.ArgumentParser(description="What the screen costs.")
+    """Print the share for each number of hosts."""
+    parser = argparse.ArgumentParser(description="Measure the CPU cost of the run screen.")
     parser.add_argument("--hosts", type=int, nargs="+", default=[64, 1000])
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--pane", type=int, default=4, help="1 live, 4 hosts …")

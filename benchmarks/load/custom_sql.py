@@ -1,11 +1,11 @@
-"""What a transaction written in the plan (`kind: sql`) costs the client beside the same one built in.
+"""The client's cost of a transaction written in the plan (`kind: sql`) compared with the same built-in one.
 
     python benchmarks/load/custom_sql.py [--transactions 200000] [--rounds 7] [--seconds 3] [--json FILE]
 
-First the client alone: the load engine on a session that answers at once, so that no server's noise is in the figures;
-CPU time per transaction, alternating, the least of the rounds of each. GetBasicSubscriberData is one statement with a
-drawn key; UpdateLocation takes the second statement's key from the first one's result, between BEGIN and COMMIT. Then
-the first on an embedded PostgreSQL, both kinds in turn: rate and client CPU, medians.
+First the client alone: the load engine on a session that answers at once, so that the figures do not contain noise of a
+server; CPU time per transaction, in alternating rounds, the minimum of each. GetBasicSubscriberData is one statement
+with a drawn key; UpdateLocation takes the key of its second statement from the result of the first, between BEGIN and
+COMMIT. Then the first on an embedded PostgreSQL, both kinds in turn: rate and client CPU, medians.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONNECTIONS = 4
 
 
 def stated(transaction: str) -> Workload:
-    """One HLR transaction as a plan's author would write it."""
+    """Return a plan's text for one HLR transaction."""
     basic = {
         "binds": {"s_id": {"uniform": [1, SUBSCRIBERS]}},
         "statements": {"get": {"sql": named(GET_SUBSCRIBER.text["postgres"], "s_id"), "expect_rows": "some"}},

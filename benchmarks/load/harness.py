@@ -1,5 +1,4 @@
-"""What the load benchmarks share: a task context that times nothing, a provisioned PostgreSQL with HLR data, a load
-run."""
+"""Shared parts of the load benchmarks: a task context, a provisioned PostgreSQL with HLR data, and a load run."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ T0_S = 0.2
 
 @dataclass(frozen=True)
 class Figures:
-    """Transactions a second, client CPU per transaction, and what of that is the agent's merging."""
+    """Transactions a second, client CPU per transaction, and the agent's merging as a part of it."""
 
     tps: float
     cpu_us: float
@@ -53,7 +52,7 @@ class Context:
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
 
     def sample(self, sample: LoadSecond | CaptureSample) -> None:
-        """Count what ended."""
+        """Count the ended transactions."""
         if isinstance(sample, LoadSecond):
             self.ended += sum(t.counts.ok + t.counts.logical_failures for t in sample.transactions)
 
@@ -61,7 +60,7 @@ class Context:
         print(f"{level}: {text}", file=sys.stderr)
 
     def armed(self) -> None:
-        """Connected: the merging starts here."""
+        """Note the connection of the load, from which merging counts."""
         self.ended, self.cpu_at_start_s = 0, time.process_time()
 
     async def started(self) -> int:
@@ -70,26 +69,26 @@ class Context:
     async def finished(self) -> None: ...
 
     async def close(self) -> None:
-        """End what the handlers have kept."""
+        """Close the resources of the handlers."""
         for resource in reversed(list(self.resources.values())):
             await resource.close(keep_data=False)
 
 
 def workload(subscribers: int, weights: Mapping[str, float]) -> Workload:
-    """HLR with these weights."""
+    """Return HLR with these weights."""
     return Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=subscribers, weights=dict(weights))))
 
 
 @asynccontextmanager
 async def postgres(hlr: Workload) -> AsyncIterator[tuple[Context, Endpoint]]:
-    """An embedded PostgreSQL, synchronous_commit off, with the workload's data, and a context; both end with it."""
+    """Yield an embedded PostgreSQL with synchronous_commit off and the workload's data, and a context."""
     with tempfile.TemporaryDirectory(prefix="proveout-bench-") as folder:
         context = Context(Path(folder))
         settings = (
             ("max_connections", "200"),
             ("shared_buffers", "256MB"),
             ("synchronous_commit", "off"),
-            ("autovacuum", "off"),  # it, or a checkpoint, would come in some rounds of one side and not of the other
+            ("autovacuum", "off"),  # autovacuum and checkpoints would affect some rounds of one side only
             ("max_wal_size", "16GB"),
             ("checkpoint_timeout", "1h"),
         )
@@ -112,7 +111,7 @@ async def run(
     seed: int,
     workers: int = 2,
 ) -> Figures:
-    """One closed load. Exits when anything about it was not clean."""
+    """Run one closed load. Exits on any error in it."""
     spec = RunLoad(
         workload=hlr,
         endpoint=endpoint,

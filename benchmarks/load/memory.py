@@ -1,14 +1,13 @@
-"""Does the memory of load workers stay bounded? A long open load at a high rate, and what the processes occupy over
-time.
+"""The memory of load workers over time, in a long open load at a high rate.
 
     python benchmarks/load/memory.py [--minutes 10] [--rate 50000] [--workers 2] [--json FILE]
 
 The load is the agent's own path: `run_load`, worker processes, their chunks merged in this process, a `LoadSecond` a
-second. The workers' sessions answer at once (`null_worker`), so that the rate holds on two cores; what a database
-driver occupies is not in the figures. Private memory (USS: what would be free if the process ended) comes from
-/proc/PID/smaps_rollup every two seconds. Growth is from the reading after a tenth of the run, at most a minute, when
-every buffer has found its size, to the greatest later one. Target: < 20 MB a worker in ten minutes at 50,000
-transactions a second.
+second. The workers' sessions answer at once (`null_worker`), so that two cores achieve the rate; the memory of a
+database driver is not included. Private memory (USS, the memory that the end of the process would free) is read from
+/proc/PID/smaps_rollup every two seconds. Growth counts from the reading after a tenth of the run, at most a minute,
+when every buffer has its final size, to the maximum of the later ones. Target: < 20 MB a worker in ten minutes at
+50,000 transactions a second.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Reading = tuple[float, float, dict[int, float]]  # seconds since the start, MB o
 
 
 def private_mb(pid: int) -> float:
-    """Memory that the process has for itself, MB."""
+    """Return the private memory of a process, MB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024.0
 
@@ -57,7 +56,7 @@ async def watch(context: Context, readings: list[Reading]) -> None:
 
 
 async def measure(minutes: float, rate: float, workers: int) -> tuple[LoadResult, list[Reading]]:
-    """One iteration, and what was read during it."""
+    """Run one iteration; return the readings."""
     null_worker.use()
     spec = RunLoad(
         workload=workload(100_000, WEIGHTS),
@@ -81,7 +80,7 @@ async def measure(minutes: float, rate: float, workers: int) -> tuple[LoadResult
 
 
 def growth_mb(readings: list[Reading], minutes: float) -> tuple[float, float]:
-    """(of the worker that grew most, of the agent): from the settled reading to the greatest later one, MB."""
+    """Return the growth (of the worker that grew most, of the agent) after the settled reading, MB."""
     settled = [reading for reading in readings if reading[0] >= min(60.0, 6.0 * minutes)]
     _, agent, workers = settled[0]
     grown = [max(later[2].get(pid, 0.0) for later in settled) - mb for pid, mb in workers.items()]

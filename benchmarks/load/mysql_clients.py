@@ -1,9 +1,9 @@
-"""What a MySQL client costs: ours, PyMySQL and mysqlclient, one SELECT by key on an embedded MariaDB, 4 and 64
-connections.
+"""The cost of MySQL clients: proveout's, PyMySQL and mysqlclient, one SELECT by key on an embedded MariaDB, with 4 and
+64 connections.
 
     python benchmarks/load/mysql_clients.py [--seconds 2] [--rounds 5] [--json FILE]
 
-Ours waits for all connections with one epoll; the other two block, so they have a thread for each connection.
+proveout's waits for all connections with one epoll; the other two block, so they have a thread for each connection.
 Statements are those of the HLR workload: `narrow` gives 4 columns, `wide` 34. Rounds are taken in turn; medians are
 printed. mysqlclient is left out where it is not installed (building it needs a C compiler and libmariadb-dev). CPU is
 of this process, all threads.
@@ -42,7 +42,7 @@ STATEMENTS = {"narrow": GET_ACCESS, "wide": GET_SUBSCRIBER}
 
 
 def ours(dsn: str, statement: Statement, connections: int, seconds: float) -> tuple[float, float]:
-    """(transactions a second, CPU µs a transaction) of our wire session, all on one epoll."""
+    """Measure (transactions a second, CPU µs a transaction) of proveout's wire sessions on one epoll."""
     sessions = [MysqlDriver().connect(dsn) for _ in range(connections)]
     prepared = {session.fileno(): (session, session.prepare(statement)) for session in sessions}
     poll = select.epoll()

@@ -1,11 +1,11 @@
-"""What the engine costs above a bare driver loop: pacing, drawing the mix, recording, packing; nanoseconds a
+"""The cost of the load engine above a bare driver loop: pacing, drawing the mix, recording, packing; nanoseconds per
 transaction.
 
     python benchmarks/load/overhead.py [--transactions 200000] [--rounds 7] [--json FILE]
 
-Both loops drive the same session, which answers at once and does nothing, so no server's noise is in the figures: first
-the bare loop (epoll, receive, draw the arguments, send), then the engine itself with its worker's ticker, whose chunks
-go to a pipe that is read. One process, alternating, the least of the rounds of each; CPU time, user and system.
+Both loops drive the same session, which answers at once, so that the figures do not contain noise of a server: the bare
+loop (epoll, receive, draw the arguments, send), and the engine with its worker's ticker, whose chunks go to a pipe that
+is read. One process, alternating rounds, the minimum of each; CPU time, user and system.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class NullSession:
 
 
 def bare(sessions: list[NullSession], kind: WorkloadKind) -> float:
-    """CPU seconds of the loop that anyone would write: no mix, no times, no records."""
+    """Return the CPU seconds of a minimal driver loop: without a mix, times and records."""
     keys = kind.keys(1)
     chosen = next(t for t in kind.transactions if t.weight > 0)
     assert chosen.bare

@@ -1,14 +1,13 @@
-"""How exactly are open arrivals started? Lag (started - intended) at 1,000/s, 10,000/s and the highest rate that is
-held.
+"""The accuracy of open arrival: the lag (started - intended) at 1,000/s, 10,000/s and the highest achieved rate.
 
     python benchmarks/load/pacing.py [--seconds 5] [--rates 1000 10000 20000 40000 80000] [--postgres] [--json FILE]
 
 Each rate is one open load by the agent's own path on two workers, constant arrival over 16 terminals. Without
-`--postgres` the sessions answer at once (`null_worker`): what is late is the engine's or the machine's. With it the
-statement is HLR's read by key on an embedded PostgreSQL, which shares the cores. A rate is *held* when 99 % of it was
-achieved; above the highest one that is held the client is saturated and lag grows without end. Target: p99 < 1 ms at
-every rate that is held with less than 85 % of a core used by the busiest worker. The machine's own lateness is measured
-beside it: how much later than asked a sleeping process wakes, in a process of its own, during the same load.
+`--postgres` the sessions answer at once (`null_worker`), so that delays are those of the engine or of the machine. With
+it the statement is HLR's read by key on an embedded PostgreSQL, which shares the cores. A rate is *held* when 99 % of
+it was achieved; above the highest held rate the client is saturated and the lag grows without a limit. Target: p99 < 1
+ms at every held rate at which the busiest worker uses less than 85 % of a core. For comparison, a separate process
+measures the wake-up delay of the machine during the same load.
 """
 
 from __future__ import annotations

@@ -67,13 +67,12 @@ KINDS = (
     ("Ray's agents", "ray_node"),
     ("database", "postgres"),
 )
-"""What a process is, by the first of these words that its command line has."""
+"""(kind of process, text in its command line); the first match counts."""
 RAYS = frozenset({"raylet", "gcs", "driver", "actors", "idle Ray workers", "Ray's agents"})
 
 
 def used_s() -> dict[str, float]:
-    """CPU seconds so far of this process and all below it, by what they are. What ends meanwhile is lost: nothing
-    should."""
+    """Return the CPU seconds so far of this process and its descendants by kind; without those of ended processes."""
     found: dict[str, float] = {}
     here = psutil.Process()
     for process in (here, *here.children(recursive=True)):

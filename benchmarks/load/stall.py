@@ -1,12 +1,12 @@
-"""What a stall of one second looks like to an open schedule, to a closed loop, and to pgbench: response times at the
-percentiles.
+"""Percentiles of response times with a stall of one second, measured by an open schedule, a closed loop, and pgbench.
 
     python benchmarks/load/stall.py [--seconds 10] [--rate 200]
 
 One embedded PostgreSQL, HLR's read by key over 8 connections. In each measurement another session holds `LOCK TABLE
-subscriber` for one second. *Theory* is what every arrival of the schedule has to wait by its intended time alone: those
-within the stall until its end, the others not at all. *Response* counts from the intended start, *service* from the
-real one. pgbench runs the same statement closed, and with `--rate` (`-R`), where it counts from its schedule too.
+subscriber` for one second. *Theory* is the wait of every arrival of the schedule that follows from its intended time:
+arrivals within the stall wait until its end, the others not at all. *Response* counts from the intended start,
+*service* from the real one. pgbench runs the same statement closed, and with `--rate` (`-R`), where it also counts from
+its schedule.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SCRIPT = (
 
 
 def stall(dsn: str, held: list[int]) -> None:
-    """Some time from now, lock the table for a second; `held` gets when it surely was, monotonic ns."""
+    """Lock the table for a second after a delay; `held` receives the times at which it was locked, monotonic ns."""
     time.sleep(BEFORE_S)
     with psycopg.connect(dsn) as connection:
         connection.execute("LOCK TABLE subscriber IN ACCESS EXCLUSIVE MODE")

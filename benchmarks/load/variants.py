@@ -1,11 +1,12 @@
-"""What was tried to make the client cheap: ways to speak to PostgreSQL, and numbers of workers, in one run, in turn;
-ratios.
+"""Ratios of throughput and client CPU of variants of the PostgreSQL client and of numbers of workers, in one run, in
+turn.
 
     python benchmarks/load/variants.py [--connections 4] [--seconds 4] [--rounds 5] [--json FILE]
 
-Closed load, HLR mix and one SELECT by key, against one embedded PostgreSQL. Ways: libpq through psycopg.pq (what TLS
-sessions use), our own end of the wire in Python, the same compiled; with two workers each, then compiled with one and
-four. CPU is the client's, user and system, with the agent's merging. Ratios are to the first way.
+Closed load, HLR mix and one SELECT by key, against one embedded PostgreSQL. Variants: libpq through psycopg.pq (as for
+TLS sessions), proveout's implementation of the protocol in Python, the same compiled; with two workers each, then
+compiled with one and four. CPU is the client's, user and system, with the agent's merging. Ratios are to the first
+variant.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from proveout.proto.wire.tasks import Endpoint
 
 @dataclass(frozen=True)
 class Way:
-    """How workers speak to the server, and how many they are."""
+    """A variant: the client library of the workers, and their number."""
 
     name: str
     libpq: bool = False
@@ -50,7 +51,7 @@ WAYS = (
 async def once(folder: Path, endpoint: Endpoint, way: Way, mix: str, options: argparse.Namespace, seed: int) -> Figures:
     """One load with workers of its own."""
     os.environ[PURE_PYTHON] = "1" if way.pure else ""
-    if way.libpq:  # a session that may be encrypted is libpq's; over a Unix socket it never is
+    if way.libpq:  # sessions that may be encrypted use libpq; over a Unix socket they are never encrypted
         endpoint = replace(endpoint, dsn=make_conninfo(endpoint.dsn, gssencmode="prefer"))
     context = Context(folder)
     try:

@@ -1,14 +1,12 @@
-"""Every plan that needs nothing but this machine, one after the other: how each ends, how long it takes, what its
-verdicts say.
+"""Run every plan that needs only this machine, one after the other: exit code, duration and verdicts of each.
 
     python benchmarks/plans/plans.py [PLAN …] [-p NAME=VALUE …] [--limit SECONDS] [--runs-dir DIR] [--json FILE]
 
-Without names: all of plans/ that bring their systems along, and `hlr-oracle-wire` with its TNS server, which is started
-for it. Each is the command of its header, `proveout run PLAN --headless`, with the plan's own parameters unless `-p`
-gives others. A plan meets its target when it ends with a judgement (exit code 0, 1 or 3: passed, failed, inconclusive)
-within the limit of three minutes; the exit code here is 1 when one does not. Let nothing else run on the machine
-meanwhile: verdicts on rates mean nothing otherwise, and times little. What a run printed is shown when it ended without
-a judgement.
+Without names: all plans of plans/ with embedded systems, and `hlr-oracle-wire` with a TNS server that is started for
+it. Each is run with `proveout run PLAN --headless`, with the plan's own parameters unless `-p` changes them. A plan
+meets its target when it ends with verdicts (exit code 0, 1 or 3: passed, failed, inconclusive) within the limit of
+four minutes; the exit code of this program is 1 when one does not. No other program should run on the machine: it
+would change the verdicts on rates and the times. The output of a run is printed when it ended without verdicts.
 """
 
 from __future__ import annotations
@@ -47,9 +45,9 @@ OWN_SYSTEMS = (
 )
 NEEDS = {"hlr-mysql": "mariadbd", "storage-embedded": "fio"}
 JUDGED = {0: "passed", 1: "failed", 3: "inconclusive"}
-LIMIT_S = 180.0
+LIMIT_S = 240.0
 PATIENCE = 3
-"""How many times the limit a run may take before it is interrupted."""
+"""A run is interrupted after this multiple of the limit."""
 LAST_LINES = 30
 
 INVENTORY = """
@@ -64,7 +62,7 @@ topology:
 
 @dataclass(frozen=True)
 class Ran:
-    """A plan's run: exit code (None when it was not run, and `note` says why), seconds, verdicts by outcome."""
+    """A plan's run: exit code (None when it was not run; `note` is the reason), seconds, verdicts by outcome."""
 
     plan: str
     exit_code: int | None
@@ -74,13 +72,13 @@ class Ran:
     note: str = ""
 
     def meets(self, limit_s: float) -> bool:
-        """Whether it ended with a judgement in time, or was left out for want of a program."""
+        """Whether it ended with verdicts in time, or was left out because a program is not installed."""
         return self.exit_code is None or (self.judged and self.seconds <= limit_s)
 
 
 @contextmanager
 def tns_server() -> Iterator[str]:
-    """The dsn of the tests' TNS server, on a port of its own, with a PostgreSQL behind it; its password is `hlr`."""
+    """Start the tests' TNS server in front of a PostgreSQL; yield its dsn. The password is `hlr`."""
     argv = [sys.executable, str(TNS_SERVER)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin is not None and server.stdout is not None
@@ -103,7 +101,7 @@ def oracle_wire(folder: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
 
 
 def run(name: str, parameters: list[str], runs_dir: Path, limit_s: float) -> Ran:
-    """One plan, with what it needs beside it."""
+    """Run one plan, with the servers that it needs."""
     program = NEEDS.get(name)
     if program and not (shutil.which(program) or Path("/usr/sbin", program).exists()):
         return Ran(name, None, 0.0, {}, note=f"not run: {program} is not installed")
@@ -129,14 +127,14 @@ def _run(
             process.terminate()
             code = process.wait()
     took_s = time.monotonic() - began
-    judged = code in JUDGED and figures.exists()  # a program that breaks off has exit code 1 as well
+    judged = code in JUDGED and figures.exists()  # a crash also has exit code 1
     if not judged:
         print("\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:]))
     return Ran(name, code, took_s, outcomes(figures), judged)
 
 
 def outcomes(figures: Path) -> dict[str, int]:
-    """How many verdicts came out how."""
+    """Return the number of verdicts by outcome."""
     if not figures.exists():
         return {}
     result: dict[str, Any] = json.loads(figures.read_text())

@@ -1,19 +1,20 @@
-"""How fast HLR's population is loaded into SQLite, MariaDB and an Oracle of the wire, beside each engine's own bulk
-path; one run.
+"""The speed of loading HLR's population into SQLite, MariaDB and the TNS server of the tests, compared with each
+engine's own bulk path; one run.
 
     python benchmarks/populate/bulk_paths.py [--engines sqlite,mysql,oracle] [--scale X] [--rounds N] [--json FILE]
 
-Ours is the whole populate task: worker processes start, rows are made while they are loaded, keys and indexes follow,
-rows are counted. The peer finds the same rows ready-made, in the same order, and then runs the same statements:
+proveout's side is the whole populate task: it starts worker processes, generates rows while it loads them, creates keys
+and indexes, and counts the rows. The peer loads the same rows from prepared files, in the same order, and then runs the
+same statements:
 
 - sqlite (100,000 subscribers at scale 1): the `sqlite3` shell's `.import` of CSV files, with the same pragmas;
-- mysql (100,000): the `mariadb` client's LOAD DATA LOCAL INFILE of files, one connection, checks off as ours has them;
-- oracle (2,000): a bare python-oracledb connection, `executemany` of ready-made rows, as many a call as ours. Behind it
-  is the TNS server of tests/wire with a PostgreSQL: the ratio says what our part costs on top of driver and protocol,
-  and nothing of Oracle Database.
+- mysql (100,000): the `mariadb` client's LOAD DATA LOCAL INFILE of files, one connection, with the same checks off;
+- oracle (2,000): a bare python-oracledb connection, `executemany` of prepared rows, as many per call as proveout. The
+  server is the TNS server of tests/wire with a PostgreSQL: the ratio is the cost of proveout's part above driver and
+  protocol, and does not apply to Oracle Database.
 
-Rounds are taken in turn, the first of a round on each side in turn; medians are printed. An engine whose programs are
-not here is left out, and said.
+The sides take turns, and so does the first side of a round; medians are printed. An engine whose programs are not
+installed is left out with a message.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from plans import tns_server
 
 UNITS = {"sqlite": 100_000, "mysql": 100_000, "oracle": 2_000}
 WORKERS = {"sqlite": 1, "mysql": 2, "oracle": 1}
-"""Ours, at a time: SQLite has one writer; two for a server on two cores; one connection on either side of a wire."""
+"""Workers of proveout: SQLite has one writer; two for a server on two cores; one for the TNS server, as its peer."""
 
 
 Loader = SqliteLoader | MysqlLoader | OracleLoader
@@ -65,7 +66,7 @@ Loader = SqliteLoader | MysqlLoader | OracleLoader
 
 @dataclass(frozen=True)
 class Peer:
-    """An engine, and its own way: what it is called, and what loads the rows into tables that are there and empty."""
+    """An engine's bulk path: its name, and a function that loads the rows into existing empty tables."""
 
     dsn: str
     name: str
@@ -75,7 +76,7 @@ class Peer:
 
 @contextmanager
 def sqlite(folder: Path, population: Population) -> Iterator[Peer]:
-    """A file, and the shell that imports into it."""
+    """Yield a database file with the import of the `sqlite3` shell."""
     dsn = str(folder / "data.sqlite")
     apsw.Connection(dsn).pragma("journal_mode", "WAL")
     for table in population.tables:
@@ -85,7 +86,7 @@ def sqlite(folder: Path, population: Population) -> Iterator[Peer]:
     lines += [f".import '{folder / table.name}' {table.name}" for table in population.tables]
     text = "\n".join(lines)
     argv = ["sqlite3", "-bail", dsn]
-    quiet = subprocess.DEVNULL  # it says which journal mode it has
+    quiet = subprocess.DEVNULL  # the shell prints the journal mode
     yield Peer(
         dsn,
         "sqlite3 .import",
@@ -96,7 +97,7 @@ def sqlite(folder: Path, population: Population) -> Iterator[Peer]:
 
 @contextmanager
 def mysql(folder: Path, population: Population) -> Iterator[Peer]:
-    """An embedded MariaDB, and its client."""
+    """Yield an embedded MariaDB with its client."""
     client = str(shutil.which("mariadb"))
     mysql_load_data.write_files(population, folder)
     settings = (("innodb_buffer_pool_size", "512M"),)
@@ -112,7 +113,7 @@ def mysql(folder: Path, population: Population) -> Iterator[Peer]:
 
 @contextmanager
 def oracle(folder: Path, population: Population) -> Iterator[Peer]:
-    """The TNS server, and a bare connection of the driver. Rows in memory, in lists as long as ours."""
+    """Yield the TNS server with a bare connection of the driver; rows are in memory, in lists as long as proveout's."""
     made = [
         (table, list(plain_rows(table, first, min(CHUNK_UNITS, population.units - first + 1), dated=True)))
         for table in population.tables
@@ -140,7 +141,7 @@ def _done(_: object) -> None: ...
 
 
 def ours(engine: str, peer: Peer, workload: Workload, timings: Timings) -> int:
-    """One load by the populate task; its rows."""
+    """Load with the populate task; return the number of rows."""
     context, started = Context(), time.monotonic()
     endpoint = Endpoint(system="db", engine=engine, dsn=peer.dsn)
     spec = PopulateSystem(workload=workload, endpoint=endpoint, workers=WORKERS[engine])
@@ -151,7 +152,7 @@ def ours(engine: str, peer: Peer, workload: Workload, timings: Timings) -> int:
 
 
 def theirs(engine: str, peer: Peer, population: Population, timings: Timings) -> int:
-    """One load by the engine's own way, between the same statements as ours; its rows."""
+    """Load with the engine's bulk path between the same statements; return the number of rows."""
     loader = peer.maker(peer.dsn, population)
     loader.prepare()
     started = time.monotonic()
@@ -168,7 +169,7 @@ def theirs(engine: str, peer: Peer, population: Population, timings: Timings) ->
 
 
 def measured(engine: str, scale: float, rounds: int) -> dict[str, Any]:
-    """The rounds of one engine; its figures."""
+    """Run the rounds of one engine; return its figures."""
     workload = workload_of("hlr", round(UNITS[engine] * scale))
     population = build(workload).population
     with tempfile.TemporaryDirectory(prefix="proveout-bench-") as name, ENGINES[engine](Path(name), population) as peer:
@@ -184,7 +185,7 @@ def measured(engine: str, scale: float, rounds: int) -> dict[str, Any]:
 
 
 def missing(engine: str) -> str:
-    """What is not installed that an engine's side needs; "" when nothing is."""
+    """Return the missing programs of an engine; "" when all are installed."""
     programs = {"sqlite": ("sqlite3",), "mysql": ("mariadb", "mariadbd"), "oracle": ()}[engine]
     path = f"{os.environ.get('PATH', '')}:/usr/sbin"
     return ", ".join(program for program in programs if shutil.which(program, path=path) is None)

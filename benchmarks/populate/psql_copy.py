@@ -1,16 +1,16 @@
-"""How fast a population is loaded, beside psql's `\\copy` of the same rows from files: one run, interleaved, medians,
-ratios.
+"""The speed of loading a population, compared with psql's `\\copy` of the same rows from files: one run, interleaved,
+medians, ratios.
 
     python benchmarks/populate/psql_copy.py [--workload hlr|tptbm|prepaid|tprocc] [--scale X] [--workers N] [--rounds N]
         [--json FILE]
 
 At scale 1 each workload has four to five million rows: 500,000 subscribers (hlr), 2000 × 2000 rows (tptbm), 2 million
-customers (prepaid), 8 warehouses (tprocc). Much fewer would measure how fast our workers start.
+customers (prepaid), 8 warehouses (tprocc). With far fewer rows the start of workers would dominate.
 
 Both sides load one embedded PostgreSQL and end with the same tables: keys, indexes, foreign keys, vacuumed and
-analysed. Ours is the whole task (worker start-up and the final count as well); it makes its rows while it loads.
-`\\copy` reads text files that were written before the clock started, first in one psql, then in as many at a time as we
-have workers. "Rows only" leaves out what comes after the rows, which is the same statements on both sides.
+analysed. proveout's side is the whole task, with the start of workers and the final count; it generates its rows while
+it loads. `\\copy` reads text files that were written before the measurement, first in one psql, then in as many in
+parallel as proveout has workers. "Rows only" leaves out the statements after the rows, which both sides share.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Timings:
 
 
 class Context:
-    """A task context that notes when the last row went in."""
+    """A task context that notes the time of the last row."""
 
     key = host = "benchmark"
     policy = Policy(own=True)
@@ -70,12 +70,12 @@ class Context:
         self.rows_in = 0.0
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
-        """The first note comes when all rows are in."""
+        """Note the time: the first progress note follows the last row."""
         if note and not self.rows_in:
             self.rows_in = time.monotonic()
 
     def log(self, level: str, text: str) -> None:
-        """Warnings would mean that the benchmark is void."""
+        """Raise on a warning, which would make the benchmark invalid."""
         print(f"{level}: {text}", file=sys.stderr)
 
     def __getattr__(self, name: str) -> Any:
@@ -83,7 +83,7 @@ class Context:
 
 
 def ours(endpoint: Endpoint, workload: Workload, workers: int, timings: Timings) -> int:
-    """One load by the populate task; its rows. Leaves no tables."""
+    """Load with the populate task, then drop the tables; return the number of rows."""
     with psycopg.connect(endpoint.dsn, autocommit=True) as connection:
         connection.execute("CHECKPOINT")
     context, started = Context(), time.monotonic()
@@ -100,7 +100,7 @@ def ours(endpoint: Endpoint, workload: Workload, workers: int, timings: Timings)
 def copied(
     endpoint: Endpoint, population: Population, files: list[tuple[str, Path]], jobs: int, timings: Timings
 ) -> None:
-    """One load by psql, `jobs` of them at a time, with the same DDL before and after; leaves no tables."""
+    """Load with psql, `jobs` in parallel, with the same DDL before and after, then drop the tables."""
     with psycopg.connect(endpoint.dsn, autocommit=True) as connection:
         for statement in (*population.drop["postgres"], *population.before["postgres"]):
             connection.execute(statement)
@@ -121,14 +121,14 @@ def copied(
 
 
 def psql(endpoint: Endpoint, commands: list[str]) -> None:
-    """Run psql on commands; its failure is ours."""
+    """Run psql on commands; its failure ends the benchmark."""
     arguments = [part for command in commands for part in ("-c", command)]
     program = find_installation().programs / "psql"
     subprocess.run([program, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", endpoint.dsn, *arguments], check=True)
 
 
 def write_files(folder: Path, population: Population, workers: int) -> list[tuple[str, Path]]:
-    """The rows as COPY text, a file per table and slice (the slices that our workers load)."""
+    """Write the rows as COPY text, a file per table and slice (the slices of proveout's workers)."""
     files = []
     for number, (first, count) in enumerate(slices(population.units, workers)):
         for table in population.tables:
@@ -147,7 +147,7 @@ def _text(value: object) -> str:
 
 @contextmanager
 def server(folder: Path) -> Iterator[Endpoint]:
-    """An embedded server for the benchmark; wal large enough that checkpoints do not decide who wins."""
+    """Start an embedded server with enough WAL that checkpoints do not affect the comparison."""
     settings = (("max_wal_size", "8GB"), ("checkpoint_timeout", "30min"))
     one = Server(System(name="db", engine="postgres", host="local", provision="embedded", settings=settings), folder)
     try:
@@ -157,7 +157,7 @@ def server(folder: Path) -> Iterator[Endpoint]:
 
 
 def workload_of(kind: str, units: int) -> Workload:
-    """A workload of about that many units."""
+    """Return a workload of about this number of units."""
     size = {"key": math.isqrt(units)} if kind == "tptbm" else {"population": units}
     if kind == "tprocc":
         size = {"warehouses": max(1, units // UNITS_PER_WAREHOUSE)}
@@ -165,7 +165,7 @@ def workload_of(kind: str, units: int) -> Workload:
 
 
 def report(sides: list[Timings], rows: int, workload: Workload, workers: int) -> dict[str, Any]:
-    """Print the table; the figures for --json."""
+    """Print the table; return the figures for --json."""
     base = sides[1]
     units = build(workload).population.units
     print(f"{workload.kind}: {units:,} units, {rows:,} rows, {workers} workers, {len(base.ready)} rounds, medians")

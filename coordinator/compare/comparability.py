@@ -22,7 +22,7 @@ from proveout.coordinator.results.fingerprint import differences as fact_differe
 from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.event_codec import recorded_plan
 from proveout.core.errors import ProveoutError
-from proveout.dsl.plan.canonical import to_data
+from proveout.dsl.plan.plan import to_data
 
 MEASURED = ("hosts", "systems", "workloads", "captures", "stages", "conditions", "on_loss")
 """The parts of a plan that numbers depend on."""
@@ -76,11 +76,6 @@ def refuse(reference: str, other: str, found: Sequence[Difference]) -> NotCompar
         f"{other} cannot be compared with {reference}: they differ in " + "; ".join(map(str, found[:SHOWN_MAX])) + more,
         way_out=f"To compare them anyway: --allow '{names}', or --despite for all differences.",
     )
-
-
-def unused(allow: Sequence[str], found: Sequence[Difference]) -> tuple[str, ...]:
-    """The patterns without a difference of that name."""
-    return tuple(pattern for pattern in allow if not any(_matches(one, pattern) for one in found))
 
 
 def _allowed(one: Difference, allow: Sequence[str]) -> bool:

@@ -19,12 +19,17 @@ from typing import Any, Literal, TypeAlias
 from proveout.coordinator.compare.comparability import Difference, differences, refuse, refused
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, environment, ladder_metrics
 from proveout.core import statistics
+from proveout.core.json_data import at_path, number_at
+from proveout.core.power import CONFIDENCE
+from proveout.core.search_interval import ends
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import RUNGS
 from proveout.proto.events import Metrics
 
 Direction: TypeAlias = Literal["better", "worse", "changed", "none", "unknown"]
 
+MEASURED = ("sql",)
+"""The captures whose numbers the plan names."""
 LATENCIES = ("avg_us", "p50_us", "p95_us", "p99_us")
 REPEATS_MIN = 3
 BASE, OTHER, CHANGE = "base", "other", "change"
@@ -51,9 +56,10 @@ class Row:
     @property
     def direction(self) -> Direction:
         """The direction that the interval of the change shows: more throughput and shorter response are better."""
-        lower, upper = self.change.get("lower"), self.change.get("upper")
-        if lower is None or upper is None:
+        found = ends(self.change)
+        if found is None:
             return "unknown"
+        lower, upper = found
         if lower <= 0.0 <= upper:
             return "none"  # not shown; a smaller change is possible
         shorter = self.metric.endswith("_us") or self.metric in ("solve_s", "geomean_s")
@@ -76,7 +82,8 @@ class RungPair:
 class StagePair:
     """A stage in both runs.
 
-    `missing` are rungs that have a valid iteration in one run only, with the id of the other run.
+    `missing` are rungs that have a valid iteration in one run only, with the id of the other run. `values`: the metrics
+    of a stage without rungs: estimates over its repeats, the rate of a search.
     """
 
     id: str
@@ -84,6 +91,7 @@ class StagePair:
     rungs: tuple[RungPair, ...]
     missing: tuple[tuple[int, str], ...]
     tree: Metrics
+    values: tuple[Row, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +122,9 @@ def compare(
     ids = _name(reference), _name(other)
     if against := refused(found):
         raise refuse(*ids, against)
-    confidence = statistics.confidence_after(max(1, sum(1 for _ in _shared_rungs(reference, other))))
+    measured = sum(bool(_measured(stage)) for name, stage in reference.stages.items() if name in other.stages)
+    compared = sum(1 for _ in _shared_rungs(reference, other)) + measured
+    confidence = statistics.confidence_after(max(1, compared))
     before, after = _trees(reference), _trees(other)
     stages = tuple(
         _stage((reference.stages[name], other.stages[name]), paired(before[name], after[name], confidence), ids)
@@ -174,7 +184,7 @@ def _few(stages: Sequence[StagePair]) -> Iterator[str]:
 # ---- trees -------------------------------------------------------------------------------------------------------
 
 
-def paired(base: Mapping[str, Any], other: Mapping[str, Any], confidence: float = statistics.CONFIDENCE) -> Metrics:
+def paired(base: Mapping[str, Any], other: Mapping[str, Any], confidence: float = CONFIDENCE) -> Metrics:
     """Merge two trees of the same names: `{base, other, change}` in the place of each number that both have."""
     result: Metrics = {}
     for name, left in base.items():
@@ -223,34 +233,50 @@ def _stage(stages: tuple[StageResult, StageResult], tree: Metrics, ids: tuple[st
     ]
     lacking = {threads: ids[1] if threads in left else ids[0] for threads in left.keys() ^ right.keys()}
     missing = tuple(sorted(lacking.items())) if ladder else ()
-    return StagePair(id=base.id, kind=base.kind, rungs=tuple(pairs), missing=missing, tree=tree)
+    values = () if ladder else tuple(row for name in _measured(base) if (row := _at(tree, (name,))) is not None)
+    return StagePair(id=base.id, kind=base.kind, rungs=tuple(pairs), missing=missing, tree=tree, values=values)
+
+
+def _measured(stage: StageResult) -> list[str]:
+    """The names of the metrics of a stage that takes some from a query; of a search its rate."""
+    if stage.kind == "search":
+        return ["rate"]
+    names = list(dict.fromkeys(name for taken in stage.values for name in taken.values))
+    return names if names != ["elapsed_s"] else []
 
 
 def _rows(tree: Mapping[str, Any]) -> Iterator[Row]:
     """Throughput, response times and errors of a rung, then throughput and mean response of each transaction."""
-    iops = leaf(tree, ("iops",)) is not None
+    iops = _leaf(tree, ("iops",)) is not None
     paths: list[tuple[str, ...]] = [("iops",), ("mb_per_s",)] if iops else [("tps",)]
     paths += [("nopm",), ("tpm",), ("solve_s",), ("geomean_s",), ("sizes", "total_bytes")]
     paths += [*(("response", name) for name in LATENCIES), ("errors", "fraction")]
     for name in tree.get("transactions", {}):
         paths += [("transactions", name, "tps"), ("transactions", name, "response", "avg_us")]
         paths += [("transactions", name, "response", "p99_us")]
+    for kind in MEASURED:
+        paths += [
+            (kind, capture, name, part)
+            for capture, numbers in tree.get(kind, {}).items()
+            for name in numbers
+            for part in ("avg", "per_s")
+        ]
     for path in paths:
-        node = leaf(tree, path)
-        if node is not None and (path[-1] != "fraction" or _number(node[BASE]) or _number(node[OTHER])):
-            both = node[BASE], node[OTHER]
-            change = node.get(CHANGE, {})
-            yield Row(path=path, base=_number(both[0]), other=_number(both[1]), change=change, estimates=both)
+        row = _at(tree, path)
+        if row is not None and (path[-1] != "fraction" or row.base or row.other):
+            yield row
 
 
-def leaf(tree: Mapping[str, Any], path: Sequence[str]) -> Mapping[str, Any] | None:
+def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Row | None:
+    node = _leaf(tree, path)
+    if node is None:
+        return None
+    base, other = number_at(node, BASE), number_at(node, OTHER)
+    estimates = node[BASE], node[OTHER]
+    return Row(path=path, base=base, other=other, change=node.get(CHANGE, {}), estimates=estimates)
+
+
+def _leaf(tree: Mapping[str, Any], path: Sequence[str]) -> Mapping[str, Any] | None:
     """The `{base, other, change}` at a path; None when it is missing."""
-    node: Any = tree
-    for name in path:
-        node = node.get(name) if isinstance(node, Mapping) else None
+    node = at_path(tree, *path)
     return node if isinstance(node, Mapping) and BASE in node else None
-
-
-def _number(value: Any) -> float | None:
-    found = value.get("mean") if isinstance(value, Mapping) else value
-    return float(found) if isinstance(found, int | float) else None

@@ -111,9 +111,9 @@ def judge(condition: Condition, compared: ComparedRuns) -> Judgement:
     """Judge the condition over one comparison."""
     found = list(_judged(condition, compared))
     for outcome in ("PASS", "INCONCLUSIVE", "FAIL"):
-        said = tuple(words for one, words in found if one == outcome)
-        if said:
-            return Judgement(text=condition.text, outcome=outcome, evidence=said)
+        evidence = tuple(words for one, words in found if one == outcome)
+        if evidence:
+            return Judgement(text=condition.text, outcome=outcome, evidence=evidence)
     nothing = f"{compared.reference} and {compared.other} have no rung in common"
     return Judgement(text=condition.text, outcome="INCONCLUSIVE", evidence=(nothing,))
 

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from proveout.coordinator.measure.host_peaks import CPU_STATES, host_peaks
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.core.slopes import block_slope
-from proveout.dsl.plan.topology import Scrape
+from proveout.dsl.metrics import PEAK
+from proveout.dsl.plan.topology import Capture, Scrape
 from proveout.proto.events import Metrics, SizeLine, WaitLine
-from proveout.proto.wire.tasks import exported_name
+from proveout.proto.wire.tasks import exported_name, measured_name
 
-CPU_STATES = ("user", "system", "iowait", "idle", "steal")
 TOP_WAITS = 10
 ON_CPU = ("CPU", "DB CPU")
 """The names of CPU time: in the sampling captures, and in Oracle's time model."""
@@ -35,6 +36,15 @@ def prune(tree: Mapping[str, object]) -> Metrics:
 
 def os_metrics(recording: Recording, window: Window) -> Metrics:
     """The `hosts.<name>` tree of one host: see `metrics.OS_HOST`."""
+    means, peaks = _os_means(recording, window), host_peaks(recording, window)
+    return {
+        group: {**names, **prune({PEAK: peaks.get(group, {})})}
+        for group, names in means.items()
+        if isinstance(names, dict)
+    }
+
+
+def _os_means(recording: Recording, window: Window) -> Metrics:
     return prune(
         {
             "cpu": _cpu(recording, window),
@@ -122,20 +132,22 @@ def _line(label: str, seconds: float, total: float) -> WaitLine:
 
 def exported_metrics(recording: Recording, window: Window, scrapes: Iterable[Scrape]) -> Metrics:
     """The `prometheus.<capture>` tree: see `metrics.EXPORTED_GAUGE` and `EXPORTED_COUNTER`."""
-    tree: dict[str, Metrics] = {}
-    for scrape in scrapes:
-        metric = exported_name(scrape)
-        if scrape.kind == "counter":
-            tree[scrape.alias] = {
-                "per_s": recording.rate(metric, window),
-                "delta": recording.delta(metric, window),
-            }
-            continue
-        values = recording.inside(metric, window)[1]
-        tree[scrape.alias] = {"avg": recording.mean(metric, window)}
-        if values:
-            tree[scrape.alias] |= {"min": min(values), "max": max(values), "end": values[-1]}
-    return prune(tree)
+    return prune({scrape.alias: _level_or_rate(recording, window, exported_name(scrape)) for scrape in scrapes})
+
+
+def measured_metrics(recording: Recording, window: Window, capture: Capture) -> Metrics:
+    """The `sql.<capture>` tree: see `metrics.EXPORTED_GAUGE` and `EXPORTED_COUNTER`."""
+    names = {value.name: measured_name(capture.kind, value) for value in capture.values}
+    return prune({name: _level_or_rate(recording, window, metric) for name, metric in names.items()})
+
+
+def _level_or_rate(recording: Recording, window: Window, metric: str) -> dict[str, float | None]:
+    """The numbers of a counter, whose metric ends in `_total`, or of a gauge."""
+    if metric.endswith("_total"):
+        return {"per_s": recording.rate(metric, window), "delta": recording.delta(metric, window)}
+    values = recording.inside(metric, window)[1]
+    ends = {"min": min(values), "max": max(values), "end": values[-1]} if values else {}
+    return {"avg": recording.mean(metric, window), **ends}
 
 
 def sizes_metrics(recording: Recording, system: str) -> tuple[Metrics, tuple[SizeLine, ...]]:

@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from proveout.core.statistics import CONFIDENCE, Estimate, Floats, t_quantile
+from proveout.core.power import CONFIDENCE
+from proveout.core.statistics import Estimate, Floats, t_quantile
 
 RUNGS_MIN = 3
 SENSITIVITY = 1.0

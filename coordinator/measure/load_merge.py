@@ -11,7 +11,7 @@ from proveout.proto.wire import histogram, lateness
 from proveout.proto.wire.results import Handling, Histogram, LoadResult, TransactionCounts, TransactionLoad
 
 SAMPLES_MIN = 10
-"""With fewer samples of the handling of answers there are no numbers of it."""
+"""The smallest number of samples from which numbers on the handling of answers are computed."""
 PERCENTILES = {"p50_us": 50.0, "p90_us": 90.0, "p95_us": 95.0, "p99_us": 99.0, "p999_us": 99.9}
 NO_TIMES = Histogram()
 

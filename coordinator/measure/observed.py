@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.core.json_data import number_at
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Limits, Measuring, Search, Tool
 from proveout.proto.events import IterationFinished, Metrics, TransactionSummary
@@ -60,7 +61,4 @@ class Observed:
 
     def read(self, *path: str) -> float | None:
         """A number of the metrics tree; None when it is not there."""
-        node: object = self.metrics
-        for name in path:
-            node = node.get(name) if isinstance(node, Mapping) else None
-        return float(node) if isinstance(node, int | float) else None
+        return number_at(self.metrics, *path)

@@ -64,7 +64,7 @@ class Gathering:
             self.gaps[message.key] = self.gaps.get(message.key, 0) + message.sequence - expected
         self.sequences[message.key] = max(message.sequence, expected)
         if isinstance(message.sample, LoadSecond):
-            self._told(message.key, message.sample)
+            self._add_second(message.key, message.sample)
         else:
             self.captured.setdefault(message.key, Captured()).append(message.sample)
 
@@ -77,8 +77,8 @@ class Gathering:
             if parts := self.untold.pop(self.ticked, None):
                 yield parts
 
-    def _told(self, key: str, second: LoadSecond) -> None:
-        """Note how far a load has come: with a thousand of them, asking all at each second of each would cost a
+    def _add_second(self, key: str, second: LoadSecond) -> None:
+        """Add a second of a load, and count the loads that reached it: with a thousand of them, scanning all costs a
         core."""
         last = self.last.get(key, -1)
         for number in range(max(last + 1, second.second - JUMP_MAX), second.second + 1):

@@ -29,9 +29,10 @@ import numpy as np
 
 from proveout.core.numbers import quantity
 from proveout.core.statistics import Floats, t_quantile
-from proveout.proto.events import IterationFinished
+from proveout.dsl.rules.repeat_rules import DRIFT_SECONDS, STEADY_SECONDS
+from proveout.proto.events import IterationFinished, ValidityFinding
 
-BLOCKS = 5
+BLOCKS = STEADY_SECONDS
 """Means of neighbouring seconds that a window is cut into, and the fewest seconds that can be judged."""
 ONE_SIDED = 0.95
 DRIFT_MAX = 0.10
@@ -39,6 +40,8 @@ DRIFT_MAX = 0.10
 
 CHECK = "steady-state"
 """The name of the finding."""
+ALONE = "not judged by itself, but with the other repeats"
+"""Begins the finding of an iteration whose window has fewer than `BLOCKS` whole seconds: it can show nothing."""
 
 State: TypeAlias = Literal["steady", "drifting", "not shown"]
 
@@ -112,7 +115,7 @@ def _slope(x: Floats, y: Floats) -> tuple[float, float]:
 def window_drift(per_second: Sequence[float]) -> float | None:
     """The drift of one window, as a fraction of its mean; None below 2 whole seconds or without throughput."""
     seconds = np.asarray(per_second, dtype=np.float64)
-    if len(seconds) < 2 or float(seconds.mean()) <= 0.0:
+    if len(seconds) < DRIFT_SECONDS or float(seconds.mean()) <= 0.0:
         return None
     slope, _ = _slope(np.arange(len(seconds), dtype=np.float64), seconds)
     return slope * len(seconds) / float(seconds.mean())
@@ -133,17 +136,20 @@ def of_repeats(windows: Sequence[Sequence[float]], bound: float) -> Steadiness:
 
 
 def remark(iterations: Sequence[IterationFinished], bound: float, unit: str) -> str:
-    """`TPS not shown to be steady: …` of a rung where iterations are not, and all repeats together do not show it; ""
-    otherwise."""
-    flagged = [
-        f.evidence for item in iterations for f in item.findings if f.check == CHECK and not f.ok and not f.voids
-    ]
+    """`TPS not shown to be steady: …` of a rung where iterations are not, or are too short to show it, and all repeats
+    together do not show it; "" otherwise."""
+    flagged = [f for item in iterations for f in item.findings if f.check == CHECK and _shows_nothing(f)]
     if not flagged:
         return ""
-    found = of_repeats([item.series.get("tps", ()) for item in iterations], bound)
-    if found.state == "steady":
-        return ""
-    return flagged[0] if len(iterations) == 1 else found.text(unit)
+    windows = [item.series.get("tps", ()) for item in iterations]
+    if len(windows) == 1:
+        return of_window(windows[0], bound).text(unit) if flagged[0].ok else flagged[0].evidence
+    found = of_repeats(windows, bound)
+    return "" if found.state == "steady" else found.text(unit)
+
+
+def _shows_nothing(finding: ValidityFinding) -> bool:
+    return (not finding.ok and not finding.voids) or (finding.ok and finding.evidence.startswith(ALONE))
 
 
 def variation(per_second: Sequence[float]) -> float | None:

@@ -18,6 +18,7 @@ from proveout.coordinator.measure import disturbances, validity
 from proveout.coordinator.measure.capture_metrics import (
     exported_metrics,
     lag_metrics,
+    measured_metrics,
     os_metrics,
     prune,
     sizes_metrics,
@@ -160,6 +161,7 @@ def _captured(cut: _Cut) -> tuple[Metrics, tuple[WaitLine, ...], tuple[SizeLine,
     waits_tree, waits = cut.waits()
     sizes_tree, sizes = cut.sizes()
     captured = {"waits": waits_tree, "lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
+    captured |= {"sql": cut.measured("sql")}
     return prune(cut.hosts() | captured), waits, sizes
 
 
@@ -401,6 +403,13 @@ class _Cut:
         return {
             capture.name: exported_metrics(recording, self._on(host), capture.scrapes)
             for capture, host, recording in self._of("prometheus")
+        }
+
+    def measured(self, kind: str) -> Metrics:
+        """`<kind>.<capture>` of each capture of measured values."""
+        return {
+            capture.name: measured_metrics(recording, self._on(host), capture)
+            for capture, host, recording in self._of(kind)
         }
 
     def sizes(self) -> tuple[Metrics, tuple[SizeLine, ...]]:

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from proveout.proto.wire.results import CaptureSample
+
+Values: TypeAlias = npt.NDArray[np.float64]
 
 COVERAGE_MIN = 0.5
 """With less than this share of the window covered there is no number at all."""
@@ -124,6 +127,34 @@ class Recording:
             return None
         start, end = self._covered(window)
         return grown / (end - start)
+
+    def pieces(self, window: Window, width_s: float, most: int) -> tuple[Values, Values]:
+        """Starts and ends, on the recording's own axis, of pieces of the covered part of the window that begin or end
+        at a sample: each of `width_s`, of more where `most` pieces would not do; the whole part where it is shorter."""
+        if self.coverage(window) < COVERAGE_MIN:
+            return np.empty(0), np.empty(0)
+        start, end = self._covered(window)
+        width = min(max(width_s, 2.0 * (end - start) / most), end - start)
+        inside = self._times[(self._times >= start) & (self._times <= end)]
+        last = max(end - width, start)  # of a whole part, `end - width` may be below `start` by a rounding error
+        starts = np.unique(np.concatenate([[start], inside, inside - width, [last]]))
+        starts = starts[(starts >= start) & (starts <= last)]
+        starts = starts[:: -(-len(starts) // most)]
+        return starts, starts + width
+
+    def rates(self, metric: str, window: Window, pieces: tuple[Values, Values], label: str = "") -> Values | None:
+        """`rate` of a counter in each of the pieces of the window."""
+        if self.delta(metric, window, label) is None:
+            return None
+        values = _held(self._rows[metric, label])
+        first, last = (np.interp(at, self._times, values) for at in pieces)
+        return np.maximum(last - first, 0.0) / (pieces[1] - pieces[0])
+
+    def sum_rates(self, metric: str, window: Window, pieces: tuple[Values, Values]) -> Values | None:
+        """`rates` summed over all labels; None when no label gives any."""
+        labels = self.labels(metric)
+        found = [rates for label in labels if (rates := self.rates(metric, window, pieces, label)) is not None]
+        return np.sum(found, axis=0) if found else None
 
     def covered_s(self, window: Window) -> float:
         """Length of the covered part of the window, s."""

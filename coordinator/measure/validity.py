@@ -29,9 +29,9 @@ from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.core.numbers import number, quantity, together
 from proveout.core.slopes import POINTS_MIN
 from proveout.dsl.plan.iteration_order import group
-from proveout.dsl.plan.stages import Ladder, Ramp, Search, Tool
+from proveout.dsl.plan.stages import Ladder, Search, Tool
+from proveout.dsl.rules.repeat_rules import unsteady_by_plan
 from proveout.dsl.workloads.conformance import Seen, conform
-from proveout.dsl.workloads.kinds import is_in_order
 from proveout.proto.events import ValidityFinding
 from proveout.proto.wire import lateness
 from proveout.proto.wire.stalls import common
@@ -117,27 +117,21 @@ def _broken(seen: Observed, check: str, ok: bool, evidence: str) -> ValidityFind
 def _steady(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
     """Is the throughput shown to be steady, and how much does it vary from second to second? Warnings: the behaviour of
     the system over time is in its numbers, and a rerun would choose among them."""
-    why = _unsteady_by_plan(seen)
+    why = unsteady_by_plan(seen.plan, seen.stage)
     if why:
         yield _finding(steady_state.CHECK, True, f"not judged: {why}", voids=False)
         return
     found = steady_state.of_window(seen.tps_per_second, seen.limits.tps_slope_fraction_max)
-    yield _finding(steady_state.CHECK, found.state == "steady", found.text(unit), voids=False)
+    if len(seen.tps_per_second) < steady_state.BLOCKS:
+        yield _finding(steady_state.CHECK, True, f"{steady_state.ALONE}: {found.over}", voids=False)
+    else:
+        yield _finding(steady_state.CHECK, found.state == "steady", found.text(unit), voids=False)
     cv = steady_state.variation(seen.tps_per_second)
     if cv is not None:
         limit, seconds = seen.limits.tps_cv_max, len(seen.tps_per_second)
         varies, most = together("fraction", cv, limit)
         text = f"{unit} per second varies by {varies} (CV beyond counting noise, {seconds} s, limit {most})"
         yield _finding("variation", cv <= limit, text, voids=False)
-
-
-def _unsteady_by_plan(seen: Observed) -> str:
-    """The reason for which the plan itself has the throughput change over the window; "" where it does not."""
-    if isinstance(seen.stage, Ladder) and isinstance(ramp := seen.stage.arrival, Ramp):
-        return f"the plan has the rate go from {number(ramp.rate_from)}/s to {number(ramp.rate_to)}/s"
-    if not isinstance(seen.stage, Tool) and is_in_order(seen.plan.workload(seen.stage.workload)):
-        return "a set of queries in order is not the same from second to second"
-    return ""
 
 
 # ---- the client --------------------------------------------------------------------------------------------------
@@ -361,8 +355,9 @@ def _unanswered(seen: Observed) -> Iterator[ValidityFinding]:
     unfinished = seen.read("unfinished", "count") or 0.0
     if unfinished:
         oldest_s = (seen.read("unfinished", "age_max_us") or 0.0) / 1e6
-        text = f"{unfinished:,.0f} transactions had no answer when the load ended, the oldest after {oldest_s:.3g} s: "
-        yield _finding("unfinished", False, f"{text}percentiles among them are lower bounds", voids=False)
+        text = f"{unfinished:,.0f} transactions had no answer within 1 s after the load; the oldest waited for "
+        text += f"{oldest_s:.3g} s: percentiles among them are lower bounds"
+        yield _finding("unfinished", False, text, voids=False)
     yield from _hangs(seen)
 
 

@@ -6,13 +6,11 @@ the plan (its digest without repeats, windows and threads) -> `explain`, and the
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from proveout.coordinator.history.run_summary import environment_digest
 from proveout.coordinator.noise.variance_components import Components, components
@@ -21,11 +19,10 @@ from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.event_codec import recorded_plan
 from proveout.core import power
 from proveout.core.errors import ProveoutError
-from proveout.core.json_data import from_plain, to_plain
+from proveout.core.json_data import digest, from_plain, number_at, to_plain
 from proveout.core.statistics import confidence_after
 from proveout.dsl.compile.noise_arms import ARMS, SUFFIX, NoiseArms
-from proveout.dsl.plan.canonical import to_data
-from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.plan import Plan, to_data
 from proveout.dsl.plan.stages import Ladder
 from proveout.proto.events import IterationFinished
 
@@ -124,7 +121,8 @@ def measure(results: RunResults, arms: NoiseArms) -> NoiseRecord:
     measured = {name: one for name in METRICS if (one := _components(name, left, right)) is not None}
     if not measured:
         raise TooFewPairs(
-            f"{len(both)} of {arms.repeats} repeats have a valid iteration in both arms; at least 3 are needed",
+            f"the run has ended, but its noise cannot be estimated (exit code 3): {len(both)} of {arms.repeats} "
+            "repeats have a valid iteration in both arms, and at least 3 are needed",
             where=results.run.run_id,
             way_out="The report of the run has the reasons; run it again, or with more --repeats.",
         )
@@ -151,7 +149,7 @@ def _valid(results: RunResults, stage: str) -> dict[int, IterationFinished]:
 
 
 def _components(name: str, left: Sequence[IterationFinished], right: Sequence[IterationFinished]) -> Components | None:
-    values = [[_read(item.metrics, name) for item in arm] for arm in (left, right)]
+    values = [[number_at(item.metrics, *name.split(".")) for item in arm] for arm in (left, right)]
     have = [index for index in range(len(left)) if all(arm[index] is not None for arm in values)]
     first, second = ([float(arm[index] or 0.0) for index in have] for arm in values)
     seconds = [item.series[name] for arm in (left, right) for item in arm if item.series.get(name)]
@@ -159,13 +157,6 @@ def _components(name: str, left: Sequence[IterationFinished], right: Sequence[It
         return None
     window_s = sum(item.measure_s for item in (*left, *right)) / (2.0 * len(left))
     return components(first, second, seconds, window_s, confidence=confidence_after(len(METRICS)))
-
-
-def _read(tree: Mapping[str, Any], name: str) -> float | None:
-    node: Any = tree
-    for part in name.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return float(node) if isinstance(node, int | float) else None
 
 
 def _ladder(plan: Plan, stage: str) -> Ladder:
@@ -178,9 +169,7 @@ def ladder_digest(plan: Plan, stage: str) -> str:
     data, ladder = to_data(plan), _ladder(plan, stage)
     one = {key: value for key, value in to_data(ladder).items() if key not in _FREE}
     workload = [item for item in data["workloads"] if item["name"] == ladder.workload]
-    whole = [data["hosts"], data["systems"], workload, one]
-    text = json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    return digest([data["hosts"], data["systems"], workload, one])
 
 
 # ---- store and find ----------------------------------------------------------------------------------------------

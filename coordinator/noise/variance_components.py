@@ -32,7 +32,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from proveout.core.statistics import CONFIDENCE, TAIL, t_quantile
+from proveout.core.power import CONFIDENCE
+from proveout.core.statistics import TAIL, t_quantile
 
 REPEATS_MIN = 3
 

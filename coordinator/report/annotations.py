@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from proveout.coordinator.compare.fail_if import Judgement
-from proveout.coordinator.report.tables import LATENCIES, read
+from proveout.coordinator.report.tables import LATENCIES
 from proveout.coordinator.results.results import RunResults, StageResult
+from proveout.core.json_data import number_at
 from proveout.core.numbers import safe
 
 Level: TypeAlias = Literal["error", "warning"]
@@ -179,11 +180,11 @@ def _samples(results: RunResults) -> Iterator[tuple[dict[str, str], str, float]]
 def _rungs(stage: StageResult) -> Iterator[tuple[dict[str, str], str, float]]:
     for rung in stage.rungs if stage.climbs else ():
         labels = {"stage": stage.id, "threads": str(rung.threads)}
-        tps = read(rung.tree, "tps")
+        tps = number_at(rung.tree, "tps")
         if tps is not None:
             yield labels, "proveout_tps", tps
         for name in LATENCIES:
-            found = read(rung.tree, "response", name)
+            found = number_at(rung.tree, "response", name)
             if found is not None:
                 yield labels | {"statistic": name.removesuffix("_us")}, "proveout_response_us", found
 

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proveout.coordinator.report.tables import cell_of, read
+from proveout.coordinator.report.tables import MEASURED, cell_of
 from proveout.coordinator.results.results import RunResults
+from proveout.core.json_data import number_at
 from proveout.core.numbers import safe
 from proveout.dsl.plan.matrix_labels import written
 from proveout.proto.events import IterationFinished
@@ -88,7 +89,9 @@ def rows(results: RunResults) -> Iterator[dict[str, Any]]:
             }
             for numbers in _transactions(item):
                 times = {
-                    name: read(item.metrics, name) for name in SETS if numbers["transaction"] == ALL and name in blank
+                    name: number_at(item.metrics, name)
+                    for name in SETS
+                    if numbers["transaction"] == ALL and name in blank
                 }
                 yield about | numbers | blank | labels(results, stage.id) | times
 
@@ -108,9 +111,9 @@ def _transactions(item: IterationFinished) -> Iterator[dict[str, Any]]:
         }
         for one in item.transactions
     ]
-    response = {name: read(item.metrics, "response", name) for name in LATENCIES}
+    response = {name: number_at(item.metrics, "response", name) for name in LATENCIES}
     outcomes = {name: sum(row[name] for row in found) if found else None for name in _OUTCOMES}
-    yield {"transaction": ALL, "tps": read(item.metrics, "tps"), **response, **outcomes}
+    yield {"transaction": ALL, "tps": number_at(item.metrics, "tps"), **response, **outcomes}
     yield from found
 
 
@@ -158,6 +161,33 @@ def size_rows(results: RunResults) -> Iterator[dict[str, Any]]:
 def sizes_to_csv(results: RunResults) -> str:
     """`size_rows` as CSV with a head, UTF-8."""
     return _csv((*SIZE_COLUMNS, *label_columns(results)), size_rows(results))
+
+
+VALUE_COLUMNS = ("run", "stage", "threads", "repeat", "attempt", "valid", "capture", "metric", "value")
+
+
+def value_rows(results: RunResults) -> Iterator[dict[str, Any]]:
+    """A row for each measured value: of each repeat of a stage (without `threads`), and of each capture of an
+    iteration, `avg` or `per_s` behind its name.
+    """
+    for stage in results.stages.values():
+        about: dict[str, Any] = {"run": results.run.run_id if results.run else "", "stage": stage.id}
+        for taken in stage.values:
+            for name, value in taken.values.items():
+                yield about | {"repeat": taken.repeat, "valid": True, "metric": name, "value": value}
+        for item in stage.iterations:
+            of = {"threads": item.id.rung, "repeat": item.id.repeat, "attempt": item.id.attempt, "valid": item.valid}
+            for kind in MEASURED:
+                for capture, numbers in item.metrics.get(kind, {}).items():
+                    for name, tree in numbers.items():
+                        for part, value in tree.items():
+                            metric = f"{name}.{part}"
+                            yield about | of | {"capture": capture, "metric": metric, "value": value}
+
+
+def values_to_csv(results: RunResults) -> str:
+    """`value_rows` as CSV with a head, UTF-8."""
+    return _csv(VALUE_COLUMNS, value_rows(results))
 
 
 def to_table(results: RunResults) -> pa.Table:

@@ -20,8 +20,8 @@ from typing import Literal, TypeAlias
 from xml.etree import ElementTree as ET
 
 from proveout.coordinator.report.result_json import timestamp
-from proveout.coordinator.report.tables import read
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core.json_data import number_at
 from proveout.core.numbers import microseconds, number, rate_unit, rung_name, search_answer
 from proveout.proto.events import IterationFinished, VerdictReached
 
@@ -126,10 +126,10 @@ def _iterations(stage: StageResult, rung: RungResult) -> Iterator[Case]:
 
 
 def _numbers(stage: StageResult, item: IterationFinished) -> str:
-    response = {name: microseconds(read(item.metrics, "response", f"{name}_us")) for name in ("avg", "p50", "p99")}
+    response = {name: microseconds(number_at(item.metrics, "response", f"{name}_us")) for name in ("avg", "p50", "p99")}
     latencies = ", ".join(f"{name} {value}" for name, value in response.items())
     findings = [f"{'ok' if finding.ok else 'NOT OK'} {finding.check}: {finding.evidence}" for finding in item.findings]
-    return "\n".join([f"{number(read(item.metrics, 'tps'))} {rate_unit(stage.kind)}, {latencies}", *findings])
+    return "\n".join([f"{number(number_at(item.metrics, 'tps'))} {rate_unit(stage.kind)}, {latencies}", *findings])
 
 
 def _search(stage: StageResult) -> Case:
@@ -140,7 +140,7 @@ def _search(stage: StageResult) -> Case:
         f"{probe.evidence}"
         for probe in stage.probes
     ]
-    found = search_answer(search.rate, search.upper, search.outcome)
+    found = search_answer(search.rate, search.upper, search.confirmations, search.outcome)
     return Case(
         group=stage.id,
         name="search",

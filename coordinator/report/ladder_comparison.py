@@ -15,6 +15,7 @@ from typing import Any
 from proveout.coordinator.report.tables import cell_of, ladders
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core import statistics
+from proveout.core.json_data import at_path
 from proveout.core.numbers import half_width, level, notation
 
 
@@ -125,7 +126,5 @@ def _row(
 
 
 def _estimate(tree: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] | None:
-    node: Any = tree
-    for name in path:
-        node = node.get(name) if isinstance(node, Mapping) else None
+    node = at_path(tree, *path)
     return dict(node) if isinstance(node, Mapping) and "mean" in node else None

@@ -7,7 +7,8 @@ Data flow: `RunResults` -> rows (`tables`, `query_sets`) -> `Section`s for `run_
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from proveout.coordinator.report import tables
 from proveout.coordinator.report.document import Block, Cell, Paragraph, Section, Table
@@ -19,20 +20,23 @@ from proveout.coordinator.report.figures.query_set_figures import (
     solve_table,
 )
 from proveout.coordinator.report.query_sets import apart, size_rows, solve_rows
-from proveout.coordinator.report.tables import IO_HEADS, LATENCIES, NODE_HEADS, LoadRow, peak, read
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.coordinator.report.tables import IO_HEADS, LATENCIES, NODE_HEADS, LoadRow, peak
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult, value_estimates
+from proveout.core.json_data import number_at
 from proveout.core.numbers import (
     bounds,
+    each_repeat,
     figures,
     half_width,
     interval,
+    notation,
     number,
     percent,
+    relative_uncertainty,
     rung_name,
     search_answer,
     seconds,
     threads,
-    uncertainty,
 )
 from proveout.proto.events import PropagationCompared
 
@@ -58,7 +62,7 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
         title=f"{tables.titled(results, stage.id)}{f' on {target}' if target else ''}",
         blocks=(
             Table(
-                title=f"Throughput with its {level} interval (± % of the mean), response time in {unit}",
+                title=f"Throughput with its {level} interval (± % of the mean{_wide(rungs)}), response time in {unit}",
                 heads=("threads", "TPS", "±%", "rel", *_LATENCY_HEADS, "n"),
                 rows=tuple(_load_cells(row, divisor, figures(row.relative)) for row in rungs),
             ),
@@ -74,6 +78,12 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
     )
 
 
+def _wide(rows: Sequence[LoadRow]) -> str:
+    """The reason for `>100` in a table; "" where no interval is that wide."""
+    wide = any(row.tps and row.half_tps is not None and row.half_tps > row.tps for row in rows)
+    return "; >100: too few repeats, or too different, for a bound" if wide else ""
+
+
 def _latency_unit(rows: Sequence[LoadRow]) -> tuple[str, float]:
     """One unit for a whole table, so that columns can be compared by eye: µs, or ms when a mean reaches 1 ms.
 
@@ -86,7 +96,14 @@ def _latency_unit(rows: Sequence[LoadRow]) -> tuple[str, float]:
 def _load_cells(row: LoadRow, divisor: float, relative: str) -> tuple[str, ...]:
     latencies = (_latency(row, name, divisor) for name in LATENCIES)
     label = f"{row.label} ✗" if row.is_invalid else row.label
-    return label, number(row.tps, row.half_tps), _half(row), relative, *latencies, str(row.repeats)
+    return (
+        label,
+        number(row.tps, row.half_tps),
+        relative_uncertainty(row.half_tps, row.tps),
+        relative,
+        *latencies,
+        str(row.repeats),
+    )
 
 
 def _latency(row: LoadRow, name: str, divisor: float) -> str:
@@ -99,13 +116,6 @@ def _latency(row: LoadRow, name: str, divisor: float) -> str:
         unit = 10.0 ** (math.floor(math.log10(bound / divisor)) - 2)
         return f"≥ {figures(math.floor(bound / divisor / unit) * unit)}"
     return "-" if value is None else figures(value / divisor, None if half is None else half / divisor)
-
-
-def _half(row: LoadRow) -> str:
-    """Half the interval in per cent of the mean, with 2 digits."""
-    if row.half_tps is None or not row.tps:
-        return "-"
-    return uncertainty(row.half_tps / row.tps * 100.0)
 
 
 def _remarks(stage: StageResult, top: RungResult, rungs: Sequence[LoadRow]) -> Iterator[Paragraph]:
@@ -154,11 +164,11 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
     if hosts := tables.host_rows(results, rung):
         yield Table(
             title=f"CPU, {at} (servers, load, all: cores used by processes of proveout)",
-            heads=("host", "busy", "user", "system", "iowait", "servers", "load", "all"),
+            heads=("host", "busy", "peak", "user", "system", "iowait", "servers", "load", "all"),
             rows=tuple(
                 (
                     row.label,
-                    *map(percent, (row.busy, row.user, row.system, row.iowait)),
+                    *map(percent, (row.busy, row.busy_peak, row.user, row.system, row.iowait)),
                     *map(number, (row.servers_cores, row.load_cores, row.ours_cores)),
                 )
                 for row in hosts
@@ -171,22 +181,46 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
             rows=tuple((w.event, w.wait_class, seconds(w.seconds), percent(w.db_time_fraction)) for w in waits),
             layout="llrr",
         )
-    if exported := tables.exported_rows(rung):
-        yield Table(
-            title=f"Exporters, {at}",
-            heads=("number", "kind", "in the measure window"),
-            rows=tuple((row.label, row.metric, interval(row.estimate, row.metric)) for row in exported),
-            layout="lll",
-        )
+    for title, kinds in (("Exporters", ("prometheus",)), ("Measured values", tables.MEASURED)):
+        if exported := tables.exported_rows(rung, kinds):
+            yield Table(
+                title=f"{title}, {at}",
+                heads=("number", "kind", "in the measure window"),
+                rows=tuple((row.label, row.metric, interval(row.estimate, row.unit)) for row in exported),
+                layout="lll",
+            )
     if lag := rung.tree.get("lag", {}):
         lower, upper = lag.get("slope_lower"), lag.get("slope_upper")
         spread, half = bounds(lower, upper), half_width({"lower": lower, "upper": upper})
         values = (f"{word} {interval(lag.get(name, {}), name)}" for word, name in _LAGS if name in lag)
-        slope = f"slope {number(read(lag, 'slope'), half)} s/s (95 % bounds of the worst repeat: {spread})"
+        slope = f"slope {number(number_at(lag, 'slope'), half)} s/s (95 % bounds of the worst repeat: {spread})"
         yield Paragraph(f"Replication lag, {at}: {', '.join(values)}; {slope}.")
 
 
 _LAGS = (("mean", "avg_s"), ("p99", "p99_s"), ("largest", "max_s"))
+
+
+# ---- values of stages ---------------------------------------------------------------------------------------------
+
+
+def stage_values(results: RunResults) -> Iterator[Section]:
+    """The metrics of each stage that takes some from a query."""
+    blocks = tuple(
+        Table(
+            title=f"{stage.id}, {len(stage.values)} repeat{'' if len(stage.values) == 1 else 's'}",
+            heads=("metric", "mean of the repeats", "each repeat"),
+            rows=tuple(_value_row(name, found) for name, found in value_estimates(stage.values).items()),
+            layout="lll",
+        )
+        for stage in results.stages.values()
+        if any(repeat.values.keys() - {"elapsed_s"} for repeat in stage.values)
+    )
+    if blocks:
+        yield Section(title="Measured values", blocks=blocks, anchor="values")
+
+
+def _value_row(name: str, found: Mapping[str, Any]) -> tuple[str, ...]:
+    return name, notation(name, found, *found["values"]).interval(found), each_repeat(name, found)
 
 
 # ---- query sets, searches, propagation ---------------------------------------------------------------------------
@@ -208,7 +242,7 @@ def searches(results: RunResults) -> Iterator[Section]:
     for stage in results.stages.values():
         if stage.search is None:
             continue
-        rate = search_answer(stage.search.rate, stage.search.upper, stage.search.outcome)
+        rate = search_answer(stage.search.rate, stage.search.upper, stage.search.confirmations, stage.search.outcome)
         probes = Table(
             title="Probes",
             heads=("probe", "phase", "rate", "outcome", "evidence"),

@@ -1,9 +1,9 @@
-"""Rows of times to solve and of sizes, by mode, for the document of a run and its figures. Pure; no layout.
+"""Rows of times to solve and of sizes, by mode, for the document of a run and its figures. Pure, without layout.
 
-Data flow: `RunResults` -> the ladders that belong together (the cells of a matrix; those without a matrix) -> rows of
-plain numbers, each also relative to the same number of the first mode. The **mode** is the first axis of a matrix; the
-other axes, and the threads where there are several rungs, are the case. Without a matrix the ladder is the mode, and
-for sizes the system is.
+Data flow: `RunResults` -> groups of ladders (the cells of one matrix; all ladders without a matrix) -> rows of plain
+numbers, each also relative to the same number of the first mode. The **mode** is the label of the first axis of a
+matrix; the other labels, and the threads of a ladder with several rungs, are the **case**. Without a matrix the mode is
+the ladder, and for sizes the system.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SETS = ("solve_s", "geomean_s")
 class SolveRow:
     """One rung of a set of queries: `solve` and `geomean` are estimates, s.
 
-    `relative` is solve over the first mode's, {} where there is none.
+    `relative` is the ratio of `solve` to that of the first mode; {} when the first mode has no such row.
     """
 
     of: str
@@ -39,9 +39,9 @@ class SolveRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeRow:
-    """A table, or all of them (`table` ""), in one mode, bytes.
+    """The size of a table, or of all tables (`table` ""), in one mode, bytes.
 
-    `factor` is the first mode's total over this one's, None for no size.
+    `factor` is the total of the first mode divided by this total; None when one of them is 0.
     """
 
     of: str
@@ -53,12 +53,12 @@ class SizeRow:
 
     @property
     def total_bytes(self) -> float:
-        """With its indexes."""
+        """Bytes of the table with its indexes."""
         return self.table_bytes + self.index_bytes
 
 
 def families(results: RunResults) -> dict[str, list[StageResult]]:
-    """The ladders with results by their matrix; those without one together under ""."""
+    """Return the ladders with results by the id of their matrix; those without a matrix under ""."""
     found: dict[str, list[StageResult]] = {}
     for stage in ladders(results):
         cell = cell_of(results, stage.id)
@@ -67,13 +67,13 @@ def families(results: RunResults) -> dict[str, list[StageResult]]:
 
 
 def mode_of(results: RunResults, stage: StageResult) -> tuple[str, str]:
-    """(mode, case): the first label of a cell and the others, or the ladder's id and ""."""
+    """Return (mode, case) of a ladder: the first label of its cell and the others, or its id and ""."""
     cell = cell_of(results, stage.id)
     return (stage.id, "") if cell is None else (written(cell.labels[0][1]), label_text(cell.labels[1:]))
 
 
 def apart(results: RunResults, of: str) -> str:
-    """The finding that the cells of a matrix were not interleaved; "" when they were, or when there is no matrix."""
+    """Return a note that the cells of a matrix were not interleaved; "" when they were, or without a matrix."""
     cells = [stage.id for stage in families(results).get(of, ())] if of else []
     return f"The cells of {of} were not interleaved: {NOT_DISTINGUISHED}." if not_interleaved(results, cells) else ""
 
@@ -82,9 +82,9 @@ def apart(results: RunResults, of: str) -> str:
 
 
 def solve_rows(results: RunResults) -> dict[str, list[SolveRow]]:
-    """Every rung that ran a set of queries, by matrix, modes of one case beside each other.
+    """Return a row for every rung that ran a set of queries, by matrix; the modes of one case are adjacent.
 
-    Only of ladders that have such.
+    Matrices without such a rung are left out.
     """
     found: dict[str, list[SolveRow]] = {}
     for of, stages in families(results).items():
@@ -92,7 +92,7 @@ def solve_rows(results: RunResults) -> dict[str, list[SolveRow]]:
         several = len({rung.threads for _, rung in measured}) > 1
         rows = [_solved(results, of, stage, rung, several=several) for stage, rung in measured]
         if rows:
-            found[of] = _held_against_the_first(rows)
+            found[of] = _relative_to_first_mode(rows)
     return found
 
 
@@ -103,8 +103,8 @@ def _solved(results: RunResults, of: str, stage: StageResult, rung: RungResult, 
     return SolveRow(of=of, mode=mode, at=at, solve=solve, geomean=geomean, relative={})
 
 
-def _held_against_the_first(rows: Sequence[SolveRow]) -> list[SolveRow]:
-    """Sorted by case; each row relative to the one of the first mode in its case."""
+def _relative_to_first_mode(rows: Sequence[SolveRow]) -> list[SolveRow]:
+    """Sort rows by case, and relate each to the row of the first mode in its case."""
     first = rows[0].mode
     cases = list(dict.fromkeys(row.at for row in rows))
     base = {row.at: row for row in rows if row.mode == first}
@@ -135,9 +135,10 @@ def _relative(row: SolveRow, base: SolveRow | None) -> Mapping[str, Any]:
 
 
 def size_rows(results: RunResults) -> dict[str, list[SizeRow]]:
-    """The tables in every mode by matrix, largest in the first mode first, all of them together last.
+    """Return the sizes of tables in every mode by matrix, sorted by size in the first mode, with the sum of all tables
+    last.
 
-    Only where sizes were captured.
+    Matrices without captured sizes are left out.
     """
     found: dict[str, list[SizeRow]] = {}
     for of, stages in families(results).items():
@@ -148,7 +149,7 @@ def size_rows(results: RunResults) -> dict[str, list[SizeRow]]:
 
 
 def _sizes_by_mode(results: RunResults, stages: Iterable[StageResult]) -> dict[str, Sequence[SizeLine]]:
-    """The last sizes of each mode. Without a matrix a mode is the system of the capture."""
+    """Return the last captured sizes of each mode. Without a matrix a mode is the system of the capture."""
     found: dict[str, Sequence[SizeLine]] = {}
     for stage in stages:
         seen = [item for rung in stage.rungs for item in rung.iterations if item.sizes]
@@ -173,7 +174,7 @@ def _sized(of: str, modes: Mapping[str, Sequence[SizeLine]]) -> Iterator[SizeRow
 
 
 def _by_table(lines: Iterable[SizeLine]) -> dict[str, tuple[float, float]]:
-    """(bytes without indexes, bytes of indexes) by table, and under "" of all."""
+    """Return (bytes without indexes, bytes of indexes) by table, and of all tables under ""."""
     sums: dict[str, tuple[float, float]] = {}
     for line in lines:
         for table in (line.table, ""):

@@ -88,6 +88,7 @@ def _stage(results: RunResults, stage: StageResult) -> dict[str, Any]:
         "probes": to_plain(stage.probes),
         "search": to_plain(stage.search),
         "cut": to_plain(stage.cut),
+        "values": to_plain(stage.values),
     }
 
 

@@ -35,6 +35,7 @@ from proveout.proto.events import (
     PropagationCompared,
     SearchFinished,
     SystemUp,
+    ValuesTaken,
     VerdictReached,
 )
 from proveout.proto.tuning_state import TunedHost
@@ -108,6 +109,7 @@ def _stage(made: Definitions) -> Schema:
         probes=list_of(made.of(ProbeFinished)),
         search=maybe(made.of(SearchFinished)),
         cut=maybe(made.of(LadderCut)),
+        values=list_of(made.of(ValuesTaken)),
     )
 
 

@@ -75,6 +75,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
         *(_figures(results, directory) if directory else ()),
         *measured.ladders(results),
         *measured.tools(results),
+        *measured.stage_values(results),
         *measured.query_sets(results),
         *measured.searches(results),
         *measured.propagations(results),

@@ -10,10 +10,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from proveout.coordinator.measure import steady_state
 from proveout.coordinator.measure.knee import RUNGS_MIN, NoKnee
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, rung_tree
 from proveout.coordinator.results.results import peak as results_peak
-from proveout.core.numbers import column, counted, half_width, number, percent, quantity, threads, together, uncertainty
+from proveout.core.json_data import at_path, number_at
+from proveout.core.numbers import (
+    column,
+    counted,
+    half_width,
+    number,
+    percent,
+    quantity,
+    rate_unit,
+    threads,
+    together,
+    uncertainty,
+)
 from proveout.dsl.plan.matrix_labels import Cell, of_stage
 from proveout.proto.events import IterationFinished, WaitLine
 
@@ -68,6 +81,7 @@ class HostRow:
 
     label: str
     busy: float | None
+    busy_peak: float | None
     user: float | None
     system: float | None
     iowait: float | None
@@ -86,21 +100,9 @@ class WaitRow:
     db_time_fraction: float
 
 
-def read(tree: Mapping[str, Any], *path: str) -> float | None:
-    """A number of a tree, of an estimate its mean; None when it is missing."""
-    node: Any = tree
-    for name in path:
-        node = node.get(name) if isinstance(node, Mapping) else None
-    if isinstance(node, Mapping):
-        node = node.get("mean")
-    return float(node) if isinstance(node, int | float) and not isinstance(node, bool) else None
-
-
 def half(tree: Mapping[str, Any], *path: str) -> float | None:
     """Half the width of an estimate's confidence interval; None where there is none."""
-    node: Any = tree
-    for name in path:
-        node = node.get(name) if isinstance(node, Mapping) else None
+    node = at_path(tree, *path)
     return half_width(node) if isinstance(node, Mapping) else None
 
 
@@ -136,7 +138,7 @@ def load_rows(stage: StageResult) -> list[LoadRow]:
     A rung without a valid repeat has the means of the invalid ones, without interval: `LoadRow.is_invalid`.
     """
     rungs = stage.rungs
-    first = next((tps for rung in rungs if (tps := read(rung.tree, "tps"))), None)
+    first = next((tps for rung in rungs if (tps := number_at(rung.tree, "tps"))), None)
     return [
         _load_row(str(rung.threads), rung.tree, first, repeats=len(rung.iterations), excluded=len(rung.excluded))
         if rung.iterations
@@ -154,7 +156,12 @@ def order_rows(stage: StageResult) -> list[OrderRow]:
     """HammerDB's numbers of a TPROC-C ladder, one row a rung; empty for another workload."""
     found = [(str(rung.threads), rung.tree) for rung in stage.rungs if "nopm" in rung.tree]
     return [
-        OrderRow(label=label, nopm=read(tree, "nopm"), tpm=read(tree, "tpm"), art_us=read(tree, "response", "avg_us"))
+        OrderRow(
+            label=label,
+            nopm=number_at(tree, "nopm"),
+            tpm=number_at(tree, "tpm"),
+            art_us=number_at(tree, "response", "avg_us"),
+        )
         for label, tree in found
     ]
 
@@ -181,7 +188,7 @@ def knee_line(stage: StageResult) -> str:
 def transaction_rows(rung: RungResult) -> list[LoadRow]:
     """The transaction types of a rung, most frequent first; throughput relative to all of them together."""
     transactions: Mapping[str, Mapping[str, Any]] = rung.tree.get("transactions", {})
-    whole = read(rung.tree, "tps")
+    whole = number_at(rung.tree, "tps")
     bounds = rung.tree.get("at_least", {}).get("transactions", {})
     rows = [
         _load_row(name, {"at_least": bounds.get(name, {})} | dict(tree), whole, repeats=len(rung.iterations))
@@ -191,13 +198,13 @@ def transaction_rows(rung: RungResult) -> list[LoadRow]:
 
 
 def _load_row(label: str, tree: Mapping[str, Any], whole: float | None, *, repeats: int, excluded: int = 0) -> LoadRow:
-    tps = read(tree, "tps")
+    tps = number_at(tree, "tps")
     return LoadRow(
         label=label,
         tps=tps,
         half_tps=half(tree, "tps"),
         relative=tps / whole if tps is not None and whole else None,
-        response_us={name: read(tree, "response", name) for name in LATENCIES},
+        response_us={name: number_at(tree, "response", name) for name in LATENCIES},
         half_response_us={name: half(tree, "response", name) for name in LATENCIES},
         repeats=repeats,
         excluded=excluded,
@@ -217,13 +224,14 @@ def host_rows(results: RunResults, rung: RungResult) -> list[HostRow]:
         rows.append(
             HostRow(
                 label=", ".join(hosts),
-                busy=read(tree, "cpu", "busy_fraction"),
-                user=read(tree, "cpu", "user_fraction"),
-                system=read(tree, "cpu", "system_fraction"),
-                iowait=read(tree, "cpu", "iowait_fraction"),
+                busy=number_at(tree, "cpu", "busy_fraction"),
+                busy_peak=number_at(tree, "cpu", "peak", "busy_fraction"),
+                user=number_at(tree, "cpu", "user_fraction"),
+                system=number_at(tree, "cpu", "system_fraction"),
+                iowait=number_at(tree, "cpu", "iowait_fraction"),
                 servers_cores=_sum(rung, hosts, "servers_cores"),
                 load_cores=_sum(rung, hosts, "load_cores"),
-                ours_cores=read(tree, "ours", "cpu_cores"),
+                ours_cores=number_at(tree, "ours", "cpu_cores"),
             )
         )
     return rows
@@ -240,13 +248,13 @@ def machines(results: RunResults, hosts: Iterable[str]) -> list[list[str]]:
 
 def _sum(rung: RungResult, hosts: Sequence[str], name: str) -> float | None:
     """A group's CPU over the hosts of one machine: each host reports its own agent's processes."""
-    known = [cores for host in hosts if (cores := read(rung.tree["hosts"][host], "ours", name)) is not None]
+    known = [cores for host in hosts if (cores := number_at(rung.tree["hosts"][host], "ours", name)) is not None]
     return sum(known) if known else None
 
 
 def wait_rows(iterations: Sequence[IterationFinished], most: int = 10) -> list[WaitRow]:
     """The waits of several iterations in one table: seconds added, shares of the DB time of all of them."""
-    total = sum(read(item.metrics, "waits", "db_time_s") or 0.0 for item in iterations)
+    total = sum(number_at(item.metrics, "waits", "db_time_s") or 0.0 for item in iterations)
     seconds: dict[tuple[str, str], float] = {}
     for line in _lines(iterations):
         key = (line.event, line.wait_class)
@@ -265,24 +273,32 @@ def _lines(iterations: Sequence[IterationFinished]) -> Iterator[WaitLine]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedRow:
-    """A number of an exporter in the measure window: a gauge's mean, or a counter's growth per second.
+    """A number of a capture in the measure window: a level's mean, or a counter's growth per second.
 
-    An estimate over the repeats.
+    An estimate over the repeats. `unit`: the name whose ending is its unit.
     """
 
     label: str
     metric: Literal["avg", "per_s"]
     estimate: Mapping[str, Any]
+    unit: str = ""
 
 
-def exported_rows(rung: RungResult) -> list[ExportedRow]:
-    """The numbers of exporters, capture by capture."""
+MEASURED = ("sql",)
+"""The kinds of captures whose numbers the plan names with their units."""
+
+
+def exported_rows(rung: RungResult, kinds: Sequence[str] = ("prometheus",)) -> list[ExportedRow]:
+    """The numbers of exporters, or of other kinds of captures, capture by capture."""
     rows: list[ExportedRow] = []
-    for capture, numbers in rung.tree.get("prometheus", {}).items():
-        for alias, tree in numbers.items():
-            metric: Literal["avg", "per_s"] = "per_s" if "per_s" in tree else "avg"
-            if metric in tree:
-                rows.append(ExportedRow(label=f"{capture}.{alias}", metric=metric, estimate=tree[metric]))
+    for kind in kinds:
+        for capture, numbers in rung.tree.get(kind, {}).items():
+            for alias, tree in numbers.items():
+                metric: Literal["avg", "per_s"] = "per_s" if "per_s" in tree else "avg"
+                unit = alias if metric == "avg" and kind in MEASURED else metric
+                if metric in tree:
+                    label = f"{capture}.{alias}"
+                    rows.append(ExportedRow(label=label, metric=metric, estimate=tree[metric], unit=unit))
     return rows
 
 
@@ -294,7 +310,7 @@ def validity_notes(results: RunResults) -> list[str]:
     for stage in results.stages.values():
         for rung in stage.rungs:
             notes += [_excluded(item) for item in rung.excluded]
-        notes += _flagged(stage)
+        notes += [*_unsteady(results, stage), *_flagged(stage)]
         notes += [f"{item.id} was void: {item.reason}" for item in stage.voided]
     return notes
 
@@ -303,14 +319,32 @@ def _excluded(item: IterationFinished) -> str:
     why = "; ".join(
         f"{finding.check}: {finding.evidence}" for finding in item.findings if not finding.ok and finding.voids
     )
-    tps, p99 = number(read(item.metrics, "tps")), quantity(read(item.metrics, "response", "p99_us"), "p99_us")
+    tps, p99 = number(number_at(item.metrics, "tps")), quantity(number_at(item.metrics, "response", "p99_us"), "p99_us")
     return f"{item.id} does not count ({tps} per second, p99 {p99}): {why}"
+
+
+def _unsteady(results: RunResults, stage: StageResult) -> Iterator[str]:
+    """One note for all rungs of a ladder that are not shown to be steady by all their repeats together."""
+    if not stage.climbs:
+        return
+    limits = results.plan_stage(stage.id).get("limits", {})
+    bound = float(limits.get("tps_slope_fraction_max", steady_state.DRIFT_MAX))
+    unit = rate_unit(stage.kind)
+    found = {rung.threads: steady_state.remark(rung.iterations, bound, unit) for rung in stage.rungs}
+    unsteady = {count: text for count, text in found.items() if text}
+    if unsteady:
+        first = next(iter(unsteady))
+        rungs = ", ".join(map(str, unsteady))
+        heading = "I/O depth" if stage.kind == "tool" else "threads"
+        yield f"{stage.id}: not shown to be steady at {heading} {rungs}; first, at {first}: {unsteady[first]}"
 
 
 def _flagged(stage: StageResult) -> list[str]:
     flagged: dict[str, list[str]] = {}
     for item in stage.iterations:
         for finding in item.findings:
+            if stage.climbs and finding.check == steady_state.CHECK:
+                continue  # judged by the repeats together
             if not finding.ok and not finding.voids:
                 flagged.setdefault(finding.check, []).append(f"{item.id}: {finding.evidence}")
     count = len(stage.iterations)
@@ -322,7 +356,7 @@ def _flagged(stage: StageResult) -> list[str]:
 
 def client_ceiling(rung: RungResult) -> str | None:
     """The throughput of a rung beside the client's own limit; None where that was not measured."""
-    most, reached = read(rung.tree, "client", "ceiling_per_s"), read(rung.tree, "client", "ceiling_fraction")
+    most, reached = number_at(rung.tree, "client", "ceiling_per_s"), number_at(rung.tree, "client", "ceiling_fraction")
     if most is None or reached is None:
         return None
     return f"The client can make {number(most)}/s with this driver; the run reached {percent(reached)} of it."
@@ -330,14 +364,17 @@ def client_ceiling(rung: RungResult) -> str | None:
 
 def client_handling(rung: RungResult) -> str | None:
     """The waits of answers in the client at a rung; None where that was not measured."""
-    waited, fraction = read(rung.tree, "client", "handling", "p50_us"), read(rung.tree, "client", "handling_fraction")
+    waited, fraction = (
+        number_at(rung.tree, "client", "handling", "p50_us"),
+        number_at(rung.tree, "client", "handling_fraction"),
+    )
     if fraction is None:
         return None
     text = f"Waits in the client make up {percent(fraction)} of the service time"
     if waited is not None:
-        typical, tail = together("p50_us", waited, read(rung.tree, "client", "handling", "p99_us"))
+        typical, tail = together("p50_us", waited, number_at(rung.tree, "client", "handling", "p99_us"))
         text += f": an answer waited {typical} (p50), {tail} (p99)"
-    queued = read(rung.tree, "client", "runqueue_fraction")
+    queued = number_at(rung.tree, "client", "runqueue_fraction")
     return text + ("." if queued is None else f"; a load thread waited for a CPU for {percent(queued)} of the window.")
 
 
@@ -376,7 +413,7 @@ def io_cells(rows: Sequence[IoRow]) -> list[tuple[str, ...]]:
         (
             str(row.depth),
             number(row.iops, row.half_iops),
-            uncertainty(row.half_iops),
+            uncertainty(row.half_iops, row.iops),
             number(row.read_mb_per_s),
             number(row.write_mb_per_s),
             *times,
@@ -415,16 +452,16 @@ def io_rows(stage: StageResult) -> list[IoRow]:
         found.append(
             IoRow(
                 depth=rung.threads,
-                iops=read(rung.tree, "iops"),
+                iops=number_at(rung.tree, "iops"),
                 half_iops=half(rung.tree, "iops"),
                 lower=lower,
                 upper=upper,
-                read_mb_per_s=read(rung.tree, "read", "mb_per_s"),
-                write_mb_per_s=read(rung.tree, "write", "mb_per_s"),
-                mb_per_s=read(rung.tree, "mb_per_s"),
-                response_us={name: read(rung.tree, "response", name) for name in IO_LATENCIES},
+                read_mb_per_s=number_at(rung.tree, "read", "mb_per_s"),
+                write_mb_per_s=number_at(rung.tree, "write", "mb_per_s"),
+                mb_per_s=number_at(rung.tree, "mb_per_s"),
+                response_us={name: number_at(rung.tree, "response", name) for name in IO_LATENCIES},
                 half_response_us={name: half(rung.tree, "response", name) for name in IO_LATENCIES},
-                errors=read(rung.tree, "errors", "count"),
+                errors=number_at(rung.tree, "errors", "count"),
                 repeats=len(rung.iterations),
                 excluded=len(rung.excluded),
             )
@@ -439,10 +476,11 @@ def node_rows(stage: StageResult) -> Iterator[tuple[str, ...]]:
     if len(nodes) < 2:
         return
     latencies = latency_cells(
-        [[read(tree, "response", name) for name in IO_LATENCIES] for tree in nodes.values()],
+        [[number_at(tree, "response", name) for name in IO_LATENCIES] for tree in nodes.values()],
         [[half(tree, "response", name) for name in IO_LATENCIES] for tree in nodes.values()],
     )
     for (host, tree), times in zip(nodes.items(), latencies, strict=True):
         spread = half(tree, "iops")
-        numbers = number(read(tree, "iops"), spread), uncertainty(spread), number(read(tree, "mb_per_s"))
-        yield host, *numbers, *times, number(read(tree, "errors"))
+        iops = number_at(tree, "iops")
+        numbers = number(iops, spread), uncertainty(spread, iops), number(number_at(tree, "mb_per_s"))
+        yield host, *numbers, *times, number(number_at(tree, "errors"))

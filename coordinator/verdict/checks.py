@@ -31,6 +31,7 @@ from typing import Any
 from proveout.coordinator.results.results import FUNCTIONS
 from proveout.core import statistics
 from proveout.core.numbers import Notation, interval, notation
+from proveout.core.search_interval import SEARCH, ends
 from proveout.core.statistics import Estimate
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import (
@@ -67,10 +68,10 @@ class Judged:
 
 
 def judge(text: str, tree: Mapping[str, Any], *, lenient: bool = True) -> Judged:
-    """An expression judged over an environment; whatever goes wrong in it makes it INCONCLUSIVE with the reason.
+    """Evaluate an expression over an environment; any error in it makes it INCONCLUSIVE with the reason.
 
-    With `lenient` a leaf whose interval lies across the limit is INCONCLUSIVE; without, bounds are plain numbers and it
-    fails.
+    With `lenient`, a comparison whose interval contains the limit is INCONCLUSIVE; without it, bounds are plain numbers
+    and the comparison fails.
     """
     try:
         return _judge(comparisons(text), tree, lenient)
@@ -162,7 +163,7 @@ def _by_lower_bound(leaf: Comparison | Bare, tree: Mapping[str, Any]) -> Judged 
     outcome = "INCONCLUSIVE" if bound.lower is None else by_interval((bound.lower, math.inf), operator, (most, most))
     printed = notation(_metric(time), bound.value, most)
     text = f"{time} ≥ {printed.text(bound.value)} {operator} {printed.text(most)}: "
-    why = "transactions without an answer when the load ended make it a lower bound"
+    why = "transactions without an answer within 1 s after the load make it a lower bound"
     words = "undecided" if outcome == "INCONCLUSIVE" else _OUTCOME_TEXT[outcome]
     return Judged(outcome=outcome, evidence=f"{text}{words}; {why}")
 
@@ -206,13 +207,13 @@ def _outcome(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, l
 
 
 def _compared(left: Estimate, right: Estimate) -> tuple[Estimate, float]:
-    """Two estimates as one, and the number that it has where they are equal."""
+    """Return (ratio, 1) of two estimates, or (difference, 0) when the ratio has no interval."""
     quotient = statistics.ratio(left, right)
-    return (quotient, 1.0) if "lower" in quotient else (statistics.difference(left, right), 0.0)
+    return (quotient, 1.0) if ends(quotient) else (statistics.difference(left, right), 0.0)
 
 
 def _in_every_repeat(leaf: Comparison, left: Any, right: Any) -> Outcome:
-    """A count is what happened: it holds when it holds in each of the repeats."""
+    """Compare counts exactly, without an interval: PASS when the comparison holds in each of the repeats, else FAIL."""
     sides = [value["values"] if isinstance(value, dict) else [value] for value in (left, right)]
     pairs = ((one, other) for one in sides[0] for other in sides[1])
     held = (by_interval((one, one), leaf.operator, (other, other)) for one, other in pairs)
@@ -220,7 +221,7 @@ def _in_every_repeat(leaf: Comparison, left: Any, right: Any) -> Outcome:
 
 
 def _is_counted(text: str, *, shares: bool = False) -> bool:
-    """Whether a side is a number of events that were counted (`errors.count`); with `shares` also their share."""
+    """Whether a side is a number of counted events (`errors.count`); with `shares` also a share of them."""
     names: list[str] = []
     node = ungroup(parse(text))
     while isinstance(node, Member):
@@ -231,13 +232,13 @@ def _is_counted(text: str, *, shares: bool = False) -> bool:
 
 
 def _is_single(item: _Read) -> bool:
-    """Whether a point of an estimate of one repeat is read, and not what was counted in it."""
-    alone = item.estimate["n"] == 1 and "lower" not in item.estimate
+    """Whether the text reads a point (such as the mean) of an estimate of one repeat, other than a count."""
+    alone = item.estimate["n"] == 1 and not ends(item.estimate)
     return alone and item.statistic in POINTS and not _is_counted(item.text, shares=True)
 
 
 def _lacking(text: str, tree: Mapping[str, Any]) -> str:
-    """The reason why a bound that the text reads is not there; "" when it is for another reason."""
+    """Return the reason for which a confidence bound in the text is missing; "" when no bound is missing."""
     for node in _walk(parse(text)):
         if isinstance(node, Member) and node.name in _OPPOSITE:
             base = text[node.of.start : node.of.end]
@@ -252,7 +253,8 @@ def _lacking(text: str, tree: Mapping[str, Any]) -> str:
 
 def _no_interval(found: Estimate) -> str:
     reason = found.get("reason", f"{'one repeat decides' if found['n'] == 1 else 'these repeats decide'} nothing")
-    return f"undecided, {reason}" + ("; take 3 repeats or more" if found["n"] == 1 else "")
+    more = found["n"] == 1 and found.get("method") != SEARCH
+    return f"undecided, {reason}" + ("; take 3 repeats or more" if more else "")
 
 
 def _bare(leaf: Bare, tree: Mapping[str, Any]) -> Judged:
@@ -276,7 +278,7 @@ def _as_written(leaf: Comparison, tree: Mapping[str, Any], lenient: bool) -> Out
 
 
 def _missing_in(text: str, tree: Mapping[str, Any]) -> Iterator[str]:
-    """The estimates in the text that some counted repeats lack, in words; `.n` of one is known all the same."""
+    """Yield a text for each estimate that is missing in some counted repeats; `.n` of an estimate is always known."""
     waiting = [parse(text)]
     while waiting:
         node = waiting.pop()
@@ -293,7 +295,7 @@ def _missing_in(text: str, tree: Mapping[str, Any]) -> Iterator[str]:
 
 
 def holds_for_interval(text: str, tree: Mapping[str, Any], outcome: Outcome) -> bool:
-    """Whether a check comes to the outcome at both ends of the interval of every point estimate that it reads."""
+    """Whether a check has this outcome at both ends of the interval of every point estimate that it reads."""
 
     def read_at(end: str) -> str:
         return _renamed(text, lambda name: end if name in POINTS else name)
@@ -335,7 +337,7 @@ def _span(value: Any, text: str) -> tuple[float, float] | None:
         return float(value), float(value)
     if "mean" not in value:
         raise ExpressionFault(f"`{text}` is a group of metrics, not a number", text=text)
-    return (value["lower"], value["upper"]) if "lower" in value and "upper" in value else None
+    return ends(value)
 
 
 def by_interval(left: tuple[float, float] | None, operator: str, right: tuple[float, float] | None) -> Outcome:
@@ -394,10 +396,10 @@ def _words(leaf: Comparison, left: Any, right: Any, outcome: Outcome, read: Sequ
     found, limit = _deciding(leaf, left, right, read)
     words = _OUTCOME_TEXT[outcome]
     if outcome == "INCONCLUSIVE":
-        bare = [value for value in values if "lower" not in value]
+        bare = [one for one in values if not ends(one) or (one.get("method") == SEARCH and "reason" in one)]
         bare += [item.estimate for item in read if _is_single(item)]
         words = _no_interval(bare[0]) if bare else words + _repeats(found, limit)
-    if len(values) < 2 or found is None or "lower" not in found:
+    if len(values) < 2 or found is None or not ends(found):
         return words
     return f"{'ratio' if limit else 'difference'} {interval(found)}: {words}"
 

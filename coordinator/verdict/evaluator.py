@@ -86,6 +86,7 @@ class PlanEvaluator:
             reason=due.reason + pauses_beyond(probes),
             outcome=due.outcome,
             upper=due.upper,
+            confirmations=due.confirmations,
         )
         return SearchReplayed(reports=reports, next=answer)
 

@@ -4,8 +4,9 @@ Data flow: `IterationFinished` of a probe -> the stage's bounds and its `accept`
 accepted when the probe is valid, no finding says that the system does not sustain it (`validity.REFUSALS`), every bound
 holds and `accept` holds. The bounds, with the keys of the plan's `bounds`:
 
-- `missed`: arrivals that were due in the window and did not end in it, over all that were due. A backlog from before
-  the window does not count as achieved: its arrivals were due earlier.
+- `missed`: arrivals that were due in the window and had no answer within 1 s after the load (`missed.fraction` and
+  `unfinished.fraction`), over all that were due. Late answers count, with their whole response time. A backlog from
+  before the window does not count as achieved: its arrivals were due earlier.
 - `lateness`: the 99th percentile of how late transactions started.
 - `growth`: the slope of the mean lateness over the seconds of the window (`core.slopes`). Its upper bound must not be
   above the limit, so that the lateness at the end is shown not to be above that at the beginning; a rate that is x %
@@ -75,8 +76,8 @@ def _bounds(stage: Search, probe: IterationFinished) -> Iterator[_Bound]:
     if missed is not None:
         missed += metrics.get("unfinished", {}).get("fraction", 0.0)
         over = missed > bounds.missed_fraction_max
-        text = f"{percent(missed)} of the arrivals that were due did not end in the window (bound `missed` "
-        yield _Bound(not over, over, f"{text}{percent(bounds.missed_fraction_max)})")
+        text = f"{percent(missed)} of the arrivals due in the window had no answer within 1 s after the load"
+        yield _Bound(not over, over, f"{text} (bound `missed` {percent(bounds.missed_fraction_max)})")
     late_us = metrics.get("schedule", {}).get("p99_us")
     if late_us is not None:
         over = late_us / 1e3 > bounds.lateness_p99_ms_max

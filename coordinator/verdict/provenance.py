@@ -24,6 +24,7 @@ from proveout.coordinator.results.results import (
     peak,
 )
 from proveout.coordinator.verdict.checks import STATISTICS, Judged
+from proveout.core.json_data import at_path
 from proveout.core.numbers import rung_name, together
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Number, Syntax, children, parse, ungroup
 from proveout.dsl.plan.stages import VOID_FRACTION_MAX
@@ -222,7 +223,9 @@ def _lacking(node: Syntax, results: RunResults) -> Iterator[str]:
         return
     stage, rung, path = chain
     found = next((item for item in results.stages[stage].rungs if item.threads == rung), None)
-    repeats = [str(item.id.repeat) for item in found.iterations if not _has(item.metrics, path)] if found else []
+    repeats = (
+        [str(item.id.repeat) for item in found.iterations if at_path(item.metrics, *path) is None] if found else []
+    )
     if repeats and path:
         where = f"{stage} at {rung_name(results.stages[stage].kind, rung)}"
         yield f"{'.'.join(path)} is missing in repeat{'s' * (len(repeats) > 1)} {', '.join(repeats)} of {where}"
@@ -255,14 +258,6 @@ def _chosen(result: StageResult, name: str) -> int | None:
 
 def _measured(path: Sequence[str]) -> tuple[str, ...]:
     return tuple(path[:-1] if path and path[-1] in STATISTICS else path)
-
-
-def _has(tree: object, path: Sequence[str]) -> bool:
-    for name in path:
-        if not isinstance(tree, Mapping) or name not in tree:
-            return False
-        tree = tree[name]
-    return True
 
 
 def _unsteady(results: RunResults, iterations: Sequence[IterationFinished]) -> Iterator[str]:
@@ -348,13 +343,16 @@ def _ways(judged: Judged, provenance: Provenance, results: RunResults) -> Iterat
 
 
 def _repeats(stages: Sequence[str], results: RunResults) -> Iterator[str]:
-    """A narrower interval: by more repeats of the ladders that are read, or by longer windows."""
+    """A narrower interval of each stage that is read, by the keys that its kind has."""
     for stage in stages:
-        data = results.plan_stage(stage)
-        if results.stages[stage].kind != "ladder" or not data:
-            continue
-        most, least = data.get("repeat", 1), data.get("repeat_min")
-        if least is None:
-            yield f"`repeat: auto(3..{max(10, 2 * int(most))})` on {stage}, or a longer `measure`"
-        else:
-            yield f"`repeat: auto({least}..{2 * int(most)})` on {stage}, or a longer `measure`"
+        kind, data = results.stages[stage].kind, results.plan_stage(stage)
+        most, least = int(data.get("repeat", 1)), data.get("repeat_min")
+        if kind == "ladder" and data:
+            more = f"auto({least}..{2 * most})" if least is not None else f"auto(3..{max(10, 2 * most)})"
+            yield f"`repeat: {more}` on {stage}, or a longer `measure`"
+        elif kind == "tool" and data:
+            yield f"`repeat: {max(3, 2 * most)}` on {stage}, or a longer `measure`"
+        elif kind == "search":
+            yield f"a smaller `tolerance` of {stage}'s `rate`, or a longer `measure`"
+        elif results.stages[stage].values:
+            yield f"a larger `repeat` of {stage}"

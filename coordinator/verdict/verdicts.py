@@ -183,11 +183,11 @@ def _without(found: Provenance) -> str:
 
 def _remarks(found: Provenance, objections: Sequence[str]) -> Iterator[str]:
     """The remarks of the evidence that are not objections."""
-    said = "; ".join(objections)
-    if found.excluded and _without(found) not in said:
+    stated = "; ".join(objections)
+    if found.excluded and _without(found) not in stated:
         yield _without(found)
-    yield from (f"note: {voids}" for voids in found.voids if voids.void and str(voids) not in said)
-    yield from (f"note: {text}" for text in found.breaches if text not in said)
+    yield from (f"note: {voids}" for voids in found.voids if voids.void and str(voids) not in stated)
+    yield from (f"note: {text}" for text in found.breaches if text not in stated)
     yield from found.remarks
 
 

@@ -1,8 +1,7 @@
-"""Ways in which a stored run is damaged, as data: what is done to which file. Tests and soak commands read them from
-here.
+"""Kinds of damage to a stored run, as data for tests and soak commands.
 
-Each `Damage` changes one file of a run directory whose journal was closed; it is detected when `journal.read` fails
-with the words that it names.
+Each `Damage` changes one file of a run directory whose journal was closed; it counts as detected when `journal.read`
+fails with its words.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from proveout.coordinator.storage.journal import FILE
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One way: its name, what it does to a run directory, and words that the error has."""
+    """A kind of damage: its name, a function that applies it to a run directory, and a pattern of the error."""
 
     name: str
     apply: Callable[[Path], None]
@@ -35,7 +34,7 @@ def flip(path: Path, bit: int) -> None:
 
 
 def sql(*statements: str) -> Callable[[Path], None]:
-    """Statements on the journal, its triggers removed."""
+    """Return a function that removes the journal's triggers and executes statements on it."""
 
     def apply(directory: Path) -> None:
         database = sqlite3.connect(directory / FILE, isolation_level=None)
@@ -47,7 +46,7 @@ def sql(*statements: str) -> Callable[[Path], None]:
 
 
 def written(name: str, data: bytes) -> Callable[[Path], None]:
-    """Other contents of a file."""
+    """Return a function that replaces the contents of a file."""
 
     def apply(directory: Path) -> None:
         (directory / name).write_bytes(data)
@@ -56,7 +55,7 @@ def written(name: str, data: bytes) -> Callable[[Path], None]:
 
 
 def cut(name: str, keep: float) -> Callable[[Path], None]:
-    """A file that ends early."""
+    """Return a function that truncates a file to a share of its size."""
 
     def apply(directory: Path) -> None:
         path = directory / name
@@ -106,4 +105,4 @@ DAMAGES: tuple[Damage, ...] = (
     Damage("a journal cut to a page", cut(FILE, 0.2), "."),
     Damage("garbage", written(FILE, b"garbage" * 1000), "cannot be read"),
 )
-"""Of a journal of five events. The words "." stand for any error."""
+"""Kinds of damage to a journal of five events. The pattern "." matches any error."""

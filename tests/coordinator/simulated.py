@@ -1,4 +1,4 @@
-"""The plan, the judge and the checks of the tests that simulate whole runs with `run_simulator`."""
+"""The plan, the evaluator and the checks of the tests that simulate whole runs with `run_simulator`."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ PLAN = Plan(
 
 
 class Model:
-    """A judge and a system under test: capacity 3000/s; valid unless said otherwise; stops the ladder above 3
-    threads."""
+    """An evaluator and a model of the system under test: its capacity is 3000/s, iterations are valid except those in
+    `invalid`, and a ladder with `stop_when` stops above 3 threads."""
 
     def __init__(
         self, capacity: float = CAPACITY, invalid: frozenset[str] = frozenset(), decided_after: int = 1
@@ -105,9 +105,9 @@ class Model:
         return Unresolved(reason="cap found no rate") if rate is None else rate
 
     def condition(self, when: Expression, progress: RunProgress) -> ConditionResult | Unresolved:
-        """`yes`, `no`, or `<stage> ended`; anything else cannot be told."""
+        """Evaluate `yes`, `no`, or `<stage> ended`; other texts are unresolved."""
         if when.text in ("yes", "no"):
-            return ConditionResult(holds=when.text == "yes", evidence=f"{when.text}, it says")
+            return ConditionResult(holds=when.text == "yes", evidence=f"{when.text}, by the model")
         stage, _, rest = when.text.partition(" ")
         ended = progress.stages_finished.get(stage) if rest else None
         return ConditionResult(holds=ended.outcome == "ok", evidence="") if ended else Unresolved(reason="no data")
@@ -116,7 +116,7 @@ class Model:
         return "too many" if stage.stop_when and iteration.metrics["tps"] > 3.0 else None
 
     def undecided(self, ladders: tuple[Ladder, ...], progress: RunProgress, repeat: int) -> tuple[str, ...]:
-        """Undecided until `decided_after` repeats; counts only what the look may see."""
+        """Return an undecided verdict until `decided_after` repeats; check that only complete repeats are passed."""
         for ladder in ladders:
             ended = {(i.id.rung, i.id.repeat) for i in progress.of_stage(ladder.id) if i.id.repeat <= repeat}
             assert len({number for _, number in ended}) == repeat, "a look comes after a whole repeat"
@@ -151,7 +151,7 @@ class Model:
         return {"rows": rows, "n": len(progress.of_stage(stage.id))}
 
     def provisional_verdicts(self, progress: RunProgress) -> tuple[events.VerdictForeseen, ...]:
-        """The contrary of what `verdicts` comes to: nothing may stand on it."""
+        """Return the opposite of `verdicts`, so that a use of provisional verdicts in results would be found."""
         evidence = f"{len(progress.stages_finished)} stages"
         return tuple(
             events.VerdictForeseen(id=c.id, title="", severity="fail", outcome="FAIL", evidence=evidence)
@@ -181,13 +181,13 @@ def simulate(
 
 
 def results(world: World) -> dict[tuple[str, int, int], tuple[float | None, object]]:
-    """What counts: the last valid numbers of every rung and repeat."""
+    """Return (rate, throughput) of the last valid iteration of every rung and repeat."""
     progress = run_progress(world.events)
     return {(i.id.stage, i.id.rung, i.id.repeat): (i.rate, i.metrics["tps"]) for i in progress.iterations if i.valid}
 
 
 def assert_ended(simulation: Simulation) -> events.RunFinished:
-    """The run came to a definite end and left nothing behind."""
+    """Check that the run has ended and that no task, system or data is left; return its last event."""
     world = simulation.world
     assert simulation.closed is not None
     last = world.events[-1]
@@ -241,7 +241,7 @@ def conditional(*conditions: Condition, plan: Plan = PLAN) -> Plan:
 
 
 def cells(*, repeat: int = 3, rungs: tuple[int, ...] = (1, 2)) -> Plan:
-    """Two cells that take turns, a statement and a reset before each turn and a statement after it."""
+    """Return a plan with two interleaved cells, a statement and a reset before each turn and a statement after it."""
     stages: list[Stage] = []
     for name, partner in (("a", None), ("b", "a")):
         before, after = (f"{name}__before_1", f"{name}__before_2"), (f"{name}__after_1",)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,10 @@ from simulated_rigs import (
 
 from proveout.coordinator.compare import fail_if
 from proveout.coordinator.compare.comparison import compare
+from proveout.coordinator.history.change_points import HORIZON, detect, effect, point
 from proveout.coordinator.results.results import ladder_metrics
 from proveout.coordinator.verdict.checks import judge
+from proveout.core.search_interval import CONFIDENCE, confirmed, ends
 from proveout.core.slopes import block_slope
 
 SEED = 20261122
@@ -199,11 +202,58 @@ def slope_missed(readings: int, trials: int) -> Measured:
 
 def search_outcomes(accept: str, true_rate: float, wrong: Callable[[float], bool], trials: int) -> Measured:
     """Count the searches of an M/M/1 queue of 1,000/s whose rate, as a share of the true one, is `wrong`."""
+    rates = _rates_found(accept, trials)
+    stated = [rate for rate in rates if rate is not None]
+    hits = sum(wrong(rate / true_rate) for rate in stated)
+    return Measured(hits=hits, trials=len(stated), left_out=len(rates) - len(stated))
+
+
+@cache
+def _rates_found(accept: str, trials: int) -> tuple[float | None, ...]:
+    """The rates that searches find, for all statements about them: a search takes a tenth of a second."""
+    stage = search(accept)
+    seeds = [int(generator.integers(2**40)) for generator in _generators(trials, "search", accept)]
+    return tuple(answer(Queue(), stage, seed).rate for seed in seeds)
+
+
+# ---- histories ---------------------------------------------------------------------------------------------------
+
+
+def change_size(step: float, cv: float, later: int, trials: int) -> Measured:
+    """Count the intervals of a shown change that hold the true step, when `later` runs followed the one that showed it.
+
+    Runs differ by 1 % beyond 3 repeats of this cv; the level changes at run 30. A history without a change that is
+    shown near its place states nothing.
+    """
+    place, near = 30, 10
+
+    def one(generator: np.random.Generator) -> bool | None:
+        runs = np.arange(place + HORIZON + later)
+        level = generator.normal(0.0, 0.01, runs.size) + np.where(runs >= place, math.log1p(step), 0.0)
+        measured = np.exp(level[:, None] + cv * generator.standard_normal((runs.size, 3)))
+        points = [found for row in measured.tolist() if (found := point(row)) is not None]
+        changes = detect(points).changes
+        for number, change in enumerate(changes):
+            if abs(change.index - place) <= near:
+                until = change.decided + 1 + later
+                known = [other for other in changes if other.decided < until]
+                size = effect(points[:until], known, number)
+                return None if size is None else size.lower <= step <= size.upper
+        return None
+
+    return _count(trials, ("change", step, cv, later), one)
+
+
+def search_coverage(accept: str, true_rate: float, trials: int) -> Measured:
+    """Count the intervals of searches of the same queue that contain the true rate."""
     stage = search(accept)
 
     def one(generator: np.random.Generator) -> bool | None:
         found = answer(Queue(), stage, int(generator.integers(2**40)))
-        return None if found.rate is None else wrong(found.rate / true_rate)
+        if found.rate is None:
+            return None
+        interval = ends(confirmed(found.rate, found.upper, found.confirmations))
+        return None if interval is None else interval[0] <= true_rate <= interval[1]
 
     return _count(trials, ("search", accept), one)
 
@@ -322,6 +372,27 @@ def search_rows() -> Iterator[Row]:
                 lambda trials, accept=accept, true=true_rate, wrong=wrong: search_outcomes(accept, true, wrong, trials),
                 weight=0.25,
             )
+        yield _at_least(
+            f"interval of the rate of a search holds the true one, p99 <= {limit_ms} ms",
+            CONFIDENCE,
+            CONFIDENCE,
+            lambda trials, accept=accept, true=true_rate: search_coverage(accept, true, trials),
+            weight=0.25,
+        )
+
+
+def history_rows() -> Iterator[Row]:
+    """Sizes of changes in the history of a metric, given that the change is shown."""
+    # A small change is shown where the level before it is off as well: that part is chosen too.
+    for step, cv, least in ((0.01, 0.01, 0.90), (0.02, 0.01, 0.93), (0.05, 0.03, 0.93)):
+        for later in (3, 10):
+            yield _at_least(
+                f"interval of a shown change of {step:.0%} holds it, cv {cv:.0%}, {later} later runs",
+                0.95,
+                least,
+                lambda trials, step=step, cv=cv, later=later: change_size(step, cv, later, trials),
+                weight=0.25,
+            )
 
 
 def _above(share: float) -> bool:
@@ -334,4 +405,4 @@ def _far_below(share: float) -> bool:
 
 def rows() -> tuple[Row, ...]:
     """All rows of the table, in its order."""
-    return (*interval_rows(), *ladder_rows(), *comparison_rows(), *search_rows())
+    return (*interval_rows(), *ladder_rows(), *comparison_rows(), *search_rows(), *history_rows())

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import thorough
 from recorded_runs import iteration
 
 from proveout.coordinator.noise.noise_record import repeats_for, showing
@@ -20,9 +21,12 @@ from proveout.coordinator.results.results import ladder_metrics
 from proveout.core import statistics
 from proveout.core.power import POWER
 
-TRIALS = 1200
+TRIALS = thorough.count(1200, 400)
 BETWEEN, WITHIN = 0.02, 0.015
 ERROR = 4.0 * math.sqrt(POWER * (1.0 - POWER) / TRIALS)
+
+
+pytestmark = pytest.mark.thorough
 
 
 def known() -> Components:

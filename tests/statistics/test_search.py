@@ -15,6 +15,7 @@ import pytest
 from simulated_queues import Queue, Sink, answer, search
 
 from proveout.coordinator.schedule.rate_search import Answer
+from proveout.core.search_interval import CONFIDENCE, confirmed, ends
 from proveout.dsl.plan.stages import Search, SearchBounds
 
 CAPACITY = 1000.0
@@ -76,6 +77,16 @@ def test_the_upper_end_is_seldom_below_the_true_rate(answers: dict[str, list[tup
     every = [pair for pairs in answers.values() for pair in pairs]
     assert sum(found.upper is not None and found.upper < true for found, true in every) <= allowed(len(every))
     assert sum(found.upper is None for found, _ in every) <= len(every) / 4
+
+
+def test_the_interval_of_the_answer_holds_the_true_rate(answers: dict[str, list[tuple[Answer, float]]]) -> None:
+    """Stated: 90 %."""
+    every = [(found, true) for pairs in answers.values() for found, true in pairs if found.rate is not None]
+    intervals = [(confirmed(found.rate or 0.0, found.upper, found.confirmations), true) for found, true in every]
+    assert all("lower" in estimate for estimate, _ in intervals)
+    holds = sum(low <= true <= high for estimate, true in intervals for low, high in [ends(estimate) or (0.0, 0.0)])
+    missed, stated = len(intervals) - holds, 1.0 - CONFIDENCE
+    assert missed <= len(intervals) * stated + 4.0 * math.sqrt(len(intervals) * stated * (1.0 - stated))
 
 
 def test_pauses_in_windows_that_do_not_span_them_are_undecided_and_longer_windows_decide() -> None:

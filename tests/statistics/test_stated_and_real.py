@@ -1,15 +1,17 @@
-"""A shortened form of `benchmarks/statistics.py`: every statement holds within four standard deviations of 200 trials."""
+"""A shortened form of `benchmarks/statistics.py`: every statement holds within four standard deviations of its trials."""
 
 from __future__ import annotations
 
 import math
 
 import pytest
+import thorough
 from stated_and_real import Measured, Row, rows
 
-TRIALS = 200
+TRIALS = thorough.count(200, 60)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
 def test_a_statement_holds(row: Row) -> None:
     found = row.measure(TRIALS)

@@ -28,7 +28,7 @@ from proveout.agent.load.loop.reconnect import Reconnector
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
 from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLED_BACK, rolled_back
-from proveout.agent.load.loop.transaction_loop import SETTLE, TICK, WAIT, again, first, serve, turns
+from proveout.agent.load.loop.transaction_loop import NEXT, SETTLE, WAIT, again, first, serve, turns
 from proveout.agent.load.pacing import Int64s, Pacing, Timeline
 from proveout.agent.load.worker_messages import UNCONNECTED, Ages, Unfinished
 from proveout.core.errors import ProveoutError
@@ -77,6 +77,8 @@ class PolledLoop:
         self._armed_ns = 0
         self._due: list[tuple[int, int, Terminal]] = []
         self.limit_ns = 1
+        self._next: Callable[[Terminal, int], None] = self._continue
+        """The step after a transaction: `_rest` once the load is over."""
         self._epoll = select.epoll()
         for fd in (ticker.control(), self._timer.fileno(), reconnector.fileno()):
             self._epoll.register(fd, select.EPOLLIN)
@@ -100,13 +102,15 @@ class PolledLoop:
     def ended(self, terminal: Terminal, end: int) -> bool:
         """Handle the end of a turn. Returns False when the load is over."""
         now = terminal.ended_ns
+        if end == NEXT:
+            self._next(terminal, now)
+            return True
         if end == SETTLE:
             self._settled(terminal, terminal.outcome, now)
             return True
-        if end == TICK:
-            if self.limit_ns and not self._tick(now):
-                self.waiting.append((terminal.kind.number, terminal.started_ns))
-            terminal.kind.times[terminal.outcome].extend((terminal.intended_ns, terminal.started_ns, now))
+        if self.limit_ns and not self._tick(now):
+            self.waiting.append((terminal.kind.number, terminal.started_ns))
+        terminal.kind.times[terminal.outcome].extend((terminal.intended_ns, terminal.started_ns, now))
         self._next(terminal, now)
         return self.limit_ns > 0
 
@@ -198,30 +202,29 @@ class PolledLoop:
                 self._go(terminal, now)
         self._arm()
 
-    def _next(self, terminal: Terminal, now: int) -> bool:
-        """Continue after a transaction. Returns False if the terminal must wait for the next one."""
-        if not self.limit_ns:  # the load is over
-            terminal.busy = False
-            if terminal.fires is not None:
-                terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
-            return False
+    def _continue(self, terminal: Terminal, now: int) -> None:
+        """Start the next transaction after one has ended, or wait until it is due."""
         if terminal.fires is not None:
             terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
         elif terminal.pauses is not None:
             self._wait(terminal, now + terminal.pauses.next_ns(terminal.kind))
-            return False
-        return self._go(terminal, now)
+            return
+        self._go(terminal, now)
 
-    def _go(self, terminal: Terminal, now: int) -> bool:
-        """Start the pending transaction, or wait until it is due (returns False)."""
+    def _rest(self, terminal: Terminal, now: int) -> None:
+        """After the load, start nothing; the pending time remains, for `never_begun`."""
+        terminal.busy = False
+        if terminal.fires is not None:
+            terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
+
+    def _go(self, terminal: Terminal, now: int) -> None:
+        """Start the pending transaction, or wait until it is due."""
         if terminal.fires is None:
             self._begin(terminal, now, now)
-            return True
-        if terminal.pending_ns > now:
+        elif terminal.pending_ns > now:
             self._wait(terminal, terminal.pending_ns)
-            return False
-        self._begin(terminal, terminal.pending_ns, now)
-        return True
+        else:
+            self._begin(terminal, terminal.pending_ns, now)
 
     def _begin(self, terminal: Terminal, intended_ns: int, now: int) -> None:
         """Draw a transaction and send its first statement."""
@@ -233,6 +236,8 @@ class PolledLoop:
     def _tick(self, now: int) -> bool:
         """Call the ticker. Returns False when the load is over."""
         self.limit_ns = self._ticker.tick(now)
+        if not self.limit_ns:
+            self._next = self._rest
         self._arm()
         return self.limit_ns > 0
 

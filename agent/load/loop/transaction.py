@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.agent.load.loop.transaction_loop import KindState, Script, Times
-from proveout.dsl.engines import Dialect
+from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.base import Body, Ordered, Outcome, Request, Statement, TransactionType, WorkloadKind
 
 RETRY, ERROR, ROLLED_BACK = 2, 3, 4
@@ -26,7 +26,7 @@ MIX_PURPOSE = 3_000  # keeps this stream apart from those of keys and arrivals
 
 
 def _control(name: str, text: str, sqlite: str) -> Statement:
-    texts: dict[Dialect, str] = {"postgres": text, "sqlite": sqlite, "oracle": text, "mysql": text}
+    texts: dict[Dialect, str] = {**dict.fromkeys(DIALECTS, text), "sqlite": sqlite}
     return Statement(name=name, text=texts, arguments=(), reads=False)
 
 

@@ -480,6 +480,8 @@ def serve(object epoll, dict terminals, object loop):
                     continue
                 if not loop.ended(terminal, end):
                     return
+                if end == NEXT:  # no tick
+                    continue
             except StatementFailure as failure:
                 loop.failed(terminal, failure)
             limit_ns = loop.limit_ns

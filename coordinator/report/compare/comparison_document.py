@@ -86,7 +86,9 @@ def _condition(one: Judgement) -> Outcome:
 def _changes(one: ComparedRuns) -> Iterator[Block]:
     for stage in one.stages:
         for rung in stage.rungs:
-            yield Section(title=rung_title(stage, rung), blocks=(rung_table(one, rung),))
+            yield Section(title=rung_title(stage, rung), blocks=(change_table(one, rung.rows),))
+        if stage.values:
+            yield Section(title=values_title(stage), blocks=(change_table(one, stage.values),))
     if missing := tuple(line for stage in one.stages for line in missing_rungs(stage)):
         yield Notes(missing, "warn")
     if not one.stages:
@@ -104,9 +106,17 @@ def missing_rungs(stage: StagePair) -> Iterator[str]:
         yield f"{stage.id} at {rung_name(stage.kind, count)}: no valid iteration in {run}"
 
 
-def rung_table(one: ComparedRuns, rung: RungPair) -> Table:
-    """The numbers of a rung on both sides."""
-    return Table(heads=heads(one), rows=tuple(map(_row, rung.rows)), layout="lrrrrl")
+def values_title(stage: StagePair) -> str:
+    """`load, measured values`, `cap, search (intervals of 80 %)`: those of searches have a level of their own."""
+    if stage.kind != "search":
+        return f"{stage.id}, measured values"
+    level = next((float(row.change["confidence"]) for row in stage.values if "confidence" in row.change), None)
+    return f"{stage.id}, search" + ("" if level is None else f" (intervals of {percent(level)})")
+
+
+def change_table(one: ComparedRuns, rows: Sequence[Row]) -> Table:
+    """The numbers of a rung, or of a search, on both sides."""
+    return Table(heads=heads(one), rows=tuple(map(_row, rows)), layout="lrrrrl")
 
 
 def heads(one: ComparedRuns) -> tuple[str, ...]:
@@ -131,6 +141,8 @@ def label(row: Row) -> str:
         return f"{row.path[1]} {_short(row.path[-1])}"
     if row.path[0] == "response":
         return f"response {_short(row.path[-1])}"
+    if len(row.path) == 4:  # of a capture of measured values
+        return ".".join(row.path[1:])
     return "errors" if row.path[0] == "errors" else _short(row.path[0])
 
 
@@ -148,7 +160,7 @@ def _change(row: Row) -> tuple[str, str]:
         f"× {number(1.0 + mean, half_width(row.change))}" if mean is not None and mean > TOO_WIDE else same.text(mean)
     )
     if lower is None or upper is None:
-        return change, "-"
+        return change, same.bounds(lower, upper)
     return change, " … ".join("→" if end > TOO_WIDE else same.text(end) for end in (lower, upper))
 
 

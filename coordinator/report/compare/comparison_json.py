@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from proveout.coordinator.compare.comparability import Difference
-from proveout.coordinator.compare.comparison import ComparedRuns, Direction, RungPair, StagePair
+from proveout.coordinator.compare.comparison import ComparedRuns, Direction, Row, RungPair, StagePair
 from proveout.coordinator.compare.fail_if import Judgement, exit_code
 from proveout.coordinator.report.json_schemas import COUNT, NUMBER, TEXT, Definitions, Schema, list_of, record
 from proveout.core.json_data import to_plain
@@ -57,21 +57,22 @@ def _stage(stage: StagePair) -> dict[str, Any]:
         "kind": stage.kind,
         "rungs": [_rung_data(rung) for rung in stage.rungs],
         "missing": [{"threads": count, "run": run} for count, run in stage.missing],
+        "values": list(map(_row_data, stage.values)),
     }
 
 
 def _rung_data(rung: RungPair) -> dict[str, Any]:
-    rows = [
-        {
-            "metric": ".".join(row.path),
-            "base": row.base,
-            "other": row.other,
-            "change": to_plain(row.change),
-            "direction": row.direction,
-        }
-        for row in rung.rows
-    ]
-    return {"threads": rung.threads, "repeats": list(rung.repeats), "rows": rows}
+    return {"threads": rung.threads, "repeats": list(rung.repeats), "rows": list(map(_row_data, rung.rows))}
+
+
+def _row_data(row: Row) -> dict[str, Any]:
+    return {
+        "metric": ".".join(row.path),
+        "base": row.base,
+        "other": row.other,
+        "change": to_plain(row.change),
+        "direction": row.direction,
+    }
 
 
 def _finite(value: Any) -> Any:
@@ -127,4 +128,6 @@ def _stage_schema() -> Schema:
     rung = record(
         threads=COUNT, repeats={"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2}, rows=list_of(row)
     )
-    return record(id=TEXT, kind=TEXT, rungs=list_of(rung), missing=list_of(record(threads=COUNT, run=TEXT)))
+    return record(
+        id=TEXT, kind=TEXT, rungs=list_of(rung), missing=list_of(record(threads=COUNT, run=TEXT)), values=list_of(row)
+    )

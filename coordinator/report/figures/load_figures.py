@@ -22,11 +22,11 @@ from proveout.coordinator.report.tables import (
     order_cells,
     order_rows,
     peak,
-    read,
     titled,
     transaction_rows,
 )
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
+from proveout.core.json_data import number_at
 from proveout.core.numbers import counted, half_width, number, percent, safe, threads, uncertainty
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 
@@ -76,8 +76,8 @@ def legend(values: Sequence[Mapping[str, Any]], **more: Any) -> Spec:
 def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
     """Bars of relative throughput with lines of latency, one figure a group of ladders."""
     for stages in groups(results):
-        first = next((rung for rung in stages[0].rungs if read(rung.tree, "tps")), None)
-        unit = read(first.tree, "tps") if first else None
+        first = next((rung for rung in stages[0].rungs if number_at(rung.tree, "tps")), None)
+        unit = number_at(first.tree, "tps") if first else None
         if first is None or unit is None:
             continue
         values = [
@@ -107,7 +107,7 @@ def _apart(results: RunResults, stages: Sequence[StageResult]) -> str:
 def _throughput(name: str, rung: RungResult, unit: float) -> dict[str, Any]:
     tps, response = rung.tree["tps"], rung.tree.get("response", {})
     lower, upper = tps.get("lower"), tps.get("upper")
-    avg, p99 = read(response, "avg_us"), read(response, "p99_us")
+    avg, p99 = number_at(response, "avg_us"), number_at(response, "p99_us")
     return {
         "ladder": name,
         "threads": rung.threads,
@@ -183,7 +183,7 @@ def _throughput_rows(name: str, stage: StageResult, unit: float) -> Iterator[tup
             name,
             row.label,
             number(row.tps, row.half_tps),
-            uncertainty(row.half_tps),
+            uncertainty(row.half_tps, row.tps),
             f"{number(relative, spread)} ×",
             *latencies,
             counted(row.repeats, row.excluded),
@@ -230,12 +230,12 @@ def _shared(stages: Sequence[StageResult]) -> list[tuple[StageResult, RungResult
 
 
 def _latencies(name: str, rung: RungResult) -> Iterator[dict[str, Any]]:
-    ranked = sorted(rung.tree.get("transactions", {}).items(), key=lambda item: -(read(item[1], "tps") or 0.0))
+    ranked = sorted(rung.tree.get("transactions", {}).items(), key=lambda item: -(number_at(item[1], "tps") or 0.0))
     for transaction, tree in ranked:
         avg = tree.get("response", {}).get("avg_us", {})
         if not avg:
             continue
-        p99 = read(tree, "response", "p99_us")
+        p99 = number_at(tree, "response", "p99_us")
         yield {
             "ladder": name,
             "transaction": safe(transaction),
@@ -290,16 +290,16 @@ def _latency_rows(name: str, rung: RungResult) -> Iterator[tuple[str, ...]]:
 def scaling(results: RunResults) -> Iterator[Figure]:
     """Throughput by threads, against ideal scaling from the first rung."""
     for stage in ladders(results):
-        rungs = [rung for rung in stage.rungs if read(rung.tree, "tps")]
+        rungs = [rung for rung in stage.rungs if number_at(rung.tree, "tps")]
         if len(rungs) < 2 or (results.plan_stage(stage.id).get("arrival") or {}).get("rate") is not None:
             continue
         name, first = label(results, stage), rungs[0]
-        unit = read(first.tree, "tps") or 1.0
+        unit = number_at(first.tree, "tps") or 1.0
         values = [
             {"threads": rung.threads, "factor": factor, "kind": kind}
             for rung in rungs
             for kind, factor in (
-                ("measured", (read(rung.tree, "tps") or 0.0) / unit),
+                ("measured", (number_at(rung.tree, "tps") or 0.0) / unit),
                 ("ideal", rung.threads / first.threads),
             )
         ]
@@ -335,7 +335,7 @@ def _scaling_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _scaling_row(rung: RungResult, first: int, unit: float) -> tuple[str, ...]:
-    tps, ideal = read(rung.tree, "tps") or 0.0, rung.threads / first
+    tps, ideal = number_at(rung.tree, "tps") or 0.0, rung.threads / first
     factors = f"{number(tps / unit)} ×", f"{number(ideal)} ×"
     return str(rung.threads), number(tps, half(rung.tree, "tps")), *factors, percent(tps / unit / ideal)
 

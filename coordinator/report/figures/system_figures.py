@@ -14,8 +14,9 @@ from typing import Any
 from proveout.coordinator.report.figures.figure import PALE, Figure, Spec, category, chart, quantity, slug, tips
 from proveout.coordinator.report.figures.load_figures import groups, heading, label, legend
 from proveout.coordinator.report.figures.timeline import Line, Timeline
-from proveout.coordinator.report.tables import climbing, host_rows, peak, read, wait_rows
+from proveout.coordinator.report.tables import climbing, host_rows, peak, wait_rows
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.core.json_data import number_at
 from proveout.core.numbers import bounds, half_width, number, percent, rung_name, safe, seconds, threads
 from proveout.proto.events import IterationFinished
 
@@ -57,9 +58,20 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         title="CPU over time",
         caption="Busy share of all processors of each machine since the run began; shaded, the windows that were "
         "measured. The table "
-        "has the measure windows alone, as means over the repeats.",
+        "has the measure windows alone, as means over the repeats; the peak is the busiest second.",
         spec=_cpu_chart(points, spans),
-        heads=("ladder", "rung", "machine", "busy", "user", "system", "iowait", "servers, cores", "load, cores"),
+        heads=(
+            "ladder",
+            "rung",
+            "machine",
+            "busy",
+            "peak",
+            "user",
+            "system",
+            "iowait",
+            "servers, cores",
+            "load, cores",
+        ),
         rows=tuple(rows),
     )
 
@@ -79,7 +91,7 @@ def _points(timeline: Timeline, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _host_cells(row: Any) -> tuple[str, ...]:
-    fractions = (percent(value) for value in (row.busy, row.user, row.system, row.iowait))
+    fractions = (percent(value) for value in (row.busy, row.busy_peak, row.user, row.system, row.iowait))
     return (safe(row.label), *fractions, number(row.servers_cores), number(row.load_cores))
 
 
@@ -200,7 +212,7 @@ def _lag_points(timeline: Timeline, line: Line) -> Iterator[dict[str, Any]]:
 
 def _slope_points(timeline: Timeline, line: Line) -> Iterator[dict[str, Any]]:
     """The two ends of the slope's line, through the median of the readings after the slope is subtracted."""
-    slope, points = read(line.iteration.metrics, "lag", "slope"), _inside(timeline, line)
+    slope, points = number_at(line.iteration.metrics, "lag", "slope"), _inside(timeline, line)
     if slope is None or len(points) < 2:
         return
     level = median(value - slope * at for at, value in points)
@@ -227,8 +239,8 @@ def _lag_chart(points: Sequence[Mapping[str, Any]], slopes: Sequence[Mapping[str
 
 def _lag_row(item: IterationFinished) -> tuple[str, ...]:
     tree = item.metrics.get("lag", {})
-    lower, upper = read(tree, "slope_lower"), read(tree, "slope_upper")
+    lower, upper = number_at(tree, "slope_lower"), number_at(tree, "slope_upper")
     rate = "as fast as it goes" if item.rate is None else f"{number(item.rate)}/s"
-    sizes = (seconds(read(tree, name)) for name in ("avg_s", "p99_s", "max_s", "end_s"))
-    slope = number(read(tree, "slope"), half_width({"lower": lower, "upper": upper}))
+    sizes = (seconds(number_at(tree, name)) for name in ("avg_s", "p99_s", "max_s", "end_s"))
+    slope = number(number_at(tree, "slope"), half_width({"lower": lower, "upper": upper}))
     return (_name(item), rate, *sizes, slope, bounds(lower, upper), "yes" if item.valid else "no")

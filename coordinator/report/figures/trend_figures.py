@@ -83,7 +83,7 @@ def _changes(history: MetricHistory, factor: float, label: str) -> Iterator[dict
             "kind": "change",
             "at": at(change.run, label),
             "run": change.run.run,
-            "change": percent(change.found.change),
+            "change": percent(change.effect.change if change.effect else change.found.change),
             "value": math.exp(history.points[change.found.index].value) / factor,
             "said": "acknowledged" if change.acknowledged else change.direction,
         }

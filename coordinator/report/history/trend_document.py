@@ -40,6 +40,11 @@ from proveout.core.json_data import to_plain
 from proveout.core.numbers import percent, quantity
 
 FORMAT = "proveout.trend/1"
+SIZES = (
+    f"The size of a change and its interval are of the first {change_points.EFFECT_RUNS_MIN} to "
+    f"{change_points.EFFECT_RUNS_MAX} runs after the one that showed it. Before these, the size is the one that showed "
+    "the change: on average too large, and without an interval."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +92,17 @@ def _condition(trend: Trend) -> Iterator[Section]:
 
 def words(change: Change) -> str:
     """`-4.1 % (95 % CI -5.2 % … -3 %) from run … on, shown by run …`"""
-    found = change.found
-    interval = f"{_signed(found.lower)} … {_signed(found.upper)}"
-    return f"{_signed(found.change)} (95 % CI {interval}) from {change.run.run} on, shown by {change.shown_by.run}"
+    interval = f"95 % CI {_interval(change)}" if change.effect else "when shown"
+    return f"{_signed(_size(change))} ({interval}) from {change.run.run} on, shown by {change.shown_by.run}"
+
+
+def _size(change: Change) -> float:
+    return change.effect.change if change.effect else change.found.change
+
+
+def _interval(change: Change) -> str:
+    """`-5.2 % … -3 %`; `-` before there are enough later runs."""
+    return f"{_signed(change.effect.lower)} … {_signed(change.effect.upper)}" if change.effect else "-"
 
 
 def _signed(change: float) -> str:
@@ -106,15 +119,17 @@ def _changes(trend: Trend) -> Iterator[Block]:
                 (
                     f"{where(history)}: {history.metric}",
                     change.run.run if not trend.label else f"{change.run.run} ({at(change.run, trend.label)})",
-                    _signed(change.found.change),
-                    f"{_signed(change.found.lower)} … {_signed(change.found.upper)}",
+                    _signed(_size(change)),
+                    _interval(change),
+                    str(change.effect.runs) if change.effect else "-",
                     Cell(direction, tone),
                     seen,
                 )
             )
     if rows:
-        heads = ("metric", "from run", "change", "95 % CI", "", "")
-        yield Table(heads=heads, rows=tuple(rows), layout="llrrll")
+        heads = ("metric", "from run", "change", "95 % CI", "later runs", "", "")
+        yield Table(heads=heads, rows=tuple(rows), layout="llrrrll")
+        yield Notes((SIZES,))
     else:
         yield Paragraph("None is shown.")
 
@@ -208,10 +223,9 @@ def _history(history: MetricHistory) -> dict[str, Any]:
             {
                 "run": change.run.run,
                 "shown_by": change.shown_by.run,
-                "change": change.found.change,
-                "lower": change.found.lower,
-                "upper": change.found.upper,
+                "change_when_shown": change.found.change,
                 "p_value": change.found.p_value,
+                "effect": to_plain(change.effect) if change.effect else None,
                 "direction": change.direction,
                 "acknowledged": to_plain(change.acknowledged) if change.acknowledged else None,
             }

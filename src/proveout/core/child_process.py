@@ -135,7 +135,7 @@ def left_out(*more: str) -> tuple[str, ...]:
     return tuple(sorted(name for name in os.environ if _CLIENT.fullmatch(name) and name not in kept))
 
 
-def said_of(names: Collection[str]) -> str:
+def left_out_message(names: Collection[str]) -> str:
     """The log message about `left_out`."""
     return f"not passed on to processes of the agent: {', '.join(names)}; name those that it needs in {PASS_ENV}"
 

@@ -19,14 +19,14 @@ def is_full(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in _FULL
 
 
-def is_used_up(path: Path) -> bool:
-    """Whether the file system of a directory has no room for anything: for programs that do not say why they cannot
-    write."""
+def is_used_up(path: Path, least_bytes: int = USED_UP_BYTES) -> bool:
+    """Whether the file system of a directory has less room than that, by default none for anything: for programs that
+    cannot write the reason why they cannot write."""
     try:
         about = os.statvfs(path)
     except OSError:
         return False
-    return about.f_bavail * about.f_frsize < USED_UP_BYTES or bool(about.f_files and not about.f_favail)
+    return about.f_bavail * about.f_frsize < least_bytes or bool(about.f_files and not about.f_favail)
 
 
 def describe(path: Path) -> str:

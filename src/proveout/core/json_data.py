@@ -1,4 +1,4 @@
-"""Frozen dataclasses as plain data and back, strictly, by their own type hints.
+"""Frozen dataclasses as plain data and back, strictly, by their own type hints; paths and digests of plain data.
 
 Data flow: `to_plain(value)` -> dicts, lists, scalars of JSON -> `from_plain(type, data)` -> an equal value. A missing
 or unknown field, or a value of another type, is a TypeError, KeyError or ValueError. Unions of dataclasses are
@@ -11,11 +11,38 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
+import json
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, ForwardRef, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 _T = TypeVar("_T")
+
+
+def at_path(tree: Any, *path: str) -> Any:
+    """The value in nested mappings at a path of names; None where a name is missing.
+
+    >>> at_path({"tps": {"mean": 7.0}}, "tps", "mean"), at_path({"tps": 7.0}, "tps", "mean")
+    (7.0, None)
+    """
+    for name in path:
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def number_at(tree: Any, *path: str) -> float | None:
+    """The number at a path, of an estimate its mean; None where there is none."""
+    found = at_path(tree, *path)
+    if isinstance(found, Mapping):
+        found = found.get("mean")
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+def digest(data: Any) -> str:
+    """`sha256:<hex>` of plain data as JSON with sorted keys and without spaces; other values count by their `str`."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def to_plain(value: Any) -> Any:

@@ -24,6 +24,8 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+from proveout.core.search_interval import SEARCH, confirmed
+
 Estimate: TypeAlias = Mapping[str, Any]
 
 _EXACT = Context(prec=2000, rounding=ROUND_HALF_UP)
@@ -138,9 +140,10 @@ class Notation:
         return _figure(self.unit.rounded(half, self.unit.exponent(half, 2) - 1 if half else 0), padded=True)
 
     def bounds(self, lower: float | None, upper: float | None) -> str:
-        """The ends of an interval: `1,200/s … 1,270/s`; `-` when one is missing."""
+        """The ends of an interval: `1,200/s … 1,270/s`, `1,200/s or more`, `below 1,270/s`; `-` without any."""
         if lower is None or upper is None:
-            return "-"
+            low = "" if lower is None else f"{self.text(lower)} or more"
+            return low or ("-" if upper is None else f"below {self.text(upper)}")
         half = (upper - lower) / 2.0
         return f"{self.text(lower, half)} … {self.text(upper, half)}"
 
@@ -149,11 +152,26 @@ class Notation:
         of = "median" if estimate.get("of") == "median" else "mean"
         centre, repeats = self.text(estimate.get(of), half_width(estimate)), round(float(estimate.get("n", 0)))
         lower, upper = estimate.get("lower"), estimate.get("upper")
-        if lower is None or upper is None:
-            return f"{centre} (no interval, n = {repeats})"
-        chosen = f", best of {estimate['chosen_from']}" if "chosen_from" in estimate else ""
+        count = f"n = {repeats}"
+        if estimate.get("method") == SEARCH:
+            count = "confirmed once" if repeats == 1 else f"confirmed {repeats} times"
+        if lower is None and upper is None:
+            return f"{centre} (no interval, {count})"
+        chosen = f", best of {round(float(estimate['chosen_from']))}" if "chosen_from" in estimate else ""
         shown = f"median {centre}" if of == "median" else centre
-        return f"{shown} ({level(estimate)} CI {self.bounds(lower, upper)}, n = {repeats}{chosen})"
+        return f"{shown} ({level(estimate)} CI {self.bounds(lower, upper)}, {count}{chosen})"
+
+
+def each_repeat(name: str, found: Estimate) -> str:
+    """The numbers of the repeats of an estimate: `1, 2, 3`, in the unit of the estimate.
+
+    No repeat has the digits of the interval, not even one that equals the mean, which is printed as 2.0.
+    """
+    values = [float(value) for value in found["values"]]
+    unit = notation(name, found, *values).unit
+    places = {value: _place(value, None, unit) for value in values if math.isfinite(value)}
+    _separate(places, unit)
+    return ", ".join(map(Notation(unit, places, frozenset()).text, values))
 
 
 def notation(name: str, *items: _Item, signed: bool = False) -> Notation:
@@ -267,14 +285,34 @@ def figures(value: float | None, half: float | None = None) -> str:
     return Notation(_Unit(digits=3, padded=True), {}, frozenset()).text(value, half)
 
 
-def uncertainty(half: float | None) -> str:
-    """Half the width of an interval: 2 significant digits, without unit."""
+def uncertainty(half: float | None, mean: float | None = None) -> str:
+    """Half the width of an interval: 2 significant digits, without unit; `>100 %` where it is above the mean.
+
+    The interval of two repeats is often many times the mean; then the repeats only tell that they do not decide.
+    """
+    if half is not None and mean is not None and half > abs(mean):
+        return f">{percent(1.0)}"
     return Notation(_Unit(), {}, frozenset()).half(half)
+
+
+def relative_uncertainty(half: float | None, mean: float | None) -> str:
+    """Half the width of an interval in per cent of the mean, without unit: `2.3`, `>100`, `-` when there is none."""
+    if half is None or not mean:
+        return "-"
+    return ">100" if half > abs(mean) else uncertainty(half / abs(mean) * 100.0)
 
 
 def microseconds(value: float | None) -> str:
     """A latency, given in µs, in µs, ms or s, with 3 digits."""
     return quantity(value, "_us")
+
+
+def lower_bound(value: float | None) -> str:
+    """A response time in µs of which only a lower bound is known: `≥ 4.99 s`, rounded down; `-` without one."""
+    if not value:
+        return "-"
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"≥ {microseconds(math.floor(value / unit) * unit)}"
 
 
 def percent(fraction: float | None, half: float | None = None) -> str:
@@ -317,14 +355,19 @@ def interval(estimate: Estimate, name: str = "") -> str:
 
 
 def bounds(lower: float | None, upper: float | None, name: str = "", *, signed: bool = False) -> str:
-    """The ends of an interval: `1,200 … 1,270`; `-` when one is missing."""
+    """The ends of an interval: `1,200 … 1,270`; `-` when both are missing."""
     ends: Estimate = {"lower": lower, "upper": upper}
     return notation(name, ends, signed=signed).bounds(lower, upper)
 
 
 def level(estimate: Estimate) -> str:
-    """The confidence of an estimate's interval: 95 %, or 99.4 % where repeats are bought until a verdict is decided."""
-    return percent(float(estimate.get("confidence", 0.95)))
+    """The confidence of an estimate's interval: 95 %, or 99.4 % where repeats are bought until a verdict is decided.
+
+    That of one end alone is higher, since either end may be the wrong one.
+    """
+    confidence = float(estimate.get("confidence", 0.95))
+    one_end = (estimate.get("lower") is None) != (estimate.get("upper") is None)
+    return percent((1.0 + confidence) / 2.0 if one_end else confidence)
 
 
 def rung_name(kind: str, count: int) -> str:
@@ -337,11 +380,14 @@ def rate_unit(kind: str) -> str:
     return "IOPS" if kind == "tool" else "TPS"
 
 
-def search_answer(rate: float | None, upper: float | None, outcome: str) -> str:
-    """The answer of a search with its interval: `9,000/s (9,000 … 9,400/s)`, `no rate`, `undecided`."""
+def search_answer(rate: float | None, upper: float | None, confirmations: int, outcome: str) -> str:
+    """The answer of a search: `9,000/s (90 % CI 9,000/s … 9,400/s, confirmed 9 times)`, `no rate`, `undecided`; the
+    rate alone where the confirmations were not recorded (0)."""
     if rate is None:
         return "undecided" if outcome == "undecided" else "no rate"
-    return f"{number(rate)}/s" + (f" ({number(rate)} … {number(upper)}/s)" if upper is not None else "")
+    if not confirmations:
+        return quantity(rate, "rate")
+    return interval(confirmed(rate, upper, confirmations), "rate")
 
 
 def threads(count: int) -> str:

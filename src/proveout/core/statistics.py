@@ -1,8 +1,8 @@
-"""Statistics over repeats and over time: estimates with intervals, ratios, robust slopes. Pure; knows no event.
+"""Statistics over repeats: estimates with intervals, ratios, differences. Pure; knows no event.
 
 Data flow: `results` turns the repeats of a rung into estimates; `dsl.expr.evaluation` is handed `ratio` as a function;
 `verdict` reads the bounds, compares two estimates with `difference`, and states `repeats_to_decide` where they do not
-decide; `evidence` asks for slopes of one iteration's series.
+decide. The answer of a search is an estimate too (`search_interval.confirmed`).
 
 The repeat is the unit: seconds within a repeat are never treated as independent observations. An estimate is a plain
 dict (it is stored as JSON and read by CEL): `mean, median, n, values, method` always; `lower, upper` (a 95 % confidence
@@ -18,15 +18,18 @@ to import.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from proveout.core.power import repeats_needed
+from proveout.core.power import CONFIDENCE, repeats_needed
+from proveout.core.search_interval import SEARCH
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Estimate: TypeAlias = dict[str, Any]
@@ -34,12 +37,8 @@ Kind: TypeAlias = Literal["level", "signed", "extreme", "events"]
 """The kind of a metric: a quantity that cannot be negative; one that can; a maximum or far quantile; a count or share
 of rare events."""
 
-CONFIDENCE = 0.95
 TAIL = 1.0 - (1.0 - CONFIDENCE) / 2.0
-Z = float(special.ndtri(TAIL))
 
-SLOPE_POINTS_MIN = 3
-BOUNDED_POINTS_MIN = 5
 GROUPS_MIN = 4
 GROUPS_APART = 0.05
 """Groups of repeats that are less than this share of the mean apart are not reported."""
@@ -131,12 +130,23 @@ def estimate(
     return result | _student(data, kind, tail)
 
 
+def _mean(data: Floats) -> float:
+    """As `data.mean()`, to the last bit; a report takes thousands of them, of a few values each."""
+    return float(np.add.reduce(data)) / len(data)
+
+
+def _variance_of(data: Floats) -> float:
+    """As `data.var(ddof=1)`, to the last bit."""
+    apart = data - _mean(data)
+    return float(np.add.reduce(apart * apart)) / (len(data) - 1)
+
+
 def _described(data: Floats, seconds: Sequence[Sequence[float]]) -> Estimate:
     """Description of the values, without any statement about other repeats."""
-    mean = float(data.mean())
-    result: Estimate = {"mean": mean, "median": float(np.median(data)), "n": len(data), "values": data.tolist()}
+    mean, values = _mean(data), data.tolist()
+    result: Estimate = {"mean": mean, "median": median(values), "n": len(data), "values": values}
     if len(data) > 1:
-        deviation = float(data.std(ddof=1))
+        deviation = math.sqrt(_variance_of(data))
         if mean != 0.0 or deviation == 0.0:
             result["cv"] = deviation / abs(mean) if mean else 0.0
     inside = [float(value) for part in seconds for value in part]
@@ -147,13 +157,13 @@ def _described(data: Floats, seconds: Sequence[Sequence[float]]) -> Estimate:
 
 
 def _student(data: Floats, kind: Kind, tail: float) -> Estimate:
-    mean, degrees = float(data.mean()), len(data) - 1
+    mean, degrees = _mean(data), len(data) - 1
     quantile = t_quantile(degrees, tail)
     if kind != "signed" and data.min() > 0.0:
         half = quantile * math.sqrt(_log_variance(data))
         lower, upper, method = mean * math.exp(-half), mean * _exp(half), "log t"
     else:
-        half = quantile * float(data.std(ddof=1)) / math.sqrt(len(data))
+        half = quantile * math.sqrt(_variance_of(data)) / math.sqrt(len(data))
         lower, upper, method = mean - half, mean + half, "t"
         if kind != "signed" and data.min() == 0.0:
             lower, method = max(lower, 0.0), "t, cut at 0"
@@ -163,8 +173,8 @@ def _student(data: Floats, kind: Kind, tail: float) -> Estimate:
 def _log_variance(data: Floats) -> float:
     """The variance of the logarithm of the mean of positive values: by their logarithms or by the delta method, the
     larger one, so that it holds for symmetric and for skewed values alike."""
-    by_logs = float(np.log(data).var(ddof=1))
-    by_delta = float(data.var(ddof=1)) / float(data.mean()) ** 2
+    by_logs = _variance_of(np.log(data))
+    by_delta = _variance_of(data) / _mean(data) ** 2
     return max(by_logs, by_delta) / len(data)
 
 
@@ -248,6 +258,9 @@ def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFI
     - `paired`: both sides have the same `block` (their repeats took turns), so that drift hits both. The pairs are the
       repeats that both have; d_i = ln a_i - ln b_i, and the interval is that of Student's t with n - 1 degrees.
 
+    - `ends`: a side is the answer of a search, which has no repeats: from lower/upper to upper/lower of the two sides.
+      Its level is what both intervals together keep, 1 less the sum of what each may miss.
+
     A side without values (a ratio) brings its own variance and degrees of freedom. A plain number is exact. The
     interval's level is the highest of `confidence` and the two sides'; a side that was chosen from k candidates widens
     it to 1 - (1 - confidence)/k. A side of one repeat or without bounds, or a value <= 0, gives a ratio of means
@@ -262,6 +275,8 @@ def ratio(a: Estimate | float, b: Estimate | float, *, confidence: float = CONFI
     result["mean"] = left["mean"] / right["mean"]
     if right["median"] != 0.0:
         result["median"] = left["median"] / right["median"]
+    if _has_search(left, right):
+        return result | _of_ends(left, right, operator.truediv)
     pairs = _pairs(left, right)
     found = _log_pairs(pairs) if pairs is not None else _welch(_log_centre(left), _log_centre(right))
     if found is None:
@@ -282,6 +297,8 @@ def difference(a: Estimate | float, b: Estimate | float, *, confidence: float = 
     left, right = _as_estimate(a), _as_estimate(b)
     result = _combined(left, right, confidence)
     result |= {name: left[name] - right[name] for name in ("mean", "median")}
+    if _has_search(left, right):
+        return result | _of_ends(left, right, operator.sub)
     pairs = _pairs(left, right)
     found = _mean_of(pairs[0] - pairs[1]) if pairs is not None else _welch(_centre(left), _centre(right))
     if found is None:
@@ -310,6 +327,20 @@ def _combined(left: Estimate, right: Estimate, confidence: float) -> Estimate:
         | ({"confidence": level} if level != CONFIDENCE else {})
         | ({"chosen_from": chosen} if chosen > 1 else {})
     )
+
+
+def _has_search(left: Estimate, right: Estimate) -> bool:
+    return any(side["method"] in (SEARCH, "ends") for side in (left, right))
+
+
+def _of_ends(left: Estimate, right: Estimate, combine: Callable[[float, float], float]) -> Estimate:
+    """The interval of a quotient or a difference from the ends of both sides; an open end stays open."""
+    missed = sum(1.0 - side.get("confidence", CONFIDENCE) for side in (left, right) if side["method"] != "exact")
+    result: Estimate = {"method": "ends", "confidence": 1.0 - missed}
+    for end, opposite in (("lower", "upper"), ("upper", "lower")):
+        if end in left and opposite in right and (combine is operator.sub or right[opposite] > 0.0):
+            result[end] = combine(float(left[end]), float(right[opposite]))
+    return result
 
 
 def _half(found: _Centre, result: Estimate) -> float:
@@ -408,85 +439,3 @@ def repeats_to_decide(found: Estimate, limit: float) -> int | None:
     deviation = math.sqrt(variance * repeats / arms)
     level = 2.0 * _tail(found.get("confidence", CONFIDENCE), found.get("chosen_from", 1)) - 1.0
     return repeats_needed(distance, deviation, arms=arms, confidence=level)
-
-
-# ---- slopes ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Slope:
-    """A robust slope (units of y per unit of x), its 95 % confidence interval where there is one, the median level of
-    y."""
-
-    slope: float
-    lower: float | None
-    upper: float | None
-    level: float
-    n: int
-
-    @property
-    def significant(self) -> bool:
-        """Whether 0 lies outside the interval."""
-        return self.lower is not None and self.upper is not None and (self.lower > 0.0 or self.upper < 0.0)
-
-
-def theil_sen(x: Sequence[float], y: Sequence[float]) -> Slope | None:
-    """The median of all pairwise slopes with Sen's rank interval; None with fewer than 3 distinct x.
-
-    With N pairs of different x and n points, Kendall's S has variance (n(n-1)(2n+5) - Σ t(t-1)(2t+5)) / 18, the sum
-    going over the groups of t ties in x and in y. The interval runs from the M₁-th to the (M₂+1)-th smallest slope with
-    M₁,₂ = (N ∓ z √variance)/2. All points level: slope and bounds are 0. Fewer than 5 points cannot carry 95 % (4
-    points in perfect order are still 1 chance in 12): no bounds then. The interval presumes independent errors; samples
-    close in time follow each other, so it is on the narrow side for a series sampled faster than its own changes.
-
-    Source: Theil 1950; Sen, Estimates of the Regression Coefficient Based on Kendall's Tau, JASA 63 (1968).
-    """
-    xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if len(np.unique(xs)) < SLOPE_POINTS_MIN:
-        return None
-    i, j = np.triu_indices(len(xs), k=1)
-    run = xs[j] - xs[i]
-    apart = run != 0.0
-    slopes = np.sort((ys[j] - ys[i])[apart] / run[apart])
-    spread = Z * math.sqrt(max(_kendall_variance(xs, ys), 0.0))
-    count = len(slopes)
-    low = max(int(np.round((count - spread) / 2.0)) - 1, 0)
-    high = min(int(np.round((count + spread) / 2.0)), count - 1)
-    bounded = len(xs) >= BOUNDED_POINTS_MIN
-    return Slope(
-        slope=float(np.median(slopes)),
-        lower=float(slopes[low]) if bounded else None,
-        upper=float(slopes[high]) if bounded else None,
-        level=float(np.median(ys)),
-        n=len(xs),
-    )
-
-
-def _kendall_variance(x: Floats, y: Floats) -> float:
-    def term(count: npt.NDArray[Any]) -> float:
-        return float(np.sum(count * (count - 1) * (2 * count + 5)))
-
-    ties = term(np.unique(x, return_counts=True)[1]) + term(np.unique(y, return_counts=True)[1])
-    return (term(np.asarray([len(x)])) - ties) / 18.0
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """The trend of a per-second series over its window, as a fraction of its median, and its coefficient of
-    variation."""
-
-    change: float
-    significant: bool
-    cv: float
-    n: int
-
-
-def drift(per_second: Sequence[float]) -> Drift | None:
-    """Theil-Sen slope × length over the median of a per-second series; None with fewer than 3 seconds or a median
-    of 0."""
-    slope = theil_sen(range(len(per_second)), per_second)
-    if slope is None or slope.level <= 0.0:
-        return None
-    data = np.asarray(per_second, dtype=np.float64)
-    change = slope.slope * (len(data) - 1) / slope.level
-    return Drift(change, slope.significant, float(data.std(ddof=1) / data.mean()), len(data))

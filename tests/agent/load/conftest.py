@@ -30,7 +30,7 @@ SUBSCRIBERS = 500
 
 
 class LoadContext:
-    """A `TaskContext` that starts an armed load at once, and keeps its samples."""
+    """A `TaskContext` that starts an armed load at once and keeps its samples."""
 
     key = "run/ladder/2/1/1/load/client1"
     host = "client1"
@@ -68,13 +68,13 @@ class LoadContext:
         raise AssertionError("a load is not finished")
 
     def pids(self) -> list[int]:
-        """The workers kept warm."""
+        """The process ids of the warm workers."""
         return [worker.pid for pool in self.resources.values() for worker in pool.workers]  # type: ignore[attr-defined]
 
 
 @pytest.fixture(params=["compiled", "python"])
 def hot_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers' hot path, both ways."""
+    """The workers' hot path, compiled and in Python."""
     if request.param == "compiled":
         pytest.importorskip(
             "proveout.agent.load.loop.transaction_loop_native", reason="the hot path was not compiled here"
@@ -91,7 +91,7 @@ async def context(tmp_path: Path) -> AsyncIterator[LoadContext]:
 
 
 def hlr(**parameters: object) -> Workload:
-    """HLR over the tests' subscribers."""
+    """An HLR workload over the tests' subscribers."""
     return Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=SUBSCRIBERS, **parameters)))  # type: ignore[arg-type]
 
 
@@ -117,7 +117,7 @@ def hlr_template(postgres_server: str, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def hlr_database(postgres_server: str, hlr_template: str) -> Iterator[str]:
-    """The conninfo of a database of one's own with HLR data."""
+    """The conninfo of a separate database with HLR data."""
     name = f"hlr_{secrets.token_hex(6)}"
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{hlr_template}"'.encode())
@@ -131,7 +131,7 @@ Spec = Callable[..., RunLoad]
 
 @pytest.fixture
 def spec() -> Spec:
-    """Makes the specification of a load of the whole HLR mix, all terminals on this agent."""
+    """A factory of specifications of loads of the whole HLR mix, with all terminals on this agent."""
 
     def make(
         dsn: str,
@@ -162,8 +162,8 @@ WINDOW_MAX_S = 60.0
 
 
 async def run_until(enough: Callable[[LoadResult], bool], context: LoadContext, load: RunLoad) -> LoadResult:
-    """Run a load until enough comes of it, in a window twice as long each time: a busy machine gives a short one no
-    turn."""
+    """Run a load until `enough` holds, with a window twice as long each time: on a busy machine a short one can be too
+    short."""
     while not enough(result := await run_load(context, load)):
         assert load.windows.measure_s < WINDOW_MAX_S, result
         windows = replace(load.windows, measure_s=2.0 * load.windows.measure_s)
@@ -172,12 +172,12 @@ async def run_until(enough: Callable[[LoadResult], bool], context: LoadContext, 
 
 
 def ok(result: LoadResult) -> int:
-    """How many transactions of a load were successful."""
+    """The number of successful transactions of a load."""
     return sum(transaction.counts.ok for transaction in result.transactions)
 
 
 def connections(dsn: str) -> int:
-    """How many sessions of ours the server has."""
+    """The number of sessions of proveout on the server."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         row = connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'proveout' AND datname = current_database()"

@@ -1,8 +1,8 @@
 """A Ray cluster of another program, for a test: `ray_cluster.py PRIVILEGES`; the environment configures its
 authentication.
 
-Two nodes by `ray.cluster_utils.Cluster`; says the address on its stdout; a line on its stdin kills the second node the
-hard way; ends with its stdin.
+Two nodes by `ray.cluster_utils.Cluster`; prints the address on stdout; kills the second node when it reads a line on
+stdin; exits at the end of stdin.
 """
 
 from __future__ import annotations

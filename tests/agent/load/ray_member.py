@@ -2,8 +2,8 @@
 
     ray_member.py OWN-ADDRESS <one JSON line on stdin>
 
-The head (no `head` in the line) forms, says its address, waits for a line, runs a load of it on SQLite, and says what
-came of it; a member joins and stays. Every line said is JSON. Ends with its stdin, and leaves nothing.
+The head (no `head` in the line) forms the cluster, prints its address, runs a load on SQLite for each further line, and
+prints its result; a member joins and stays. Every printed line is JSON. Exits at the end of stdin and removes its files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from proveout.dsl.workloads.hlr.parameters import Hlr
 from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, FormPool, LoadPool, LoadShare, RunLoad
 
 
-def say(**what: Any) -> None:
+def report(**what: Any) -> None:
     sys.stdout.write(json.dumps({**what, "at": time.monotonic()}) + "\n")
     sys.stdout.flush()
 
@@ -43,13 +43,13 @@ class Context:
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
 
     def log(self, level: str, text: str) -> None:
-        say(log=text)
+        report(log=text)
 
     def sample(self, sample: Any) -> None:
-        say(second=sample.second, ok=sum(load.counts.ok for load in sample.transactions))
+        report(second=sample.second, ok=sum(load.counts.ok for load in sample.transactions))
 
     def armed(self) -> None:
-        say(armed=True)
+        report(armed=True)
 
     async def started(self) -> int:
         return time.monotonic_ns() + 300_000_000
@@ -57,13 +57,13 @@ class Context:
     async def finished(self) -> None: ...
 
 
-def load(asked: dict[str, Any]) -> RunLoad:
-    workload = Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=asked["population"])))
+def load(request: dict[str, Any]) -> RunLoad:
+    workload = Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=request["population"])))
     return RunLoad(
         workload=workload,
-        endpoint=Endpoint(system="db", engine="sqlite", dsn=asked["dsn"]),
-        share=LoadShare(first=0, count=4, total=4, rate=asked["rate"]),
-        windows=Windows(ramp_up_s=0.5, measure_s=asked["measure_s"], ramp_down_s=2.7),
+        endpoint=Endpoint(system="db", engine="sqlite", dsn=request["dsn"]),
+        share=LoadShare(first=0, count=4, total=4, rate=request["rate"]),
+        windows=Windows(ramp_up_s=0.5, measure_s=request["measure_s"], ramp_down_s=2.7),
         workers=4,
         seed=1,
         label="test",
@@ -74,23 +74,23 @@ def load(asked: dict[str, Any]) -> RunLoad:
 async def main() -> None:
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    asked = json.loads(await lines.readline())
+    first = json.loads(await lines.readline())
     with tempfile.TemporaryDirectory() as folder:
         context = Context(Path(folder))
-        secrets = ClusterSecrets(**asked["secrets"])
-        spec = FormPool(head=asked.get("head", ""), address=sys.argv[1], cpus=2, secrets=secrets)
+        secrets = ClusterSecrets(**first["secrets"])
+        spec = FormPool(head=first.get("head", ""), address=sys.argv[1], cpus=2, secrets=secrets)
         try:
-            say(address=(await form_pool(context, spec)).address)
+            report(address=(await form_pool(context, spec)).address)
             while line := await lines.readline():
                 try:
                     result = await run_load(context, load(json.loads(line)))
-                    say(due=sum(t.counts.ok + t.counts.logical_failures for t in result.transactions))
+                    report(due=sum(t.counts.ok + t.counts.logical_failures for t in result.transactions))
                 except TaskFault as fault:
-                    say(fault=fault.what, code=fault.code)
+                    report(fault=fault.what, code=fault.code)
         finally:
             for resource in reversed(list(context.resources.values())):
                 await resource.close(keep_data=False)
-            say(left=True)
+            report(left=True)
 
 
 asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Recording and merging: what leaves a worker, which second and window it counts in, and that nothing is lost."""
+"""Recording and merging: the chunks of a worker, the second and window of each record, and completeness."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def counted(second: LoadSecond) -> list[tuple[int, int]]:
 
 
 def test_seconds_and_windows_of_a_closed_load() -> None:
-    """Hand-made: one transaction around each edge."""
+    """One transaction around each edge of a window."""
     load = merger()
     edges = (11 * S, 12 * S, 13 * S)
     load.add(0, chunk(14 * S, *((0, end - 1000, end - 1000, end) for edge in edges for end in (edge - 1, edge))))
@@ -71,7 +71,10 @@ def test_seconds_and_windows_of_a_closed_load() -> None:
     result = load.result([LAST])
     assert result.ended_in_window == 4  # 11 s itself is in, 13 s itself is not
     read = result.transactions[0]
-    assert (read.ended, read.late) == (4, 1)  # that which ended at 11 s began before; that which ended at 13 s is late
+    assert (read.ended, read.late) == (
+        4,
+        1,
+    )  # the one that ended at 11 s began before the window; the one that ended at 13 s is late
     assert histogram.count(read.service) == read.counts.ok == 4
     assert result.seconds_produced == 4
 
@@ -101,13 +104,13 @@ def test_a_second_waits_for_the_slowest_worker() -> None:
     load.add(0, chunk(12 * S, (0, 10 * S, 10 * S, 10 * S + 1)))
     assert load.seconds() == []
     load.add(1, chunk(11 * S, (2, 10 * S, 10 * S, 10 * S + 2)))
-    assert load.seconds() == []  # a thread may still be writing down what ended just before
+    assert load.seconds() == []  # a thread may still be recording transactions that ended just before
     load.add(1, chunk(11 * S + S // 10))
     (second,) = load.seconds()
     assert counted(second) == [(1, 0), (1, 0)]
 
 
-def test_what_is_written_down_late_is_not_lost() -> None:
+def test_late_records_are_not_lost() -> None:
     load = merger()
     load.add(0, chunk(11 * S + S // 5))
     load.seconds()
@@ -153,7 +156,7 @@ def test_the_samples_of_handling_are_counted_inside_the_window() -> None:
     )
 
 
-def test_the_last_words_of_all_workers() -> None:
+def test_the_summaries_of_all_workers_are_merged() -> None:
     one = worker_messages.Finished(
         missed=((0, *ages(5, 9)),),
         committed=((0, 7),),
@@ -194,7 +197,7 @@ def test_the_last_words_of_all_workers() -> None:
 
 @given(st.data())
 @settings(max_examples=40, deadline=None)
-def test_all_seconds_together_hold_every_record(data: st.DataObject) -> None:
+def test_all_seconds_together_contain_every_record(data: st.DataObject) -> None:
     ends = data.draw(st.lists(st.integers(TIMELINE.t0_ns, TIMELINE.end_ns - 1), max_size=60))
     cuts = sorted(data.draw(st.lists(st.integers(TIMELINE.t0_ns, TIMELINE.end_ns), max_size=5)))
     load = merger()
@@ -238,7 +241,7 @@ def test_first_errors_are_few_and_short() -> None:
     assert recorder.take_incidents() == []
 
 
-def test_an_agent_that_does_not_read_costs_records_and_not_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_pipe_to_the_agent_loses_records_and_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_writer, "PIPE_BYTES", 4096)
     monkeypatch.setattr(chunk_writer, "WAITING_MAX", 100_000)
     reading, writing = os.pipe()
@@ -271,8 +274,8 @@ def test_an_agent_that_does_not_read_costs_records_and_not_time(monkeypatch: pyt
         os.close(writing)
 
 
-def test_what_ends_after_the_load_has_its_true_time() -> None:
-    """Due in the window, answered during the wait at the end: late, with its own response time."""
+def test_a_transaction_that_ends_after_the_load_has_its_true_time() -> None:
+    """A transaction due in the window and answered during the wait at the end is late, with its own response time."""
     load = merger(is_open=True)
     load.add(0, chunk(14 * S, (0, 13 * S - 1, 13 * S, 13 * S + S // 2 + 7)))
     load.seconds(over=True)
@@ -282,7 +285,7 @@ def test_what_ends_after_the_load_has_its_true_time() -> None:
 
 
 def test_a_transaction_without_an_answer_has_its_age() -> None:
-    """One begun in the window, 300 ns after it was due; one begun before it, which is not of this window."""
+    """One transaction begins in the window, 300 ns after it was due; one begins before it and does not count."""
     seen_ns = 14 * S
     last = replace(LAST, unfinished=((0, 12 * S, 12 * S + 300), (1, 11 * S - 1, 11 * S)), seen_ns=seen_ns)
     load = merger(is_open=True)
@@ -296,7 +299,7 @@ def test_a_transaction_without_an_answer_has_its_age() -> None:
 
 
 def test_a_terminal_that_waits_through_the_window_is_recorded() -> None:
-    """One answered in the ramp-down, one never, one without a connection; one began in the middle of the window."""
+    """One is answered in the ramp-down, one never, one has no connection; one begins in the middle of the window."""
     load = merger(workers=2)
     load.add(1, chunk(13 * S + 5, (0, 11 * S - 9, 11 * S - 9, 13 * S + 1), (0, 12 * S, 12 * S, 13 * S + 2)))
     load.seconds(over=True)

@@ -1,8 +1,8 @@
-"""Databases that refuse, get into conflict or run out of disk under a load: the message, the class that is counted, and
-that the load goes on.
+"""Databases that refuse, conflict or run out of disk under a load: the message, the counted class, and the continuation
+of the load.
 
-In the order of the specification's list ("Bad input", database and tools). A connection that is lost and a server that
-restarts in mid-measure are in `test_load_task.py`, what a wrong password says to `populate` in tests/agent/populate.
+Lost connections and a server that restarts during the measure window are in `test_load_task.py`, the error of
+`populate` for a wrong password in tests/agent/load/population.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def own(folder: Path, statements: str) -> Workload:
 
 @pytest.fixture
 def items(database: str) -> str:
-    """A database with four rows that a load may fight over."""
+    """A database with four rows for conflicting transactions."""
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE item (id integer PRIMARY KEY, n text)")
         connection.execute("INSERT INTO item SELECT i, '0' FROM generate_series(1, 4) i")
@@ -119,7 +119,7 @@ async def test_conflicts_are_retried_and_counted(
 
 @pytest.fixture
 def small_disk(postgres_server: str) -> Iterator[Path]:
-    """A tmpfs of 1 MiB that belongs to the server's account, in its data: it can write nowhere else; root only."""
+    """A tmpfs of 1 MiB of the server's account in its data folder, as the server cannot write elsewhere; root only."""
     with psycopg.connect(postgres_server) as connection:
         row = connection.execute("SHOW data_directory").fetchone()
     assert row is not None

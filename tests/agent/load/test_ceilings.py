@@ -1,4 +1,4 @@
-"""Ceilings: kept for the machine as it is, and told with every load's result."""
+"""Ceilings: stored for the present machine, and part of every load's result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEASURED = Ceiling(
 )
 
 
-def test_a_ceiling_that_is_kept_is_known(tmp_path: Path) -> None:
+def test_a_stored_ceiling_is_read_back(tmp_path: Path) -> None:
     keep(MEASURED, tmp_path)
     keep(dataclasses.replace(MEASURED, shared=False, per_s=2000.0), tmp_path)
     keep(dataclasses.replace(MEASURED, per_s=1300.0), tmp_path)
@@ -33,9 +33,7 @@ def test_a_ceiling_that_is_kept_is_known(tmp_path: Path) -> None:
     assert known("postgres", tmp_path) == Known()
 
 
-def test_a_ceiling_of_another_machine_is_not_known_and_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ceiling_of_another_machine_is_neither_read_nor_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(ceiling_store, "fingerprint", lambda: "another machine")
         keep(MEASURED, tmp_path)
@@ -46,14 +44,14 @@ def test_a_ceiling_of_another_machine_is_not_known_and_not_kept(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"sqlite/shared": 5}', '{"sqlite/shared": {"per_s": 5}}'])
-def test_a_file_that_cannot_be_read_knows_nothing(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_file_has_no_ceilings(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
     assert known("sqlite", tmp_path) == Known()
     keep(MEASURED, tmp_path)
     assert known("sqlite", tmp_path).shared_per_s == 1234.5
 
 
-async def test_a_load_tells_the_ceiling_of_its_driver(
+async def test_the_result_of_a_load_has_the_ceiling_of_its_driver(
     context: Any, spec: Any, tmp_path: Path, database_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -62,8 +60,8 @@ async def test_a_load_tells_the_ceiling_of_its_driver(
     )
     endpoint = Endpoint(system="file", engine="sqlite", dsn=str(database_folder / "load.db"))
     await populate(context, PopulateSystem(workload=read, endpoint=endpoint, workers=1))
-    asked = spec(endpoint.dsn, engine="sqlite", terminals=1, workload=read, windows=(0.0, 0.2, 0.0))
-    assert (await run_load(context, asked)).ceiling_shared_per_s is None
+    task = spec(endpoint.dsn, engine="sqlite", terminals=1, workload=read, windows=(0.0, 0.2, 0.0))
+    assert (await run_load(context, task)).ceiling_shared_per_s is None
     keep(MEASURED)
-    result = await run_load(context, asked)
+    result = await run_load(context, task)
     assert (result.ceiling_shared_per_s, result.ceiling_apart_per_s) == (1234.5, None)

@@ -1,6 +1,6 @@
-"""A load that is stopped leaves nothing waiting on the server, whatever it was doing when it was told.
+"""Stopping a load leaves no statement waiting on the server, in any state of the load.
 
-The sessions here lose cancel requests, as a server does that takes the request before the statement; real servers and
+The sessions here lose cancel requests, like a server that receives the request before the statement; real servers and
 locks are in `test_load_task`.
 """
 
@@ -38,7 +38,7 @@ TERMINALS = 3
 CANCELLED = StatementFailure("57014", "canceling statement due to user request", FailureKind.ERROR)
 
 
-class Deaf:
+class LosingCancels:
     """A session whose every statement waits for a lock, and that loses its first cancel requests."""
 
     def __init__(self, lost: int) -> None:
@@ -85,10 +85,9 @@ class Deaf:
 
 
 class Once:
-    """A ticker that ends the load when every session waits; a second tick of a load that is over would be a mistake of
-    the loop's."""
+    """A ticker that ends the load when every session waits."""
 
-    def __init__(self, sessions: Sequence[Deaf]) -> None:
+    def __init__(self, sessions: Sequence[LosingCancels]) -> None:
         self._sessions = sessions
         self._silent, self._hold = os.pipe()
 
@@ -118,9 +117,9 @@ def threaded(**common: Any) -> ThreadedLoop:
 
 
 @pytest.mark.parametrize("loop_of", [polled, threaded])
-def test_a_cancel_request_that_the_server_took_too_early_is_made_again(loop_of: Callable[..., Any]) -> None:
+def test_a_cancel_request_that_arrives_too_early_is_repeated(loop_of: Callable[..., Any]) -> None:
     kind = hlr.build(Hlr(population=100))
-    sessions = [Deaf(lost) for lost in range(TERMINALS)]
+    sessions = [LosingCancels(lost) for lost in range(TERMINALS)]
     recorder, pacing = Recorder(len(kind.transactions)), Pacing(total=TERMINALS, ramp_s=0.0)
     prepared = {s.name: s for s in statements(kind)}
     terminals = [
@@ -139,10 +138,10 @@ def test_a_cancel_request_that_the_server_took_too_early_is_made_again(loop_of: 
     assert all(session.is_closed for session in sessions)
 
 
-def test_nobody_waits_for_a_server_that_takes_no_cancel_request() -> None:
-    hangs, over = Deaf(lost=0), threading.Event()
+def test_a_hanging_cancel_request_does_not_delay_the_others() -> None:
+    hangs, over = LosingCancels(lost=0), threading.Event()
     hangs.cancel = over.wait  # type: ignore[assignment]
-    other = Deaf(lost=3)
+    other = LosingCancels(lost=3)
     try:
         cancel_statements(lambda: [s for s in (hangs, other) if not s.cancelled.is_set()], lambda seconds: None)
     finally:
@@ -152,41 +151,41 @@ def test_nobody_waits_for_a_server_that_takes_no_cancel_request() -> None:
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
-    """What the agent says to a worker: the end to read, the end to write."""
-    told, tell = os.pipe()
-    yield told, tell
-    for fd in (told, tell):
+    """The pipe of messages from the agent to a worker: (read end, write end)."""
+    reader, writer = os.pipe()
+    yield reader, writer
+    for fd in (reader, writer):
         try:
             os.close(fd)
         except OSError:
             continue
 
 
-@pytest.mark.parametrize("words", [b"", worker_messages.encode(worker_messages.Stop())], ids=["no word", "Stop"])
-def test_a_worker_that_was_told_to_stop_stays_to_give_up_its_statements(
+@pytest.mark.parametrize("words", [b"", worker_messages.encode(worker_messages.Stop())], ids=["no message", "Stop"])
+def test_a_worker_cancels_its_statements_before_it_exits_after_stop(
     pipe: tuple[int, int], words: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The agent says Stop and closes its pipe; the loop may tick again before it ends, when answers came in the same
-    moment."""
+    """The agent sends Stop and closes its pipe; the loop may tick again before it ends, when answers arrive at the same
+    time."""
 
     def exits(code: int) -> None:
-        raise AssertionError(f"the worker exits ({code}), and the server keeps on with what it was asked for")
+        raise AssertionError(f"the worker exits ({code}), and its statements keep running on the server")
 
     monkeypatch.setattr(os, "_exit", exits)
-    told, tell = pipe
+    reader, writer = pipe
     timeline = Timeline.of(Windows(ramp_up_s=0.0, measure_s=60.0, ramp_down_s=0.0), time.monotonic_ns())
     silent = os.open(os.devnull, os.O_WRONLY)
     try:
-        pulse = worker.LoadTicker(Recorder(1), ChunkWriter(silent), timeline, told)
+        pulse = worker.LoadTicker(Recorder(1), ChunkWriter(silent), timeline, reader)
         assert pulse.tick(time.monotonic_ns()) > 0
-        os.write(tell, words)
-        os.close(tell)
+        os.write(writer, words)
+        os.close(writer)
         assert [pulse.tick(time.monotonic_ns()) for _ in range(3)] == [0, 0, 0]
     finally:
         os.close(silent)
 
 
-class Prepares(Deaf):
+class Prepares(LosingCancels):
     """A session that waits for a lock when it prepares."""
 
     def prepare(self, statement: Statement) -> Statement:
@@ -195,7 +194,7 @@ class Prepares(Deaf):
 
 
 class Locked:
-    """A driver whose sessions wait for a lock as soon as they prepare, and whose connecting can be held up."""
+    """A driver whose sessions wait for a lock as soon as they prepare, and whose `connect` can be delayed."""
 
     dialect, waits = "postgres", "polled"
 
@@ -211,7 +210,7 @@ class Locked:
 
 @pytest.fixture
 def arming(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[worker.Load, Locked, Future[Any]]]:
-    """A load that arms in a thread; its driver; what becomes of it."""
+    """(a load that arms in a thread, its driver, a future of its result)."""
     locked = Locked(Prepares(lost=2))
     monkeypatch.setattr(worker, "driver", lambda engine: locked)
     share = LoadShare(first=0, count=2, total=2, rate=None)
@@ -229,11 +228,11 @@ def arming(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[worker.Load, Locke
     thread.start()
     yield load, locked, ended
     locked.go.set()
-    locked.session.cancelled.set()  # a test that has failed leaves the thread waiting
+    locked.session.cancelled.set()  # after a failed test the thread would still wait
     thread.join()
 
 
-def test_arming_is_broken_off_however_late_its_statement_comes(arming: tuple[worker.Load, Locked, Future[Any]]) -> None:
+def test_stop_arming_cancels_a_statement_that_starts_late(arming: tuple[worker.Load, Locked, Future[Any]]) -> None:
     load, locked, ended = arming
     locked.go.set()
     locked.session.waiting.wait()
@@ -242,7 +241,7 @@ def test_arming_is_broken_off_however_late_its_statement_comes(arming: tuple[wor
     assert isinstance(ended.result(), worker_messages.Fault)
 
 
-def test_who_connects_while_arming_is_broken_off_asks_the_server_for_nothing(
+def test_a_session_that_connects_after_stop_arming_sends_no_statement(
     arming: tuple[worker.Load, Locked, Future[Any]],
 ) -> None:
     load, locked, ended = arming

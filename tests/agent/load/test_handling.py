@@ -1,4 +1,4 @@
-"""The sampled lateness of answers against the truth, which a server on this machine writes into its answers."""
+"""The sampled lateness of answers compared with the true one, which a server on this machine writes into its answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BELOW = {"AF_INET": 0.1, "AF_UNIX": 0.35}
 ABOVE = {"AF_INET": 0.1, "AF_UNIX": 3.0}
 """The largest excess: beside other busy processes the estimate counts waits for a CPU that delayed no answer."""
 WAY_NS = 100_000
-"""The way of an answer to this process, which the server counts as lateness; and what the measurement adds."""
+"""The transfer of an answer to this process, which the server counts as lateness, plus the cost of the measurement."""
 LOOPS = {
     "compiled": "proveout.agent.load.loop.transaction_loop_native",
     "python": "proveout.agent.load.loop.transaction_loop_python",
@@ -57,7 +57,7 @@ while len(clients) < count:
 poll = select.poll()
 for fd in clients:
     poll.register(fd, select.POLLIN)
-asked = []
+waiting = []
 while True:
     for fd, _ in poll.poll():
         try:
@@ -66,12 +66,12 @@ while True:
             asked_more = b""
         if not asked_more:
             sys.exit()
-        asked.append(clients[fd])
-    if together and len(asked) < count:
+        waiting.append(clients[fd])
+    if together and len(waiting) < count:
         continue
-    for client in asked:
+    for client in waiting:
         client.send(struct.pack("q", time.monotonic_ns()))
-    asked.clear()
+    waiting.clear()
 """
 
 
@@ -107,7 +107,7 @@ class Session:
 
 
 class Load:
-    """The part of a load loop that `serve` calls: each connection asks again when it has its answer."""
+    """The part of a load loop that `serve` calls: each connection sends its next request when it has its answer."""
 
     def __init__(self, sampler: Any, end_ns: int) -> None:
         self._end_ns = end_ns
@@ -138,7 +138,7 @@ def terminal_of(module: ModuleType, session: Session) -> Any:
 
 @contextlib.contextmanager
 def server(family: str, path: Path, count: int, *, together: bool) -> Iterator[list[socket.socket]]:
-    """Connections to a server in a process of its own."""
+    """Connections to a server in a separate process."""
     address, manner = str(path / "socket"), "together" if together else "each"
     argv = [sys.executable, "-c", SERVER, family, address, str(count), manner]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
@@ -159,7 +159,7 @@ def server(family: str, path: Path, count: int, *, together: bool) -> Iterator[l
 
 @contextlib.contextmanager
 def neighbours(count: int) -> Iterator[None]:
-    """Processes that use all the CPU they get."""
+    """Processes that use all available CPU time."""
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -192,7 +192,7 @@ def measured(module: ModuleType, connections: list[socket.socket], spin_ns: int)
     for session in sessions:
         sampler.all_stamped &= request_stamps(session.fileno())
         epoll.register(session.fileno(), select.EPOLLIN)
-    time.sleep(0.1)  # the kernel begins with time stamps a little later
+    time.sleep(0.1)  # the kernel enables time stamps with a delay
     for session in sessions:
         session.send(None, ())
     terminals = {session.fileno(): terminal_of(module, session) for session in sessions}
@@ -228,7 +228,7 @@ def test_samples_show_how_late_a_batch_of_answers_is_handled(module: ModuleType,
         found = measured(module, connections, SPIN_NS)
     assert found.sampler.answers == len(found.all_ns)
     assert (found.sampler.stamped > 0) == (family == "AF_INET")
-    assert np.mean(found.all_ns) > CONNECTIONS / 4 * SPIN_NS  # this client is really slow
+    assert np.mean(found.all_ns) > CONNECTIONS / 4 * SPIN_NS  # this client is slow enough
     assert_close(found, family)
 
 
@@ -239,7 +239,7 @@ def test_samples_show_the_wait_for_a_cpu(module: ModuleType, family: str, tmp_pa
     assert_close(found, family)
 
 
-def test_a_quiet_load_is_sampled_at_every_batch_and_a_busy_one_is_not(module: ModuleType, tmp_path: Path) -> None:
+def test_a_quiet_load_is_sampled_at_every_batch_and_a_busy_one_less_often(module: ModuleType, tmp_path: Path) -> None:
     with server("AF_UNIX", tmp_path, 1, together=False) as connections:
         found = measured(module, connections, 10_000_000)
         busy = measured(module, connections, 0)

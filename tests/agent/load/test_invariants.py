@@ -1,4 +1,4 @@
-"""The invariants of a workload, asked of real engines: they hold, they are broken, they cannot be asked."""
+"""The invariants of a workload, checked on real engines: they hold, are broken, or cannot be checked."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def _nothing(_: object) -> Body:
 
 @dataclass(frozen=True)
 class Kept:
-    """Only what the handler reads of a workload."""
+    """The attributes of a workload that the handler reads."""
 
     total: int
     text: Mapping[Dialect, str]
 
     @property
     def transactions(self) -> tuple[TransactionType, ...]:
-        """Of three in a workload, one in the mix is counted."""
+        """Three transactions, of which one in the mix is counted."""
         counted = Statement(name="count", text=COUNTS, arguments=(), columns=(int,))
         return tuple(
             TransactionType(name=name, weight=weight, body=_nothing, statements=(), counted=statement)
@@ -63,7 +63,7 @@ class Kept:
         )
 
 
-@pytest.fixture(params=["postgres", "sqlite"])
+@pytest.fixture(params=[pytest.param("postgres", marks=pytest.mark.server), "sqlite"])
 def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Endpoint:
     if request.param == "postgres":
         dsn: str = request.getfixturevalue("database")
@@ -79,7 +79,7 @@ def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Endpoint:
     return Endpoint(system="db", engine="sqlite", dsn=str(path))
 
 
-async def ask(
+async def check(
     task_context: TaskContext,
     endpoint: Endpoint,
     monkeypatch: pytest.MonkeyPatch,
@@ -91,13 +91,15 @@ async def ask(
     return (await invariants.check_invariants(task_context, spec)).checks
 
 
-async def test_what_holds(task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await ask(task_context, endpoint, monkeypatch) == (
+async def test_an_invariant_that_holds(
+    task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await check(task_context, endpoint, monkeypatch) == (
         InvariantCheck(name="balance", holds=True, evidence="sum of balances 30 = initial 30"),
     )
 
 
-async def test_what_the_database_counts_of_a_transaction(
+async def test_commits_are_counted_in_the_database(
     task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(invariants, "build", lambda _: Kept(30, TEXTS))
@@ -108,43 +110,43 @@ async def test_what_the_database_counts_of_a_transaction(
         await invariants.check_invariants(task_context, spec)
 
 
-async def test_what_is_broken_says_by_how_much(
+async def test_the_evidence_of_a_broken_invariant_has_both_numbers(
     task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (check,) = await ask(task_context, endpoint, monkeypatch, total=1_031)
-    assert not check.holds
-    assert check.evidence == "sum of balances 30 is not initial 1,031"
+    (found,) = await check(task_context, endpoint, monkeypatch, total=1_031)
+    assert not found.holds
+    assert found.evidence == "sum of balances 30 is not initial 1,031"
 
 
-async def test_a_table_that_is_not_there(
+async def test_a_missing_table_is_a_fault(
     task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text: Mapping[Dialect, str] = {name: of.replace("accounts", "nowhere") for name, of in TEXTS.items()}
     with pytest.raises(TaskFault, match=r"cannot check the invariants.*nowhere") as fault:
-        await ask(task_context, endpoint, monkeypatch, text=text)
+        await check(task_context, endpoint, monkeypatch, text=text)
     assert fault.value.code == "invalid"
 
 
-async def test_an_answer_that_is_no_two_numbers(
+async def test_an_answer_other_than_two_numbers_is_a_fault(
     task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text: Mapping[Dialect, str] = {name: of + " WHERE 1 = 0" for name, of in TEXTS.items()}
     with pytest.raises(TaskFault, match="not two numbers"):
-        await ask(task_context, endpoint, monkeypatch, text=text)
+        await check(task_context, endpoint, monkeypatch, text=text)
 
 
-async def test_an_engine_that_it_is_not_written_for(
+async def test_an_engine_without_a_statement_is_a_fault(
     task_context: TaskContext, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(TaskFault, match="has no statement for") as fault:
-        await ask(task_context, endpoint, monkeypatch, text={"oracle": SUM})
+        await check(task_context, endpoint, monkeypatch, text={"oracle": SUM})
     assert fault.value.code == "invalid"
 
 
-async def test_a_server_that_is_not_there(
+async def test_an_unreachable_server_is_a_fault(
     task_context: TaskContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = Endpoint(system="db", engine="sqlite", dsn=str(tmp_path / "none.db"))
     with pytest.raises(TaskFault, match=r"cannot check the invariants of db .sqlite.") as fault:
-        await ask(task_context, gone, monkeypatch)
+        await check(task_context, gone, monkeypatch)
     assert fault.value.code == "unreachable"

@@ -1,8 +1,7 @@
-"""Loads over Oracle's protocol, through the handler: the whole mix, and several instances that each keep to their own
-keys.
+"""Loads over Oracle's protocol, through the handler: the whole mix, and several instances with separate ranges of keys.
 
-Behind the TNS servers is PostgreSQL (tests/wire); two instances are two servers with a database each, which is how a
-terminal that draws another instance's key is seen: the row is not there.
+Behind the TNS servers is PostgreSQL (tests/wire). Two instances are two servers with a database each, so a terminal that
+uses a key of the other instance finds no row.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ TABLES = ("call_forwarding", "special_facility", "access_info", "subscriber")
 
 @pytest.fixture
 def two_instances(postgres_server: str) -> Iterator[list[tuple[str, str]]]:
-    """(Oracle dsn, conninfo behind it) of two TNS servers, each with a database of its own."""
+    """(Oracle dsn, conninfo behind it) of two TNS servers, each with its own database."""
     found = []
     servers = []
     for name in ("instance_1", "instance_2"):
@@ -52,7 +51,7 @@ def two_instances(postgres_server: str) -> Iterator[list[tuple[str, str]]]:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-async def test_each_instance_is_asked_for_its_own_keys_only(
+async def test_each_instance_receives_its_own_keys_only(
     context: LoadContext, two_instances: list[tuple[str, str]], spec: Spec
 ) -> None:
     half = SUBSCRIBERS // 2
@@ -64,11 +63,11 @@ async def test_each_instance_is_asked_for_its_own_keys_only(
                 connection.execute(f"DELETE FROM {table} WHERE s_id {'>' if number == 0 else '<='} {half}")
     dsns = tuple(dsn for dsn, _ in two_instances)
     reads = hlr(weights={"GetBasicSubscriberData": 1.0, "UpdateLocation": 1.0})
-    asked = spec(dsns[0], engine="oracle", workload=reads, terminals=4, workers=2, windows=(0.3, 1.5, 0.2))
-    asked = dataclasses.replace(asked, endpoint=dataclasses.replace(asked.endpoint, instances=dsns))
+    task = spec(dsns[0], engine="oracle", workload=reads, terminals=4, workers=2, windows=(0.3, 1.5, 0.2))
+    task = dataclasses.replace(task, endpoint=dataclasses.replace(task.endpoint, instances=dsns))
     names = ("GetBasicSubscriberData", "UpdateLocation")
     result = await run_until(
-        lambda result: all(t.counts.ok > 20 for t in result.transactions if t.counts.name in names), context, asked
+        lambda result: all(t.counts.ok > 20 for t in result.transactions if t.counts.name in names), context, task
     )
     counts = {t.counts.name: t.counts for t in result.transactions}
     for name in names:
@@ -88,7 +87,7 @@ def test_the_parts_cover_the_keys_without_overlap() -> None:
         part_of(workload, 0, 101)
 
 
-def test_what_cannot_be_divided_is_said() -> None:
+def test_populations_that_cannot_be_divided_are_refused() -> None:
     assert division_problem(hlr(range=(1, 3)), 3) is None
     assert "3 subscribers" in (division_problem(hlr(range=(1, 3)), 4) or "")
 

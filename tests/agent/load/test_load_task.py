@@ -1,4 +1,4 @@
-"""Whole loads through the handler, on real engines: what is counted, and that nothing stays behind."""
+"""Whole loads through the handler, on real engines: the counts, and complete clean-up."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ended(result: LoadResult) -> int:
 
 
 async def until(holds: Callable[[], bool], what: str) -> None:
-    """Wait for something that happens elsewhere."""
+    """Wait until `holds()` is true; fail after a timeout, naming `what`."""
     deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline, what
@@ -42,7 +42,7 @@ async def until(holds: Callable[[], bool], what: str) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended (or is a zombie that nobody has waited for)."""
+    """Whether a process has ended or is a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -83,11 +83,11 @@ async def test_a_closed_load_counts_every_transaction_once(context: LoadContext,
     assert len(result.handling) == 2
     await until(
         lambda: connections(hlr_database) == 0, "connections are left"
-    )  # a server sees a little later that one has gone
+    )  # the server ends its sessions with a delay
 
 
 @pytest.mark.usefixtures("hot_path")
-async def test_what_the_load_says_it_changed_is_what_the_database_has(
+async def test_the_commits_of_the_load_match_the_changes_in_the_database(
     context: LoadContext, hlr_database: str, spec: Spec
 ) -> None:
     with psycopg.connect(hlr_database) as connection:
@@ -109,7 +109,7 @@ async def test_what_the_load_says_it_changed_is_what_the_database_has(
 
 
 @pytest.mark.usefixtures("hot_path")
-async def test_an_open_load_keeps_its_rate_and_knows_its_lag(
+async def test_an_open_load_keeps_its_rate_and_measures_its_lag(
     context: LoadContext, hlr_database: str, spec: Spec
 ) -> None:
     result = await run_load(context, spec(hlr_database, rate=400.0, windows=(0.5, 1.5, 0.5)))
@@ -122,11 +122,11 @@ async def test_an_open_load_keeps_its_rate_and_knows_its_lag(
             assert response == pytest.approx(service + schedule, rel=1e-6)
 
 
-async def test_a_stalled_server_shows_in_the_response_time_of_all_that_were_due(
+async def test_a_stall_is_in_the_response_times_of_all_due_transactions(
     context: LoadContext, hlr_database: str, spec: Spec
 ) -> None:
-    """A lock on the table for a while: coordinated omission would show few slow ones, the schedule shows all of
-    them."""
+    """The table is locked for a time: with coordinated omission few transactions would be slow; by the schedule all that
+    were due are."""
     workload = hlr(weights={"GetAccessData": 1})
     context.go.clear()
     load = asyncio.create_task(
@@ -146,7 +146,7 @@ async def test_a_stalled_server_shows_in_the_response_time_of_all_that_were_due(
     assert service_ns is not None and service_ns < late_ns
 
 
-async def test_workers_stay_warm_and_end_with_their_pool(context: LoadContext, hlr_database: str, spec: Spec) -> None:
+async def test_workers_stay_warm_and_exit_with_their_pool(context: LoadContext, hlr_database: str, spec: Spec) -> None:
     await run_load(context, spec(hlr_database))
     first = context.pids()
     await run_load(context, spec(hlr_database))
@@ -166,7 +166,7 @@ async def test_no_server(context: LoadContext, spec: Spec, tmp_path: Path) -> No
     assert "backend" in raised.value.what
 
 
-async def test_a_table_that_is_missing_is_found_when_the_load_is_armed(
+async def test_a_missing_table_is_a_fault_when_the_load_is_armed(
     context: LoadContext, database: str, spec: Spec
 ) -> None:
     with pytest.raises(TaskFault) as raised:
@@ -223,7 +223,7 @@ async def test_cancelling_stops_the_load_and_its_statements(
 
 
 async def restarted(context: LoadContext, server: Server, load: RunLoad) -> tuple[LoadResult, RunLoad]:
-    """Run a load in whose measure window the server restarts: a window twice as long, until it is up again within."""
+    """Run a load in whose measure window the server restarts; double the window until the server is up again within it."""
     while True:
         context.seconds.clear()
         context.first_second.clear()
@@ -241,7 +241,7 @@ async def restarted(context: LoadContext, server: Server, load: RunLoad) -> tupl
 
 @pytest.mark.parametrize("rate", [None, 200.0])
 @pytest.mark.usefixtures("hot_path")
-async def test_a_server_that_restarts_in_mid_load(
+async def test_a_server_that_restarts_during_the_load(
     context: LoadContext, spec: Spec, tmp_path: Path, rate: float | None
 ) -> None:
     server = Server(
@@ -255,7 +255,7 @@ async def test_a_server_that_restarts_in_mid_load(
     finally:
         await asyncio.to_thread(server.close, keep_data=False)
     classes = {code for t in result.transactions for code, _ in t.counts.errors}
-    # At 200/s the connections are mostly idle: a restart that meets none at work makes transactions late, not wrong.
+    # At 200/s the connections are mostly idle: a restart with none busy makes transactions late and causes no errors.
     assert classes or rate is not None
     assert classes <= {"57P01", "57P03", "08006", "08001"}
     assert result.first_errors
@@ -267,7 +267,7 @@ async def test_a_server_that_restarts_in_mid_load(
         assert ended(result) + missed + errors == pytest.approx(rate * load.windows.measure_s, abs=2)
 
 
-async def test_a_server_that_goes_away_for_good(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
+async def test_a_server_that_stops_permanently(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
     server = Server(
         System(name="own", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),)),
         tmp_path,
@@ -287,7 +287,9 @@ async def test_a_server_that_goes_away_for_good(context: LoadContext, spec: Spec
     assert ended(result) + missed + errors == pytest.approx(400, abs=2)
 
 
-async def test_a_server_that_hangs_does_not_hold_the_load_up(context: LoadContext, spec: Spec, tmp_path: Path) -> None:
+async def test_a_server_that_hangs_does_not_delay_the_end_of_the_load(
+    context: LoadContext, spec: Spec, tmp_path: Path
+) -> None:
     server = Server(
         System(name="own", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),)),
         tmp_path,
@@ -329,7 +331,7 @@ async def test_sqlite(context: LoadContext, spec: Spec, database_folder: Path) -
     assert by_name["GetAccessData"].logical_failures > 0
 
 
-async def test_a_worker_that_does_not_run_for_a_while_says_for_how_long(
+async def test_a_suspended_worker_reports_the_length_of_its_pause(
     context: LoadContext, spec: Spec, database_folder: Path
 ) -> None:
     path = str(database_folder / "hlr.db")
@@ -339,7 +341,7 @@ async def test_a_worker_that_does_not_run_for_a_while_says_for_how_long(
     load = asyncio.create_task(run_load(context, spec(path, engine="sqlite", windows=(0.0, 1.0, 0.0))))
     await context.is_armed.wait()
     process = psutil.Process(context.pids()[0])
-    process.suspend()  # before the start, which is in its pipe when it wakes up
+    process.suspend()  # before the start message, which is in its pipe when it continues
     try:
         context.go.set()
         await until(lambda: context.t0_ns > 0, "it starts")

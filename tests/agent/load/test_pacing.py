@@ -1,4 +1,4 @@
-"""When transactions are due: hand-computed tables, and properties of every share and schedule."""
+"""The due times of transactions: hand-computed tables, and properties of every share and schedule."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_shares_of_all_terminals_are_the_whole_schedule(total: int, rate: fl
 
 @given(st.integers(1, 50), st.floats(0.1, 1e5), st.sampled_from(["constant", "poisson"]), st.integers(0, 49))
 @settings(max_examples=60, deadline=None)
-def test_due_times_never_go_back(total: int, rate: float, distribution: str, terminal: int) -> None:
+def test_due_times_never_decrease(total: int, rate: float, distribution: str, terminal: int) -> None:
     pacing = Pacing(total=total, rate=rate, ramp_s=1.0, distribution=distribution, seed=3)  # type: ignore[arg-type]
     times = due(pacing, terminal % total, 3000)
     assert times[0] >= 0
@@ -95,7 +95,7 @@ def test_closed_terminals_start_over_the_first_half_of_the_ramp() -> None:
     assert [pacing.start_ns(terminal) / MS for terminal in range(4)] == [0, 250, 500, 750]
 
 
-def test_windows_on_the_clock_hold_their_first_instant_and_not_their_last() -> None:
+def test_windows_include_their_first_instant_and_exclude_their_last() -> None:
     timeline = Timeline.of(Windows(ramp_up_s=1.5, measure_s=2.0, ramp_down_s=0.5), 7)
     edges = (timeline.measure_start_ns, timeline.measure_end_ns, timeline.end_ns)
     assert edges == (1_500_000_007, 3_500_000_007, 4_000_000_007)
@@ -121,8 +121,8 @@ def ramping(
 
 
 def arrived(low: float, high: float, up_s: float, measure_s: float, until_s: float) -> float:
-    """The rate's integral from T0, the trapezoids of its corners: 0, `low` from half of the ramp-up, `high` after the
-    window."""
+    """The integral of the rate from T0, by trapezoids between its corners: 0, `low` from half of the ramp-up, `high` after
+    the window."""
     corners = [(0.0, 0.0), (up_s / 2, low), (up_s, low), (up_s + measure_s, high), (1e9, high)]
     area = 0.0
     for (begin, rate), (end, rate_then) in pairwise(corners):
@@ -168,10 +168,10 @@ def test_every_arrival_of_a_ramp_is_due_when_that_many_have_arrived(
     st.sampled_from(["constant", "poisson"]),
 )
 @settings(max_examples=100, deadline=None)
-def test_any_split_into_agents_and_workers_fires_exactly_the_schedule(
+def test_any_split_into_agents_and_workers_gives_exactly_the_schedule(
     total: int, workers: list[int], low: float, high: float | None, up_s: float, distribution: str
 ) -> None:
-    """The union over agents, workers and terminals is the schedule of one agent with one worker, each arrival once."""
+    """The union over agents, workers and terminals equals the schedule of one agent with one worker, each arrival once."""
     share = LoadShare(first=0, count=total, total=total, rate=low, rate_to=high, distribution=distribution)  # type: ignore[arg-type]
     windows = Windows(ramp_up_s=up_s, measure_s=2.0, ramp_down_s=0.0)
     pacing = Pacing.of(share, windows, seed=4)
@@ -190,7 +190,7 @@ def test_any_split_into_agents_and_workers_fires_exactly_the_schedule(
         assert whole == due(single, 0, 6 * total)
 
 
-def test_a_poisson_ramp_brings_as_many_as_its_rate_s_integral() -> None:
+def test_a_poisson_ramp_has_as_many_arrivals_as_its_rate_s_integral() -> None:
     pacing = ramping(4, 100.0, 1900.0, 0.0, 4.0, "poisson")
     times = np.concatenate([np.array(due(pacing, terminal, 4000)) for terminal in range(4)])
     for begin, end in pairwise(range(5)):
@@ -208,7 +208,7 @@ def test_a_poisson_ramp_brings_as_many_as_its_rate_s_integral() -> None:
     st.floats(0.0, 2.0),
 )
 @settings(max_examples=60, deadline=None)
-def test_arrivals_that_were_never_begun_are_counted_as_they_would_have_fired(
+def test_arrivals_that_were_not_started_are_counted_by_the_schedule(
     total: int, low: float, high: float | None, distribution: str, begin_s: float, end_s: float
 ) -> None:
     share = LoadShare(first=0, count=total, total=total, rate=low, rate_to=high, distribution=distribution)  # type: ignore[arg-type]

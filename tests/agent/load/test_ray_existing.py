@@ -1,5 +1,5 @@
-"""Loads on a Ray cluster that runs already: let in by its token, spread over its nodes, a node killed; refused when it
-is open."""
+"""Loads on an existing Ray cluster: authenticated by its token, spread over its nodes, a node killed; refused when the
+cluster has no access control."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 @asynccontextmanager
 async def cluster(privileges: Privileges | None = None) -> AsyncIterator[tuple[Process, str]]:
-    """A cluster of another program, with this process's environment; where that is root's, of another user."""
+    """A cluster of another program with this process's environment; when this process is root, the cluster has another user."""
     privileges = Privileges.for_engine("") if privileges is None else privileges
     argv = (sys.executable, str(Path(__file__).parent / "ray_cluster.py"), privileges.to_argument())
     environment = privileges.environment(os.environ)
@@ -53,7 +53,7 @@ async def cluster(privileges: Privileges | None = None) -> AsyncIterator[tuple[P
 
 @pytest.fixture(autouse=True)
 def _own_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Ray's default directory is not for tests, and the one of a test is too deep for its sockets."""
+    """Ray's default directory is not for tests, and a test's directory has too long a path for its sockets."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     with tempfile.TemporaryDirectory(prefix="pvt-", dir="/tmp", ignore_cleanup_errors=True) as home:
         monkeypatch.setenv("RAY_TMPDIR", home)
@@ -61,7 +61,7 @@ def _own_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-async def test_a_guarded_cluster_takes_a_load_and_the_loss_of_a_node_voids_it(
+async def test_a_cluster_with_a_token_runs_a_load_and_the_loss_of_a_node_voids_it(
     context: Any, hlr_database: str, spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
@@ -75,9 +75,9 @@ async def test_a_guarded_cluster_takes_a_load_and_the_loss_of_a_node_voids_it(
         assert sum(t.counts.ok + t.counts.logical_failures + t.counts.missed for t in result.transactions) == 100
         assert NODE not in context.resources  # nothing was formed here
 
-        asked = replace(spec(hlr_database, windows=(0.3, 90.0, 0.0), workers=2, think_s=0.02), pool=pool)
+        task = replace(spec(hlr_database, windows=(0.3, 90.0, 0.0), workers=2, think_s=0.02), pool=pool)
         context.first_second.clear()
-        running = asyncio.create_task(run_load(context, asked))
+        running = asyncio.create_task(run_load(context, task))
         async with asyncio.timeout(150):
             await context.first_second.wait()
         process.stdin.write(b"kill\n")
@@ -88,7 +88,7 @@ async def test_a_guarded_cluster_takes_a_load_and_the_loss_of_a_node_voids_it(
         assert DRIVER not in context.resources
 
 
-async def test_a_cluster_that_lets_anybody_in_is_refused(
+async def test_a_cluster_without_access_control_is_refused(
     context: Any, hlr_database: str, spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
@@ -99,7 +99,7 @@ async def test_a_cluster_that_lets_anybody_in_is_refused(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's cluster is root's")
-async def test_a_cluster_of_roots_is_refused(
+async def test_a_cluster_of_root_is_refused(
     context: Any, hlr_database: str, spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its actors would do database work as root."""

@@ -1,8 +1,8 @@
-"""A Ray cluster of two nodes in two network namespaces: both take actors, as nobody and at one address; a link that
-goes down in mid-measure voids the load.
+"""A Ray cluster of two nodes in two network namespaces: both run actors, as the unprivileged user and on one address; a
+link that goes down in the measure window voids the load.
 
-Needs root, for namespaces; elsewhere it is skipped. Both nodes share a machine and so its clock: that the offset of
-another clock is subtracted is shown for numbers only (`test_ray_driver`), not on two machines.
+Needs root, for namespaces; skipped without. Both nodes share a machine and so its clock: the subtraction of another
+clock's offset is shown by arithmetic only (`test_ray_driver`), not on two machines.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ class Member:
         script = str(Path(__file__).parent / "ray_member.py")
         argv = ("ip", "netns", "exec", NAMES[number], sys.executable, script, ADDRESSES[number])
         member = cls(await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE))
-        member.tell(**first)
+        member.send(**first)
         return member
 
-    def tell(self, **what: Any) -> None:
+    def send(self, **what: Any) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(what).encode() + b"\n")
 
@@ -90,11 +90,11 @@ class Member:
         async with asyncio.timeout(within_s):
             while True:
                 line = await self.process.stdout.readline()
-                assert line, f"it ended before it said {key}"
-                said: dict[str, Any] = json.loads(line)
-                assert key == "fault" or "fault" not in said, said
-                if key in said:
-                    return said
+                assert line, f"it ended before it sent {key}"
+                answers: dict[str, Any] = json.loads(line)
+                assert key == "fault" or "fault" not in answers, answers
+                if key in answers:
+                    return answers
 
     def descendants(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
@@ -130,7 +130,7 @@ async def cluster(namespaces: None) -> AsyncIterator[tuple[Member, Member]]:
 
 @pytest.fixture
 async def dsn(context: Any) -> AsyncIterator[str]:
-    """A database that both nodes can use: one file, where Ray's user gets at it."""
+    """A database that both nodes can use: one file, accessible to Ray's user."""
     with tempfile.TemporaryDirectory(prefix="pvt-", dir="/tmp") as folder:
         found = await _populated(context, Path(folder))
         account = privileges.account()
@@ -155,7 +155,7 @@ def loaders(member: Member) -> list[psutil.Process]:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether it is there, and more than a zombie."""
+    """Whether the process runs and is not a zombie."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -163,7 +163,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def words_of(process: psutil.Process) -> str:
-    """Its command line; "" when it is not there any more."""
+    """The command line of a process; "" when it has ended."""
     try:
         return " ".join(process.cmdline())
     except psutil.NoSuchProcess:  # and zombies
@@ -172,27 +172,27 @@ def words_of(process: psutil.Process) -> str:
 
 STRANGER = """
 import json, socket, sys
-said = {}
+answers = {}
 for port in json.load(sys.stdin):
     with socket.create_connection((sys.argv[1], port), timeout=5) as one:
         one.settimeout(5)
         one.sendall(b"POST /get_runtime_envs_info HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: 0\\r\\n\\r\\n")
         try:
-            said[port] = one.recv(12).decode(errors="replace")
+            answers[port] = one.recv(12).decode(errors="replace")
         except OSError:
-            said[port] = ""
-print(json.dumps(said))
+            answers[port] = ""
+print(json.dumps(answers))
 """
 
 
 def within(number: int, *argv: str, text: str = "") -> str:
-    """What a command in a namespace prints."""
+    """Run a command in a namespace; return its stdout."""
     line = ("ip", "netns", "exec", NAMES[number], *argv)
     return subprocess.run(line, check=True, capture_output=True, text=True, input=text, timeout=90).stdout
 
 
 def listeners(number: int) -> dict[str, dict[int, str]]:
-    """What `ss` says of a namespace: address that something listens at -> port -> name of the program."""
+    """The listening sockets of a namespace, by `ss`: address -> port -> name of the program."""
     found: dict[str, dict[int, str]] = {}
     for line in within(number, "ss", "-ltnpH").splitlines():
         address, _, port = line.split()[3].rpartition(":")
@@ -201,26 +201,27 @@ def listeners(number: int) -> dict[str, dict[int, str]]:
     return found
 
 
-def is_listening(number: int) -> None:
-    """Its own address and loopback, nothing else; and the servers that others need are not on loopback only."""
+def assert_listening_addresses(number: int) -> None:
+    """Check that the node listens on its own address and loopback only, and that servers for other nodes are not on
+    loopback only."""
     found = listeners(number)
     assert found.keys() <= {ADDRESSES[number], "127.0.0.1"}, found
     servers = {"raylet", "gcs_server"} if number == 0 else {"raylet"}
     assert servers <= set(found[ADDRESSES[number]].values()), found
 
 
-def turns_strangers_away(number: int) -> None:
-    """From the other host, without certificate and token: no port says more than that this is missing."""
+def assert_access_control(number: int) -> None:
+    """Check from the other host, without certificate and token: every port refuses with HTTP 401 at most."""
     ports = listeners(number)[ADDRESSES[number]]
     python = (sys.executable, "-c", STRANGER, ADDRESSES[number])
-    said = json.loads(within(1 - number, *python, text=json.dumps(list(ports))))
-    assert len(said) == len(ports)
-    open_ = {ports[int(port)]: words for port, words in said.items() if "HTTP" in words and words[9:12] != "401"}
-    assert not open_, said
+    answers = json.loads(within(1 - number, *python, text=json.dumps(list(ports))))
+    assert len(answers) == len(ports)
+    open_ = {ports[int(port)]: words for port, words in answers.items() if "HTTP" in words and words[9:12] != "401"}
+    assert not open_, answers
 
 
 def users(member: Member) -> set[int]:
-    """Whose the processes of its Ray node, driver and load workers are."""
+    """The user ids of the processes of its Ray node, driver and load workers."""
     found = [(process.uids().effective, words_of(process)) for process in member.descendants()]
     return {uid for uid, words in found if "ray" in words or "proveout.agent.load" in words}
 
@@ -229,24 +230,24 @@ async def test_two_nodes_share_a_load_and_a_cut_link_voids_it_within_the_lease(
     cluster: tuple[Member, Member], dsn: str
 ) -> None:
     head, member = cluster
-    head.tell(dsn=dsn, population=POPULATION, rate=100.0, measure_s=2.0)
+    head.send(dsn=dsn, population=POPULATION, rate=100.0, measure_s=2.0)
     assert (await head.until("due"))["due"] == 200
     assert (len(loaders(head)), len(loaders(member))) == (2, 2)
     account = privileges.account()
     assert account is not None
     for number, one in enumerate(cluster):
-        is_listening(number)
-        turns_strangers_away(number)
+        assert_listening_addresses(number)
+        assert_access_control(number)
         assert users(one) == {account.uid}
 
-    head.tell(dsn=dsn, population=POPULATION, rate=100.0, measure_s=60.0)
+    head.send(dsn=dsn, population=POPULATION, rate=100.0, measure_s=60.0)
     await head.until("second")
     ip("-n", NAMES[1], "link", "set", NAMES[1], "down")
     deadline = time.monotonic() + LEASE_S + 10
     fault = await head.until("fault", within_s=LEASE_S + 5)
     assert ADDRESSES[1] in fault["fault"]
     assert fault["code"] == "fault"
-    # Nobody can tell the node beyond the cut to stop: it does so itself
+    # No message reaches the node behind the cut link: it stops its load by itself.
     async with asyncio.timeout_at(deadline - time.monotonic() + asyncio.get_running_loop().time()):
         while loaders(member):  # noqa: ASYNC110 -- a poll with a deadline: another process's children end
             await asyncio.sleep(0.2)

@@ -1,7 +1,7 @@
-"""Loads on Ray: a cluster formed for the run, the same results as on the local pool, losses, and nothing left behind.
+"""Loads on Ray: a cluster formed for the run, the same results as on the local pool, losses, and complete clean-up.
 
-A cluster takes seconds of a processor to start: what one test leaves running the next one takes over, as the next load
-of a run does, and those tests stand together. Each of them runs alone, too.
+Starting a cluster takes seconds of CPU time, so a test uses the cluster of the test before it, like the next load of a
+run; such tests are in sequence. Each of them also runs alone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Context(Protocol):
 
 
 def descendants() -> list[tuple[psutil.Process, str]]:
-    """The children of this process and theirs, with their command lines."""
+    """All descendants of this process, with their command lines."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # and zombies
@@ -55,7 +55,7 @@ def descendants() -> list[tuple[psutil.Process, str]]:
 
 
 def listened_on() -> set[str]:
-    """The addresses that the cluster's processes listen at."""
+    """The addresses on which the cluster's processes listen."""
     found = set()
     for process, words in descendants():
         if RAYS.search(words) or "/ray/" in words:
@@ -74,7 +74,7 @@ def actors() -> list[psutil.Process]:
 
 @pytest.fixture(scope="module")
 def directories() -> Iterator[list[Path]]:
-    """Those of the clusters that this module forms: others on this machine have theirs beside them. None is left at its
+    """The directories of the clusters that this module forms, apart from those of other programs; all are removed at the
     end."""
     made: list[Path] = []
 
@@ -89,7 +89,7 @@ def directories() -> Iterator[list[Path]]:
 
 
 def nothing_left(directories: list[Path]) -> None:
-    """Neither processes nor directories of the clusters are there any more."""
+    """Check that no processes and no directories of the clusters are left."""
     assert directories
     assert not [path for path in directories if path.exists()]
     assert not [words for _, words in descendants() if RAYS.search(words)]
@@ -97,7 +97,7 @@ def nothing_left(directories: list[Path]) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def left(directories: list[Path]) -> AsyncIterator[dict[str, Resource]]:
-    """What tests have left running: closed before `directories` looks."""
+    """Resources that tests have left open, closed before the check of `directories`."""
     resources: dict[str, Resource] = {}
     yield resources
     for resource in reversed(list(resources.values())):
@@ -106,14 +106,14 @@ async def left(directories: list[Path]) -> AsyncIterator[dict[str, Resource]]:
 
 @pytest.fixture
 def on_ray(context: Context, left: dict[str, Resource]) -> Iterator[Context]:
-    """The load context, with the resources of the test before it."""
+    """The load context with the resources of the previous test."""
     context.resources = left
     yield context
     context.resources = {}
 
 
 async def under_way(context: Context, running: asyncio.Task[LoadResult]) -> None:
-    """Wait until the load has told a second; raise its failure when it has none to tell."""
+    """Wait until the load has sent a second; raise its failure when it ends without one."""
     first = asyncio.create_task(context.first_second.wait())
     async with asyncio.timeout(150):
         await asyncio.wait((first, running), return_when=asyncio.FIRST_COMPLETED)
@@ -129,11 +129,11 @@ def ok(result: LoadResult) -> dict[str, int]:
 async def test_an_open_load_is_the_same_on_ray_as_on_processes(
     on_ray: Context, hlr_database: str, spec: object
 ) -> None:
-    # Time to pass the start on, and a long ramp-down, in which a busy machine catches up with what was due
+    # Time to forward the start, and a long ramp-down in which a busy machine catches up with the due transactions
     on_ray.lead_ns = 2_000_000_000
-    asked: RunLoad = spec(hlr_database, rate=200.0, windows=(0.3, 1.0, 2.7))  # type: ignore[operator]
-    on_processes = await run_load(on_ray, asked)  # type: ignore[arg-type]
-    on_actors = await run_load(on_ray, replace(asked, pool=RAY))  # type: ignore[arg-type]
+    task: RunLoad = spec(hlr_database, rate=200.0, windows=(0.3, 1.0, 2.7))  # type: ignore[operator]
+    on_processes = await run_load(on_ray, task)  # type: ignore[arg-type]
+    on_actors = await run_load(on_ray, replace(task, pool=RAY))  # type: ignore[arg-type]
     # Terminals draw by their number and the seed, wherever they run
     assert ok(on_actors) == ok(on_processes)
     assert sum(ok(on_actors).values()) == 200
@@ -157,10 +157,10 @@ async def test_an_open_load_is_the_same_on_ray_as_on_processes(
 async def test_more_workers_than_the_cluster_has_cpus_is_refused_before_it_runs(
     on_ray: Context, hlr_database: str, spec: object, directories: list[Path]
 ) -> None:
-    asked: RunLoad = spec(hlr_database, terminals=64)  # type: ignore[operator]
-    await run_load(on_ray, replace(asked, pool=RAY, workers=1))  # type: ignore[arg-type]
+    task: RunLoad = spec(hlr_database, terminals=64)  # type: ignore[operator]
+    await run_load(on_ray, replace(task, pool=RAY, workers=1))  # type: ignore[arg-type]
     with pytest.raises(TaskFault, match="needs 64 Ray workers") as raised:
-        await run_load(on_ray, replace(asked, pool=RAY, workers=64))  # type: ignore[arg-type]
+        await run_load(on_ray, replace(task, pool=RAY, workers=64))  # type: ignore[arg-type]
     assert raised.value.code == "refused"
     nothing_left(directories)
 
@@ -168,8 +168,8 @@ async def test_more_workers_than_the_cluster_has_cpus_is_refused_before_it_runs(
 async def test_an_actor_that_is_killed_voids_the_load_and_the_next_one_runs(
     on_ray: Context, hlr_database: str, spec: object, directories: list[Path]
 ) -> None:
-    asked: RunLoad = spec(hlr_database, windows=(0.3, 90.0, 0.0), think_s=0.02)  # type: ignore[operator]
-    running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
+    task: RunLoad = spec(hlr_database, windows=(0.3, 90.0, 0.0), think_s=0.02)  # type: ignore[operator]
+    running = asyncio.create_task(run_load(on_ray, replace(task, pool=RAY)))  # type: ignore[arg-type]
     await under_way(on_ray, running)
     found = actors()
     assert len(found) == 2
@@ -180,16 +180,16 @@ async def test_an_actor_that_is_killed_voids_the_load_and_the_next_one_runs(
     assert raised.value.code == "fault"
     assert DRIVER not in on_ray.resources and NODE not in on_ray.resources
     nothing_left(directories)
-    asked = spec(hlr_database, windows=(0.3, 2.0, 0.2))  # type: ignore[operator]
-    again = await run_load(on_ray, replace(asked, pool=RAY))  # type: ignore[arg-type]
+    task = spec(hlr_database, windows=(0.3, 2.0, 0.2))  # type: ignore[operator]
+    again = await run_load(on_ray, replace(task, pool=RAY))  # type: ignore[arg-type]
     assert again.ended_in_window > 0
 
 
-async def test_an_actor_that_is_silent_is_lost_within_the_lease(
+async def test_a_silent_actor_is_lost_within_the_lease(
     on_ray: Context, hlr_database: str, spec: object, directories: list[Path]
 ) -> None:
-    asked: RunLoad = spec(hlr_database, windows=(0.3, 90.0, 0.0), think_s=0.02)  # type: ignore[operator]
-    running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
+    task: RunLoad = spec(hlr_database, windows=(0.3, 90.0, 0.0), think_s=0.02)  # type: ignore[operator]
+    running = asyncio.create_task(run_load(on_ray, replace(task, pool=RAY)))  # type: ignore[arg-type]
     await under_way(on_ray, running)
     actors()[0].suspend()
     async with asyncio.timeout(50):  # the load itself would end after that
@@ -198,11 +198,11 @@ async def test_an_actor_that_is_silent_is_lost_within_the_lease(
     nothing_left(directories)
 
 
-async def test_a_cancelled_load_leaves_nothing(
+async def test_a_cancelled_load_leaves_no_processes(
     on_ray: Context, hlr_database: str, spec: object, directories: list[Path]
 ) -> None:
-    asked: RunLoad = spec(hlr_database, windows=(0.3, 30.0, 0.0), think_s=0.02)  # type: ignore[operator]
-    running = asyncio.create_task(run_load(on_ray, replace(asked, pool=RAY)))  # type: ignore[arg-type]
+    task: RunLoad = spec(hlr_database, windows=(0.3, 30.0, 0.0), think_s=0.02)  # type: ignore[operator]
+    running = asyncio.create_task(run_load(on_ray, replace(task, pool=RAY)))  # type: ignore[arg-type]
     await under_way(on_ray, running)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -212,7 +212,7 @@ async def test_a_cancelled_load_leaves_nothing(
 
 
 async def test_no_cluster_at_the_address_is_unreachable(on_ray: Context, hlr_database: str, spec: object) -> None:
-    asked: RunLoad = replace(spec(hlr_database), pool=LoadPool(kind="ray", address="127.0.0.1:1"))  # type: ignore[operator]
+    task: RunLoad = replace(spec(hlr_database), pool=LoadPool(kind="ray", address="127.0.0.1:1"))  # type: ignore[operator]
     with pytest.raises(TaskFault) as raised:
-        await run_load(on_ray, asked)  # type: ignore[arg-type]
+        await run_load(on_ray, task)  # type: ignore[arg-type]
     assert raised.value.code == "unreachable"

@@ -1,7 +1,7 @@
-"""A transaction that is run again is the same one: same inputs, same intended time, whatever statement has failed.
+"""A retry is the same transaction: same inputs, same intended time, for a failure of any statement.
 
-The sessions here answer from memory and fail when the test says so: which errors a server has and what they mean is
-shown by the drivers' conformance tests, and `test_sql_load` has real serialisation failures.
+The sessions here answer from memory and fail at chosen statements. The errors of real servers and their kinds are in the
+drivers' conformance tests; `test_sql_load` has real serialisation failures.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ KINDS: dict[str, WorkloadKind] = {
     "tptbm-3": tptbm.build(Tptbm(key=30, ops_per_transaction=3)),
 }
 Sent: TypeAlias = list[tuple[str, tuple[Any, ...]] | None]
-"""Statements with their arguments, each that failed with None after it."""
+"""Statements with their arguments; None after each one that failed."""
 SENT = 6_000
 GAPS = (0, 1, 2, 4, 41, 3, 5, 97, 7, 11, 90, 13)
-"""After so many good statements one fails, in turn: the first, the second, … of a transaction, and BEGIN and COMMIT."""
+"""Numbers of successful statements before each failure: each statement of a transaction fails in turn, and BEGIN and
+COMMIT."""
 
 
 class Scripted:
-    """A session that answers at once, one row to everything, and meets a deadlock now and then; keeps what it was
-    sent."""
+    """A session that answers every statement at once with one row, fails with a deadlock after each of `gaps`, and records
+    the statements."""
 
     def __init__(self, gaps: Sequence[int] = GAPS) -> None:
         self.count = 1
@@ -70,7 +71,7 @@ class Scripted:
         return statement
 
     def execute(self, prepared: Statement, arguments: Sequence[Any]) -> None:
-        """A rollback never fails."""
+        """Execute; a rollback never fails."""
         self.sent.append((prepared.name, tuple(arguments)))
         self._left -= prepared.name != "rollback"
         if self._left < 0:
@@ -109,7 +110,7 @@ class Scripted:
 
 
 class Ending:
-    """A ticker that ends the load when the session was sent enough."""
+    """A ticker that ends the load when the session has received enough statements."""
 
     def __init__(self, session: Scripted, statements_max: int) -> None:
         self._session, self._max = session, statements_max
@@ -127,7 +128,7 @@ class Ending:
 
 
 def load(kind: WorkloadKind, loop_of: Callable[..., Any]) -> tuple[Sent, Recorder]:
-    """What a load of one terminal sends, and what it records."""
+    """Run a load of one terminal; return the statements that it sends, and its recorder."""
     session, recorder = Scripted(), Recorder(len(kind.transactions))
     prepared = {s.name: s for s in statements(kind)}
     pacing = Pacing(total=1, ramp_s=0.0)
@@ -160,8 +161,8 @@ BRACKETS = {*BEGINNINGS, "commit", "rollback"}
 
 
 def pairs(sent: Sent) -> Iterator[tuple[Sent, Sent]]:
-    """Of each failure: what the transaction had sent by then, the failing statement too, and what was sent next, at
-    most as much."""
+    """For each failure: the statements that the transaction had sent up to the failed one, and the next ones, at most as
+    many."""
     began: int | None = None
     for at, entry in enumerate(sent):
         if entry is None:
@@ -175,8 +176,8 @@ def pairs(sent: Sent) -> Iterator[tuple[Sent, Sent]]:
 
 @pytest.mark.parametrize("loop_of", [polled, blocking])
 @pytest.mark.parametrize("name", KINDS)
-def test_whatever_fails_the_retry_sends_the_same(name: str, loop_of: Callable[..., Any]) -> None:
-    """A statement alone, or any of those in brackets, BEGIN and COMMIT included."""
+def test_a_retry_sends_the_same_statements_after_any_failure(name: str, loop_of: Callable[..., Any]) -> None:
+    """Covers single statements, and all statements of transactions with BEGIN and COMMIT."""
     sent, recorder = load(KINDS[name], loop_of)
     incidents = recorder.take_incidents()
     assert {incident.what for incident in incidents} == {"retry"}
@@ -194,8 +195,8 @@ def test_whatever_fails_the_retry_sends_the_same(name: str, loop_of: Callable[..
 
 
 @pytest.mark.parametrize("loop_of", [polled, blocking])
-def test_the_response_of_a_retried_one_begins_when_it_was_intended(loop_of: Callable[..., Any]) -> None:
-    """Each retry names the intended time of the very record that the transaction ends in."""
+def test_the_response_time_of_a_retry_begins_at_the_intended_time(loop_of: Callable[..., Any]) -> None:
+    """Each retry has the intended time of the record with which its transaction ends."""
     _, recorder = load(KINDS["hlr"], loop_of)
     intended = set()
     for data in recorder.take().values():
@@ -215,8 +216,8 @@ def native() -> ModuleType:
 
 @pytest.mark.parametrize("module", [lambda: transaction_loop_python, native], ids=["python", "compiled"])
 @pytest.mark.parametrize("bare", [True, False])
-def test_both_hot_loops_keep_the_inputs_of_what_is_under_way(module: Callable[[], Any], bare: bool) -> None:
-    """They begin transactions themselves; one that fails then must be found with what it was begun on."""
+def test_both_hot_loops_keep_the_inputs_of_running_transactions(module: Callable[[], Any], bare: bool) -> None:
+    """The loops begin transactions themselves; the retry of a failed one must use its inputs."""
     turns = module()
     kind = KINDS["hlr"].transactions[0 if bare else 4]
     of_keys = kind.inputs(KINDS["hlr"].keys(3))
@@ -242,7 +243,7 @@ def test_both_hot_loops_keep_the_inputs_of_what_is_under_way(module: Callable[[]
     assert len(drawn) >= 1
 
 
-def test_inputs_are_the_keys_themselves_where_a_workload_says_nothing() -> None:
+def test_inputs_default_to_the_keys() -> None:
     def body(keys: list[int]) -> Any:
         yield KINDS["hlr"].transactions[0].statements[0], (keys.pop(),)
 

@@ -1,5 +1,5 @@
-"""Steps run by the engine itself: the same statements, arguments and outcomes as the body that defines them, compiled
-or not."""
+"""Scripts of transactions, run by the loop: the same statements, arguments and outcomes as the body, compiled and in
+Python."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def turns(request: pytest.FixtureRequest) -> ModuleType:
 
 
 class Session:
-    """Answers from a list, each (count, rows), and remembers what it was asked."""
+    """A session that answers from a list of (count, rows) and records its statements."""
 
     def __init__(self, answers: Sequence[tuple[int, list[Row]]]) -> None:
         self.count = 0
-        self.asked: list[tuple[str, tuple[Any, ...]]] = []
+        self.statements: list[tuple[str, tuple[Any, ...]]] = []
         self._answers, self._rows = iter(answers), list[Row]()
 
     def receive(self) -> bool:
         return True
 
     def exchange(self, prepared: Statement, arguments: Sequence[Any]) -> bool:
-        self.asked.append((prepared.name, tuple(arguments)))
+        self.statements.append((prepared.name, tuple(arguments)))
         self.count, self._rows = (0, []) if prepared in CONTROLS else next(self._answers)
         return True
 
@@ -51,7 +51,7 @@ class Session:
 
 
 def by_script(turns: ModuleType, kind: TransactionType, inputs: Any, session: Session) -> int:
-    """Run it as the engine does; 0 or 1."""
+    """Run the script as the loop does; return 0 or 1."""
     times = [turns.Times(), turns.Times()]
     state, terminal = turns.KindState(times), turns.TerminalState()
     steps = [(step.statement, step.places, step.keeps, step.least, step.most) for step in kind.steps]
@@ -79,7 +79,7 @@ def same_both_ways(
 ) -> None:
     one, other = Session(answers), Session(answers)
     assert by_script(turns, kind, inputs, one) == by_body(kind, inputs, other)
-    assert one.asked == other.asked
+    assert one.statements == other.statements
 
 
 @pytest.mark.parametrize("kind", [kind for kind in HLR.transactions if kind.steps], ids=lambda kind: kind.name)
@@ -95,8 +95,8 @@ def statement(name: str, arguments: int, reads: bool = False) -> Statement:
 
 
 def test_values_are_kept_over_steps_and_bounds_hold(turns: ModuleType) -> None:
-    """Two values of one row and one of another, used later in any order and more than once; a row that is not there
-    fails it."""
+    """Two values of one row and one of another are used later in any order and more than once; a missing row is a
+    failure."""
     steps = (
         Step(statement("a", 1, reads=True), keeps=2, most=2),
         Step(statement("b", 0), least=0),
@@ -108,9 +108,9 @@ def test_values_are_kept_over_steps_and_bounds_hold(turns: ModuleType) -> None:
     )
     inputs = ((7,), (), ("x",), ("y",))
     first, other = [("one", "two"), ("no", "no")], [(None,)]
-    asked = Session([(2, first), (0, []), (1, other), (1, [])])
-    assert by_script(turns, kind, inputs, asked) == 0
-    assert [arguments for _, arguments in asked.asked] == [
+    session = Session([(2, first), (0, []), (1, other), (1, [])])
+    assert by_script(turns, kind, inputs, session) == 0
+    assert [arguments for _, arguments in session.statements] == [
         (),
         (7,),
         (),

@@ -1,5 +1,5 @@
-"""`session:` on real connections of PostgreSQL, MariaDB and SQLite. Oracle's statements are texts here (tests/dsl), run
-by no server."""
+"""`session:` on real connections of PostgreSQL, MariaDB and SQLite. Oracle's statements are only compared as texts, in
+tests/dsl."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_postgres_has_the_settings_whatever_their_characters(database: str) -> N
             assert ask(made, session, f"SELECT current_setting('{name}')") == [(value,)]
 
 
-def test_a_setting_that_the_server_refuses_is_told_with_its_name(database: str) -> None:
+def test_the_error_of_a_refused_setting_names_it(database: str) -> None:
     made = driver("postgres")
     with contextlib.closing(made.connect(database)) as session:
         with pytest.raises(StatementFailure, match=r"session setting work_mem = much: .*invalid value") as caught:
@@ -67,6 +67,6 @@ def test_sqlite_has_the_settings(tmp_path: Path) -> None:
         assert ask(made, session, "PRAGMA temp_store") == [("2",)]
 
 
-def test_a_load_runs_with_them_and_an_agent_refuses_what_a_plan_may_not_say(database: str, spec: Any) -> None:
+def test_a_load_applies_session_settings_and_an_agent_refuses_forbidden_ones(database: str, spec: Any) -> None:
     assert objection(replace(spec(database), session=(("work_mem", "4MB"),))) is None
     assert "not for a plan to set" in str(objection(replace(spec(database), session=(("role", "postgres"),))))

@@ -35,7 +35,7 @@ def drawn(workload: Workload, terminal: int) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(("terminal", "first"), [(0, [0, 1, 2]), (1, [1, 2, 0]), (2, [2, 0, 1]), (3, [0, 1, 2])])
-def test_each_terminal_goes_round_from_a_query_of_its_own(terminal: int, first: list[int]) -> None:
+def test_each_terminal_cycles_through_the_set_from_its_own_first_query(terminal: int, first: list[int]) -> None:
     assert list(islice(drawn(queries(), terminal), 9)) == first * 3
 
 

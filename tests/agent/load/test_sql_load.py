@@ -1,4 +1,4 @@
-"""`kind: sql` on real engines: populated and run through the handlers, then asked of the database what it came to."""
+"""`kind: sql` on real engines: populated and run through the handlers, with the effects checked in the database."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Engine:
             finally:
                 connection.close()
         if self.name == "mysql":
-            with closing(mysql_dsn.connect(mysql_dsn.parse(self.dsn))) as asked, asked.cursor() as cursor:
+            with closing(mysql_dsn.connect(mysql_dsn.parse(self.dsn))) as mysql, mysql.cursor() as cursor:
                 cursor.execute(query)
                 found = cursor.fetchone()
             return found[0] if len(found) == 1 else found
@@ -101,7 +101,7 @@ class Engine:
 
 
 def made(engine: str) -> Workload:
-    """The bank; PostgreSQL cannot tell the type of a bind beside a literal."""
+    """The workload `bank`, with a cast for PostgreSQL, which cannot infer the type of a bind beside a literal."""
     typed = "CAST(:stop AS integer) = 0 AND CAST(:held AS bigint) > 0"
     text = BANK if engine == "mysql" else BANK.replace(":stop = 0 AND :held > 0", typed)
     return Workload(name="bank", kind="sql", parameters=to_values(Custom.model_validate(yaml.safe_load(text))))
@@ -124,8 +124,8 @@ def counted(result: LoadResult) -> dict[str, Any]:
     return {transaction.counts.name: transaction.counts for transaction in result.transactions}
 
 
-async def test_the_load_is_what_the_plan_says(bank: Engine, context: LoadContext, spec: Spec) -> None:
-    """Mix and logical failures by the same judgement as a run's, and what committed is in the database, no more."""
+async def test_the_load_conforms_to_the_plan(bank: Engine, context: LoadContext, spec: Spec) -> None:
+    """Mix and logical failures conform by the check of a run, and the database contains exactly the committed changes."""
     before = bank.ask("SELECT sum(cents) FROM account")
     load = spec(bank.dsn, engine=bank.name, workload=bank.workload, terminals=3, workers=1)
     result = await run_until(
@@ -141,8 +141,8 @@ async def test_the_load_is_what_the_plan_says(bank: Engine, context: LoadContext
     assert before - bank.ask("SELECT sum(cents) FROM account") == in_movements
 
 
-async def test_another_iteration_inserts_other_keys(bank: Engine, context: LoadContext, spec: Spec) -> None:
-    """Nothing is reset in between, and no sequence value comes twice: `note` says of no error that it is expected."""
+async def test_a_second_iteration_inserts_other_keys(bank: Engine, context: LoadContext, spec: Spec) -> None:
+    """Without a reset in between, no sequence value is used twice: `note` declares no logical errors."""
     for seed in (1, 2):
         load = replace(
             spec(bank.dsn, engine=bank.name, workload=bank.workload, terminals=2, workers=1, windows=(0.0, 0.5, 0.0)),
@@ -152,7 +152,7 @@ async def test_another_iteration_inserts_other_keys(bank: Engine, context: LoadC
         assert counts["Move"].error_count == 0
 
 
-async def test_rows_are_the_generators(bank: Engine) -> None:
+async def test_rows_match_the_generators(bank: Engine) -> None:
     least, most = bank.ask("SELECT min(cents), max(cents) FROM account")
     assert 100_000 <= least < 110_000
     assert 890_000 < most <= 900_000
@@ -166,8 +166,8 @@ async def test_a_statement_that_the_server_refuses_is_named(database: str, conte
         await run_load(context, spec(database, workload=workload))
 
 
-async def test_serialisation_failures_are_run_again(database: str, context: LoadContext, spec: Spec) -> None:
-    """Terminals that read and write one row at isolation level serializable: run again until they are through."""
+async def test_serialisation_failures_are_retried(database: str, context: LoadContext, spec: Spec) -> None:
+    """Terminals that read and write one row at isolation level serializable are retried until they succeed."""
     text = """
 tables: {counter: {rows: 1, create: "CREATE TABLE counter (id integer, n bigint)", columns: {id: {sequence: 1}, n: {pick: [0]}}}}
 transactions:

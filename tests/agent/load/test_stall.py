@@ -1,9 +1,9 @@
 """No coordinated omission: a server that stalls for a second, and what the measured response times must then be.
 
-A lock that another session holds stops every transaction; when it was taken and let go is measured, so the exact
-response times are known: an arrival that was due at t within the stall [a, b] waits b - t, every other one waits for
-nothing. A test machine that is slow adds to that and never takes away: responses must not be below the theory at all,
-and must be within 2 % of it in one of six tries (other tests run on the same cores).
+A lock of another session stops every transaction; the times of lock and release are measured, so the exact response
+times are known: an arrival due at t within the stall [a, b] waits b - t, every other one does not wait. A slow test
+machine can only lengthen responses: they must never be below the theory, and must be within 2 % of it in one of six tries
+(other tests run on the same cores).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ STALL_S = 1.0
 RATE = 60.0
 TERMINALS = 8
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
-"""A third of the arrivals are due in the stall, so that from the 67th percentile on the stall is what is measured."""
+"""A third of the arrivals are due in the stall, so the percentiles from the 67th on measure the stall."""
 WINDOWS = (0.4, 3.0, 3.0)
-"""Ramp-down: a slow machine makes up for the stall in it."""
+"""Ramp-down, in which a slow machine catches up after the stall."""
 TRIES = 6
 READ = Workload(
     name="hlr", kind="hlr", parameters=to_values(Hlr(population=200, weights={"GetBasicSubscriberData": 1.0}))
@@ -46,7 +46,7 @@ Stall = tuple[int, int]
 
 
 def hold(connection: psycopg.Connection[Any]) -> Stall:
-    """Lock the table for a second; when it was surely held, monotonic ns."""
+    """Lock the table for a second; return the interval in which it was certainly locked, monotonic ns."""
     with connection.transaction():
         connection.execute("LOCK TABLE subscriber IN ACCESS EXCLUSIVE MODE")
         began = time.monotonic_ns()
@@ -55,7 +55,7 @@ def hold(connection: psycopg.Connection[Any]) -> Stall:
 
 
 async def stalled(context: Any, spec: RunLoad) -> tuple[LoadResult, Stall]:
-    """A load, and the stall that began in its second second."""
+    """Run a load with a stall that begins in its second second; return both."""
     context.first_second.clear()
     with psycopg.connect(spec.endpoint.dsn) as connection:
         load = asyncio.create_task(run_load(context, spec))
@@ -65,7 +65,7 @@ async def stalled(context: Any, spec: RunLoad) -> tuple[LoadResult, Stall]:
 
 
 def waits_ns(spec: RunLoad, result: LoadResult, stall: Stall) -> npt.NDArray[np.int64]:
-    """What every arrival of the measure window has to wait, by its intended time alone; sorted."""
+    """The wait of every arrival of the measure window by its intended time, ns; sorted."""
     pacing = Pacing.of(spec.share, spec.windows, spec.seed)
     t0_ns = result.measure_start_ns - round(spec.windows.ramp_up_s * 1e9)
     end_ns = result.measure_end_ns - t0_ns
@@ -90,9 +90,9 @@ async def test_response_times_of_a_stalled_server_are_the_theoretical_ones(
     await loaded(context, database)
     gaps: list[float] = []
     for _ in range(TRIES):
-        asked = spec(database, terminals=TERMINALS, rate=RATE, windows=WINDOWS, workload=READ)
-        result, stall = await stalled(context, asked)
-        load, theory = result.transactions[0], waits_ns(asked, result, stall)
+        task = spec(database, terminals=TERMINALS, rate=RATE, windows=WINDOWS, workload=READ)
+        result, stall = await stalled(context, task)
+        load, theory = result.transactions[0], waits_ns(task, result, stall)
         assert load.counts.ok == len(theory), "every arrival of the window was made, and none was missed"
         assert load.counts.missed == 0
         expected = at_percentiles(theory)
@@ -106,22 +106,23 @@ async def test_response_times_of_a_stalled_server_are_the_theoretical_ones(
 
 
 async def test_service_time_and_closed_arrival_do_not_show_the_stall(database: str, context: Any, spec: Any) -> None:
-    """Why the open schedule's response time is the one to judge by: the other views have one slow transaction per
-    terminal."""
+    """Service time and closed arrival have one slow transaction per terminal, so only the response time of an open
+    schedule shows a stall."""
     await loaded(context, database)
-    asked = spec(database, terminals=TERMINALS, rate=RATE, windows=(0.4, 6.0, 3.0), workload=READ)
-    result, (began, ended) = await stalled(context, asked)
+    task = spec(database, terminals=TERMINALS, rate=RATE, windows=(0.4, 6.0, 3.0), workload=READ)
+    result, (began, ended) = await stalled(context, task)
     load = result.transactions[0]
     slow_ns = (ended - began) // 2
     assert at_least(load.service, slow_ns) <= TERMINALS
     assert at_least(load.response, slow_ns) >= 0.4 * RATE * STALL_S
-    closed = dataclasses.replace(asked, share=dataclasses.replace(asked.share, rate=None))
+    closed = dataclasses.replace(task, share=dataclasses.replace(task.share, rate=None))
     result, (began, ended) = await stalled(context, closed)
-    assert 1 <= at_least(result.transactions[0].response, (ended - began) // 2) <= TERMINALS
+    # Other programs hold up single transactions for half of the stall, but not for three quarters of it.
+    assert 1 <= at_least(result.transactions[0].response, (ended - began) * 3 // 4) <= TERMINALS
 
 
 def at_least(values: Any, ns: int) -> int:
-    """How many values are that or more."""
+    """The number of values of at least `ns`."""
     return sum(
         count
         for index, count in zip(values.indices, values.counts, strict=True)

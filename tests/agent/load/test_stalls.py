@@ -1,4 +1,4 @@
-"""Exact times without the end of a transaction, and who waited through them; made by hand."""
+"""Stalls: exact times without the end of a transaction, and the terminals that waited through them; hand-made data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MS = 1_000_000
 def result(
     *records: tuple[int, int, int, int], waiting: tuple[tuple[int, int], ...] = (), errors: int = 0
 ) -> LoadResult:
-    """Of a load from 10 s to 13.5 s with its measure window from 11 s to 13 s."""
+    """The result of a load from 10 s to 13.5 s with its measure window from 11 s to 13 s."""
     load = merger()
     incidents = tuple(Incident("error", 0, "08006", 12 * S + n * MS, 12 * S + n * MS) for n in range(errors))
     load.add(0, chunk(14 * S, *records, incidents=incidents))
@@ -44,7 +44,7 @@ def test_a_terminal_that_begins_in_the_second_half_has_not_waited() -> None:
     assert [stall.waiting for stall in result(*before, late, *after).stalls] == [()]
 
 
-def test_what_never_ends_waits_to_the_end_of_the_load() -> None:
+def test_a_transaction_that_never_ends_waits_to_the_end_of_the_load() -> None:
     found = result(
         *steady(10 * S, 11 * S + 500 * MS), waiting=((0, 11 * S + 410 * MS), (1, 11 * S + 420 * MS), (0, 13 * S))
     )
@@ -61,7 +61,7 @@ def test_errors_in_a_stall_are_counted() -> None:
     assert [stall.errors for stall in found.stalls] == [3]
 
 
-def test_of_several_loads_only_what_they_share() -> None:
+def test_stalls_of_several_loads_are_their_intersection() -> None:
     one = (Stall(start_ns=0, end_ns=2 * S, waiting=(("read", 2),)), Stall(start_ns=3 * S, end_ns=9 * S, errors=1))
     two = (Stall(start_ns=S, end_ns=4 * S, waiting=(("read", 1),)), Stall(start_ns=8 * S, end_ns=8 * S + 300 * MS))
     assert common([one, two]) == (
@@ -79,7 +79,7 @@ def test_the_longest_ones_are_kept_in_order() -> None:
     assert kept == tuple(many[50:])
 
 
-def test_stalls_travel_and_impossible_ones_are_refused() -> None:
+def test_stalls_survive_the_codec_and_impossible_ones_are_refused() -> None:
     found = result(*steady(10 * S, 11 * S + 500 * MS), waiting=((0, 11 * S),))
     done = TaskDone(key="r/l/1/1/1/load/c", result=found)
     assert codec.agent_message(codec.agent_envelope(done)) == done

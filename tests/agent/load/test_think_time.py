@@ -1,4 +1,4 @@
-"""Think and keying times: how long they are, that they change nothing else, and that a load keeps them."""
+"""Think and keying times: their lengths, their effect on a load, and no effect on the mix."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def pauses_ns(of: Terminal, count: int) -> list[int]:
 CLOSED = Pacing(total=1, ramp_s=0.0)
 
 
-def test_without_pauses_a_terminal_is_restless() -> None:
+def test_a_terminal_without_think_times_does_not_pause() -> None:
     assert terminal(Keyed(0.0, 0.0), CLOSED).restless
     assert not terminal(Keyed(0.0, 0.1), CLOSED).restless
     assert not terminal(Keyed(0.0, 0.0), dataclasses.replace(CLOSED, rate=10.0)).restless
@@ -77,12 +77,12 @@ def test_open_arrival_has_no_pauses() -> None:
     assert terminal(Keyed(1.0, 1.0), dataclasses.replace(CLOSED, rate=10.0)).pauses is None
 
 
-def test_constant_think_times_are_what_they_are() -> None:
+def test_constant_think_times_have_their_length() -> None:
     pacing = dataclasses.replace(CLOSED, think=Think(mean_s=0.25, distribution="constant"))
     assert set(pauses_ns(terminal(Keyed(0.0, 9.0), pacing), 50)) == {250_000_000}
 
 
-def test_keying_comes_on_top_and_before_the_first() -> None:
+def test_keying_times_are_added_and_precede_the_first_transaction() -> None:
     pacing = dataclasses.replace(CLOSED, think=Think(mean_s=0.25, distribution="constant"))
     keyed = terminal(Keyed(0.5, 0.0), pacing)
     assert set(pauses_ns(keyed, 50)) == {750_000_000}
@@ -98,7 +98,7 @@ def test_exponential_think_times_have_their_mean_and_their_spread(own: bool) -> 
     assert drawn.max() <= 1.0
 
 
-def test_terminals_think_differently_and_a_terminal_the_same_again() -> None:
+def test_think_times_differ_by_terminal_and_repeat_by_seed() -> None:
     pacing = dataclasses.replace(CLOSED, total=2, think=Think(mean_s=0.1))
     first, again, other = (pauses_ns(terminal(Keyed(0.0, 0.0), pacing, number), 20) for number in (0, 0, 1))
     assert first == again
@@ -120,10 +120,10 @@ def test_a_mix_whose_paused_type_has_no_weight_has_no_pauses() -> None:
 
 
 @pytest.mark.parametrize("engine", ["postgres", "sqlite"])
-async def test_a_load_thinks(
+async def test_a_load_keeps_its_think_times(
     engine: str, request: pytest.FixtureRequest, context: Any, spec: Any, database_folder: Path
 ) -> None:
-    """No more than the think times let through, and no think time in a response time: intended is started."""
+    """The rate is limited by the think times, and response times exclude them: the intended time is the start."""
     dsn = request.getfixturevalue("database") if engine == "postgres" else str(database_folder / "load.db")
     endpoint = Endpoint(system="backend", engine=engine, dsn=dsn)
     await populate(context, PopulateSystem(workload=READ, endpoint=endpoint, workers=1))

@@ -33,7 +33,7 @@ def orders(*, procedures: bool = False) -> Workload:
 
 
 async def window_s(context: LoadContext, spec: Spec, endpoint: Endpoint, workload: Workload) -> float:
-    """How long a load takes to have some of the two types that are most of the mix."""
+    """The window in seconds in which a load has some transactions of the two most frequent types."""
 
     def enough(result: LoadResult) -> bool:
         return min(t.counts.ok for t in result.transactions if t.counts.name in {"NewOrder", "Payment"}) >= 5
@@ -50,9 +50,10 @@ def made(spec: Spec, endpoint: Endpoint, workload: Workload, measure_s: float) -
 async def load(
     context: LoadContext, spec: Spec, endpoint: Endpoint, workload: Workload, measure_s: float = 2.0
 ) -> tuple[LoadResult, range]:
-    """A load of all terminals: its result, and how many new orders committed, ramps and those that ended late included.
+    """Run a load of all terminals; return its result and the possible numbers of committed new orders, with ramps and late
+    ends.
 
-    More than one number is possible when a busy machine has left answers to come until the load was over for good.
+    More than one number is possible when, on a busy machine, answers were outstanding at the end of the load.
     """
     context.seconds.clear()
     result = await run_load(context, made(spec, endpoint, workload, measure_s))
@@ -63,7 +64,7 @@ async def load(
 
 
 async def settled(connection: psycopg.Connection[Any]) -> None:
-    """Wait until no transaction of a load that is over runs on in the server."""
+    """Wait until no transaction of a finished load still runs in the server."""
     others = """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
         AND backend_type = 'client backend' AND xact_start IS NOT NULL"""
     async with asyncio.timeout(60):
@@ -71,7 +72,7 @@ async def settled(connection: psycopg.Connection[Any]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def taken(context: LoadContext, endpoint: Endpoint) -> int:
+async def order_count(context: LoadContext, endpoint: Endpoint) -> int:
     """New orders by the database's own count."""
     checked = await check_invariants(context, CheckInvariants(workload=orders(), endpoint=endpoint))  # type: ignore[arg-type]
     return dict(checked.tallies)["NewOrder"]
@@ -94,11 +95,11 @@ def judged(result: LoadResult) -> list[str]:
 async def test_on_postgres_and_over_oracle_s_protocol(
     context: LoadContext, spec: Spec, database: str, oracle: str, tns_views: str
 ) -> None:
-    """The second way goes through python-oracledb and the TNS server of tests/wire to the same rows, with Oracle's
-    texts. What stands there translates them to PostgreSQL, so it does not show that Oracle takes them; a call of a
-    procedure there calls its twin in PL/pgSQL, so it shows the calls and not the PL/SQL."""
+    """The second part runs Oracle's texts through python-oracledb and the TNS server of tests/wire on the same rows. The
+    server translates them to PostgreSQL, so the test does not show that Oracle accepts them; a call of a procedure calls
+    its twin in PL/pgSQL, so the test shows the calls and not the PL/SQL."""
     endpoint = Endpoint(system="db", engine="postgres", dsn=database)
-    workload = orders(procedures=True)  # which also has all that SQL from the client needs
+    workload = orders(procedures=True)  # includes the objects for SQL from the client
     await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=2))  # type: ignore[arg-type]
     assert await broken(context, endpoint) == []
     following = LOADED_NEXT
@@ -113,7 +114,7 @@ async def test_on_postgres_and_over_oracle_s_protocol(
             assert row is not None
             assert row[0] - following in committed
             following = int(row[0])
-            assert await taken(context, endpoint) == following
+            assert await order_count(context, endpoint) == following
             assert await broken(context, endpoint) == []
         connection.execute(tns_views)
         service = oracle.replace("/HLR", f"/{conninfo_to_dict(database)['dbname']}")
@@ -121,7 +122,7 @@ async def test_on_postgres_and_over_oracle_s_protocol(
         for procedures in (False, True):
             measure_s = await window_s(context, spec, over_tns, orders(procedures=procedures))
             await settled(connection)
-            following = await taken(context, over_tns)
+            following = await order_count(context, over_tns)
             result, committed = await load(context, spec, over_tns, orders(procedures=procedures), measure_s)
             assert {t.counts.name: t.counts.error_count for t in result.transactions if t.counts.error_count} == {}, (
                 result.first_errors
@@ -129,7 +130,7 @@ async def test_on_postgres_and_over_oracle_s_protocol(
             assert committed.start > 0
             assert all(t.counts.ok for t in result.transactions if t.counts.name in {"NewOrder", "Payment"})
             assert judged(result) == []
-            before, following = following, await taken(context, over_tns)
+            before, following = following, await order_count(context, over_tns)
             assert following - before in committed
         assert await broken(context, over_tns) == []
         for statement, condition in (
@@ -155,7 +156,7 @@ async def test_on_sqlite(context: LoadContext, spec: Spec, database_folder: Path
     file = apsw.Connection(str(path))
     following = file.execute("SELECT sum(d_next_o_id) FROM district").get
     assert following - LOADED_NEXT in committed
-    assert await taken(context, endpoint) == following
+    assert await order_count(context, endpoint) == following
     assert file.execute("SELECT count(*) FROM orders WHERE o_carrier_id IS NULL").get >= 900
     file.close()
     assert await broken(context, endpoint) == []

@@ -1,4 +1,4 @@
-"""Transactions made ready: BEGIN … COMMIT, the mix, terminals and their streams."""
+"""Prepared transactions: BEGIN … COMMIT, the mix, terminals and their random streams."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ BOTH = TransactionType(name="both", weight=1.0, body=read_then_write, statements
 
 
 def names(body: Body, *counts: int) -> tuple[list[str], int]:
-    """The statements that a body asks for, answered with these counts, and its outcome."""
-    asked = [next(body)[0].name]
+    """The statements of a body whose answers have these counts, and its outcome."""
+    sent = [next(body)[0].name]
     try:
         for count in counts:
-            asked.append(body.send(Answer(count))[0].name)
+            sent.append(body.send(Answer(count))[0].name)
     except StopIteration as stop:
-        return asked, int(stop.value)
+        return sent, int(stop.value)
     raise AssertionError("it did not end")
 
 
@@ -65,7 +65,7 @@ def test_a_transaction_that_only_reads_takes_no_write_lock() -> None:
     assert write.text["sqlite"] == "BEGIN IMMEDIATE"
 
 
-def test_rolling_back_ends_in_what_it_was_told() -> None:
+def test_rolled_back_returns_the_given_outcome() -> None:
     assert names(rolled_back(ERROR), 0) == (["rollback"], ERROR)
 
 
@@ -106,13 +106,13 @@ def test_the_mix_repeats_by_stream() -> None:
     assert drawn(5, 2000) != drawn(5 + (1 << 64), 2000)
 
 
-def test_what_has_to_be_prepared() -> None:
+def test_the_statements_to_prepare() -> None:
     assert [s.name for s in statements(WORKLOAD)] == ["read"]
     both = Workload((BOTH, TransactionType(name="x", weight=0.0, body=read_then_write, statements=())))
     assert [s.name for s in statements(both)] == ["read", "write", "begin_write", "begin_read", "commit", "rollback"]
 
 
-def test_streams_of_terminals_and_seeds_never_meet() -> None:
+def test_random_streams_of_terminals_and_seeds_differ() -> None:
     streams = {stream_of(seed, number) for seed in (0, 1, 2**32, 2**63) for number in range(100)}
     assert len(streams) == 400
     assert all(0 <= stream < 2**128 for stream in streams)
@@ -127,7 +127,7 @@ def test_streams_of_terminals_and_seeds_never_meet() -> None:
         (3, 4, 1, [[3, 4, 5, 6]]),
     ],
 )
-def test_dealing_terminals(first: int, count: int, workers: int, expected: list[list[int]]) -> None:
+def test_assigning_terminals_to_workers(first: int, count: int, workers: int, expected: list[list[int]]) -> None:
     assert [list(hand) for hand in dealt(first, count, workers)] == expected
 
 

@@ -1,4 +1,4 @@
-"""Transactions without an answer at the end of the measure window, on real databases that a lock stops."""
+"""Transactions without an answer at the end of the measure window, on real databases stopped by a lock."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def due(load: TransactionLoad) -> int:
 async def test_a_stall_at_the_end_of_the_window_has_its_true_times(
     context: LoadContext, hlr_database: str, spec: Spec, arrival: dict[str, float]
 ) -> None:
-    """A lock from 0.3 s before the end of the window until 1 s after it; the load goes on until it is released."""
+    """A lock from 0.3 s before the end of the window until 1 s after it; the load continues until its release."""
     workload = hlr(weights={"GetAccessData": 1})
     windows = (0.2, 1.5, 2.5)
     task = spec(hlr_database, workload=workload, windows=windows, terminals=TERMINALS, **arrival)
@@ -72,7 +72,7 @@ async def test_a_stall_at_the_end_of_the_window_has_its_true_times(
 
 @pytest.mark.usefixtures("hot_path")
 @pytest.mark.parametrize("arrival", [OPEN, CLOSED], ids=["open", "closed"])
-async def test_what_never_gets_an_answer_is_counted_at_its_age(
+async def test_a_transaction_without_an_answer_is_counted_at_its_age(
     context: LoadContext, hlr_database: str, spec: Spec, arrival: dict[str, float]
 ) -> None:
     """A lock from within the window until after the load: each terminal has one unfinished transaction."""

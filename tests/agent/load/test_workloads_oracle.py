@@ -1,10 +1,10 @@
 """The other workloads over Oracle's protocol: their Oracle texts through the real python-oracledb, PostgreSQL behind
 the TNS server.
 
-It shows that the texts hang together with their binds, population and outcomes; of TPROC-C, whose smallest population
-would take this server minutes, that its tables and procedures are made, every statement is parsed against them, and a
-population that ends in the middle leaves nothing (its load is in `test_tprocc_load`, on rows that PostgreSQL was
-given). It does not show that Oracle takes the texts; for the procedures, their twins in PL/pgSQL stand behind.
+The tests show that the texts match their binds, population and outcomes. The smallest population of TPROC-C would take
+this server minutes, so for TPROC-C they show that its tables and procedures are created, every statement is parsed
+against them, and an interrupted population leaves nothing (its load is in `test_tprocc_load`, on rows inserted by
+PostgreSQL). They do not show that Oracle accepts the texts; procedures are their twins in PL/pgSQL.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def dsn(oracle: str, database: str, tns_views: str) -> Iterator[str]:
-    """The dsn of a service with an empty database of one's own behind it."""
+    """The dsn of a service with a separate empty database behind it."""
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(tns_views)
     yield oracle.replace("/HLR", f"/{conninfo_to_dict(database)['dbname']}")
@@ -62,7 +62,7 @@ async def test_it_is_populated_and_runs(
 
 
 class Loading:
-    """A population of TPROC-C over the wire that is under way: rows have gone in."""
+    """A running population of TPROC-C over the wire."""
 
     def __init__(self, context: LoadContext, dsn: str) -> None:
         workload = Workload(name="orders", kind="tprocc", parameters=to_values(Tprocc(warehouses=1, procedures=True)))
@@ -72,7 +72,7 @@ class Loading:
         self.task = asyncio.create_task(populate(context, spec))
 
     async def until_rows(self) -> list[psutil.Process]:
-        """Wait for them; the worker processes."""
+        """Wait until rows are inserted; return the worker processes."""
         going = asyncio.create_task(self.rows.wait())
         async with asyncio.timeout(120):
             await asyncio.wait((going, self.task), return_when=asyncio.FIRST_COMPLETED)
@@ -83,14 +83,14 @@ class Loading:
 
 
 def left(database: str) -> list[str]:
-    """Tables and functions in the schema."""
+    """The tables and functions in the schema."""
     query = """SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
                UNION SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace"""
     with psycopg.connect(database) as connection:
         return [str(name) for (name,) in connection.execute(query)]
 
 
-async def test_a_population_of_tprocc_that_is_cancelled_or_killed_leaves_nothing_and_runs_again(
+async def test_a_cancelled_or_killed_population_of_tprocc_leaves_nothing_and_can_run_again(
     context: LoadContext, dsn: str, database: str
 ) -> None:
     cancelled = Loading(context, dsn)

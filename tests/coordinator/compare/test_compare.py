@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+import scipy
 import thorough
-from scipy.stats import binom
 
 from proveout.coordinator.compare import comparison as comparing
 from proveout.coordinator.compare import fail_if
@@ -26,6 +26,7 @@ from proveout.coordinator.report.compare import comparison_json
 from proveout.coordinator.report.compare.comparison_document import comparison_document, overlaid
 from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
 from proveout.coordinator.storage.event_codec import plan_data
+from proveout.core.search_interval import confirmed
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.expr.syntax import ExpressionFault
 from proveout.dsl.plan.plan import Plan
@@ -36,6 +37,7 @@ from proveout.proto.events import (
     IterationId,
     RunFinished,
     RunStarted,
+    SearchFinished,
     StageFinished,
     StageStarted,
 )
@@ -114,7 +116,36 @@ def rows(compared: ComparedRuns, threads: int) -> dict[str, comparing.Row]:
     return {".".join(row.path): row for row in rung.rows}
 
 
-# ---- figures -----------------------------------------------------------------------------------------------------
+def searched(plan: Plan, rate: float, upper: float | None, run_id: str) -> RunResults:
+    """A run whose search `cap` found a rate."""
+    found = confirmed(rate, upper, 9)
+    stage = StageStarted(stage="cap", kind="search", iterations=20, estimate_s=1.0)
+    answer = SearchFinished(stage="cap", rate=rate, probes=30, reason="", upper=upper, confirmations=9)
+    ended = StageFinished(stage="cap", outcome="ok", seconds=1.0, metrics={"rate": found, "probes": 30})
+    whole = results(plan, BASE, run_id=run_id)
+    return replace(whole, stages={**whole.stages, **load_results([stage, answer, ended]).stages})
+
+
+@pytest.mark.parametrize(
+    ("other", "direction", "interval"),
+    [((900.0, 950.0), "worse", (900.0 / 1_100.0, 0.95)), ((1_050.0, 1_150.0), "none", (1_050.0 / 1_100.0, 1.15))],
+)
+def test_the_rates_of_searches_are_compared_by_their_intervals(
+    plan: Plan, other: tuple[float, float], direction: str, interval: tuple[float, float]
+) -> None:
+    compared = compare(searched(plan, 1_000.0, 1_100.0, "one"), searched(plan, *other, "two"))
+    (row,) = next(stage.values for stage in compared.stages if stage.id == "cap")
+    assert row.direction == direction
+    assert (1.0 + row.change["lower"], 1.0 + row.change["upper"]) == pytest.approx(interval)
+    text = markdown_renderer.render(comparison_document([compared], []))
+    assert "cap, search (intervals of 80 %)" in text
+    document = comparison_json.document([compared], [])
+    jsonschema.validate(document, comparison_json.schema())
+    stages = {stage["id"]: stage for stage in document["comparisons"][0]["stages"]}
+    assert [row["metric"] for row in stages["cap"]["values"]] == ["rate"]
+
+
+# ---- numbers -----------------------------------------------------------------------------------------------------
 
 
 def test_identical_runs_have_not_changed(plan: Plan) -> None:
@@ -150,7 +181,7 @@ def test_intervals_are_wide_enough_for_all_rungs_together(plan: Plan) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("repeats", [3, 5])
-def test_chance_is_taken_for_change_no_more_often_than_promised(plan: Plan, repeats: int) -> None:
+def test_the_rate_of_false_changes_is_at_most_5_percent(plan: Plan, repeats: int) -> None:
     """A/A: the same distribution on both sides, three rungs; a run counts when any rung's throughput has `changed`."""
     generator = np.random.default_rng(7)
     runs, wrong = thorough.count(250, 80), 0
@@ -161,8 +192,8 @@ def test_chance_is_taken_for_change_no_more_often_than_promised(plan: Plan, repe
         ]
         compared = compare(*sides)
         wrong += any(row.direction != "none" for rung in compared.stages[0].rungs for row in rung.rows[:1])
-    # 5 % are promised; 250 trials of a rate of 5 % give at most 22 with 99.5 %, 80 give at most 10.
-    assert wrong <= binom.ppf(0.995, runs, 0.05)
+    # The rate is at most 5 %; with probability 99.5 %, 250 trials then give at most 22 changes, 80 give at most 10.
+    assert wrong <= scipy.stats.binom.ppf(0.995, runs, 0.05)
 
 
 def test_a_single_repeat_has_a_change_and_no_interval(plan: Plan) -> None:
@@ -173,7 +204,7 @@ def test_a_single_repeat_has_a_change_and_no_interval(plan: Plan) -> None:
     assert any("1 repeat" in note for note in compared.notes)
 
 
-def test_rungs_that_one_run_lacks_are_named(plan: Plan) -> None:
+def test_rungs_missing_in_one_run_are_named(plan: Plan) -> None:
     compared = compare(results(plan, BASE), results(plan, {1: BASE[1]}, run_id="two", finished=False))
     stage = compared.stages[0]
     assert [rung.threads for rung in stage.rungs] == [1]
@@ -181,7 +212,7 @@ def test_rungs_that_one_run_lacks_are_named(plan: Plan) -> None:
     assert any("did not finish" in note for note in compared.notes)
 
 
-# ---- what is comparable ------------------------------------------------------------------------------------------
+# ---- comparability -----------------------------------------------------------------------------------------------
 
 
 def test_another_environment_is_refused_until_it_is_allowed(plan: Plan) -> None:
@@ -233,8 +264,8 @@ def test_another_plan_is_refused_where_figures_depend_on_it(plan: Plan) -> None:
         ("transactions.GetAccessData.tps.change.mean < -10%", 0.8, "PASS"),
         ("ladder.at(4).tps.change.upper < -5%", 0.8, "PASS"),
         ("ladder.peak.tps.other.mean < ladder.peak.tps.base.mean", 0.8, "PASS"),
-        ("cpu.busy_fraction.change.mean > 1%", 0.8, "INCONCLUSIVE"),  # captured by the plan, not there in these results
-        ("errors.fraction.change.mean > 0", 0.8, "INCONCLUSIVE"),  # nothing to divide by
+        ("cpu.busy_fraction.change.mean > 1%", 0.8, "INCONCLUSIVE"),  # captured by the plan, missing in these results
+        ("errors.fraction.change.mean > 0", 0.8, "INCONCLUSIVE"),  # the baseline is 0
     ],
 )
 def test_a_condition_is_judged(plan: Plan, text: str, factor: float, outcome: str) -> None:
@@ -270,16 +301,16 @@ def test_a_missing_rung_makes_a_condition_undecidable(plan: Plan) -> None:
         ("1 < 2", "reads no result"),
     ],
 )
-def test_a_wrong_condition_is_told_before(plan: Plan, text: str, words: str) -> None:
+def test_a_wrong_condition_is_refused_before_the_comparison(plan: Plan, text: str, words: str) -> None:
     with pytest.raises(ExpressionFault) as raised:
         fail_if.check(text, plan)
     assert words in str(raised.value)
 
 
-# ---- what is written ---------------------------------------------------------------------------------------------
+# ---- reports -----------------------------------------------------------------------------------------------------
 
 
-def test_reports_say_the_same_and_hold_nothing_that_acts(plan: Plan) -> None:
+def test_all_reports_contain_the_change_and_no_control_characters(plan: Plan) -> None:
     odd = FACTS | {"kernel": HOSTILE}
     compared = [compare(results(plan, BASE), results(plan, slower(0.8), run_id=HOSTILE, facts=odd), despite=True)]
     judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
@@ -304,7 +335,7 @@ def test_reports_say_the_same_and_hold_nothing_that_acts(plan: Plan) -> None:
     assert len({line.count("|") for line in table}) == 1
 
 
-def test_the_page_overlays_the_runs_and_holds_nothing_that_acts(plan: Plan) -> None:
+def test_the_page_overlays_the_runs_and_escapes_names(plan: Plan) -> None:
     runs = [results(plan, BASE, run_id="first"), results(plan, slower(0.8), run_id="<script>x</script>")]
     compared = [compare(*runs)]
     judged = [fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared[0])]
@@ -322,13 +353,13 @@ def test_the_page_overlays_the_runs_and_holds_nothing_that_acts(plan: Plan) -> N
     assert "<td>-20.0 %</td>" in html
 
 
-def test_a_run_that_measured_nothing_has_a_page_that_says_so(plan: Plan) -> None:
+def test_the_page_names_rungs_without_a_valid_iteration(plan: Plan) -> None:
     runs = [results(plan, BASE), results(plan, {}, run_id="second")]
     html = html_renderer.render(comparison_document([compare(*runs)], [], runs))
     assert "ladder at 4 threads: no valid iteration in second" in html
 
 
-def test_the_schema_of_comparisons_tells_what_is_none(plan: Plan) -> None:
+def test_the_schema_accepts_a_comparison_and_refuses_other_documents(plan: Plan) -> None:
     schema = comparison_json.schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     one = compare(results(plan, BASE), results(plan, slower(0.8)))

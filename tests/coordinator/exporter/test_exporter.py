@@ -1,4 +1,4 @@
-"""The OpenMetrics endpoint: the text follows the specification, says what the run shows, and ends with it."""
+"""The OpenMetrics endpoint: its text follows the specification, contains the values of the run, and ends with it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def finished(valid: bool = True, tps: float | None = 1_234.0) -> e.IterationFini
     )
 
 
-def told(*events: e.Event) -> Instruments:
+def instruments_of(*events: e.Event) -> Instruments:
     made = Instruments()
     for number, event in enumerate(events, 1):
         made(e.Stamped(sequence=number, unix_s=1_000.0 + number, event=event))
@@ -82,7 +82,7 @@ def value(found: Parsed, name: str, **labels: str) -> float | None:
 # ---- the text ----------------------------------------------------------------------------------------------------
 
 
-def test_an_iteration_under_way_is_seen_with_its_units() -> None:
+def test_a_running_iteration_has_metrics_with_units() -> None:
     host = e.HostTick(
         host="db1",
         capture="host",
@@ -94,7 +94,9 @@ def test_an_iteration_under_way_is_seen_with_its_units() -> None:
         },
     )
     lag = e.HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.25, "lag.bytes": 8192.0})
-    found = parsed(told(started(), iteration(), tick(100.0, errors=2), tick(120.0, errors=3), host, lag).board.text())
+    found = parsed(
+        instruments_of(started(), iteration(), tick(100.0, errors=2), tick(120.0, errors=3), host, lag).board.text()
+    )
     where = {"stage": "ladder", "rung": "4"}
     assert value(found, "proveout_load_transactions_per_second", **where) == 120.0
     assert value(found, "proveout_load_response_seconds", **where, statistic="p99") == pytest.approx(0.002)
@@ -109,8 +111,10 @@ def test_an_iteration_under_way_is_seen_with_its_units() -> None:
     assert value(found, "proveout_lag_seconds", host="db1", capture="lag") == 0.25
 
 
-def test_what_an_iteration_showed_is_gone_when_it_has_ended_and_its_result_stays() -> None:
-    made = told(started(), iteration(), tick(100.0), e.HostTick(host="h", capture="c", readings={"lag.seconds": 1.0}))
+def test_live_metrics_end_with_their_iteration_and_its_result_stays() -> None:
+    made = instruments_of(
+        started(), iteration(), tick(100.0), e.HostTick(host="h", capture="c", readings={"lag.seconds": 1.0})
+    )
     made(e.Stamped(sequence=9, unix_s=2.0, event=finished()))
     found = parsed(made.board.text())
     for gone in ("load_transactions_per_second", "load_response_seconds", "window", "iteration_threads", "lag_seconds"):
@@ -126,7 +130,7 @@ def test_what_an_iteration_showed_is_gone_when_it_has_ended_and_its_result_stays
 
 def test_only_valid_iterations_give_a_rung_its_numbers() -> None:
     void = e.IterationVoided(id=ID, reason="lost", rerun=True)
-    found = parsed(told(started(), finished(valid=False), void, void, finished(tps=None)).board.text())
+    found = parsed(instruments_of(started(), finished(valid=False), void, void, finished(tps=None)).board.text())
     outcomes = {"valid": 1.0, "invalid": 1.0, "void": 2.0}
     for outcome, count in outcomes.items():
         assert value(found, "proveout_iterations_total", stage="ladder", outcome=outcome) == count
@@ -138,7 +142,7 @@ def test_stages_hosts_search_and_verdicts() -> None:
     probe = e.ProbeFinished(stage="cap", probe=1, phase="bracket", rate=500.0, accepted=False, evidence="")
     verdict = e.VerdictReached(id="fast", title="", severity="fail", outcome="FAIL", check="", evidence="")
     found = parsed(
-        told(
+        instruments_of(
             started(),
             up,
             e.StageStarted(stage="load", kind="populate", iterations=0, estimate_s=1.0),
@@ -172,7 +176,7 @@ def test_transaction_types_agents_and_foreseen_verdicts() -> None:
     agent = e.AgentLine(host="c1", offset_ns=1_000_000, uncertainty_ns=2_000, silent_s=0.5, connected=False)
     agents = e.AgentsTick(lease_s=10.0, beat_s=2.0, agents=(agent,))
     foreseen = e.VerdictForeseen(id="fast", title="", severity="fail", outcome="PASS", evidence="")
-    made = told(started(), iteration(), types, agents, foreseen)
+    made = instruments_of(started(), iteration(), types, agents, foreseen)
     found = parsed(made.board.text())
     where = {"stage": "ladder", "rung": "4", "transaction": "GET"}
     assert value(found, "proveout_load_transaction_type_per_second", **where) == 9.0
@@ -187,10 +191,10 @@ def test_transaction_types_agents_and_foreseen_verdicts() -> None:
     assert response not in parsed(made.board.text())
 
 
-def test_a_run_that_goes_on_keeps_what_it_had() -> None:
+def test_a_resumed_run_keeps_its_counts() -> None:
     ended = e.StageFinished(stage="load", outcome="ok", seconds=1.0)
     begun = e.StageStarted(stage="ladder", kind="ladder", iterations=6, estimate_s=1.0)
-    found = parsed(told(started(), ended, begun, finished(), iteration(), started(resumed=1)).board.text())
+    found = parsed(instruments_of(started(), ended, begun, finished(), iteration(), started(resumed=1)).board.text())
     assert value(found, "proveout_stage", stage="load", kind="populate", proveout_stage="ok") == 1.0
     assert value(found, "proveout_stage", stage="ladder", kind="ladder", proveout_stage="waiting") == 1.0
     assert value(found, "proveout_iterations_total", stage="ladder", outcome="valid") == 1.0
@@ -201,16 +205,16 @@ def test_a_lost_host_has_no_readings() -> None:
     up = e.AgentUp(host="a", agent_version="1", machine_id="m", cores=8, offset_ns=0, uncertainty_ns=1)
     reading = {"cpu.busy_fraction": 0.5}
     hosts = [e.HostTick(host=name, capture="host", readings=reading) for name in ("a", "b")]
-    found = parsed(told(up, *hosts, e.AgentLost(host="a", reason="gone")).board.text())
+    found = parsed(instruments_of(up, *hosts, e.AgentLost(host="a", reason="gone")).board.text())
     assert value(found, "proveout_host_up", host="a") == 0.0
     assert found["proveout_host_cpu_busy_ratio"] == {frozenset({("host", "b")}): 0.5}
 
 
-def test_series_are_bounded_and_names_from_outside_stay_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_series_are_bounded_and_external_names_are_only_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board, "SERIES_MAX", 3)
     hostile = '"} 1\n# EOF\n\x1b[2J' + "x" * 500
     ticks = [e.HostTick(host=f"{n}{hostile}", capture="c", readings={"cpu.busy_fraction": 0.1}) for n in range(5)]
-    text = told(*ticks).board.text()
+    text = instruments_of(*ticks).board.text()
     found = parsed(text)
     assert text.endswith(b"\n# EOF\n")
     assert len(found["proveout_host_cpu_busy_ratio"]) == 3
@@ -218,11 +222,11 @@ def test_series_are_bounded_and_names_from_outside_stay_labels(monkeypatch: pyte
     assert all(len(label) <= board.LABEL_MAX for key in found["proveout_host_cpu_busy_ratio"] for _, label in key)
 
 
-def test_an_empty_board_is_a_document() -> None:
-    assert parsed(told().board.text()) == {"proveout_series_dropped_total": {frozenset(): 0.0}}
+def test_an_empty_board_is_a_valid_document() -> None:
+    assert parsed(instruments_of().board.text()) == {"proveout_series_dropped_total": {frozenset(): 0.0}}
 
 
-def test_names_keep_the_rules_of_the_specification() -> None:
+def test_names_follow_the_rules_of_the_specification() -> None:
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
     for family in FAMILIES:
         assert re.fullmatch(r"proveout(_[a-z0-9]+)+", family.name)
@@ -234,7 +238,7 @@ def test_names_keep_the_rules_of_the_specification() -> None:
 # ---- the dashboard -----------------------------------------------------------------------------------------------
 
 
-def test_the_dashboard_asks_only_for_what_there_is() -> None:
+def test_the_dashboard_queries_only_existing_metrics() -> None:
     made = json.loads(DASHBOARD.read_text())
     known = {family.sample: set(family.labels) | ({family.name} if family.states else set()) for family in FAMILIES}
     texts = [(target["expr"], target["legendFormat"]) for panel in made["panels"] for target in panel["targets"]]
@@ -255,7 +259,7 @@ def test_the_dashboard_asks_only_for_what_there_is() -> None:
 async def ask(
     place: http_server.Listening, request: bytes = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 ) -> tuple[str, bytes]:
-    """The head (lower case) and the body."""
+    """Send a request; return the head (lower case) and the body of the answer."""
     where = place.socket.getsockname()
     opening = asyncio.open_unix_connection(where) if isinstance(where, str) else asyncio.open_connection(*where[:2])
     reader, writer = await opening
@@ -268,7 +272,7 @@ async def ask(
     return head.decode().lower(), body
 
 
-async def heard(place: http_server.Listening) -> bool:
+async def is_served(place: http_server.Listening) -> bool:
     try:
         return bool((await ask(place))[1])
     except ConnectionError:
@@ -302,19 +306,19 @@ async def test_other_requests_are_refused(request_: bytes, status: str) -> None:
             assert head.split()[1] == status
 
 
-async def test_one_who_says_nothing_or_too_much_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_clients_and_too_long_requests_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "PATIENCE_S", 0.1)
     with http_server.bound("0") as place:
         assert place is not None
         async with http_server.serving(place):
             for request in (b"GET /metr", b"x" * (http_server.REQUEST_BYTES_MAX * 3)):
-                with contextlib.suppress(ConnectionError):  # a reset is a way to hang up
+                with contextlib.suppress(ConnectionError):  # a reset also disconnects
                     assert await ask(place, request) == ("", b"")
             monkeypatch.setattr(http_server, "PATIENCE_S", 60.0)
             assert (await ask(place))[0].startswith("http/1.1 200")
 
 
-async def test_more_than_a_few_at_once_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_above_the_maximum_are_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 2)
     monkeypatch.setattr(http_server, "PATIENCE_S", 60.0)
     with http_server.bound("0") as place:
@@ -322,16 +326,16 @@ async def test_more_than_a_few_at_once_are_not_heard(monkeypatch: pytest.MonkeyP
         async with http_server.serving(place):
             waiting = [await asyncio.open_connection(*place.socket.getsockname()) for _ in range(2)]
             async with asyncio.timeout(60):
-                while await heard(place):  # until both have been accepted
+                while await is_served(place):  # until both have been accepted
                     pass
             for _, writer in waiting:
                 writer.close()
             async with asyncio.timeout(60):
-                while not (await heard(place)):  # until they are known to be gone
+                while not (await is_served(place)):  # until their end is detected
                     pass
 
 
-async def test_it_ends_with_the_run_even_when_somebody_hangs_on() -> None:
+async def test_it_ends_with_the_run_despite_an_open_connection() -> None:
     with http_server.bound("0") as place:
         assert place is not None
         address = place.socket.getsockname()
@@ -342,7 +346,7 @@ async def test_it_ends_with_the_run_even_when_somebody_hangs_on() -> None:
     writer.close()
 
 
-async def test_the_text_is_not_made_for_each_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_in_quick_succession_share_one_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "FRESH_S", 1_000.0)
     made = 0
     text = board.Board.text
@@ -360,7 +364,7 @@ async def test_the_text_is_not_made_for_each_who_asks(monkeypatch: pytest.Monkey
     assert (len(bodies), made) == (1, 1)
 
 
-async def test_a_unix_socket_is_for_its_owner_and_goes_with_the_run(tmp_path: Path) -> None:
+async def test_a_unix_socket_has_mode_0600_and_is_removed_with_the_run(tmp_path: Path) -> None:
     path = tmp_path / "metrics.sock"
     with http_server.bound(str(path)) as place:
         assert place is not None
@@ -385,7 +389,7 @@ def test_a_socket_of_a_dead_process_is_replaced_and_a_file_is_not(tmp_path: Path
     assert file.read_text() == "mine"
 
 
-def test_a_port_in_use_is_said_before_anything_begins() -> None:
+def test_a_port_in_use_is_reported_before_the_run_begins() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -399,7 +403,7 @@ def test_a_port_in_use_is_said_before_anything_begins() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "x", "1:2:3", "127.0.0.1:", "127.0.0.1:70000", "h:-1", "::1", "٣"])
-def test_what_is_no_address_is_refused_with_the_forms(address: str) -> None:
+def test_an_invalid_address_is_refused_with_the_valid_forms(address: str) -> None:
     with pytest.raises(http_server.UnusableMetricsAddress, match="Unix socket"), http_server.bound(address):
         pass
 
@@ -412,7 +416,7 @@ def test_addresses(address: str, host: str, port: int) -> None:
     assert http_server.parse(address) == (host, port)
 
 
-def test_no_address_listens_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_address_no_socket_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Callable[..., Any]] = []
     monkeypatch.setattr(http_server.socket, "socket", opened.append)
     with http_server.bound(None) as place:
@@ -421,7 +425,7 @@ def test_no_address_listens_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_reading_has_a_capture_that_gives_it() -> None:
-    """The names are those that the live meter makes of what captures record."""
+    """The names are those that the live meter derives from the metrics of captures."""
     from proveout.agent.capture import os
     from proveout.agent.engines.postgres import lag
 

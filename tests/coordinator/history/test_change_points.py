@@ -6,6 +6,7 @@ Bounds are at least 4 standard errors of the trials away from the figures that t
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ import thorough
 
 from proveout.coordinator.history.change_points import (
     AFTER_MIN,
+    EFFECT_RUNS_MIN,
     HISTORY_MIN,
     HORIZON,
     Point,
     detect,
+    effect,
     point,
 )
 
@@ -53,12 +56,36 @@ def test_steps_are_found_where_they_are(step: float, least: float) -> None:
     assert found / trials >= least
 
 
-def test_the_interval_of_a_change_holds_the_step() -> None:
-    generator = np.random.default_rng(13)
-    changes = [change for _ in range(40) for change in detect(history(generator, step=0.08)).changes]
-    held = [change.lower <= 0.08 <= change.upper for change in changes if abs(change.index - AT) <= 2]
-    assert len(held) >= 35
-    assert np.mean(held) > 0.75  # chosen at the first look that shows it, so below 95 %
+def test_the_size_of_a_change_is_of_runs_that_did_not_show_it() -> None:
+    """The coverage of its interval is a row of `stated_and_real`."""
+    found = history(np.random.default_rng(13), step=0.08)
+    changes = detect(found).changes
+    (change,) = changes
+    for later, runs in ((0, None), (EFFECT_RUNS_MIN - 1, None), (EFFECT_RUNS_MIN, EFFECT_RUNS_MIN), (20, 10)):
+        size = effect(found[: change.decided + 1 + later], changes, 0)
+        assert (size.runs if size else None) == runs
+    assert effect(found, changes, 0) == size, "further runs do not move it"
+    showing = slice(change.index, change.decided + 1)
+    other = [*found]
+    other[showing] = [replace(one, value=one.value + 1.0) for one in found[showing]]
+    assert effect(other, changes, 0) == size, "the runs that showed it have no part in it"
+    assert size is not None
+    assert 0.07 < size.lower < 0.08 < size.upper < 0.095
+
+
+def test_the_size_of_a_change_ends_at_the_next_one() -> None:
+    steady = [Point(0.002 * (run % 5), 4e-6, 5) for run in range(20)]
+    points = [replace(one, value=one.value + level) for level in (0.0, 0.1, 0.3) for one in steady]
+    changes = detect(points).changes
+    assert [change.index for change in changes] == [20, 40]
+    early = replace(changes[1], index=changes[0].decided + 1 + EFFECT_RUNS_MIN)
+    size = effect(points, (changes[0], early), 0)
+    assert size is not None
+    assert size.runs == EFFECT_RUNS_MIN
+    assert effect(points, (changes[0], replace(early, index=early.index - 1)), 0) is None
+    second = effect(points, changes, 1)
+    assert second is not None
+    assert second.change == pytest.approx(math.expm1(0.2), rel=0.01)
 
 
 def test_a_further_run_changes_no_decision() -> None:

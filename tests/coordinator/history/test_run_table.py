@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from proveout.coordinator.history.run_folder import read_folder
 from proveout.coordinator.history.run_summary import study_digest
 from proveout.coordinator.history.run_table import to_parquet, to_table
 from proveout.coordinator.storage.journal import FILE
+from proveout.core.json_data import to_plain
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +76,22 @@ def test_a_damaged_cache_entry_is_not_used(tmp_path: Path, cache: Path) -> None:
     assert read_folder(runs) == first
 
 
+def test_a_summary_that_an_earlier_release_cached_is_not_used(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Format 2 had the rate of a search as a plain number; it is an estimate now."""
+    runs = tmp_path / "runs"
+    record(runs, {1: [100.0, 101.0]})
+    with monkeypatch.context() as earlier:
+        earlier.setattr(run_folder, "FORMAT", 2)
+        old = read_folder(runs).runs[0]
+        (entry,) = cache.iterdir()
+        plain = dataclasses.replace(old, rungs=(dataclasses.replace(old.rungs[0], numbers={"rate": {"mean": 900.0}}),))
+        entry.write_text(json.dumps(to_plain(plain)))
+        assert read_folder(runs).runs[0] == plain
+    assert read_folder(runs).runs[0] == old
+
+
 def test_a_journal_that_changes_after_it_was_cached_is_read_again(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     name = record(runs, {1: [100.0, 101.0]})
@@ -87,6 +107,17 @@ def test_without_a_cache_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     record(runs, {1: [100.0, 101.0]})
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert len(read_folder(runs).runs) == 1
+
+
+def test_a_user_without_a_home_has_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = tmp_path / "runs"
+    record(runs, {1: [100.0, 101.0]})
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # it has no account
+    with pytest.raises(RuntimeError):
+        Path.home()
     assert len(read_folder(runs).runs) == 1
 
 

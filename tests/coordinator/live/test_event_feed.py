@@ -1,4 +1,4 @@
-"""Watching a run: live events over the socket, kept ones from the journal, in the order in which they happened."""
+"""Watching a run: live events over the socket and stored ones from the journal, in the order of their emission."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def notice(text: str) -> Notice:
 
 
 class Watcher:
-    """Collects what a tail gives."""
+    """Collects the events of a tail."""
 
     def __init__(self, directory: Path) -> None:
         self.tail = Tail(directory, POLL_S)
@@ -68,7 +68,7 @@ async def test_several_watch_one_run_and_each_sees_all_of_it_in_order(tmp_path: 
             listener(journal.live(progress(1)))
             watchers = [Watcher(deep), Watcher(deep)]
             for watcher in watchers:
-                await watcher.until(2)  # also what was live before it came
+                await watcher.until(2)  # also the live event before it connected
             listener(journal.live(progress(2)))
             listener(journal.append(notice("two")))
             listener(journal.live(progress(3)))
@@ -83,7 +83,7 @@ async def test_several_watch_one_run_and_each_sees_all_of_it_in_order(tmp_path: 
     assert not (deep / event_feed.SOCKET).exists()
 
 
-async def test_a_watcher_that_leaves_or_says_nonsense_disturbs_nobody(tmp_path: Path) -> None:
+async def test_a_watcher_that_disconnects_or_sends_garbage_does_not_affect_others(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
             listener(journal.append(notice("one")))
@@ -103,7 +103,7 @@ async def test_a_watcher_that_leaves_or_says_nonsense_disturbs_nobody(tmp_path: 
             await asyncio.gather(stays.task, return_exceptions=True)
 
 
-async def test_one_that_does_not_read_misses_live_events_and_holds_up_nothing(tmp_path: Path) -> None:
+async def test_a_watcher_that_does_not_read_misses_live_events_and_does_not_delay_the_run(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
             reader, writer = await event_feed.connect(tmp_path)
@@ -117,7 +117,7 @@ async def test_one_that_does_not_read_misses_live_events_and_holds_up_nothing(tm
             writer.transport.abort()
 
 
-async def test_who_comes_late_is_not_told_of_progress_that_is_over(tmp_path: Path) -> None:
+async def test_a_late_watcher_does_not_receive_the_progress_of_ended_stages(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         async with event_feed.serving(tmp_path, asyncio.Queue()) as listener:
             listener(journal.live(progress(1)))
@@ -132,33 +132,33 @@ async def test_who_comes_late_is_not_told_of_progress_that_is_over(tmp_path: Pat
             await asyncio.gather(watcher.task, return_exceptions=True)
 
 
-async def test_stop_comes_to_the_run_as_a_wish(tmp_path: Path) -> None:
-    wishes: asyncio.Queue[None] = asyncio.Queue()
+async def test_a_stop_of_a_watcher_reaches_the_queue_of_interrupts(tmp_path: Path) -> None:
+    interrupts: asyncio.Queue[None] = asyncio.Queue()
     with Journal(tmp_path) as journal:
-        async with event_feed.serving(tmp_path, wishes) as listener:
+        async with event_feed.serving(tmp_path, interrupts) as listener:
             listener(journal.append(notice("one")))
             listener(journal.live(progress(1)))
             watcher = Watcher(tmp_path)
             await watcher.until(2)
             assert await watcher.tail.stop()
             async with asyncio.timeout(DEADLINE_S):
-                await wishes.get()
+                await interrupts.get()
             watcher.task.cancel()
             await asyncio.gather(watcher.task, return_exceptions=True)
 
 
 async def test_stop_waits_for_a_run_that_has_just_begun_to_serve_its_feed(tmp_path: Path) -> None:
-    wishes: asyncio.Queue[None] = asyncio.Queue()
+    interrupts: asyncio.Queue[None] = asyncio.Queue()
     with Journal(tmp_path):
         stopping = asyncio.create_task(Tail(tmp_path, POLL_S).stop())
         await asyncio.sleep(5 * POLL_S)
-        async with event_feed.serving(tmp_path, wishes):
+        async with event_feed.serving(tmp_path, interrupts):
             assert await stopping
             async with asyncio.timeout(DEADLINE_S):
-                await wishes.get()
+                await interrupts.get()
 
 
-async def test_where_nobody_drives_a_run_there_is_nobody_to_stop_and_it_ends(tmp_path: Path) -> None:
+async def test_a_tail_of_a_run_without_a_coordinator_ends_and_cannot_stop_it(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         journal.append(notice("one"))
     tail = Tail(tmp_path, POLL_S)
@@ -166,7 +166,7 @@ async def test_where_nobody_drives_a_run_there_is_nobody_to_stop_and_it_ends(tmp
     assert not await tail.stop()
 
 
-async def test_who_comes_late_is_told_the_newest_of_each_kind_of_this_iteration(tmp_path: Path) -> None:
+async def test_a_late_watcher_receives_the_newest_event_of_each_kind_of_this_iteration(tmp_path: Path) -> None:
     one, two = (IterationId(stage="s", rung=1, repeat=repeat, attempt=1) for repeat in (1, 2))
     begin = IterationStarted(id=two, rate=None, starts_in_s=0.0, ramp_up_s=0, measure_s=9, ramp_down_s=0)
     ticks = [TransactionsTick(id=one, window="measure", seconds=n, transactions=()) for n in (1.0, 2.0)]

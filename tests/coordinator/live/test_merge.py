@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proveout.coordinator.live.merge import merge_seconds
+from proveout.coordinator.live.ticks import merge_seconds
 from proveout.proto.wire import histogram
 from proveout.proto.wire.columns import Loads
 from proveout.proto.wire.results import TransactionCounts, TransactionLoad

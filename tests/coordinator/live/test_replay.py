@@ -1,5 +1,4 @@
-"""The replay of a run shows what was shown while it ran: the stored samples give the same ticks as the live ones
-gave."""
+"""The replay of a run: the stored samples give the same ticks as the live samples of the run."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ def capture(at_s: float) -> CaptureSample:
 
 
 def happened(folder: Path) -> list[Event]:
-    """What was shown while the iteration ran; its samples are stored in `folder`."""
+    """Return the live events of an iteration, and store its samples in `folder`."""
     hosts = {"load-a": "a", "load-b": "b", "waits": "b"}
     clocks = {"a": (0, 1000), "b": (AHEAD_NS, 1000)}
     gathering = Gathering(id=IDENTITY, hosts=hosts, names={"waits": "waits"}, t0_ns=T0_NS, clocks=clocks)
@@ -89,7 +88,7 @@ def journalled() -> list[Stamped]:
     ]
 
 
-def test_the_same_is_shown_as_while_it_ran_and_at_the_same_times(tmp_path: Path) -> None:
+def test_a_replay_has_the_ticks_of_the_run_at_the_same_times(tmp_path: Path) -> None:
     live = happened(tmp_path)
     events = journalled()
     again = Moved(events, tmp_path)(events[0])
@@ -103,16 +102,16 @@ def test_the_same_is_shown_as_while_it_ran_and_at_the_same_times(tmp_path: Path)
     assert all(BEGUN_S <= stamped.unix_s <= ENDED_S for stamped in again)
 
 
-def test_what_has_no_samples_has_nothing_to_show(tmp_path: Path) -> None:
+def test_events_without_stored_samples_have_no_ticks(tmp_path: Path) -> None:
     events = journalled()
     agents = Stamped(sequence=7, unix_s=BEGUN_S, event=AgentsTick(lease_s=1.0, beat_s=1.0, agents=()))
-    assert Moved(events, tmp_path)(events[0]) == ()  # they were never written
+    assert Moved(events, tmp_path)(events[0]) == ()  # the samples were not written
     happened(tmp_path)
     assert Moved(events[:1], tmp_path)(events[0]) == ()  # it was void
     assert Moved(events, tmp_path)(agents) == ()
 
 
-def test_damaged_samples_are_said_and_the_replay_goes_on(tmp_path: Path) -> None:
+def test_damaged_samples_give_a_notice_and_the_replay_goes_on(tmp_path: Path) -> None:
     happened(tmp_path)
     (tmp_path / "base-4-1-1.load.parquet").write_bytes(b"PAR1 but no more")
     events = journalled()

@@ -1,5 +1,5 @@
-"""What is shown of an iteration while it runs: seconds of load added up by window, waits since the measure window
-began."""
+"""Live events of a running iteration: seconds of load added up by window, waits since the start of the measure
+window."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STARTED = IterationStarted(id=IDENTITY, rate=None, starts_in_s=0.0, ramp_up_s=1.
 SECOND_NS = 1_000_000_000
 T0_NS = 50 * SECOND_NS
 AHEAD_NS = 7 * SECOND_NS
-"""By so much the clock of host `db` is ahead of the coordinator's."""
+"""The offset of the clock of host `db` to the coordinator's."""
 
 
 def meters() -> tuple[Gathering, Meters]:
@@ -53,7 +53,7 @@ def second(number: int, window: Any, ok: int, us: Sequence[int] = (), errors: in
 
 
 class Fed:
-    """Gives samples to the meters in the order of their sequence and collects what there is to show."""
+    """Passes samples to the meters in the order of their sequence and collects the live events."""
 
     def __init__(self) -> None:
         self.gathering, self.meters = meters()
@@ -70,7 +70,7 @@ class Fed:
         return [event for event in self.shown if isinstance(event, kind)]
 
 
-def test_transactions_add_up_over_agents_and_seconds_and_begin_anew_with_the_window() -> None:
+def test_transactions_add_up_over_agents_and_seconds_of_a_window() -> None:
     fed = Fed()
     for number, window, ok in ((0, "ramp_up", 5), (1, "measure", 10), (2, "measure", 30), (4, "ramp_down", 1)):
         fed.give("load-a", second(number, window, ok, [100, 100, 100], errors=2))
@@ -82,7 +82,7 @@ def test_transactions_add_up_over_agents_and_seconds_and_begin_anew_with_the_win
     ]  # fmt: skip
     (line,) = ticks[2].transactions
     assert (line.ok, line.logical_failures, line.errors) == (80, 4, 4)
-    assert line.tps == 42.0  # 80 done and 4 that failed logically, in two seconds; errors are no throughput
+    assert line.tps == 42.0  # 80 done and 4 with a logical failure in two seconds; errors do not count
     assert 100.0 <= line.p50_us <= 100.1
     assert 900.0 <= line.p99_us <= 901.0
 
@@ -96,7 +96,7 @@ def waited(at_s: float, **seconds: float) -> CaptureSample:
     )
 
 
-def test_waits_are_those_since_the_measure_window_began_on_the_hosts_own_clock() -> None:
+def test_waits_count_from_the_start_of_the_measure_window_on_the_hosts_clock() -> None:
     fed = Fed()
     for at_s, seconds in (
         (0.5, {"CPU": 100.0}),
@@ -110,10 +110,10 @@ def test_waits_are_those_since_the_measure_window_began_on_the_hosts_own_clock()
     assert [(line.event, line.seconds, line.db_time_fraction) for line in tick.waits] == [
         ("Lock", 4.0, 0.5), ("CPU", 3.0, 0.375), ("IO", 1.0, 0.125)
     ]  # fmt: skip
-    assert len(fed.of(HostTick)) == 3  # its readings are shown all the time, from the second sample on
+    assert len(fed.of(HostTick)) == 3  # readings are shown in all windows, from the second sample on
 
 
-def test_a_capture_that_says_other_names_each_time_is_followed() -> None:
+def test_waits_with_new_names_in_each_sample_are_shown() -> None:
     fed = Fed()
     for at_s, seconds in (
         (1.0, {"CPU": 1.0}),
@@ -127,7 +127,7 @@ def test_a_capture_that_says_other_names_each_time_is_followed() -> None:
     ]
 
 
-def test_shares_are_of_the_db_time_that_the_server_accounts_for() -> None:
+def test_shares_refer_to_the_db_time_of_the_server() -> None:
     fed = Fed()
     for at_s, spent, db_time in ((1.0, 1.0, 10.0), (2.0, 3.0, 18.0)):
         sample = waited(at_s, **{"User I/O:db file sequential read": spent})
@@ -138,7 +138,7 @@ def test_shares_are_of_the_db_time_that_the_server_accounts_for() -> None:
     assert line.db_time_fraction == 0.25
 
 
-def test_before_the_load_has_begun_no_window_is_known_and_no_wait_is_shown() -> None:
+def test_before_the_start_of_the_load_no_wait_is_shown() -> None:
     gathering = Gathering(id=IDENTITY, hosts={"waits": "db"}, names={"waits": "w"})
     fed = Meters(gathering)
     for number, at_s in enumerate((1.0, 2.0), 1):
@@ -147,8 +147,8 @@ def test_before_the_load_has_begun_no_window_is_known_and_no_wait_is_shown() -> 
         assert not [event for event in fed.take(message) if isinstance(event, WaitsTick)]
 
 
-def test_a_sample_just_after_another_has_no_rates_and_leaves_those_of_the_next_as_they_are() -> None:
-    """The kernel's ticks of 10 ms would make any share of a sample at an edge of the window, 10 ms after another."""
+def test_a_sample_just_after_another_has_no_rates_and_does_not_change_the_next_rates() -> None:
+    """The kernel counts CPU time in ticks of 10 ms, so that shares over 10 ms (at an edge of a window) are random."""
     meter = HostMeter("db1")
 
     def tick(at_s: float, busy_s: float) -> HostTick | None:

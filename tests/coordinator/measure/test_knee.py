@@ -1,4 +1,4 @@
-"""Curves of throughput over threads -> their knee, or none."""
+"""The knee of curves of throughput over threads."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ THREADS = (1, 2, 4, 8, 16, 32)
 
 
 def curve(means: Sequence[float], spread: float = 0.01, threads: Sequence[int] = THREADS) -> Knee | NoKnee:
-    """The knee of rungs with three repeats that lie `spread` around their mean."""
+    """Return the knee of rungs with three repeats within `spread` around their mean."""
     values = [[mean * (1.0 - spread), mean, mean * (1.0 + spread)] for mean in means]
     return find([(count, estimate(each)) for count, each in zip(threads, values, strict=True)])
 
 
-def test_a_ceiling_bends_where_it_is_reached() -> None:
-    """Throughput min(100 n, 800): every thread pays up to 8, none after it."""
+def test_a_curve_with_a_ceiling_has_its_knee_where_the_ceiling_is_reached() -> None:
+    """Throughput min(100 n, 800): threads up to 8 add throughput, more threads do not."""
     found = curve([100, 200, 400, 800, 800, 800])
     assert isinstance(found, Knee)
     assert (found.threads, found.lower, found.upper) == (8, 8, 8)
     assert found.estimate["mean"] == 8.0
 
 
-def test_the_universal_scalability_law_bends_before_its_peak() -> None:
-    """Gunther's law with σ = 0.05, κ = 0.002: the peak is at √((1 - σ)/κ) = 21.8 threads, the bend at the rung
+def test_the_knee_of_the_universal_scalability_law_is_before_its_peak() -> None:
+    """Gunther's law with σ = 0.05, κ = 0.002: the peak is at √((1 - σ)/κ) = 21.8 threads, the knee at the rung
     below."""
     law = [100.0 * n / (1.0 + 0.05 * (n - 1) + 0.002 * n * (n - 1)) for n in THREADS]
     found = curve(law)
@@ -36,7 +36,7 @@ def test_the_universal_scalability_law_bends_before_its_peak() -> None:
     assert found.threads == 16
 
 
-def test_a_collapse_bends_at_the_peak() -> None:
+def test_the_knee_of_a_collapse_is_its_peak() -> None:
     found = curve([100, 200, 400, 800, 500, 200])
     assert isinstance(found, Knee)
     assert found.threads == 8
@@ -64,8 +64,8 @@ def test_too_few_rungs() -> None:
     assert "3 rungs" in found.reason
 
 
-def test_what_the_repeats_do_not_carry_is_no_knee() -> None:
-    """The same means: repeats that scatter by half of them allow curves without a bend."""
+def test_scattered_repeats_do_not_give_a_knee() -> None:
+    """With the same means, repeats that scatter by 60 % are compatible with curves without a knee."""
     means = [100, 200, 400, 700, 760, 800]
     assert isinstance(curve(means), Knee)
     found = curve(means, spread=0.6)
@@ -73,8 +73,8 @@ def test_what_the_repeats_do_not_carry_is_no_knee() -> None:
     assert "scatter" in found.reason
 
 
-def test_noise_on_a_flat_line_is_no_knee() -> None:
-    """Chance bends every curve: of 100 flat ladders with noise, at most 10 may be taken for one (5 % and 3 sigma)."""
+def test_noise_on_a_flat_line_does_not_give_a_knee() -> None:
+    """Of 100 flat ladders with noise, at most 10 may have a knee by chance (5 % and 3 sigma)."""
     generator = np.random.default_rng(11)
     for threads in (THREADS, THREADS[:4]):
         noise = [[list(500.0 + 5.0 * generator.standard_normal(3)) for _ in threads] for _ in range(100)]
@@ -82,7 +82,7 @@ def test_noise_on_a_flat_line_is_no_knee() -> None:
         assert sum(isinstance(knee, Knee) for knee in knees) <= 10
 
 
-def test_a_knee_between_two_rungs_says_so() -> None:
+def test_a_knee_between_two_rungs_has_both_as_its_interval() -> None:
     """4 and 8 threads are nearly as far above the chord, so a little noise makes either the knee."""
     threads, means = (1, 4, 8, 32), (100.0, 550.0, 668.0, 760.0)
     found = curve(means, spread=0.02, threads=threads)
@@ -97,7 +97,7 @@ def test_single_repeats_have_no_interval() -> None:
     assert "lower" not in found.estimate
 
 
-def test_the_level_is_that_of_the_rungs() -> None:
+def test_the_confidence_level_is_that_of_the_rungs() -> None:
     level = confidence_after(4)
     rungs = [
         (n, estimate([m, m * 1.001, m * 0.999], confidence=level))
@@ -109,7 +109,7 @@ def test_the_level_is_that_of_the_rungs() -> None:
 
 
 def test_the_interval_covers_the_true_knee() -> None:
-    """Of 200 ladders with noise, at least 90 % of the intervals hold the rung that the true curve bends at (95 % less 3
+    """Of 200 ladders with noise, at least 90 % of the intervals contain the knee of the true curve (95 % less 3
     sigma)."""
     generator = np.random.default_rng(5)
     truth = np.asarray([100.0, 195.0, 370.0, 640.0, 760.0, 800.0])

@@ -1,4 +1,4 @@
-"""An outage is found in whatever part of a load it lies, and slow or uneven systems are not taken for one."""
+"""Outages are found in any part of a load, and slow or uneven systems are not reported as outages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from proveout.dsl.plan.stages import Windows
 from proveout.proto.events import Event, IterationFinished, StageStarted, ValidityFinding
 
 HEALTHY = int(os.environ.get("PROVEOUT_HEALTHY", str(thorough.count(84, 28))))
-"""Healthy iterations that are simulated: 10,000 take some minutes."""
+"""The number of simulated healthy iterations: 10,000 take some minutes."""
 
 FAST = Database(services=((0.8, lognormal(0.004, 0.4)), (0.2, exponential(0.01))), terminals=4)
 OPEN = Database(services=((1.0, lognormal(0.004, 0.4)),), terminals=8, rate=200.0)
 THINKING = Database(services=((1.0, lognormal(0.005, 0.4)),), terminals=20, think_s=0.5)
 
 SHAPES: dict[str, tuple[float, float, float]] = {
-    # What is down of the measure window, as shares of it, and how fast the database works then.
+    # Begin and end of the outage as shares of the measure window, and the speed of the database in it.
     "the whole window": (-0.05, 1.05, 0.0),
     "from before the window to the end of the load": (-0.1, 9.0, 0.0),
     "from just after the window's start on": (0.02, 9.0, 0.0),
@@ -44,7 +44,8 @@ def window(measure_s: float) -> Windows:
 
 
 def down(shape: str, database: Database, measure_s: float) -> Speed:
-    """A trickle is a share of the throughput: a database with capacity to spare has to be slower for that."""
+    """Return the speed of a shape. A trickle is a share of the throughput, so that a database with spare capacity needs
+    a lower speed for it."""
     start, end, speed = SHAPES[shape]
     if database.rate or database.think_s:
         speed *= 0.01
@@ -52,7 +53,7 @@ def down(shape: str, database: Database, measure_s: float) -> Speed:
 
 
 def outcome(iterations: list[IterationFinished]) -> str:
-    """What a verdict comes to that any throughput passes."""
+    """Return the outcome of a check that any throughput above 0 passes."""
     history: list[Event] = [StageStarted(stage="l", kind="ladder", iterations=9, estimate_s=1.0), *iterations]
     rung = iterations[0].id.rung
     return verdict(f"l.at({rung}).tps.mean > 0.0", finish("l", history)).outcome
@@ -61,7 +62,7 @@ def outcome(iterations: list[IterationFinished]) -> str:
 @pytest.mark.parametrize("measure_s", [5.0, 7.3, 15.0, 60.0])
 @pytest.mark.parametrize("database", [FAST, OPEN, THINKING], ids=["closed", "open", "thinking"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_an_outage_is_found_and_nothing_passes(shape: str, database: Database, measure_s: float) -> None:
+def test_an_outage_is_found_and_the_verdict_does_not_pass(shape: str, database: Database, measure_s: float) -> None:
     found = run(database, window(measure_s), speed=down(shape, database, measure_s), seed=5)
     (finding,) = outages(found)
     assert finding.check == "outage:db"
@@ -83,7 +84,7 @@ def test_a_freeze_at_a_random_moment_of_a_random_window(seed: int) -> None:
     assert outages(found), (measure_s, length_s)
 
 
-def test_how_long_it_was_and_when_is_told() -> None:
+def test_the_evidence_has_the_begin_and_the_length_of_the_outage() -> None:
     found = run(FAST, window(60.0), speed=Speed(spans=((24.0, 39.0, 0.0),)))
     (finding,) = outages(found)
     assert finding.evidence == (
@@ -91,13 +92,13 @@ def test_how_long_it_was_and_when_is_told() -> None:
     )
 
 
-def test_a_stall_below_the_limit_is_told_and_stands() -> None:
+def test_a_stall_below_the_limit_is_a_warning() -> None:
     found = run(FAST, window(60.0), speed=Speed(spans=((24.0, 29.0, 0.0),)))
-    told = [(f.check, f.voids) for f in found.findings if f.check.startswith(("pause:", "outage:"))]
-    assert told == [("pause:db", False)]
+    findings = [(f.check, f.voids) for f in found.findings if f.check.startswith(("pause:", "outage:"))]
+    assert findings == [("pause:db", False)]
 
 
-def test_the_limit_is_the_plans_and_shorter_in_short_windows() -> None:
+def test_the_limit_is_that_of_the_plan_and_shorter_in_short_windows() -> None:
     assert bound_s(10.0, 60.0) == 10.0
     assert bound_s(5.0, 60.0) == 5.0
     assert bound_s(10.0, 15.0) == 5.0
@@ -107,13 +108,13 @@ def test_the_limit_is_the_plans_and_shorter_in_short_windows() -> None:
     assert outages(run(FAST, window(60.0), speed=Speed(spans=((24.0, 27.5, 0.0),)), limits=short))
 
 
-def test_many_short_stalls_are_an_outage_together() -> None:
+def test_many_short_stalls_together_are_an_outage() -> None:
     spans = tuple((4.0 + 3.0 * index, 5.5 + 3.0 * index, 0.0) for index in range(10))
     (finding,) = outages(run(FAST, window(30.0), speed=Speed(spans=spans)))
     assert "and for 15 s in all" in finding.evidence
 
 
-def test_a_freeze_of_the_whole_load_is_held_against_earlier_repeats() -> None:
+def test_a_freeze_of_the_whole_load_is_found_by_comparison_with_earlier_repeats() -> None:
     fine = run(FAST, window(10.0), seed=1)
     frozen = run(FAST, window(10.0), speed=Speed(spans=((0.0, 99.0, 0.0),)), seed=2, earlier=[fine], repeat=2)
     assert {f.check for f in frozen.findings if not f.ok and f.breach} == {"load", "outage:db"}
@@ -122,16 +123,18 @@ def test_a_freeze_of_the_whole_load_is_held_against_earlier_repeats() -> None:
     assert outcome([fine, frozen]) == "INCONCLUSIVE"
 
 
-def test_a_trickle_through_the_whole_load_is_held_against_earlier_repeats() -> None:
+def test_a_trickle_through_the_whole_load_is_found_by_comparison_with_earlier_repeats() -> None:
     fine = run(FAST, window(10.0), seed=1)
     slow = Speed(spans=((0.0, 99.0, 0.01),))
     found = run(FAST, window(10.0), speed=slow, seed=2, earlier=[fine], repeat=2)
     (finding,) = outages(found)
     assert "of the usual" in finding.evidence
-    assert not outages(run(FAST, window(10.0), speed=slow, seed=2)), "a slow system, for all that is known"
+    assert not outages(run(FAST, window(10.0), speed=slow, seed=2)), (
+        "without earlier repeats it cannot be told from a slow system"
+    )
 
 
-def test_of_several_clients_all_have_to_wait() -> None:
+def test_an_outage_needs_a_stall_of_all_clients() -> None:
     found = run(FAST, window(15.0), speed=Speed(spans=((8.0, 14.0, 0.0),)), hosts=3)
     assert outages(found)
     assert not outages(run(FAST, window(15.0), hosts=3))
@@ -164,7 +167,8 @@ PROFILES: dict[str, Database] = {
 
 
 def hiccups(random: np.random.Generator, length_s: float) -> Speed:
-    """Checkpoints and other dips: down to a third for a second or two, and up to 0.4 s of nothing."""
+    """Return the speed of a system with checkpoints and other dips: down to 30 % for up to 2 s, and stalls up to
+    0.4 s."""
     spans, at = [], random.uniform(0.0, 10.0)
     while at < length_s:
         dip_s = random.uniform(0.1, 2.0)
@@ -175,7 +179,7 @@ def hiccups(random: np.random.Generator, length_s: float) -> Speed:
 
 
 def healthy(seed: int) -> tuple[str, IterationFinished]:
-    """One iteration of a healthy system, the third of its rung every second time."""
+    """Simulate an iteration of a healthy system; with every second seed it is the third of its rung."""
     random = np.random.default_rng([seed, 7])
     name = list(PROFILES)[seed % len(PROFILES)]
     length_s = float(
@@ -200,7 +204,7 @@ def test_healthy_systems_have_no_outages() -> None:
     assert not wrong, f"{len(wrong)} of {HEALTHY}: {wrong[:5]}"
 
 
-def test_a_long_query_that_is_answered_is_no_outage_and_a_frozen_one_among_many_is() -> None:
+def test_long_queries_that_end_are_not_an_outage_and_a_freeze_of_many_is() -> None:
     long = run(QUERIES, Windows(ramp_up_s=0.0, measure_s=120.0, ramp_down_s=0.0), seed=3)
     assert not outages(long)
     assert names(QUERIES)

@@ -1,4 +1,4 @@
-"""What is gathered while an iteration runs: kept whole in little memory, and given out second by second."""
+"""The samples of a running iteration: stored completely in little memory, and delivered second by second."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tell(gathered: Gathering, key: str, number: int, sequence: int) -> list[int]
     return [parts[0].second for parts in gathered.whole_seconds()]
 
 
-def test_samples_come_out_as_they_went_in() -> None:
+def test_samples_are_stored_without_a_change() -> None:
     told = [captured(0), captured(1, metrics=5), captured(2)]
     kept, seconds = Captured(), Seconds()
     for number, sample in enumerate(told):
@@ -51,7 +51,7 @@ def test_samples_come_out_as_they_went_in() -> None:
     assert seconds[1:] == [second(1), second(2)]
 
 
-def test_an_hour_of_fifty_metrics_takes_little_memory_and_nothing_for_the_garbage_collector_to_walk() -> None:
+def test_an_hour_of_fifty_metrics_takes_little_memory_and_no_objects_of_the_garbage_collector() -> None:
     kept = Captured()
     tracemalloc.start()
     try:
@@ -63,7 +63,7 @@ def test_an_hour_of_fifty_metrics_takes_little_memory_and_nothing_for_the_garbag
     assert bytes_kept < 3600 * 50 * 16
 
 
-def test_a_second_is_given_out_once_when_every_load_has_told_it() -> None:
+def test_a_second_is_delivered_once_after_the_samples_of_all_loads() -> None:
     gathered = gathering("load/a", "load/b")
     assert tell(gathered, "load/a", 0, 1) == []
     assert tell(gathered, "load/a", 1, 2) == []
@@ -72,10 +72,10 @@ def test_a_second_is_given_out_once_when_every_load_has_told_it() -> None:
     assert list(gathered.whole_seconds()) == []
 
 
-def test_a_second_that_one_load_never_tells_does_not_hold_up_the_others() -> None:
+def test_a_lost_second_of_one_load_does_not_delay_the_others() -> None:
     gathered = gathering("load/a", "load/b")
     given = [tell(gathered, "load/a", number, number + 1) for number in range(3)]
-    given.append(tell(gathered, "load/b", 2, 3))  # 0 and 1 were lost on the way
+    given.append(tell(gathered, "load/b", 2, 3))  # 0 and 1 were lost
     assert given == [[], [], [], [0, 1, 2]]
     assert gathered.gaps == {"load/b": 2}
 
@@ -107,7 +107,7 @@ def test_captures_alone_give_no_seconds() -> None:
     assert list(gathered.whole_seconds()) == []
 
 
-def test_ticks_merge_all_loads_whatever_order_they_come_in() -> None:
+def test_ticks_merge_all_loads_in_any_order_of_arrival() -> None:
     rates = set()
     for order in itertools.permutations(("load/a", "load/b", "load/c")):
         gathered = gathering("load/a", "load/b", "load/c")

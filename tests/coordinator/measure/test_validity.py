@@ -1,4 +1,4 @@
-"""Each finding, at both sides of its limit, and whether it voids: a ladder's iteration, a search's probe."""
+"""Each finding on both sides of its limit, and whether it voids, for an iteration of a ladder and a probe."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from proveout.proto.wire.histogram import bin_ns
 from proveout.proto.wire.results import (
     CaptureSample,
     Handling,
+    Hang,
     LoadResult,
     LoadSecond,
     Reading,
@@ -203,16 +204,24 @@ def test_a_good_iteration_is_valid_and_every_finding_has_evidence() -> None:
             [1000, 1400, 900, 1300, 950, 1250, 1000, 1350, 900, 1300],  # large swings
             "TPS not shown to be steady: drift -5.5 % ± 17 % over 10 s (limit 10 %)",
         ),
-        ([1000, 1000, 1000], "TPS not shown to be steady: 3 whole seconds are too few"),
-        ([1000], "TPS not shown to be steady: 1 whole second is too few"),
         ([700, 1000, 1000, 1000, 1000], "TPS not shown to be steady: drift +32 % ± 43 % over 5 s (limit 10 %)"),
     ],
 )
-def test_what_is_not_shown_to_be_steady_is_a_warning(per_second: list[int], evidence: str) -> None:
+def test_throughput_not_proven_steady_is_a_warning(per_second: list[int], evidence: str) -> None:
     found = judged(per_second=per_second)
     assert of(found, "steady-state").evidence == evidence
     assert not of(found, "steady-state").ok
     assert found.valid
+
+
+@pytest.mark.parametrize(
+    ("per_second", "seconds"), [([1000, 1000, 1000, 1000], "4 whole seconds are"), ([1000], "1 whole second is")]
+)
+def test_a_window_that_can_show_nothing_is_judged_with_the_other_repeats(per_second: list[int], seconds: str) -> None:
+    """No warning on each iteration: the remark of the rung states whether it is steady."""
+    found = of(judged(per_second=per_second), "steady-state")
+    assert found.ok
+    assert found.evidence == f"not judged by itself, but with the other repeats: {seconds} too few"
 
 
 @pytest.mark.parametrize(
@@ -222,28 +231,28 @@ def test_what_is_not_shown_to_be_steady_is_a_warning(per_second: list[int], evid
         [1000, 1010, 990, 1005, 1000],
     ],
 )
-def test_a_drift_that_is_shown_to_be_small_is_steady(per_second: list[int]) -> None:
+def test_a_drift_proven_small_is_steady(per_second: list[int]) -> None:
     assert of(judged(per_second=per_second), "steady-state").ok
 
 
 def test_a_throughput_that_stalls_varies_too_much() -> None:
     found = judged(per_second=[1000, 0, 1000, 1000, 0, 1000, 0, 1000, 1000, 0])
     assert not of(found, "variation").ok
-    assert found.valid, "what the system did counts"
+    assert found.valid, "variation of the system does not void"
     assert not of(judged(per_second=[1000, 0, 1000]), "variation").ok, "short windows are judged too"
 
 
-def test_counting_noise_of_a_slow_load_is_no_variation() -> None:
+def test_counting_noise_of_a_slow_load_does_not_count_as_variation() -> None:
     per_second = [int(count) for count in np.random.default_rng(5).poisson(6, 60)]
     assert np.std(per_second, ddof=1) / np.mean(per_second) > Limits().tps_cv_max
     assert of(judged(per_second=per_second), "variation").ok
 
 
-def test_hosts_whose_kernels_were_booted_as_one_are_one_machine() -> None:
+def test_hosts_with_the_same_boot_id_are_one_machine() -> None:
     busy = {"client_cpu_fraction": 0.97}
     assert judged(load=busy, boots={"s1": "b", "c1": "b"}).valid  # network namespaces, containers
     assert not judged(load=busy, boots={"s1": "b", "c1": "c"}).valid
-    assert not judged(load=busy, boots={"s1": "", "c1": ""}).valid  # not known
+    assert not judged(load=busy, boots={"s1": "", "c1": ""}).valid  # unknown
 
 
 def test_a_busy_closed_client_on_its_own_machine_voids() -> None:
@@ -268,7 +277,7 @@ def test_the_clock_is_judged_at_both_ends_of_the_window() -> None:
 
 
 def late(us: float, *, answers: int = 10_000, stamped: int = 0, runqueue: float = 0.0) -> dict[str, Any]:
-    """A load of 10,000 transactions of 2 ms whose answers were handled that late."""
+    """Return a load of 10,000 transactions of 2 ms whose answers were handled with this delay."""
     return {
         "handling": (
             Handling(
@@ -293,7 +302,7 @@ def late(us: float, *, answers: int = 10_000, stamped: int = 0, runqueue: float 
         (late(0.0, answers=0, runqueue=0.3), "client:7700", False, False),
     ],
 )
-def test_late_handling_of_a_tenth_of_the_service_time_is_the_client_s(
+def test_handling_delays_above_a_tenth_of_the_service_time_void_as_a_client_bottleneck(
     load: dict[str, Any], client: str, ok: bool, valid: bool
 ) -> None:
     found = judged(load=load, client=client)
@@ -301,7 +310,7 @@ def test_late_handling_of_a_tenth_of_the_service_time_is_the_client_s(
     assert found.valid is valid
 
 
-def test_the_evidence_tells_how_late_handling_was_measured() -> None:
+def test_the_evidence_names_the_method_of_measuring_handling_delays() -> None:
     exact, estimated = judged(load=late(210.0, stamped=100)), judged(load=late(210.0, runqueue=0.2))
     assert "210 µs (p50)" in of(exact, "client-handling").evidence
     assert "time stamps of the kernel" in of(exact, "client-handling").evidence
@@ -322,10 +331,11 @@ def test_an_agent_without_the_measurement_gives_no_finding() -> None:
         (None, "client:7700", None, True),
     ],
 )
-def test_a_run_near_the_client_s_ceiling_is_the_client_s(
+def test_a_rate_near_the_ceiling_is_a_client_bottleneck(
     per_s: float | None, client: str, ok: bool | None, valid: bool
 ) -> None:
-    """1,000/s were reached. Beside the server the two share the cores, so nearness is a warning there."""
+    """The load reached 1,000/s. On the server's machine, client and server share the cores, so the finding is a
+    warning."""
     which = "ceiling_shared_per_s" if client.startswith("server") else "ceiling_apart_per_s"
     found = judged(load={which: per_s}, client=client)
     assert found.valid is valid
@@ -337,7 +347,7 @@ def test_a_run_near_the_client_s_ceiling_is_the_client_s(
         assert found.metrics["client"]["ceiling_per_s"] == per_s
 
 
-def test_a_ceiling_of_the_other_kind_says_nothing() -> None:
+def test_a_ceiling_of_the_other_kind_gives_no_finding() -> None:
     found = judged(load={"ceiling_shared_per_s": 1001.0})
     assert not [finding for finding in found.findings if finding.check == "client-ceiling"]
 
@@ -350,7 +360,7 @@ def test_a_ramp_is_not_judged_for_steady_state() -> None:
     assert of(found, "rate-held").ok
 
 
-def test_a_busy_open_client_voids_only_when_the_schedule_was_not_held() -> None:
+def test_a_busy_open_client_voids_only_when_the_rate_was_not_achieved() -> None:
     stage = ladder(arrival=Open(rate=1000.0))
     held = judged(stage, rate=1000.0, load={"client_cpu_fraction": 0.97})
     assert held.valid
@@ -360,15 +370,15 @@ def test_a_busy_open_client_voids_only_when_the_schedule_was_not_held() -> None:
 
 
 @pytest.mark.parametrize(("rate", "held"), [(1000.0, True), (1009.0, True), (1020.0, False)])
-def test_a_rate_is_held_at_99_percent(rate: float, held: bool) -> None:
+def test_a_rate_is_achieved_from_99_percent(rate: float, held: bool) -> None:
     found = judged(ladder(arrival=Open(rate=rate)), rate=rate)
     assert of(found, "rate-held").ok is held
     assert of(found, "rate-held").breach
     assert found.valid, "that the system did not keep up counts"
 
 
-def test_a_backlog_from_before_the_window_is_not_achieved() -> None:
-    """1,000/s ended in the window, of which 900/s were due in it."""
+def test_a_backlog_from_before_the_window_does_not_count_as_achieved_rate() -> None:
+    """Of the 1,000/s that ended in the window, 900/s were due in it."""
     found = judged(search(), rate=1000.0, transactions=mix(9_000))
     assert found.metrics["tps"] == pytest.approx(1000.0)
     assert not of(found, "rate-held").ok
@@ -404,7 +414,7 @@ def test_poisson_arrivals_may_miss_their_rate_by_chance() -> None:
     assert of(judged(poisson, rate=1025.0), "rate-held").ok
 
 
-def test_late_starts_warn_and_say_that_response_times_hold_them() -> None:
+def test_late_starts_are_a_warning_that_response_times_include_them() -> None:
     found = judged(ladder(arrival=Open(rate=1000.0)), rate=1000.0, transactions=mix(10_000, late_ns=9 * MS))
     assert found.valid
     assert not of(found, "schedule").ok
@@ -416,7 +426,7 @@ def test_a_late_start_voids_and_the_clock_counts_into_it() -> None:
     assert not judged(load={"start_skew_ns": 30 * MS}, clocks={"c1": (0, 25 * MS)}).valid
 
 
-def test_a_clock_that_is_not_known_voids() -> None:
+def test_an_unknown_clock_voids() -> None:
     assert not of(judged(clocks={"c1": (0, 51 * MS)}), "clock").ok
     assert of(judged(clocks={"c1": (0, 49 * MS)}), "clock").ok
 
@@ -425,6 +435,29 @@ def test_a_window_before_t0_shows_that_the_clocks_disagree() -> None:
     found = judged(clocks={"c1": (2 * S, 0)})
     assert not of(found, "clock").ok
     assert not found.valid
+
+
+def test_transactions_without_an_answer_are_warnings_with_their_share_and_age() -> None:
+    """Of 10,000 due, 9,900 ended, 60 began and waited for up to 3 s, and 40 never began."""
+    first, *others = mix(9_900)
+    counts = dataclasses.replace(first.counts, missed=40)
+    ages, never = np.linspace(S, 3 * S, 60).astype(np.int64), bin_ns(np.full(40, 2 * S))
+    waiting = dataclasses.replace(
+        first, counts=counts, service_at_least=bin_ns(ages), response_at_least=bin_ns(ages), schedule_at_least=never
+    )
+    hangs = (Hang(worker=1, transaction=NAMES[2], waited_ns=12 * S),)
+    found = judged(rate=1000.0, transactions=(waiting, *others), load={"hangs": hangs, "hung": 2})
+    assert found.metrics["due"]["count"] == 10_000
+    for check, evidence in {
+        "missed": "40 transactions (0.4 % of those due) never began: percentiles above 99.6 % are not given",
+        "unfinished": "60 transactions had no answer within 1 s after the load; the oldest waited for 12 s: percentiles "
+        "among them are lower bounds",
+        "hung:c1": "2 of the terminals of c1 ended no transaction in the measure window; one of load worker 1 waited for "
+        "GetAccessData for 12 s, until the end of the load, without an answer",
+    }.items():
+        finding = of(found, check)
+        assert (finding.ok, finding.voids, finding.breach, finding.evidence) == (False, False, False, evidence)
+    assert {"missed", "unfinished"}.isdisjoint(finding.check for finding in judged(rate=1000.0).findings)
 
 
 def test_errors_over_the_limit_count_as_a_breach_and_quote_the_first() -> None:
@@ -470,7 +503,7 @@ def test_another_mix_and_other_success_shares_are_breaches() -> None:
         {"rate": 1000.0, "load": {"client_cpu_fraction": 0.99}, "transactions": mix(10_000, late_ns=9 * MS)},
     ],
 )
-def test_what_a_rate_does_to_the_system_does_not_void_a_probe(spoiled: dict[str, Any]) -> None:
+def test_overload_of_the_system_does_not_void_a_probe(spoiled: dict[str, Any]) -> None:
     found = judged(search(), **spoiled)
     assert found.valid
     assert any(not finding.ok for finding in found.findings)
@@ -481,7 +514,7 @@ def test_a_broken_measurement_voids_a_probe() -> None:
     assert not judged(search(), rate=1000.0, load={"start_skew_ns": 80 * MS}).valid
 
 
-def test_nothing_ended_is_a_breach_of_a_ladder_and_answers_a_probe() -> None:
+def test_no_ended_transaction_is_a_breach_of_a_ladder_and_an_answer_of_a_probe() -> None:
     nothing: dict[str, Any] = {"per_second": [0] * 10, "transactions": mix(0)}
     assert of(judged(**nothing), "load").breach
     assert judged(**nothing).valid
@@ -527,7 +560,7 @@ def test_stolen_cpu_is_other_load() -> None:
     found = judged(
         dsn="host=server", captures={("host", "s1"): os_capture(busy_cores=1.0, ours_cores=1.0, steal_cores=0.5)}
     )
-    assert not of(found, "steal:s1").ok, "whoever runs there"
+    assert not of(found, "steal:s1").ok, "on any machine"
     assert found.valid
 
 
@@ -541,7 +574,7 @@ def test_stolen_cpu_is_other_load() -> None:
         ("s1", {"memory": 0.06}, False),
     ],
 )
-def test_stalls_are_a_warning_where_they_are_no_answer_to_the_load(
+def test_resource_pressure_is_a_warning_unless_the_load_causes_it(
     host: str, stalled: dict[str, float], ok: bool
 ) -> None:
     found = judged(captures={("host", host): os_capture(busy_cores=1.0, ours_cores=1.0, stalled=stalled)})
@@ -549,11 +582,11 @@ def test_stalls_are_a_warning_where_they_are_no_answer_to_the_load(
     assert found.valid
 
 
-def test_without_an_os_capture_other_load_is_not_judged_and_says_so() -> None:
+def test_without_an_os_capture_the_evidence_for_other_load_is_not_judged() -> None:
     assert of(judged(), "other-load").evidence == "not judged: no os capture"
 
 
-def test_a_client_whose_cores_are_all_busy_is_the_bottleneck_though_no_worker_is() -> None:
+def test_a_client_with_all_cores_busy_is_a_bottleneck_though_no_worker_is_busy() -> None:
     busy = {("host", "c1"): os_capture(busy_cores=3.6, ours_cores=3.6)}
     assert not judged(captures=busy).valid
     assert not of(judged(captures=busy), "client-host:c1").ok
@@ -564,7 +597,7 @@ def test_a_client_whose_cores_are_all_busy_is_the_bottleneck_though_no_worker_is
     assert judged(search(), rate=2000.0, captures=busy).valid
 
 
-def test_a_server_that_runs_already_is_no_other_load() -> None:
+def test_a_server_that_runs_already_does_not_count_as_other_load() -> None:
     found = judged(dsn="host=server", captures={("host", "s1"): os_capture(busy_cores=3.0, ours_cores=0.1)})
     assert not any(finding.check.startswith("other-load:s1") for finding in found.findings)
 

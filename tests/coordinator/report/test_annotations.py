@@ -1,4 +1,5 @@
-"""What did not pass, at its line of the plan, as GitHub and GitLab read it; and the schema of results."""
+"""Annotations for verdicts that did not pass, at their line of the plan, in the formats of GitHub and GitLab; and the
+schema of results."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def verdict(id: str, outcome: Outcome, severity: Any = "fail", line: int = 9) ->
     )
 
 
-def test_what_passed_is_not_remarked() -> None:
+def test_a_passed_verdict_has_no_annotation() -> None:
     assert remarks(run(verdict("good", "PASS"))) == ()
     assert to_github((), Path("/")) == ""
 
@@ -57,13 +58,13 @@ def test_each_verdict_that_did_not_pass_has_its_line_and_level() -> None:
     ]
 
 
-def test_a_built_in_verdict_and_a_failed_run_stand_at_the_first_stage() -> None:
+def test_annotations_of_built_in_verdicts_and_failed_runs_are_at_the_first_stage() -> None:
     found = remarks(run(verdict("propagation:db", "FAIL", line=0), status="failed"))
     assert [(item.id, item.line) for item in found] == [("propagation:db", 7), ("run", 7)]
     assert found[1].text == "agent db1 is lost"
 
 
-def test_github_reads_one_command_a_line_and_nothing_in_it_breaks_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_github_commands_are_one_line_each_with_escaped_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parent)
     remark = Remark(id="x", level="error", outcome="FAIL", title="a:b,c", text=HOSTILE, file="plan.yaml", line=3)
     text = to_github([remark], Path(__file__).parents[2])
@@ -97,10 +98,10 @@ CODE_QUALITY = {
         },
     },
 }
-"""What GitLab's documentation asks of a code quality report."""
+"""The schema of a code quality report, from GitLab's documentation."""
 
 
-def test_gitlab_reads_the_code_quality_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_code_quality_report_follows_the_schema_of_gitlab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     made = run(verdict("bad", "FAIL"), verdict("odd", "INCONCLUSIVE", "warn"), status="failed", file="./a/../p.yaml")
     entries = json.loads(to_codequality(made, tmp_path))
@@ -112,7 +113,7 @@ def test_gitlab_reads_the_code_quality_report(monkeypatch: pytest.MonkeyPatch, t
     assert moved[0]["fingerprint"] == entries[0]["fingerprint"]
 
 
-def test_gitlab_reads_the_metrics_report() -> None:
+def test_the_metrics_report_follows_openmetrics() -> None:
     lines = to_metrics(run(verdict('a"b\\c\n', "PASS"))).splitlines()
     assert lines[-1] == "# EOF"
     assert lines[0] == "# TYPE proveout_verdict gauge"
@@ -123,7 +124,7 @@ def test_gitlab_reads_the_metrics_report() -> None:
 # ---- the schema of results ---------------------------------------------------------------------------------------
 
 
-def test_the_schema_is_one_and_forbids_no_further_field() -> None:
+def test_the_schema_is_valid_and_permits_further_fields() -> None:
     schema = result_schema.schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     document = json.loads(result_json.to_json(run(verdict("bad", "FAIL"))))
@@ -133,7 +134,7 @@ def test_the_schema_is_one_and_forbids_no_further_field() -> None:
 
 
 @pytest.mark.parametrize("change", [{"format": "proveout.result/2"}, {"verdicts": [{"id": "x"}]}, {"stages": None}])
-def test_the_schema_tells_what_is_no_result(change: dict[str, Any]) -> None:
+def test_the_schema_refuses_invalid_results(change: dict[str, Any]) -> None:
     document = json.loads(result_json.to_json(run(verdict("bad", "FAIL"))))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(document | change, result_schema.schema())
@@ -142,7 +143,7 @@ def test_the_schema_tells_what_is_no_result(change: dict[str, Any]) -> None:
         jsonschema.validate(without, result_schema.schema())
 
 
-def test_conditions_of_a_comparison_are_remarked_when_they_fail_the_job() -> None:
+def test_conditions_of_a_comparison_that_fail_the_job_have_annotations() -> None:
     from proveout.coordinator.compare.fail_if import Judgement
 
     judged = [

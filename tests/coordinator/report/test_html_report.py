@@ -1,6 +1,6 @@
-"""One history with hostile names and samples of a capture -> the HTML page, the rows, the pictures.
+"""The HTML report, the rows and the figures of one history with hostile names and samples of a capture.
 
-Read back, and opened in Chromium.
+The tests parse the page and open it in Chromium.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ from proveout.proto.events import (
 )
 
 HOSTILE = "</script><script>alert(1)</script><img src=http://192.0.2.1/x onerror=alert(2)>\x1b[31m\u202e'\"&{{7*7}}"
-OF_LOADS = tuple(name for name in FIGURES if name != "iops-by-queue-depth")  # that is of a tool: test_tool_stage.py
+OF_LOADS = tuple(
+    name for name in FIGURES if name != "iops-by-queue-depth"
+)  # that one belongs to tools: test_tool_stage.py
 BEGUN_S = 1_700_000_000.0
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here: .ci/run installs it")
@@ -154,7 +156,8 @@ def history(*names: str) -> list[Stamped]:
 
 
 def store_samples(folder: Path, item: IterationFinished, ns: int = 5_000_000_000) -> None:
-    """4 s of one host: 1 s of ramp, 2 s of measure, 1 s of ramp; 50 % busy; the lag grows by 1 ms a second."""
+    """Return 4 s of samples of one host: 1 s ramp-up, 2 s measure, 1 s ramp-down; 50 % busy; the lag grows by 1 ms a
+    second."""
     stem = f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-1"
     windows = ["ramp_up", "measure", "measure", "ramp_down"]
     load = [{"coordinator_ns": ns + n * 10**9, "duration_s": 1.0, "window": window} for n, window in enumerate(windows)]
@@ -196,7 +199,7 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 class Reader(HTMLParser):
-    """What the page's elements are: tags with attributes, and text."""
+    """The elements of the page: tags with attributes, and text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -223,9 +226,9 @@ def html(directory: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # ---- the page ----------------------------------------------------------------------------------------------------
 
 
-def test_nothing_from_outside_becomes_an_element(html: str) -> None:
+def test_hostile_names_do_not_become_elements(html: str) -> None:
     read = Reader(html)
-    assert len(read.all("script")) == 3  # the charts' data, the libraries, the page's own
+    assert len(read.all("script")) == 3  # the charts' data, the libraries, the page's script
     assert all((image["src"] or "").startswith("data:image/svg+xml;base64,") for image in read.all("img"))
     assert not [name for _, attributes in read.tags for name in attributes if name.startswith("on")]
     assert "\x1b" not in html
@@ -233,9 +236,9 @@ def test_nothing_from_outside_becomes_an_element(html: str) -> None:
     assert "{{7*7}}" in "".join(read.text)
 
 
-def test_what_a_person_looks_for_is_there(html: str) -> None:
+def test_the_page_has_verdicts_findings_topology_and_the_command(html: str) -> None:
     text = "".join(Reader(html).text)
-    for said in (
+    for part in (
         "✗ FAIL",
         "1 > 2",
         "slow against fast",
@@ -243,11 +246,11 @@ def test_what_a_person_looks_for_is_there(html: str) -> None:
         "4 of 4",
         "proveout run study.yaml -p 'a=1; rm -rf /'",
     ):
-        assert said in text, said
+        assert part in text, part
     assert text.index("Verdicts") < text.index("Topology") < text.index("To repeat the run")
 
 
-def test_every_figure_has_a_picture_its_numbers_and_a_chart(html: str, directory: RunDirectory) -> None:
+def test_every_figure_has_an_image_its_numbers_and_a_chart(html: str, directory: RunDirectory) -> None:
     results = load_results(history())
     drawn, missing = selection.figures(results, read_timeline(results, directory.samples))
     assert {figure.name for figure in drawn} == set(OF_LOADS)
@@ -261,7 +264,7 @@ def test_every_figure_has_a_picture_its_numbers_and_a_chart(html: str, directory
         assert {len(row) for row in figure.rows} == {len(figure.heads)}
 
 
-def test_the_data_that_the_page_carries(html: str) -> None:
+def test_the_data_embedded_in_the_page(html: str) -> None:
     links = [link["href"] or "" for link in Reader(html).all("a") if "download" in link]
     parts = [base64.b64decode(link.partition(",")[2]) for link in links]
     lines = list(csv.DictReader(io.StringIO(parts[0].decode())))
@@ -272,14 +275,14 @@ def test_the_data_that_the_page_carries(html: str) -> None:
 
 
 @pytest.mark.parametrize("name", OF_LOADS)
-def test_a_figure_that_the_plan_names_is_there_alone(name: str, directory: RunDirectory) -> None:
+def test_only_the_figures_of_the_plan_are_in_the_page(name: str, directory: RunDirectory) -> None:
     results = load_results(history(name))
     drawn, missing = selection.figures(results, read_timeline(results, directory.samples))
     assert {figure.name for figure in drawn} == {name}
     assert not missing
 
 
-def test_the_plan_s_order_is_kept_and_a_figure_without_numbers_is_said(tmp_path: Path) -> None:
+def test_figures_have_the_order_of_the_plan_and_missing_numbers_are_reported(tmp_path: Path) -> None:
     results = load_results(history("lag", "scaling", "relative-tps-latency"))
     drawn, missing = selection.figures(results, read_timeline(results, tmp_path))
     assert list(dict.fromkeys(figure.name for figure in drawn)) == ["scaling", "relative-tps-latency"]
@@ -340,11 +343,11 @@ def test_a_row_for_each_rung_repeat_and_transaction() -> None:
         (None, None),
     ],
 )
-def test_a_cell_of_csv_is_no_formula_and_one_line(text: object, shown: object) -> None:
+def test_a_cell_of_csv_is_one_line_and_not_a_formula(text: object, shown: object) -> None:
     assert csv_export._cell(text) == shown
 
 
-def test_names_of_a_database_come_into_csv_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_from_a_database_are_text_in_csv(monkeypatch: pytest.MonkeyPatch) -> None:
     results = load_results(history())
     hostile = dict.fromkeys((*csv_export.SIZE_COLUMNS, *csv_export.label_columns(results)), "=1+1\x1b[2J")
     monkeypatch.setattr(csv_export, "size_rows", lambda _: [hostile])
@@ -392,7 +395,7 @@ def test_report_refuses_what_it_cannot_do(
     assert "Traceback" not in said
 
 
-def test_a_run_that_was_cut_off_is_reported(directory: RunDirectory) -> None:
+def test_an_incomplete_run_has_a_report(directory: RunDirectory) -> None:
     cut = [stamped for stamped in history() if not isinstance(stamped.event, VerdictReached | RunFinished | FactsTaken)]
     shutil.rmtree(directory.samples)
     (directory.path / "command.json").unlink()
@@ -401,7 +404,7 @@ def test_a_run_that_was_cut_off_is_reported(directory: RunDirectory) -> None:
     assert "No verdict was reached." in text
 
 
-def test_a_run_without_anything_is_reported(tmp_path: Path) -> None:
+def test_a_run_without_results_has_a_report(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     text = html_renderer.render(page_document(load_results(history()[:1]), RunDirectory(tmp_path / "empty")))
     assert "<figure" not in text
@@ -415,7 +418,7 @@ _BROWSER = "not an origin"
 
 
 def browse(path: Path, width: int, tmp_path: Path) -> tuple[str, str, list[str]]:
-    """The page's DOM after its scripts, what it said on the console, and the requests that went to a network."""
+    """Return the page's DOM after its scripts, its messages on the console, and its requests to a network."""
     assert CHROMIUM is not None
     log = tmp_path / f"net-{width}.json"
     argv = [
@@ -430,15 +433,15 @@ def browse(path: Path, width: int, tmp_path: Path) -> tuple[str, str, list[str]]
     assert done.returncode == 0, done.stderr
     console = "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
     recorded = json.loads(log.read_text())
-    asked = [event["params"] for event in recorded["events"] if "url" in event.get("params", {})]
-    # What the browser asks for on its own account has no page as its initiator.
-    of_page = [one["url"] for one in asked if one.get("initiator", _BROWSER) != _BROWSER]
+    requests = [event["params"] for event in recorded["events"] if "url" in event.get("params", {})]
+    # Requests of the browser itself do not have a page as their initiator.
+    of_page = [one["url"] for one in requests if one.get("initiator", _BROWSER) != _BROWSER]
     return done.stdout, console, [url for url in of_page if not url.startswith(("data:", "file:"))]
 
 
 @needs_chromium
 @pytest.mark.slow
-def test_a_request_would_be_seen(tmp_path: Path) -> None:
+def test_the_log_of_the_browser_contains_requests(tmp_path: Path) -> None:
     (tmp_path / "asks.html").write_text("<img src=http://127.0.0.1:9/x><script>console.error('said')</script>")
     _, console, requests = browse(tmp_path / "asks.html", 1200, tmp_path)
     assert requests == ["http://127.0.0.1:9/x"]
@@ -447,7 +450,7 @@ def test_a_request_would_be_seen(tmp_path: Path) -> None:
 
 @needs_chromium
 @pytest.mark.slow
-def test_chromium_opens_it_from_a_file(directory: RunDirectory, tmp_path: Path) -> None:
+def test_the_page_works_in_chromium_from_a_file(directory: RunDirectory, tmp_path: Path) -> None:
     text = html_renderer.render(page_document(load_results(history()), directory))
     path = tmp_path / "report.html"
     path.write_text(text, encoding="utf-8")
@@ -464,8 +467,8 @@ def test_chromium_opens_it_from_a_file(directory: RunDirectory, tmp_path: Path) 
 @needs_chromium
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1200])
-def test_no_width_is_too_small(width: int, directory: RunDirectory, tmp_path: Path) -> None:
-    """In a frame of that width, because a window of a browser has a least one."""
+def test_the_page_fits_small_widths(width: int, directory: RunDirectory, tmp_path: Path) -> None:
+    """In a frame of this width, because the windows of a browser have a minimum width."""
     text = html_renderer.render(page_document(load_results(history()), directory))
     widths = "[innerWidth, document.documentElement.scrollWidth]"
     probe = f"<script>setTimeout(() => parent.postMessage({widths}, '*'), 3000)</script>"

@@ -1,4 +1,4 @@
-"""One golden history -> every report, read back the way its readers do."""
+"""Every report of one history, parsed as its consumers parse it."""
 
 from __future__ import annotations
 
@@ -292,7 +292,8 @@ CHILDREN = {
 
 
 def check_schema(element: ET.Element) -> None:
-    """The subset of the Jenkins and Surefire schemas that we write: names, attributes, order of children."""
+    """Check the subset of the Jenkins and Surefire schemas that proveout writes: names, attributes, order of
+    children."""
     assert set(element.attrib) <= ATTRIBUTES[element.tag]
     allowed = CHILDREN.get(element.tag, [])
     positions = [allowed.index(child.tag) for child in element]
@@ -307,13 +308,13 @@ def suite_of(*verdicts: VerdictReached, **changes: Any) -> ET.Element:
     return root[0]
 
 
-def test_junit_holds_nothing_that_steers_a_terminal() -> None:
+def test_junit_has_no_control_characters() -> None:
     for steering in ("\x1b[2J", "\x9b2J", "\x07", "\u202e", "\x00"):
         assert junit._clean(f"a{steering}b\n").startswith("a\N{REPLACEMENT CHARACTER}")
     assert junit._clean("żółty\n") == "żółty\n"
 
 
-def test_junit_counts_what_it_holds() -> None:
+def test_the_counts_of_junit_agree_with_its_cases() -> None:
     suite = suite_of(*ALL, exit_code=1)
     cases = suite.findall("testcase")
     assert int(suite.attrib["tests"]) == len(cases) == 9 + 1 + 4 + 1
@@ -340,13 +341,13 @@ def test_junit_marks_verdicts_by_outcome_and_severity() -> None:
         ((), 130, "interrupted"),
     ],
 )
-def test_junit_is_red_exactly_when_the_exit_code_is_not_0(verdicts: Any, exit_code: int, status: str) -> None:
+def test_junit_has_failures_exactly_when_the_exit_code_is_not_0(verdicts: Any, exit_code: int, status: str) -> None:
     suite = suite_of(*verdicts, exit_code=exit_code, status=status)
     red = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
     assert bool(red) is (exit_code != 0)
 
 
-def test_junit_cannot_be_broken_by_what_a_database_says() -> None:
+def test_junit_stays_valid_with_hostile_texts_of_a_database() -> None:
     text = junit.to_xml(loaded(*ALL))
     assert "\x1b" not in text
     assert "\x00" not in text
@@ -356,7 +357,7 @@ def test_junit_cannot_be_broken_by_what_a_database_says() -> None:
 # ---- Markdown ----------------------------------------------------------------------------------------------------
 
 
-def test_markdown_tables_hold_their_shape_whatever_is_in_them() -> None:
+def test_markdown_tables_keep_their_columns_with_any_text() -> None:
     text = markdown.render(run_document(loaded(*ALL), run_dir="/runs/study-1"))
     blocks = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
     assert len(blocks) >= 7
@@ -368,7 +369,7 @@ def test_markdown_tables_hold_their_shape_whatever_is_in_them() -> None:
     assert "/runs/study-1" in text
 
 
-def test_markdown_says_what_matters() -> None:
+def test_markdown_has_verdicts_comparisons_and_searches() -> None:
     text = markdown.render(run_document(loaded(*ALL)))
     assert text.startswith("# A \\[b\\]study")
     for words in (
@@ -377,7 +378,7 @@ def test_markdown_says_what_matters() -> None:
         "❔ INCONCLUSIVE",
         "(warning only)",
         "base against cached, 4 threads",
-        "## Search cap: 9,000/s in 1 probe",
+        "## Search cap: 9,000/s (no interval, confirmed once) in 1 probe",
         "Validity",
     ):
         assert words in text
@@ -414,7 +415,7 @@ def test_terminal_begins_with_the_verdicts_and_ends_with_the_directory() -> None
     assert "exit code 0" in lines[-2]
 
 
-def test_terminal_takes_no_orders_from_outside() -> None:
+def test_terminal_escapes_control_characters_of_the_data() -> None:
     plain = printed(loaded(*ALL), width=120)
     assert "\x1b" not in plain
     assert "\u202e" not in plain
@@ -424,7 +425,7 @@ def test_terminal_takes_no_orders_from_outside() -> None:
     assert "\\x1b[31mred" in re.sub("\x1b\\[[0-9;]*m", "", coloured)
 
 
-def test_terminal_shows_all_that_was_asked_for() -> None:
+def test_terminal_shows_tables_of_all_stages() -> None:
     text = printed(loaded(*ALL), width=100)
     for words in (
         "base against cached",
@@ -448,7 +449,7 @@ def test_evidence_is_cut_at_semicolons_outside_of_parentheses() -> None:
     assert pieces("plain") == ["plain"]
 
 
-def test_a_broken_off_run_has_a_summary_too() -> None:
+def test_an_incomplete_run_has_a_summary() -> None:
     text = printed(results.load_results(history()[:8]), width=80)
     assert "No verdict was reached" in text
 
@@ -460,7 +461,7 @@ def test_show_writes_plain_text_to_a_pipe() -> None:
     assert "All recorded data: /runs/x" in stream.getvalue()
 
 
-def test_what_an_exporter_said_is_in_the_summaries() -> None:
+def test_metrics_of_an_exporter_are_in_the_summaries() -> None:
     numbers = {"node": {"load": {"avg": 2.5, "min": 2.0}, "reads": {"per_s": 120.0, "delta": 600.0}, "gone": {}}}
     inside = [iteration("base", 4, repeat, 1000.0 + repeat, prometheus=numbers) for repeat in (1, 2)]
     found = results.load_results(stage("base", "ladder", *inside))
@@ -472,7 +473,7 @@ def test_what_an_exporter_said_is_in_the_summaries() -> None:
     assert "gone" not in text
 
 
-def test_a_rung_without_a_valid_repeat_has_the_numbers_of_the_invalid_ones_marked() -> None:
+def test_a_rung_without_a_valid_repeat_shows_the_marked_numbers_of_invalid_ones() -> None:
     history: list[Event] = [StageStarted(stage="base", kind="ladder", iterations=2, estimate_s=1.0)]
     history += [iteration("base", 1, repeat, 100.0 + repeat) for repeat in (1, 2, 3)]
     history += [iteration("base", 4, 1, 321.0, VOID)]

@@ -1,4 +1,4 @@
-"""What the journal tells of tunings, as results, summaries and the report say it."""
+"""The outcomes of tunings in results, summaries and reports, derived from events of the journal."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def told(*more: Event) -> list[tuple[str, str, str]]:
     return [(one.host, one.name, one.describe(ended=True)) for one in state_after(*more)]
 
 
-def test_applied_and_reverted() -> None:
+def test_applied_and_reverted_tunings() -> None:
     assert told(seen("revert", ("swap", "reverted", ()))) == [
         ("db1", "swap", "applied, reverted"),
         ("db1", "ports", "unchanged"),
     ]
 
 
-def test_an_end_that_nobody_saw_is_not_called_reverted() -> None:
+def test_a_tuning_without_an_event_for_its_end_is_not_reported_as_reverted() -> None:
     assert told() == [("db1", "swap", "applied, its end is not known"), ("db1", "ports", "unchanged")]
 
 
-def test_the_worst_end_of_several_changes_counts() -> None:
+def test_the_worst_outcome_of_several_changes_counts() -> None:
     ends = seen("revert", ("swap", "residue", ("/x could not be undone",)), ("swap", "reverted", ()))
     (one, _) = state_after(ends)
     assert one.describe(ended=True) == "applied, NOT reverted"
@@ -63,14 +63,14 @@ def test_a_host_that_was_lost_and_tuned_again() -> None:
     assert one.end == "reverted"
 
 
-def test_drift_is_told_once() -> None:
+def test_drift_is_reported_once() -> None:
     drift = seen("look", ("swap", "drifted", ("vm.swappiness is 33",)))
     (one, _) = state_after(drift, drift, seen("revert", ("swap", "drifted", ("vm.swappiness is 33",))))
     assert one.drift == ("vm.swappiness is 33",)
     assert one.describe(ended=True) == "applied, left as changed from outside"
 
 
-def test_a_transaction_that_failed_tells_what_it_undid() -> None:
+def test_a_failed_transaction_lists_the_tunings_that_it_reverted() -> None:
     failed = seen("apply", ("ports", "failed", ("it was written, but",)), ("swap", "reverted", ()))
     assert [(one.name, one.describe(ended=True)) for one in state_after(failed)] == [
         ("swap", "applied, reverted"),
@@ -78,7 +78,7 @@ def test_a_transaction_that_failed_tells_what_it_undid() -> None:
     ]
 
 
-def test_every_report_has_it() -> None:
+def test_every_report_has_the_tunings() -> None:
     results = load_results([*APPLIED, seen("revert", ("swap", "reverted", ()))])
     assert document(results)["tuning"][0]["changes"] == ["vm.swappiness: 60 -> 10", "vm.dirty_ratio: 20 -> 5"]
     assert "| db1 | swap (sysctl) | applied, reverted | vm.swappiness: 60 -\\> 10<br>" in markdown.render(

@@ -1,4 +1,4 @@
-"""The scheduler turn by turn, and the tasks it gives."""
+"""The scheduler input by input, and the tasks that it sends."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ PLAN = Plan(
 
 
 class Judge:
-    """Nothing to judge: a ladder without conditions."""
+    """An evaluator for a ladder without conditions and verdicts."""
 
     def number(self, value: Any, facts: RunProgress) -> float:
         return float(value)
@@ -93,7 +93,7 @@ class Judge:
 
 
 class Driver:
-    """Feeds inputs by hand and remembers what the scheduler wanted."""
+    """Passes single inputs to the scheduler and collects its commands."""
 
     def __init__(self, plan: Plan = PLAN, **timing: float) -> None:
         external = {s.name: Endpoint(system=s.name, engine=s.engine, dsn="d") for s in plan.systems if s.dsn}
@@ -152,7 +152,7 @@ LOAD = LoadResult(
 )
 
 
-def test_nothing_is_asked_of_agents_before_all_are_up() -> None:
+def test_no_task_is_sent_before_all_agents_are_up() -> None:
     driver = Driver()
     assert driver.commands == [Dial(hosts=("s1", "c1", "c2"))]
     driver.up()
@@ -190,7 +190,7 @@ def capture(driver: Driver) -> str:
     return driver.task("capture:waits", "s1").key
 
 
-def test_a_silent_capture_does_not_hold_up_the_load_for_long() -> None:
+def test_a_capture_without_an_answer_delays_the_load_only_for_a_limited_time() -> None:
     driver = Driver(capture_patience_s=3.0)
     driver.inspected()
     driver.hear("load", "c1", 3.0, TaskArmed)
@@ -217,7 +217,7 @@ def test_loads_that_do_not_arm_are_void_then_fail_the_run() -> None:
     assert driver.state.ending.exit_code == 4
 
 
-def test_an_error_that_will_not_go_away_is_not_tried_again() -> None:
+def test_a_permanent_error_is_not_retried() -> None:
     driver = Driver()
     driver.inspected()
     error = TaskError(code="missing", message="no table", way_out="populate first")
@@ -227,7 +227,7 @@ def test_an_error_that_will_not_go_away_is_not_tried_again() -> None:
     assert not [e for e in driver.emitted() if isinstance(e, events.IterationVoided) and e.rerun]
 
 
-def test_what_is_heard_of_tasks_that_were_given_up_changes_nothing() -> None:
+def test_messages_of_unknown_and_abandoned_tasks_are_ignored() -> None:
     driver = Driver()
     driver.inspected()
     before = driver.state
@@ -242,7 +242,7 @@ def test_what_is_heard_of_tasks_that_were_given_up_changes_nothing() -> None:
     assert driver.state == before
 
 
-def test_agents_that_do_not_end_cancelled_tasks_are_dropped() -> None:
+def test_agents_that_do_not_end_cancelled_tasks_are_disconnected() -> None:
     driver = Driver(drain_s=15.0)
     driver.inspected()
     driver.hear("load", "c1", 3.0, TaskFailed, error=TaskError(code="fault", message="x"))
@@ -251,7 +251,7 @@ def test_agents_that_do_not_end_cancelled_tasks_are_dropped() -> None:
     assert Dial(hosts=("s1", "c2")) in commands
 
 
-def test_interrupted_twice_waits_for_nothing() -> None:
+def test_a_second_interrupt_ends_the_run_at_once() -> None:
     driver = Driver()
     driver.inspected()
     driver.put(Interrupted(at_s=4.0))
@@ -262,9 +262,9 @@ def test_interrupted_twice_waits_for_nothing() -> None:
     assert driver.put(Tick(at_s=99.0)) == ()
 
 
-def test_systems_are_looked_after_when_errors_spoilt_an_iteration() -> None:
+def test_a_system_is_checked_after_an_iteration_with_errors() -> None:
     plan = replace(PLAN, systems=(replace(PLAN.systems[0], dsn=None, provision="embedded"),))
-    for check, looked_after in (("errors", True), ("load", True), ("steady-state", False)):
+    for check, is_checked in (("errors", True), ("load", True), ("steady-state", False)):
 
         def work(command: Summarise, check: str = check) -> events.IterationFinished:
             first = command.id.attempt == 1
@@ -273,11 +273,11 @@ def test_systems_are_looked_after_when_errors_spoilt_an_iteration() -> None:
 
         world = Simulation(plan, Judge(), work).run()
         starts = [key for key in world.keys if "/start:db/" in key]
-        assert len(starts) == (2 if looked_after else 1), check
+        assert len(starts) == (2 if is_checked else 1), check
         assert len([e for e in world.events if isinstance(e, events.SystemUp)]) == 1, "it had not changed"
 
 
-def test_a_coordinator_that_cannot_go_on_stops_everything() -> None:
+def test_a_failure_of_the_coordinator_stops_all_tasks_and_fails_the_run() -> None:
     driver = Driver()
     driver.inspected()
     driver.put(CoordinatorFailed(at_s=4.0, reason="disk is full"))
@@ -287,7 +287,7 @@ def test_a_coordinator_that_cannot_go_on_stops_everything() -> None:
     assert ended == events.RunFinished(status="failed", exit_code=4, reason="disk is full", seconds=pytest.approx(4.1))
 
 
-def test_a_first_agent_that_cannot_be_had_ends_the_run_with_its_words() -> None:
+def test_an_agent_that_does_not_answer_at_the_start_ends_the_run_with_the_reason() -> None:
     driver = Driver(dial_s=60.0)
     driver.put(Tick(at_s=60.0))
     assert driver.state.over
@@ -316,7 +316,7 @@ def test_shares_are_exact_and_even(hosts: int, threads: int) -> None:
     assert {(s.total, s.rate, s.distribution) for s in given_shares.values()} == {(threads, 100.0, "poisson")}
 
 
-def test_systems_start_from_the_far_end_of_a_propagation() -> None:
+def test_the_sink_of_a_propagation_starts_before_its_source() -> None:
     def system(name: str, sink: str | None) -> System:
         return System(name=name, engine="postgres", host="s1", propagates_to=sink)
 
@@ -324,7 +324,7 @@ def test_systems_start_from_the_far_end_of_a_propagation() -> None:
     assert [s.name for s in start_order(plan)] == ["c", "b", "a", "x"]
 
 
-def test_propagation_copies_rows_only_to_sinks_that_are_not_loaded_themselves() -> None:
+def test_propagation_copies_rows_only_to_sinks_that_are_not_populated() -> None:
     source = System(name="cache", engine="postgres", host="s1", propagates_to="db")
     stage = Populate(id="load", workload="w", into=("cache",), clients=("c1",))
     plan = replace(PLAN, systems=(source, PLAN.systems[0]), stages=(stage,))
@@ -346,7 +346,7 @@ def test_deadlines_grow_with_the_data() -> None:
     assert task_deadline_s(spec[0]) < 1000 < 1e6 < task_deadline_s(spec[1])
 
 
-def test_the_environment_is_taken_before_the_first_stage_and_a_host_that_does_not_tell_holds_up_nothing() -> None:
+def test_facts_are_collected_before_the_first_stage_and_a_host_without_an_answer_does_not_block_it() -> None:
     driver = Driver()
     driver.up()
     endpoint = Endpoint(system="db", engine="postgres", dsn="d", version="18.1")

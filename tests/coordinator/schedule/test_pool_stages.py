@@ -1,4 +1,5 @@
-"""Which agents form a Ray cluster, in which order, who gets the load, and when the cluster is made anew."""
+"""Ray clusters of agents: the order in which agents form one, the client that receives the load, and the formation of a
+new cluster."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def asked(made: Turn) -> dict[str, FormPool]:
 
 
 def answer(made: Turn, address: str) -> None:
-    """Every task of the batch under way is done."""
+    """Complete every task of the present batch."""
     while made.state.step is not None:
         step = made.state.step
         key = min(step.pending)  # type: ignore[union-attr]
@@ -89,7 +90,7 @@ def test_the_first_client_forms_the_cluster_and_the_others_join_it() -> None:
     assert not pool_part(made, LADDER)
 
 
-def test_hosts_that_are_this_machine_form_a_cluster_on_loopback() -> None:
+def test_local_hosts_form_a_cluster_on_loopback() -> None:
     made = turn()
     hosts = tuple(replace(host, address="local") for host in PLAN.hosts)
     made.set(plan=replace(PLAN, hosts=hosts))
@@ -97,7 +98,7 @@ def test_hosts_that_are_this_machine_form_a_cluster_on_loopback() -> None:
     assert asked(made)["c1"].address == "127.0.0.1"
 
 
-def test_a_cluster_of_other_hosts_is_made_anew() -> None:
+def test_a_cluster_of_other_hosts_is_replaced() -> None:
     for hosts in (("c2", "c1", "c3"), ("c1", "c2", "c3", "c4")):
         made = turn(Cluster(address="10.0.0.1:4711", hosts=hosts))
         assert pool_part(made, LADDER)
@@ -123,5 +124,5 @@ def test_the_whole_load_goes_to_the_client_that_drives_the_cluster() -> None:
     assert (host, load.share.count, load.workers, load.pool.kind) == ("c1", 6, 6, "ray")
 
 
-def test_secrets_are_not_shown() -> None:
+def test_secrets_are_not_in_the_representation() -> None:
     assert "t'" not in repr(SECRETS) and "k'" not in repr(SECRETS)

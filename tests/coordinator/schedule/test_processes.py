@@ -1,5 +1,4 @@
-"""Rungs of processes: what the compiler makes of `processes:`, and that every terminal gets a worker process of its
-own."""
+"""Rungs of processes: the compiled form of `processes:`, in which every terminal has a worker process of its own."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ def compiled(folder: Path, rungs: str) -> tuple[Plan, Ladder]:
 
 
 def shares(plan: Plan, stage: Ladder, rung: int) -> list[tuple[str, int, int]]:
-    """(host, terminals, worker processes) of a rung, on clients of two cores."""
+    """Return (host, terminals, worker processes) of a rung, on clients with two cores."""
     loads = load_tasks(
         plan,
         stage,

@@ -1,4 +1,4 @@
-"""Whole runs: stages that are left out, and what needs them."""
+"""Whole runs with skipped stages, and with stages that need them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from proveout.dsl.plan.values import Expression
 from proveout.proto import events
 
 
-def test_a_stage_whose_condition_does_not_hold_is_left_out() -> None:
+def test_a_stage_whose_condition_does_not_hold_is_skipped() -> None:
     plan = conditional(
         Condition(stage="prepare", when=Expression(text="no")),
         Condition(stage="breathe", when=Expression(text="yes")),
@@ -32,14 +32,14 @@ def test_a_stage_whose_condition_does_not_hold_is_left_out() -> None:
     assert outcomes(world) == {s.id: "skipped" if s.id == "prepare" else "ok" for s in STAGES}
     assert "prepare" not in {e.stage for e in world.events if isinstance(e, events.StageStarted)}
     assert [(n.level, n.text) for n in world.events if isinstance(n, events.Notice)] == [
-        ("info", "stage prepare is skipped: no, it says")
+        ("info", "stage prepare is skipped: no, by the model")
     ]
     assert "sql:backend" not in what_of(world)
 
 
-def test_what_needs_a_stage_that_is_left_out_is_left_out_too() -> None:
+def test_a_stage_that_needs_a_skipped_stage_is_skipped() -> None:
     plan = conditional(
-        Condition(stage="cap", when=Expression(text="nobody knows")),
+        Condition(stage="cap", when=Expression(text="unknown")),
         Condition(stage="cached", needs=("baseline", "cap")),
     )
     world = simulate(plan).world
@@ -49,22 +49,22 @@ def test_what_needs_a_stage_that_is_left_out_is_left_out_too() -> None:
         "cap": "skipped",
         "cached": "skipped",
     }
-    told = {n.text: n.level for n in world.events if isinstance(n, events.Notice)}
-    assert told["stage cap is skipped: its condition cannot be evaluated: no data"] == "warning"
-    assert told["stage cached is skipped: it needs cap, which was skipped"] == "info"
+    notices = {n.text: n.level for n in world.events if isinstance(n, events.Notice)}
+    assert notices["stage cap is skipped: its condition cannot be evaluated: no data"] == "warning"
+    assert notices["stage cached is skipped: it needs cap, which was skipped"] == "info"
     assert not [k for k in results(world) if k[0] == "cached"]
 
 
-def test_what_needs_a_stage_that_failed_is_left_out() -> None:
-    """The search finds no rate, so the ladder at that rate is given up; the pause after it asked for it."""
+def test_a_stage_that_needs_a_failed_stage_is_skipped() -> None:
+    """The search finds no rate, so the ladder at that rate fails, and the pause that needs the ladder is skipped."""
     stages = (*STAGES, Pause(id="after", duration_s=1.0))
     plan = conditional(Condition(stage="after", needs=("cached",)), plan=replace(PLAN, stages=stages))
     world = simulate(plan, Model(capacity=10.0)).world
     assert (outcomes(world)["cached"], outcomes(world)["after"]) == ("failed", "skipped")
 
 
-def test_a_resume_stands_by_what_was_left_out() -> None:
-    """Killed after any of its inputs: the second sitting leaves the same stage out, and says so once."""
+def test_a_resume_skips_the_same_stages() -> None:
+    """The coordinator is killed after any of its inputs; the resumed run skips the same stage, with one event."""
     plan = conditional(
         Condition(stage="breathe", when=Expression(text="no")), Condition(stage="cap", needs=("baseline",))
     )

@@ -1,4 +1,4 @@
-"""Whole runs against simulated agents: their order, and what is looked at when."""
+"""Whole runs against simulated agents: the order of their tasks, and the checks of invariants."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def test_a_whole_run_in_order() -> None:
     assert systems == ["backend", "cache"], "the sink is up before its source"
 
 
-def test_what_is_foreseen_is_said_when_stages_end_and_decides_nothing() -> None:
+def test_provisional_verdicts_follow_stages_and_do_not_affect_the_result() -> None:
     world = simulate().world
-    told = [event for event in world.events if isinstance(event, events.VerdictForeseen | events.StageFinished)]
-    stages = [event for event in told if isinstance(event, events.StageFinished)]
-    foreseen = [event for event in told if isinstance(event, events.VerdictForeseen)]
-    assert [event.evidence for event in foreseen] == [
-        f"{n} stages" for n in range(1, len(stages))
-    ]  # not after the last
-    assert told[::2] == stages, "each is said right after its stage"
+    emitted = [event for event in world.events if isinstance(event, events.VerdictForeseen | events.StageFinished)]
+    stages = [event for event in emitted if isinstance(event, events.StageFinished)]
+    foreseen = [event for event in emitted if isinstance(event, events.VerdictForeseen)]
+    assert [event.evidence for event in foreseen] == [f"{n} stages" for n in range(1, len(stages))], (
+        "none after the last"
+    )
+    assert emitted[::2] == stages, "each follows its stage"
     assert {event.outcome for event in foreseen} == {"FAIL"}
     reached = [event for event in world.events if isinstance(event, events.VerdictReached)]
     assert [event.outcome for event in reached] == ["PASS"]
@@ -64,7 +64,7 @@ def test_what_is_foreseen_is_said_when_stages_end_and_decides_nothing() -> None:
     assert world.events[-1].exit_code == 0
 
 
-def test_reset_takes_the_source_back_before_its_sink() -> None:
+def test_reset_restores_the_source_before_its_sink() -> None:
     what = what_of(simulate().world)
     first = what.index("restore:cache")
     assert what[first : first + 4] == ["restore:cache", "restore:backend", "link:cache", "checkpoint:backend"]
@@ -74,7 +74,7 @@ def test_reset_takes_the_source_back_before_its_sink() -> None:
     assert what.index("link:cache") < what.index("save:cache") < what.index("save:backend")
 
 
-def test_invariants_are_looked_at_after_every_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invariants_are_checked_after_every_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "iteration")
     simulation = simulate(PLAN, Model(invalid=frozenset({"baseline/2/1"})))
     assert_ended(simulation)
@@ -86,11 +86,13 @@ def test_invariants_are_looked_at_after_every_iteration(monkeypatch: pytest.Monk
         expected += [(one.stage, str(one), name) for name in names]
     assert looked_at(world) == expected
     what = what_of(world)
-    assert what.index("invariants:backend") < what.index("link:cache"), "a population is looked at before it is linked"
+    assert what.index("invariants:backend") < what.index("link:cache"), "a population is checked before it is linked"
 
 
-def test_invariants_of_rows_that_others_loaded_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where they speak of the rows that a populate makes, and the plan has none; others are looked at all the same."""
+def test_invariants_of_populated_rows_are_not_checked_in_a_plan_without_populate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Invariants that do not depend on populated rows are checked in such a plan."""
     monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "stage")
     outside = System(name="backend", engine="postgres", host="db1", dsn="host=db1")
     plan = replace(PLAN, systems=(outside,), captures=PLAN.captures[:2], stages=(STAGES[2],))
@@ -99,7 +101,7 @@ def test_invariants_of_rows_that_others_loaded_are_not_looked_at(monkeypatch: py
     assert looked_at(simulate(plan).world) == []
 
 
-def test_a_broken_invariant_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_invariant_gives_a_notice_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "iteration")
 
     class Broken(Simulation):
@@ -113,11 +115,11 @@ def test_a_broken_invariant_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     simulation = Broken(PLAN, model, model.work)
     simulation.run()
     assert assert_ended(simulation).status == "finished", "the run goes on; the verdict fails it"
-    told = [e.text for e in simulation.world.events if isinstance(e, events.Notice) and e.level == "error"]
-    assert "backend after baseline/1/1/1: sum: 3 is not 4" in told
+    errors = [e.text for e in simulation.world.events if isinstance(e, events.Notice) and e.level == "error"]
+    assert "backend after baseline/1/1/1: sum: 3 is not 4" in errors
 
 
-def test_invariants_that_cost_much_are_looked_at_at_the_end_of_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expensive_invariants_are_checked_at_the_end_of_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup_stages, "invariants_after", lambda _: "stage")
     world = simulate().world
     after = [("baseline", "", "backend")]
@@ -128,7 +130,7 @@ def test_invariants_that_cost_much_are_looked_at_at_the_end_of_a_stage(monkeypat
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["lose", "fail", "silent"])
 @pytest.mark.parametrize("occasion", ["iteration", "stage"])
-def test_a_fault_at_any_point_leaves_nothing_unlooked_at(
+def test_all_invariants_are_checked_despite_a_fault_at_any_point(
     kind: FaultKind, occasion: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(setup_stages, "invariants_after", lambda _: occasion)
@@ -140,7 +142,7 @@ def test_a_fault_at_any_point_leaves_nothing_unlooked_at(
             assert seen == {(stage, system) for stage, _, system in looked_at(whole.world)}, f"{kind} before {at}"
 
 
-def test_terminals_are_shared_out_and_seeds_differ() -> None:
+def test_terminals_are_distributed_over_clients_with_different_seeds() -> None:
     seen: dict[str, list[RunLoad]] = {}
 
     class Watched(Simulation):

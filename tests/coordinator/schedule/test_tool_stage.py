@@ -1,4 +1,4 @@
-"""`tool` stages on the coordinator: simulated runs of one, and what its numbers are made of. No fio is started here."""
+"""`tool` stages on the coordinator: simulated runs of one, and the source of its numbers. fio itself is not started."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from proveout.coordinator.results.results import load_results, stage_metrics
 from proveout.dsl import metrics
 from proveout.dsl.compile import result_names
 from proveout.dsl.expr import name_types
-from proveout.dsl.plan.canonical import to_data
 from proveout.dsl.plan.fio_job import FioJob
-from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.plan import Plan, to_data
 from proveout.dsl.plan.stages import Limits, Tool, Windows
 from proveout.dsl.plan.topology import Host
 from proveout.proto import events
@@ -62,7 +61,7 @@ def tasks(plan: Plan, *faults: Fault, model: Model | None = None) -> tuple[Any, 
 # ---- runs ----------------------------------------------------------------------------------------------------------
 
 
-def test_files_are_made_once_and_every_repeat_climbs_all_depths() -> None:
+def test_files_are_created_once_and_every_repeat_runs_all_depths() -> None:
     simulation, keys = tasks(TOOLED)
     assert assert_ended(simulation).status == "finished"
     made = [key for key in keys if "fio-files" in key]
@@ -74,7 +73,7 @@ def test_files_are_made_once_and_every_repeat_climbs_all_depths() -> None:
     assert (started.kind, started.iterations) == ("tool", 4)
 
 
-def test_an_invalid_iteration_is_run_again_and_no_more_often_than_retries_say() -> None:
+def test_an_invalid_iteration_is_repeated_up_to_the_number_of_retries() -> None:
     simulation, _ = tasks(TOOLED, model=Model(invalid=frozenset({"mixed/4/1"})))
     assert assert_ended(simulation).status == "finished"
     ended = [e.id for e in simulation.world.events if isinstance(e, IterationFinished) and e.id.rung == 4]
@@ -83,7 +82,7 @@ def test_an_invalid_iteration_is_run_again_and_no_more_often_than_retries_say() 
 
 
 @pytest.mark.parametrize("at", range(6, 40, 3))
-def test_a_host_that_is_lost_makes_its_files_again(at: int) -> None:
+def test_a_lost_host_creates_its_files_again(at: int) -> None:
     simulation, keys = tasks(TOOLED, Fault(kind="lose", host="client1", at=at))
     assert assert_ended(simulation).status == "finished"
     assert len(results(simulation.world)) == 4
@@ -108,7 +107,7 @@ def test_a_resumed_run_goes_on_where_it_was(at: int) -> None:
     assert before <= set(results(resumed.world))
 
 
-def test_slices_of_devices_are_those_of_one_host_alone_and_facts_name_the_program(
+def test_each_host_has_its_own_slices_of_devices_and_facts_name_the_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     devices = ("/dev/disk/by-id/a", "/dev/disk/by-id/b", "/dev/disk/by-id/c")
@@ -184,21 +183,20 @@ def test_hosts_are_merged_before_percentiles_are_taken() -> None:
     assert tree["mb_per_s"] == pytest.approx(505 * 8192 / 1e6)
     assert tree["nodes"]["client1"]["iops"] == pytest.approx(500.0)
     assert tree["nodes"]["client2"]["response"]["p99_us"] == pytest.approx(10_000.0, rel=0.001)
-    # 1010 I/Os, of which 10 take 10 ms: rank 1000 of 1010 is one of 0.2 ms. The mean of two percentiles would say 5.1
-    # ms.
+    # Of 1010 I/Os 10 take 10 ms: rank 1000 of 1010 has 0.2 ms. The mean of two percentiles would be 5.1 ms.
     assert tree["response"]["p99_us"] == pytest.approx(200.0, rel=0.001)
     assert tree["response"]["max_us"] == pytest.approx(10_000.0, rel=0.001)
     assert tree["iodepth"] == 2
 
 
-def test_reads_and_writes_are_apart_and_together() -> None:
+def test_reads_and_writes_have_separate_and_common_numbers() -> None:
     tree = summarised({"client1": load({100_000: 140}, {300_000: 60}), "client2": load({}, {})}).metrics
     assert (tree["read"]["iops"], tree["write"]["iops"], tree["iops"]) == (70.0, 30.0, 100.0)
     assert tree["write"]["response"]["avg_us"] == 300.0
     assert "response" not in tree["nodes"]["client2"], "nothing ended there: no percentile, and no zero"
 
 
-def test_failed_ios_break_a_limit_unless_the_plan_allows_them() -> None:
+def test_failed_ios_are_a_breach_unless_the_plan_allows_them() -> None:
     ended = summarised({"client1": load(FAST, FAST, errors=5), "client2": load(FAST, FAST)})
     assert ended.metrics["errors"]["count"] == 5
     (broken,) = [finding for finding in ended.findings if not finding.ok and finding.breach]
@@ -207,7 +205,7 @@ def test_failed_ios_break_a_limit_unless_the_plan_allows_them() -> None:
     assert "Input/output error" in broken.evidence
 
 
-def test_expressions_know_just_the_numbers_that_are_measured() -> None:
+def test_expressions_have_exactly_the_measured_numbers() -> None:
     ended = summarised({host: load(FAST, SLOW) for host in STAGE.clients})
     (shape,) = result_names.run_scope(TOOLED, TOOLED.stages).members.values()
     assert isinstance(shape, name_types.Group)
@@ -272,7 +270,7 @@ def test_large_ios_are_drawn_in_megabytes() -> None:
     assert value["shown"] == pytest.approx((210 + 220) / 2 * 8192 / 1e6)
 
 
-def test_stages_that_come_later_can_read_its_rungs() -> None:
+def test_later_stages_can_read_its_rungs() -> None:
     tree = stage_metrics(STAGE, finished_run(), seconds=1.0)
     assert tree["rungs"]["4"]["iops"]["mean"] > tree["rungs"]["2"]["iops"]["mean"]
     assert tree["peak"]["iodepth"]["mean"] == 4

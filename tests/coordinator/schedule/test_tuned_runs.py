@@ -1,5 +1,5 @@
-"""Runs whose plan tunes hosts, against simulated agents: tuned before the first stage, looked at after each, set back
-whatever happens."""
+"""Runs whose plan tunes hosts, against simulated agents: tuned before the first stage, verified after each stage,
+reverted under all faults."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PLAN = Plan(
 
 
 class Judge:
-    """Nothing is measured, so there is nothing to judge."""
+    """An evaluator for a plan without measurements and verdicts."""
 
     def number(self, value: float | Expression, facts: RunProgress) -> float | Unresolved:
         return Unresolved(reason="nothing is measured")
@@ -80,7 +80,7 @@ def work(command: Summarise) -> events.IterationFinished:
 
 
 class Watched(Simulation):
-    """Notes what is tuned while each stage's task or pause is under way, and in which order tasks come."""
+    """Records the order of tasks as notices in the journal."""
 
     def _task(self, host: str, task: Task) -> None:
         self.world.events.append(events.Notice(level="info", host=host, text=f"task {task.key.split('/')[-2]}"))
@@ -94,7 +94,7 @@ def run(plan: Plan = PLAN, *faults: Fault, world: World | None = None, epoch: in
 
 
 def tasks(simulation: Simulation) -> list[str]:
-    """`task@host` in the order in which they were given."""
+    """Return `task@host` in the order in which the tasks were sent."""
     return [f"{n.text.removeprefix('task ')}@{n.host}" for n in simulation.world.events
             if isinstance(n, events.Notice) and n.text.startswith("task ")]  # fmt: skip
 
@@ -103,7 +103,7 @@ def seen(simulation: Simulation) -> list[events.TuningSeen]:
     return [event for event in simulation.world.events if isinstance(event, events.TuningSeen)]
 
 
-def test_the_order_of_things() -> None:
+def test_the_order_of_tasks_and_events() -> None:
     simulation = run()
     given = [task for task in tasks(simulation) if "facts" not in task and "inspect" not in task]
     assert given == [
@@ -139,7 +139,7 @@ def length(plan: Plan) -> int:
 @pytest.mark.parametrize("kind", ["lose", "lose_for_good", "fail", "silent", "interrupt", "kill"])
 @pytest.mark.parametrize("host", ["a", "b"])
 @pytest.mark.parametrize("on_loss", ["rerun", "stop"])
-def test_set_back_whatever_strikes_at_any_point(kind: FaultKind, host: str, on_loss: OnLoss) -> None:
+def test_hosts_are_reverted_after_a_fault_at_any_point(kind: FaultKind, host: str, on_loss: OnLoss) -> None:
     plan = replace(PLAN, on_loss=on_loss)
     for at in range(0, length(plan), 2 if on_loss == "stop" else 1):
         simulation = run(plan, Fault(at=at, kind=kind, host=host))
@@ -168,7 +168,7 @@ def test_a_run_that_leaves_a_host_tuned_does_not_end_as_finished(host: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["lose", "silent"])
-def test_an_agent_that_was_lost_is_tuned_again_before_anything_else(kind: FaultKind) -> None:
+def test_a_lost_agent_is_tuned_again_before_other_tasks(kind: FaultKind) -> None:
     for at in range(length(PLAN)):
         simulation = run(PLAN, Fault(at=at, kind=kind, host="b"))
         world = simulation.world
@@ -196,7 +196,7 @@ def test_a_resume_tunes_again() -> None:
 
 
 class Host2(Watched):
-    """A host `b` whose owner says no."""
+    """A host `b` that cannot be tuned; `outcome` is the outcome of its tuning."""
 
     outcome = "refused"
 
@@ -231,22 +231,22 @@ class Drifting(Watched):
         return done
 
 
-def test_drift_is_told_and_does_not_end_the_run() -> None:
+def test_drift_gives_a_warning_and_does_not_end_the_run() -> None:
     simulation = Drifting(PLAN, Judge(), work)
     world = simulation.run()
     assert simulation.closed is not None
     assert simulation.closed.exit_code == 0
-    told = {n.text for n in world.events if isinstance(n, events.Notice) and n.level == "warning"}
-    assert "tuning 'swap' was changed by another process since: it is 33" in told
+    warnings = {n.text for n in world.events if isinstance(n, events.Notice) and n.level == "warning"}
+    assert "tuning 'swap' was changed by another process since: it is 33" in warnings
 
 
-def test_a_second_interrupt_leaves_it_to_the_agents() -> None:
-    """They set back when they are parted from; nobody waits for it."""
+def test_after_a_second_interrupt_the_agents_revert_their_hosts() -> None:
+    """The coordinator closes the sessions without waiting; the agents revert at the end of their sessions."""
     simulation = run(PLAN, Fault(at=20, kind="interrupt"), Fault(at=21, kind="interrupt"))
     assert not any(simulation.world.tuned.values())
     assert not any(isinstance(task, RevertTuning) for task in simulation.world.running.values())
 
 
-def test_the_effect_of_other_tasks_is_not_touched() -> None:
+def test_the_simulator_has_no_tuning_result_for_other_tasks() -> None:
     result: TaskResult | None = Simulation(PLAN, Judge(), work)._tuned("a", object())
     assert result is None

@@ -1,5 +1,5 @@
-"""Damaged run directories: every changed bit of a journal shows, and every verb that reads a run says so without a
-traceback."""
+"""Damaged run directories: every changed bit of a journal is detected, and every verb that reads a run reports it
+without a traceback."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from proveout.proto.wire.results import (
 
 PLANS = Path(__file__).parents[3] / "plans"
 FLIPS = int(os.environ.get("PROVEOUT_FLIPS", str(thorough.count(1500, 400))))
-"""How many bits of each file are changed, one at a time; 0: all of them."""
+"""The number of bits of each file that are changed, one at a time; 0: all of them."""
 NOTES = tuple(e.Notice(level="info", host="h", text=f"note {number}, 17 rows") for number in range(1, 6))
 
 
 def a_run(tmp_path: Path) -> Path:
-    """The journal of five events in a directory that has nothing else."""
+    """Write a journal of five events into a directory without other files."""
     place = tmp_path / "journal"
     place.mkdir()
     with Journal(place) as journal:
@@ -78,7 +78,7 @@ def a_finished_run(tmp_path: Path) -> run_directory.RunDirectory:
 
 
 def unharmed_or_refused(directory: Path, events: tuple[e.Stamped, ...]) -> bool:
-    """Whether the journal is refused; AssertionError when it is read and says something else."""
+    """Return whether the journal is refused; AssertionError when it is read with other events."""
     try:
         found = read(directory)
     except JournalFault:
@@ -93,7 +93,7 @@ def bits(path: Path, seed: int) -> Iterable[int]:
 
 
 def flip_all(place: Path, name: str, chosen: Iterable[int]) -> int:
-    """Flip bits one at a time: how many were refused. The others say the same events as before."""
+    """Flip bits one at a time and return the number of refused journals; the others must have unchanged events."""
     events = read(place)
     kept = {path.name: path.read_bytes() for path in place.iterdir()}
     refused = 0
@@ -124,7 +124,7 @@ def test_damage_is_named(tmp_path: Path, damage: Damage) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", [FILE, HEAD_FILE])
-def test_every_changed_bit_shows_or_changes_nothing(tmp_path: Path, name: str) -> None:
+def test_every_changed_bit_is_detected_or_has_no_effect(tmp_path: Path, name: str) -> None:
     place = a_run(tmp_path)
     chosen = list(bits(place / name, seed=53))
     refused = flip_all(place, name, chosen)
@@ -132,8 +132,8 @@ def test_every_changed_bit_shows_or_changes_nothing(tmp_path: Path, name: str) -
         assert refused >= len(chosen) - 12 * 8, "all but those of the epoch, which only a coordinator needs"
 
 
-def test_every_changed_bit_of_an_event_shows(tmp_path: Path) -> None:
-    """All bits of the stored text, time and hash of the third event, and of the format: no chance is taken."""
+def test_every_changed_bit_of_an_event_is_detected(tmp_path: Path) -> None:
+    """All bits of the stored text, time and hash of the third event, and of the format, without sampling."""
     place = a_run(tmp_path)
     data = (place / FILE).read_bytes()
     body = encode(NOTES[2]).encode()
@@ -157,9 +157,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.thorough
-def test_every_changed_bit_of_the_write_ahead_log_shows_or_changes_nothing(tmp_path: Path) -> None:
-    """A killed coordinator leaves its last events there, and SQLite takes a log with a wrong checksum for one that ends
-    early."""
+def test_every_changed_bit_of_the_write_ahead_log_is_detected_or_has_no_effect(tmp_path: Path) -> None:
+    """A killed coordinator leaves its last events in this log, and SQLite ignores the part of a log after a wrong
+    checksum."""
     place = tmp_path / "journal"
     place.mkdir()
     ended = subprocess.run([sys.executable, "-c", _APPEND_AND_DIE, str(place)], check=False, timeout=180)
@@ -172,7 +172,7 @@ def test_every_changed_bit_of_the_write_ahead_log_shows_or_changes_nothing(tmp_p
     assert flip_all(place, wal.name, chosen) > len(chosen) / 2
 
 
-def test_a_lost_write_ahead_log_shows(tmp_path: Path) -> None:
+def test_a_lost_write_ahead_log_is_detected(tmp_path: Path) -> None:
     place = tmp_path / "journal"
     place.mkdir()
     subprocess.run([sys.executable, "-c", _APPEND_AND_DIE, str(place)], check=False, timeout=180)
@@ -181,7 +181,7 @@ def test_a_lost_write_ahead_log_shows(tmp_path: Path) -> None:
         read(tmp_path / "copy")
 
 
-def test_a_crash_between_commit_and_head_is_no_damage(tmp_path: Path) -> None:
+def test_a_crash_between_commit_and_head_does_not_count_as_damage(tmp_path: Path) -> None:
     place = a_run(tmp_path)
     earlier = (place / HEAD_FILE).read_bytes()
     with Journal(place) as journal:
@@ -204,14 +204,14 @@ def test_a_journal_that_was_copied_alone_is_read_and_its_end_is_not_checked(
     assert "journal.head" in capsys.readouterr().err
     with Journal(directory.path) as journal:
         assert journal.epoch == 2
-    assert not unchecked(directory.path), "a resume makes it again"
+    assert not unchecked(directory.path), "a resume writes it again"
     (directory.path / HEAD_FILE).unlink()
     DAMAGES[0].apply(directory.path)
     with pytest.raises(JournalDamaged, match="event 3"):
         read(directory.path)
 
 
-def test_a_journal_that_grows_is_read_from_where_a_watcher_is(tmp_path: Path) -> None:
+def test_a_growing_journal_is_read_from_the_position_of_a_watcher(tmp_path: Path) -> None:
     place = a_run(tmp_path)
     assert [stamped.sequence for stamped in read(place, after=3)] == [4, 5]
     assert read(place, after=5) == ()
@@ -219,7 +219,7 @@ def test_a_journal_that_grows_is_read_from_where_a_watcher_is(tmp_path: Path) ->
     database.execute("DROP TRIGGER no_update")
     database.execute("UPDATE event SET body = '{}' WHERE sequence = 3")
     database.close()
-    assert len(read(place, after=3)) == 2, "what comes after stands on the stored hash"
+    assert len(read(place, after=3)) == 2, "later events are checked against the stored hash"
     with pytest.raises(JournalDamaged, match="event 3"):
         read(place, after=2)
 
@@ -228,7 +228,7 @@ def test_a_journal_that_grows_is_read_from_where_a_watcher_is(tmp_path: Path) ->
 
 
 def as_version_1(place: Path) -> None:
-    """The journal as 0.1 wrote it."""
+    """Change the journal to the format of version 0.1."""
     database = sqlite3.connect(place / FILE, isolation_level=None)
     for statement in (
         "DROP TRIGGER no_update",
@@ -280,7 +280,7 @@ def test_missing_and_nested_events_of_a_journal_without_hashes_are_refused(tmp_p
 
 
 @pytest.mark.parametrize("depth", [DEPTH_MAX + 1, 500, 2_000, 100_000])
-def test_json_that_is_nested_too_deep_is_an_error(depth: int) -> None:
+def test_too_deeply_nested_json_is_an_error(depth: int) -> None:
     assert load_bounded("[" * DEPTH_MAX + "]" * DEPTH_MAX)
     with pytest.raises(ValueError, match="nested"):
         load_bounded("[" * depth + "]" * depth)
@@ -293,7 +293,7 @@ def test_json_that_is_nested_too_deep_is_an_error(depth: int) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["load", "captures"])
-def test_every_changed_bit_of_samples_shows_or_changes_nothing(tmp_path: Path, kind: str) -> None:
+def test_every_changed_bit_of_samples_is_detected_or_has_no_effect(tmp_path: Path, kind: str) -> None:
     identity = e.IterationId(stage="s", rung=4, repeat=2, attempt=1)
     gathering = samples.Gathering(id=identity, hosts={"l": "h", "c": "h"}, names={"c": "os"})
     counts = TransactionCounts(name="t", ok=3)
@@ -342,9 +342,7 @@ GARBAGE = (
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_a_verb_names_the_event_that_was_changed(
-    tmp_path: Path, verb: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_verb_names_the_changed_event(tmp_path: Path, verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     directory = a_finished_run(tmp_path)
     DAMAGES[0].apply(directory.path)
     assert execute([*verb, "--runs-dir", str(tmp_path / "runs")]) == 4
@@ -363,7 +361,7 @@ def test_runs_lists_a_damaged_run(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("data", GARBAGE, ids=lambda data: f"{len(data)}-{data[:12]!r}")
 @pytest.mark.parametrize("name", [FILE, HEAD_FILE, "command.json", "result.json", "report.html", "audit.log", "lock"])
-def test_garbage_in_a_run_directory_ends_in_a_message(
+def test_garbage_in_a_run_directory_gives_an_error_message(
     tmp_path: Path, name: str, data: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = a_finished_run(tmp_path)
@@ -375,8 +373,8 @@ def test_garbage_in_a_run_directory_ends_in_a_message(
 
 
 def test_the_cost_of_a_hash_is_small(tmp_path: Path) -> None:
-    """Checksum and head take less than a tenth of what SQLite takes to make an event durable on a disk; here only an
-    upper bound."""
+    """Checksum and head take less than a tenth of the time in which SQLite makes an event durable on a disk; this test
+    checks only an upper bound."""
     with Journal(tmp_path) as journal:
         event = e.Notice(level="info", host="h", text="x" * 2000)
         began_s = time.process_time()
@@ -385,5 +383,5 @@ def test_the_cost_of_a_hash_is_small(tmp_path: Path) -> None:
         assert (time.process_time() - began_s) / 500 < 0.005
 
 
-def test_what_is_stored_of_events_is_json_of_one_line() -> None:
+def test_events_are_stored_as_json_in_one_line() -> None:
     assert json.loads(encode(NOTES[0]))["text"] == NOTES[0].text

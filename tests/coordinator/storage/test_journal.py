@@ -1,4 +1,4 @@
-"""The journal: what goes in comes out, nothing is lost or changed, one coordinator at a time."""
+"""The journal: events are read as they were written, none is lost or changed, one coordinator writes at a time."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ ONE_OF_EACH: tuple[e.Event, ...] = (
         system="db",
         populated=Populated(tables=(TableCount(table="t", rows=1, expected_low=1, expected_high=2),), seconds=0.5),
     ),
+    e.ValuesTaken(stage="s", repeat=1, values={"elapsed_s": 0.5, "max_iops": 12.0}),
     e.IterationStarted(id=IDENTITY, rate=500.0, starts_in_s=0.3, ramp_up_s=1.0, measure_s=3.0, ramp_down_s=1.0),
     e.LoadTick(id=IDENTITY, second=0, window="measure", tps=1.0, avg_us=1.0, p50_us=1.0, p99_us=1.0, errors=0),
     e.HostTick(host="h", capture="os", readings={"cpu": 1.0}),
@@ -122,12 +123,12 @@ ONE_OF_EACH: tuple[e.Event, ...] = (
 JOURNALLED = tuple(event for event in ONE_OF_EACH if not isinstance(event, e.LIVE_EVENTS))
 
 
-def test_there_is_one_of_each() -> None:
+def test_the_examples_contain_each_kind_of_event() -> None:
     assert {type(event) for event in ONE_OF_EACH} == set(get_args(e.Event))
 
 
 @pytest.mark.parametrize("event", ONE_OF_EACH, ids=lambda event: type(event).__name__)
-def test_events_come_back_equal(event: e.Event) -> None:
+def test_decoded_events_are_equal(event: e.Event) -> None:
     assert decode(encode(event)) == event
 
 
@@ -149,7 +150,7 @@ def test_numpy_scalars_become_numbers() -> None:
     ],
     ids=str,
 )
-def test_what_is_not_ours_is_refused(change: dict[str, Any]) -> None:
+def test_unknown_data_is_refused(change: dict[str, Any]) -> None:
     data = json.loads(encode(ONE_OF_EACH[1])) | change
     with pytest.raises(JournalFault):
         decode(json.dumps(data))
@@ -165,7 +166,7 @@ def test_a_missing_field_and_a_wrong_literal_are_refused() -> None:
         decode(json.dumps(notice | {"level": "loud"}))
 
 
-def test_a_plan_comes_back_equal() -> None:
+def test_a_decoded_plan_is_equal() -> None:
     windows = stages.Windows(ramp_up_s=1, measure_s=2, ramp_down_s=3)
     where = values.Where(file="a.yaml", line=3, column=4)
     plan = p.Plan(
@@ -228,14 +229,14 @@ def test_appended_events_are_read_in_order_with_their_times(tmp_path: Path) -> N
     assert [s.unix_s for s in stamped] == [100.0 + n for n in range(len(JOURNALLED))]
 
 
-def test_each_sitting_has_a_higher_epoch_and_goes_on_counting(tmp_path: Path) -> None:
+def test_each_opening_has_a_higher_epoch_and_continues_the_numbers(tmp_path: Path) -> None:
     for epoch in (1, 2, 3):
         with Journal(tmp_path) as journal:
             assert journal.epoch == epoch
             assert journal.append(JOURNALLED[2]).sequence == epoch
 
 
-def test_live_events_are_not_kept(tmp_path: Path) -> None:
+def test_live_events_are_not_stored(tmp_path: Path) -> None:
     tick = next(event for event in ONE_OF_EACH if isinstance(event, e.LoadTick))
     with Journal(tmp_path) as journal:
         with pytest.raises(TypeError):
@@ -244,7 +245,7 @@ def test_live_events_are_not_kept(tmp_path: Path) -> None:
     assert read(tmp_path) == ()
 
 
-def test_nothing_that_was_written_can_be_changed(tmp_path: Path) -> None:
+def test_stored_events_cannot_be_changed(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         journal.append(JOURNALLED[0])
     database = sqlite3.connect(tmp_path / "journal.sqlite")
@@ -281,7 +282,7 @@ def test_a_killed_coordinator_leaves_its_events_and_no_lock(tmp_path: Path) -> N
         assert journal.epoch == 2
 
 
-def test_a_full_disk_is_a_clean_failure_and_keeps_what_was_there(tmp_path: Path) -> None:
+def test_a_full_disk_raises_storage_failed_and_keeps_stored_events(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         journal.append(JOURNALLED[2])
         journal._database.execute("PRAGMA max_page_count=1")  # SQLite's own "disk is full"
@@ -294,7 +295,7 @@ def test_a_full_disk_is_a_clean_failure_and_keeps_what_was_there(tmp_path: Path)
         assert journal.append(JOURNALLED[2]).sequence == kept[-1].sequence + 1
 
 
-def test_another_versions_journal_is_refused(tmp_path: Path) -> None:
+def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
     Journal(tmp_path).close()
     database = sqlite3.connect(tmp_path / "journal.sqlite")
     database.execute("UPDATE about SET version = 99")
@@ -307,7 +308,7 @@ def test_another_versions_journal_is_refused(tmp_path: Path) -> None:
     assert not is_driven(tmp_path)
 
 
-def test_garbage_and_absence_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_and_an_unreadable_journal_have_different_errors(tmp_path: Path) -> None:
     with pytest.raises(JournalFault, match="no journal"):
         read(tmp_path)
     (tmp_path / "journal.sqlite").write_bytes(b"garbage" * 1000)
@@ -315,6 +316,6 @@ def test_garbage_and_absence_are_told_apart(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-def test_a_journal_that_is_about_to_be_made_has_no_events_yet(tmp_path: Path) -> None:
-    (tmp_path / FILE).touch()  # sqlite makes the file before the coordinator makes its tables
+def test_a_journal_without_tables_yet_has_no_events(tmp_path: Path) -> None:
+    (tmp_path / FILE).touch()  # SQLite creates the file before the coordinator creates its tables
     assert read(tmp_path) == ()

@@ -1,4 +1,4 @@
-"""Which runs may go on, and with which plan. (That going on gives the same results is in test_simulation and
+"""The runs that can be resumed, and the plan of a resumed run. (The results of resumed runs: test_simulation and
 test_run.)"""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ENDED = events.RunFinished(status="finished", exit_code=1, reason="a verdict fai
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A copy of the plans that a test may change."""
+    """Copy the plans, so that a test can change them."""
     shutil.copytree(PLANS, tmp_path / "plans")
     return tmp_path / "plans" / "smoke.yaml"
 
@@ -52,7 +52,7 @@ def begun(
     return directory, plan
 
 
-def test_a_crashed_run_goes_on_with_its_plan(tmp_path: Path, source: Path) -> None:
+def test_a_crashed_run_resumes_with_its_plan(tmp_path: Path, source: Path) -> None:
     directory, plan = begun(tmp_path, source, measure="2s")
     found = resume.examine(directory)
     assert found.plan == plan
@@ -61,7 +61,7 @@ def test_a_crashed_run_goes_on_with_its_plan(tmp_path: Path, source: Path) -> No
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
-def test_interrupted_and_failed_runs_go_on(tmp_path: Path, source: Path, status: str) -> None:
+def test_interrupted_and_failed_runs_resume(tmp_path: Path, source: Path, status: str) -> None:
     directory, _ = begun(tmp_path, source, dataclasses.replace(ENDED, status=status))  # type: ignore[arg-type]
     assert not resume.examine(directory).crashed
 
@@ -80,7 +80,7 @@ def test_a_run_that_never_began_is_refused(tmp_path: Path, source: Path) -> None
         resume.examine(directory)
 
 
-def test_a_changed_plan_is_refused_and_a_comment_is_no_change(tmp_path: Path, source: Path) -> None:
+def test_a_changed_plan_is_refused_except_for_comments(tmp_path: Path, source: Path) -> None:
     directory, _ = begun(tmp_path, source)
     source.write_text(source.read_text() + "# a remark\n")
     resume.examine(directory)
@@ -92,13 +92,13 @@ def test_a_changed_plan_is_refused_and_a_comment_is_no_change(tmp_path: Path, so
         resume.examine(directory)
 
 
-def test_a_plan_that_is_gone_says_nothing(tmp_path: Path, source: Path) -> None:
+def test_a_run_without_its_plan_file_resumes_with_the_recorded_plan(tmp_path: Path, source: Path) -> None:
     directory, plan = begun(tmp_path, source)
     source.unlink()
     assert resume.examine(directory).plan == plan
 
 
-def test_a_record_that_was_tampered_with_is_refused(tmp_path: Path, source: Path) -> None:
+def test_a_recorded_plan_with_a_wrong_digest_is_refused(tmp_path: Path, source: Path) -> None:
     plan = compile_plan(source)
     directory = run_directory.create(tmp_path, plan, run_directory.Command(plan=str(source)), datetime.now(UTC))
     other = json.loads(json.dumps(plan_data(plan)).replace('"repeat": 2', '"repeat": 3'))
@@ -128,7 +128,7 @@ def test_resume_on_the_command_line(tmp_path: Path, source: Path, capsys: pytest
     assert "another coordinator" in capsys.readouterr().err
 
 
-def test_runs_lists_what_there_is(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_lists_all_runs(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = ["runs", "--runs-dir", str(tmp_path / "runs")]
     assert execute(runs) == 0
     assert "There is no run" in capsys.readouterr().out
@@ -157,7 +157,7 @@ def test_runs_lists_what_there_is(tmp_path: Path, source: Path, capsys: pytest.C
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_wrong_command_line_begins_nothing(
+def test_a_wrong_command_line_does_not_start_a_run(
     tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = execute(["run", str(PLANS / "smoke.yaml"), "--runs-dir", str(tmp_path / "runs"), *arguments])

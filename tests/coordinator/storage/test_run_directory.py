@@ -13,8 +13,7 @@ from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import Journal, StorageFailed
 from proveout.core.errors import Where
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.canonical import canonical_json
-from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.plan import Plan, canonical_json
 from proveout.dsl.plan.topology import Host, Secret, System
 
 PLANS = Path(__file__).parents[3] / "plans"

@@ -65,7 +65,10 @@ def test_a_probe_within_its_bounds_is_accepted_on_the_numbers_of_accept() -> Non
 @pytest.mark.parametrize(
     ("measured", "evidence"),
     [
-        ({"missed": 0.011}, "1.1 % of the arrivals that were due did not end in the window (bound `missed` 1 %)"),
+        (
+            {"missed": 0.011},
+            "1.1 % of the arrivals due in the window had no answer within 1 s after the load (bound `missed` 1 %)",
+        ),
         ({"late_us": 421_000.0}, "p99 of start lateness 421 ms (bound `lateness` 100 ms)"),
         ({"seconds": tuple(50_000.0 * second for second in range(10))}, "start lateness grows by up to 0.05 s/s"),
     ],

@@ -1,5 +1,5 @@
-"""Verdicts that more repeats would decide, knees, what to do about an open one, and what can be said while a run goes
-on."""
+"""Verdicts that more repeats would decide, checks of knees, advice for inconclusive verdicts, and provisional
+verdicts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from proveout.coordinator.results import results
 from proveout.coordinator.verdict.checks import judge
 from proveout.coordinator.verdict.verdicts import provisional_verdicts, reach, undecided
 from proveout.core import statistics
-from proveout.dsl.plan.canonical import to_data
-from proveout.dsl.plan.plan import Check
-from proveout.dsl.plan.stages import Ladder, Windows
+from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.plan import Check, to_data
+from proveout.dsl.plan.stages import Ladder, Tool, Windows
 from proveout.dsl.plan.values import Expression
 from proveout.proto.events import (
     Event,
@@ -40,7 +40,7 @@ AUTO = Ladder(
 
 
 def bought(check: str, needs: tuple[str, ...], rungs: dict[int, Sequence[float]], *extra: Event) -> list[Event]:
-    """A run under way: its plan, and a ladder with `auto` repeats that has not ended."""
+    """Return the events of a running run: its plan, and a ladder with `auto` repeats that has not ended."""
     whole = replace(plan(Check(id="v", check=Expression(text=check, needs=needs))), stages=(AUTO,))
     started = RunStarted(
         run_id="r", epoch=1, name="p", title="", digest="", plan=to_data(whole), version="1", estimate_s=0.0
@@ -53,7 +53,7 @@ def left(check: str, rungs: dict[int, Sequence[float]], repeat: int, *extra: Eve
     return undecided(whole, (AUTO,), bought(check, needs, rungs, *extra), repeat) == ("v",)
 
 
-def test_what_a_narrower_interval_would_decide_is_left_undecided() -> None:
+def test_a_verdict_that_a_narrower_interval_would_decide_is_undecided() -> None:
     rungs = {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}
     assert left("base.at(4).tps >= 300", rungs, 3)
     assert not left("base.at(4).tps >= 200", rungs, 3), "it holds"
@@ -65,8 +65,8 @@ def test_what_a_narrower_interval_would_decide_is_left_undecided() -> None:
     assert left("base.at(4).tps >= 300 ? base.at(1).tps >= 50 : base.at(1).tps >= 500", rungs, 3)
 
 
-def test_looks_are_paid_for_with_wider_intervals() -> None:
-    """270 lies outside the 95 % interval (276 … 326) of three repeats, but inside the 98.75 % one of four looks."""
+def test_several_looks_widen_the_intervals() -> None:
+    """270 is outside the 95 % interval (276 … 326) of three repeats, but inside the 98.75 % interval of four looks."""
     rungs = {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}
     assert verdict("base.at(4).tps >= 270", ladder("base", rungs)).outcome == "PASS"
     assert left("base.at(4).tps >= 270", rungs, 3)
@@ -79,13 +79,13 @@ def test_looks_are_paid_for_with_wider_intervals() -> None:
     assert "98.8 % CI" in judge("x >= 300", {"x": tree}).evidence
 
 
-def test_a_look_sees_no_later_repeat() -> None:
+def test_a_look_ignores_later_repeats() -> None:
     rungs = {1: [100.0, 101.0, 99.0, 100.0], 4: [300.0, 300.1, 299.9, 100.0]}
     assert not left("base.at(4).tps >= 290", rungs, 3)
     assert left("base.at(4).tps >= 290", rungs, 4)
 
 
-def test_more_repeats_do_not_help_what_is_missing_or_mostly_void_or_not_the_planned_load() -> None:
+def test_missing_numbers_and_mostly_void_rungs_and_wrong_loads_get_no_more_repeats() -> None:
     rungs = {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]}
     assert not left("base.at(8).tps >= 300", rungs, 3)
     assert not left("base.at(4).lag.avg_s >= 300", rungs, 3)
@@ -124,7 +124,7 @@ def test_knees_in_checks(check: str, outcome: str) -> None:
     assert verdict(check, [*BENT, *STRAIGHT]).outcome == outcome
 
 
-def test_a_check_of_the_knee_stands_on_the_whole_ladder() -> None:
+def test_a_check_of_the_knee_uses_all_iterations_of_the_ladder() -> None:
     assert len(verdict("bent.knee.threads <= 4", BENT).iterations) == 12
     evidence = verdict("straight.knee.threads >= 8", STRAIGHT).evidence
     assert "straight has no knee: throughput is almost a straight line" in evidence
@@ -135,7 +135,7 @@ def test_a_check_of_the_knee_stands_on_the_whole_ladder() -> None:
     assert verdict("bent.knee.threads <= 4", mostly).outcome == "INCONCLUSIVE", "10 of 22 attempts are void"
 
 
-def test_undecided_says_what_to_do() -> None:
+def test_an_inconclusive_verdict_has_advice() -> None:
     run = bought("base.at(4).tps >= 300", ("base",), {1: [100.0, 101.0, 99.0], 4: [300.0, 310.0, 290.0]})
     assert (
         "what to do: `repeat: auto(3..12)` on base, or a longer `measure`"
@@ -151,6 +151,31 @@ def test_undecided_says_what_to_do() -> None:
     assert "what to do" not in verdict("base.at(4).tps >= 330", BASE).evidence
 
 
+@pytest.mark.parametrize(("repeat", "more"), [(1, 3), (3, 6)])
+def test_undecided_tool_stages_say_how_many_repeats_to_take(repeat: int, more: int) -> None:
+    """A tool stage has a fixed number of repeats: `auto(…)` is not one of its values."""
+    text = "reads.at(4).tps >= 300"
+    stage = Tool(
+        id="reads",
+        clients=("c",),
+        pattern="p",
+        job=FioJob(random=True, block_bytes=8192, read_fraction=0.7, jobs=4, size_bytes=1 << 20),
+        iodepths=(4,),
+        windows=AUTO.windows,
+        repeat=repeat,
+    )
+    whole = replace(plan(Check(id="v", check=Expression(text=text, needs=("reads",)))), stages=(stage,))
+    started = RunStarted(
+        run_id="r", epoch=1, name="p", title="", digest="", plan=to_data(whole), version="1", estimate_s=0.0
+    )
+    rungs = [e for e in ladder("reads", {4: [295.0, 305.0, 300.0][:repeat]}) if isinstance(e, IterationFinished)]
+    run = [started, StageStarted(stage="reads", kind="tool", iterations=repeat, estimate_s=0.0), *rungs]
+    reached = verdict(text, finish("reads", run))
+    assert reached.outcome == "INCONCLUSIVE"
+    assert f"what to do: `repeat: {more}` on reads, or a longer `measure`" in reached.evidence
+    assert "capture" not in reached.evidence
+
+
 # ---- while the run goes on ---------------------------------------------------------------------------------------
 
 
@@ -159,27 +184,31 @@ def needing(check: str, *needs: str) -> Check:
 
 
 @pytest.mark.parametrize(
-    ("check", "needs", "told"),
+    ("check", "needs", "outcome"),
     [
         ("base.at(4).tps.mean >= 250", ("base",), "PASS"),
         ("base.at(4).tps.mean >= 350", ("base",), "FAIL"),
-        ("base.at(4).tps >= 300", ("base",), "INCONCLUSIVE"),  # all that it reads is there
+        ("base.at(4).tps >= 300", ("base",), "INCONCLUSIVE"),  # all of its results are complete
         ("fast.at(4).tps.mean >= 250", ("fast",), None),
         ("fast.at(4).tps.mean >= base.at(4).tps.mean", ("base", "fast"), None),
-        ("base.at(4).tps.mean >= 350 && fast.at(4).tps.mean >= 1", ("base", "fast"), "FAIL"),  # whatever `fast` gives
+        (
+            "base.at(4).tps.mean >= 350 && fast.at(4).tps.mean >= 1",
+            ("base", "fast"),
+            "FAIL",
+        ),  # for any result of `fast`
         ("base.at(4).tps.mean >= 250 && fast.at(4).tps.mean >= 1", ("base", "fast"), None),
         ("base.at(4).tps.mean >= 250 || fast.at(4).tps.mean >= 1", ("base", "fast"), "PASS"),
         ("base.at(4).tps.mean >= 250 && propagation.db.lost_rows == 0", ("base",), None),
     ],
 )
-def test_what_can_be_said_before_the_end(check: str, needs: tuple[str, ...], told: str | None) -> None:
+def test_provisional_verdicts(check: str, needs: tuple[str, ...], outcome: str | None) -> None:
     begun = StageStarted(stage="fast", kind="ladder", iterations=9, estimate_s=1.0)
     history = [*BASE, begun, iteration("fast", 4, 1, 900.0)]
-    said = provisional_verdicts(plan(needing(check, *needs)), history)
-    assert [item.outcome for item in said] == ([told] if told else [])
+    found = provisional_verdicts(plan(needing(check, *needs)), history)
+    assert [item.outcome for item in found] == ([outcome] if outcome else [])
 
 
-def test_verdicts_do_not_depend_on_what_was_foreseen() -> None:
+def test_verdicts_do_not_depend_on_provisional_verdicts() -> None:
     written = plan(*(needing(f"base.at(4).tps.mean >= {limit}", "base") for limit in (250, 350)))
     contrary: list[Event] = [
         VerdictForeseen(id=check.id, title="", severity="fail", outcome=outcome, evidence="")

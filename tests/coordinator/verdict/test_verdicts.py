@@ -1,4 +1,4 @@
-"""Histories -> verdicts. Numbers are chosen so that intervals can be checked by eye."""
+"""The verdicts of histories of events. Their numbers give intervals that a reader can check."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from typing import Any
 import pytest
 from verdict_histories import BASE, BREACH, FAST, VOID, WARNING, finish, iteration, ladder, plan, verdict
 
+from proveout.coordinator.measure import steady_state
 from proveout.coordinator.results import results
 from proveout.coordinator.verdict.checks import by_interval, judge, opposite_bounds
 from proveout.coordinator.verdict.probes import judge_probe
 from proveout.coordinator.verdict.verdicts import exit_code, holds, reach
 from proveout.core import statistics
+from proveout.core.search_interval import confirmed
 from proveout.dsl.plan.stages import Search, Windows
 from proveout.dsl.plan.values import Expression
 from proveout.proto.events import (
     Event,
     InvariantsSeen,
+    IterationFinished,
     IterationId,
     IterationVoided,
     LadderCut,
@@ -84,7 +87,7 @@ from proveout.proto.wire.results import InvariantCheck, Populated, TableCount, T
         ("base.at(8).tps.mean >= 0 || base.at(4).tps.mean >= 0", "PASS"),
         ("base.at(8).tps.mean >= 0 && base.at(4).tps.mean < 0", "FAIL"),
         ("!(base.at(8).tps.mean >= 0)", "INCONCLUSIVE"),
-        # what is no check
+        # not a condition, or not computable
         ("base.at(4).tps.mean", "INCONCLUSIVE"),
         ("base.at(4) >= 1", "INCONCLUSIVE"),
         ("base.at(4).tps.mean / 0 >= 1", "INCONCLUSIVE"),
@@ -109,7 +112,7 @@ def test_evidence_has_the_numbers_the_interval_and_the_iterations() -> None:
     assert (reached.file, reached.line, reached.title, reached.check[:5]) == ("plan.yaml", 7, "T", "ratio")
 
 
-def test_points_say_that_they_are_points() -> None:
+def test_the_evidence_of_points_names_them_as_points() -> None:
     assert "point estimates" in verdict("base.at(4).tps.mean >= 1", BASE).evidence
     assert "point estimates" not in verdict("base.at(4).tps.lower >= 1", BASE).evidence
 
@@ -177,12 +180,12 @@ def counted(*errors: int) -> list[Event]:
         ("c.at(4).errors.count.upper <= 1", (0, 0, 0), "PASS"),
     ],
 )
-def test_what_was_counted_is_decided_by_what_was_counted(check: str, errors: tuple[int, ...], outcome: str) -> None:
+def test_checks_of_counts_are_decided_without_an_interval(check: str, errors: tuple[int, ...], outcome: str) -> None:
     assert verdict(check, counted(*errors)).outcome == outcome
 
 
 def test_two_estimates_are_compared_by_the_interval_of_their_ratio() -> None:
-    """Both intervals overlap (295 … 305 and 303 … 314); the ratio's does not contain 1."""
+    """The two intervals overlap (295 … 305 and 303 … 314); the interval of the ratio does not contain 1."""
     near = [*ladder("base", {4: [298.0, 300.0, 302.0]}), *ladder("fast", {4: [306.5, 308.5, 310.5]})]
     assert verdict("fast.at(4).tps > base.at(4).tps", near).outcome == "PASS"
     assert verdict("fast.at(4).tps <= base.at(4).tps", near).outcome == "FAIL"
@@ -210,7 +213,7 @@ def test_an_undecided_comparison_has_the_repeats_that_would_decide_it(check: str
     assert words in reached.evidence
 
 
-def test_a_slope_bound_is_worst_of_repeats_and_lenient_towards_its_other_end() -> None:
+def test_a_slope_bound_is_the_worst_of_the_repeats_and_fails_only_with_its_other_end() -> None:
     def lags(*bounds: tuple[float, float]) -> list[Event]:
         history: list[Event] = [StageStarted(stage="c", kind="ladder", iterations=3, estimate_s=1.0)]
         for repeat, (low, high) in enumerate(bounds, 1):
@@ -236,7 +239,7 @@ def test_two_valid_repeats_of_three_decide_nothing() -> None:
 
 
 def measured(p99_us: Sequence[float], *void: Event, repeats: int = 5, **metrics: Any) -> list[Event]:
-    """A ladder with valid repeats of these p99, and void attempts."""
+    """Return a ladder with valid repeats of these p99, and void attempts."""
     history: list[Event] = [StageStarted(stage="base", kind="ladder", iterations=repeats, estimate_s=1.0)]
     for repeat, p99 in enumerate(p99_us, 1):
         history.append(iteration("base", 4, repeat, 100.0, response={"p99_us": p99}, **metrics))
@@ -258,14 +261,14 @@ def void_attempts(repeat: int, count: int) -> list[Event]:
         ("base.at(4).response.p99_us <= ms(93.5)", "INCONCLUSIVE"),
     ],
 )
-def test_four_valid_repeats_of_five_decide_what_their_interval_decides(check: str, outcome: str) -> None:
+def test_four_valid_repeats_of_five_decide_by_their_interval(check: str, outcome: str) -> None:
     reached = verdict(check, measured([93e3, 92e3, 95e3, 92e3], *void_attempts(5, 2)))
     assert reached.outcome == outcome, reached.evidence
     assert "1 repeat behind it had no valid iteration (base/4/5/2: load began 80 ms after T0)" in reached.evidence
     assert "2 of 6 attempts of base void (33.3 %, limit 40 %)" in reached.evidence
 
 
-def test_above_the_share_of_void_attempts_nothing_is_decided() -> None:
+def test_above_the_limit_of_void_attempts_a_verdict_is_inconclusive() -> None:
     history = measured([93e3, 92e3, 95e3, 92e3], *void_attempts(5, 3))
     reached = verdict("base.at(4).response.p99_us <= ms(20)", history)
     assert reached.outcome == "INCONCLUSIVE"
@@ -280,7 +283,7 @@ def test_above_the_share_of_void_attempts_nothing_is_decided() -> None:
     assert verdict("base.at(4).response.p99_us <= ms(20)", measured([93e3, 92e3, 95e3], cancelled[0])).outcome == "FAIL"
 
 
-def test_a_limit_that_the_system_broke_bars_a_pass_and_no_fail() -> None:
+def test_a_breach_prevents_a_pass_but_not_a_fail() -> None:
     history = ladder("base", {4: [300.0, 310.0]})[:-1]
     history = finish("base", [*history, iteration("base", 4, 3, 290.0, BREACH)])
     passed = verdict("base.at(4).tps >= 200", history)
@@ -306,7 +309,7 @@ LAGS = {"avg_s": 0.5, "slope_lower": -0.02, "slope_upper": -0.01}
         ("base.at(4).lag.avg_s.mean <= 1 && base.at(4).tps.mean > 1", "lag.avg_s"),
     ],
 )
-def test_a_number_that_a_counted_repeat_lacks_decides_nothing(check: str, missing: str) -> None:
+def test_a_number_missing_in_a_repeat_is_inconclusive(check: str, missing: str) -> None:
     history = measured([93e3, 92e3, 95e3], lag=LAGS)[:-1]
     history += [iteration("base", 4, repeat, 100.0) for repeat in (4, 5)]
     reached = verdict(check, finish("base", history))
@@ -315,13 +318,13 @@ def test_a_number_that_a_counted_repeat_lacks_decides_nothing(check: str, missin
     assert verdict(check, measured([93e3, 92e3, 95e3], lag=LAGS)).outcome != "INCONCLUSIVE" or "ratio" in check
 
 
-def test_logic_goes_on_without_what_is_missing() -> None:
+def test_a_decided_part_of_a_condition_decides_despite_missing_numbers() -> None:
     history = finish("base", [*measured([93e3, 92e3], lag=LAGS)[:-1], iteration("base", 4, 3, 100.0)])
     assert verdict("base.at(4).lag.avg_s.mean <= 1 || base.at(4).tps.mean > 1", history).outcome == "PASS"
     assert verdict("base.at(4).lag.avg_s.n == 2", history).outcome == "PASS"
 
 
-def test_a_rung_that_all_repeats_show_to_be_steady_has_no_remark_about_each_of_them() -> None:
+def test_a_rung_proven_steady_over_its_repeats_has_no_warning_for_single_repeats() -> None:
     short = ValidityFinding(check="steady-state", ok=False, evidence="TPS not shown to be steady: …", voids=False)
 
     def reached(*series: Sequence[float]) -> str:
@@ -339,7 +342,24 @@ def test_a_rung_that_all_repeats_show_to_be_steady_has_no_remark_about_each_of_t
     assert "TPS not shown to be steady: …" in reached((300.0, 301.0, 299.0))
 
 
-def test_a_rerun_that_was_valid_counts_and_the_invalid_try_does_not() -> None:
+def test_windows_that_show_nothing_by_themselves_are_judged_together() -> None:
+    short = ValidityFinding(check="steady-state", ok=True, evidence=f"{steady_state.ALONE}: 3 …", voids=False)
+
+    def items(*series: Sequence[float]) -> list[IterationFinished]:
+        found = [iteration("base", 4, repeat, 300.0, short) for repeat in range(1, len(series) + 1)]
+        return [replace(item, series={"tps": tuple(seconds)}) for item, seconds in zip(found, series, strict=True)]
+
+    flat, low = (300.0, 301.0, 299.0), (200.0, 301.0, 299.0)
+    assert steady_state.remark(items(flat, (299.0, 300.0, 301.0), flat), 0.1, "TPS") == ""
+    assert steady_state.remark(items(low, low, (205.0, 302.0, 300.0)), 0.1, "TPS").startswith(
+        "TPS not steady: drift +5"
+    )
+    assert steady_state.remark(items(flat), 0.1, "TPS") == "TPS not shown to be steady: 3 whole seconds are too few"
+    too_short = "TPS not shown to be steady: 0 of 2 repeats have two whole seconds"
+    assert steady_state.remark(items((300.0,), ()), 0.1, "TPS") == too_short
+
+
+def test_a_valid_second_attempt_counts_and_the_invalid_first_does_not() -> None:
     history = ladder("base", {4: [300.0, 310.0]})[:-1]
     history += [iteration("base", 4, 3, 5.0, VOID), iteration("base", 4, 3, 290.0, attempt=2)]
     reached = verdict("base.at(4).tps.mean >= 299", finish("base", history))
@@ -347,7 +367,7 @@ def test_a_rerun_that_was_valid_counts_and_the_invalid_try_does_not() -> None:
     assert reached.iterations == ("base/4/1/1", "base/4/2/1", "base/4/3/2")
 
 
-def test_the_peak_stands_on_its_rung_and_on_what_could_have_been_higher() -> None:
+def test_the_peak_depends_on_excluded_iterations_that_could_be_higher() -> None:
     def outcome(excluded_tps: float) -> str:
         history = [*BASE[:-1], iteration("base", 8, 1, excluded_tps, VOID)]
         return verdict("base.peak.tps.mean >= 1", finish("base", history)).outcome
@@ -362,7 +382,7 @@ def test_another_rungs_invalid_iterations_do_not_matter() -> None:
     assert verdict("base.at(4).tps.mean >= 1", finish("base", history)).outcome == "PASS"
 
 
-def test_warnings_go_with_the_evidence() -> None:
+def test_warnings_are_in_the_evidence() -> None:
     history = [*BASE[:-1]]
     history[1] = iteration("base", 1, 1, 100.0, WARNING)
     reached = verdict("base.at(1).tps.mean >= 1", finish("base", history))
@@ -370,14 +390,14 @@ def test_warnings_go_with_the_evidence() -> None:
     assert "client-cpu flagged in 1 of 3 iterations" in reached.evidence
 
 
-def test_a_rung_that_was_cut_says_so() -> None:
+def test_the_evidence_of_a_skipped_rung_has_the_reason() -> None:
     cut = LadderCut(stage="base", at_rung=4, skipped=(8,), evidence="avg 12 ms > 10 ms")
     reached = verdict("base.at(8).tps.mean >= 1", ladder("base", {4: [1.0, 1.0, 1.0]}, cut))
     assert reached.outcome == "INCONCLUSIVE"
     assert "stopped at 4 (avg 12 ms > 10 ms)" in reached.evidence
 
 
-def searched(rate: float | None) -> list[Event]:
+def searched(rate: float | None, *, upper: float | None = None, confirmations: int = 9) -> list[Event]:
     history: list[Event] = [StageStarted(stage="cap", kind="search", iterations=20, estimate_s=1.0)]
     history += [iteration("cap", 4, number, 100.0 * number) for number in (1, 2, 3)]
     history += [
@@ -391,15 +411,64 @@ def searched(rate: float | None) -> list[Event]:
         )
         for number in (1, 2, 3)
     ]
-    history.append(SearchFinished(stage="cap", rate=rate, probes=3, reason="because"))
+    answer = SearchFinished(
+        stage="cap", rate=rate, probes=3, reason="because", upper=upper, confirmations=confirmations
+    )
+    history.append(answer)
     stage = results.load_results(history).stages["cap"]
     return [*history, StageFinished(stage="cap", outcome="ok", seconds=9.0, metrics=results.search_metrics(stage))]
 
 
-def test_a_search_stands_on_its_confirmation() -> None:
+def test_a_check_of_a_search_uses_its_confirmation() -> None:
     reached = verdict("cap.rate >= 200 && cap.confirm.tps >= 300 && cap.probes <= 3", searched(300.0))
     assert reached.outcome == "PASS", reached.evidence
     assert reached.iterations == ("cap/4/3/1",)
+
+
+@pytest.mark.parametrize(
+    ("check", "upper", "confirmations", "outcome", "evidence"),
+    [
+        ("cap.rate >= 300", 330.0, 9, "PASS", "cap.rate = 300/s (90 % CI 300/s … 330/s, confirmed 9 times)"),
+        ("cap.rate >= 320", 330.0, 9, "INCONCLUSIVE", "the interval lies across the limit"),
+        ("cap.rate >= 340", 330.0, 9, "FAIL", "does not hold"),
+        ("cap.rate < 330", 330.0, 9, "INCONCLUSIVE", "the interval lies across the limit"),
+        ("cap.rate < 331", 330.0, 9, "PASS", "holds"),
+        ("cap.rate >= 300", None, 9, "PASS", "95 % CI 300/s or more"),
+        ("cap.rate <= 900", None, 9, "INCONCLUSIVE", "no rate above it was shown to be too high"),
+        ("cap.rate >= 200", 330.0, 8, "INCONCLUSIVE", "confirmed 8 times, and a lower end takes 9"),
+        ("cap.rate >= 340", 330.0, 2, "FAIL", "below 330/s"),
+        ("cap.rate.lower >= 300", 330.0, 9, "PASS", "reads cap.rate 300/s"),
+        ("cap.rate.lower >= 320", 330.0, 9, "INCONCLUSIVE", "across the limit"),
+        ("cap.rate.lower >= 200", 330.0, 2, "INCONCLUSIVE", "a lower end takes 9"),
+        ("cap.rate.mean >= 300", 330.0, 2, "PASS", "point estimates: cap.rate 300/s"),
+        ("ratio(cap.rate, base.at(4).tps).lower > 0.9", 330.0, 9, "PASS", "85 % CI"),
+        ("cap.rate > base.at(4).tps", 330.0, 9, "INCONCLUSIVE", "ratio 1"),
+    ],
+)
+def test_the_rate_of_a_search_is_judged_by_its_interval(
+    check: str, upper: float | None, confirmations: int, outcome: str, evidence: str
+) -> None:
+    history = [*BASE, *searched(300.0, upper=upper, confirmations=confirmations)]
+    reached = verdict(check, history)
+    assert reached.outcome == outcome, reached.evidence
+    assert evidence in reached.evidence
+
+
+def test_a_rate_of_a_later_stage_reads_the_point_of_a_search() -> None:
+    history = searched(300.0, upper=330.0)
+    for text, expected in (("cap.rate", 300.0), ("cap.rate * 0.5", 150.0), ("(cap.rate.upper - cap.rate) / 2", 15.0)):
+        assert results.resolve(Expression(text=text, needs=("cap",)), history) == expected
+
+
+def test_the_rate_of_an_older_journal_is_read_as_an_estimate() -> None:
+    """It has no number of confirmations, a plain rate and no interval, or one in numbers of its own."""
+    *history, ended = searched(300.0, upper=330.0, confirmations=0)
+    assert isinstance(ended, StageFinished)
+    old = replace(ended, metrics={"probes": 3, "rate": 300.0, "rate_lower": 300.0, "rate_upper": 330.0})
+    stage = results.load_results([*history, old]).stages["cap"]
+    assert stage.finished is not None
+    assert stage.finished.metrics["rate"] == confirmed(300.0, 330.0, 1)
+    assert verdict("cap.rate_lower >= 300", [*history, old]).outcome == "PASS"
 
 
 def test_a_search_without_an_answer_is_inconclusive_with_its_reason() -> None:
@@ -419,7 +488,7 @@ def test_propagation_has_its_own_verdict(drained: bool, sink_rows: int, checksum
     assert [(item.id, item.outcome, item.severity) for item in reached] == [("propagation:cache", outcome, "fail")]
 
 
-def test_propagation_of_no_table_proves_nothing() -> None:
+def test_propagation_without_tables_is_inconclusive() -> None:
     compared = PropagationCompared(source="cache", sink="backend", drained=True, drain_s=0.0, tables=())
     assert reach(plan(), [compared])[0].outcome == "INCONCLUSIVE"
 
@@ -488,7 +557,7 @@ def test_exit_codes(reached: list[tuple[Any, Any]], code: int) -> None:
     assert exit_code(verdicts) == code
 
 
-def test_a_checker_that_crashes_is_inconclusive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_raises_is_inconclusive(monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: Any, **__: Any) -> None:
         raise RuntimeError("out of order")
 
@@ -498,7 +567,7 @@ def test_a_checker_that_crashes_is_inconclusive(monkeypatch: pytest.MonkeyPatch)
     assert "out of order" in reached.evidence
 
 
-def test_opposite_bounds_turn_each_bound_once() -> None:
+def test_opposite_bounds_reverse_each_bound_once() -> None:
     assert opposite_bounds("a.lower - b.upper >= lag.slope_upper") == "a.upper - b.lower >= lag.slope_lower"
     assert opposite_bounds("ratio(a.b, c).lower >= 2") == "ratio(a.b, c).upper >= 2.0"
     assert opposite_bounds("errors.fraction < 1 && !x.lower") == "errors.fraction < 1.0 && !x.upper"
@@ -513,7 +582,7 @@ def test_intervals_compare_as_all_their_members_do(operator: str) -> None:
     points = [0.0, 1.0, 2.0, 3.0]
     spans = [(low, high) for low in points for high in points if low <= high]
     for left, right in itertools.product(spans, spans):
-        # half steps stand for the reals in between
+        # half steps represent the real numbers in between
         members = [[low / 2 for low in range(int(span[0] * 2), int(span[1] * 2) + 1)] for span in (left, right)]
         truths = {compare(a, b) for a, b in itertools.product(*members)}
         expected = "PASS" if truths == {True} else "FAIL" if truths == {False} else "INCONCLUSIVE"
@@ -541,7 +610,7 @@ def search(accept: str) -> Search:
     )
 
 
-def test_conditions_take_bounds_as_written() -> None:
+def test_conditions_use_bounds_as_written() -> None:
     tree = {"lag": {"slope_lower": -1.0, "slope_upper": 0.1}, "errors": {"fraction": 0.0}}
     assert holds("lag.slope_upper <= 0.02 && errors.fraction < 0.001", tree)[0] is False
     assert holds("lag.slope_upper <= 0.2 && errors.fraction < 0.001", tree)[0] is True
@@ -560,7 +629,7 @@ def test_conditions_take_bounds_as_written() -> None:
         (ValidityFinding(check="start-skew", ok=False, evidence="late"), None),
     ],
 )
-def test_a_probe_is_refused_by_its_findings_too(finding: ValidityFinding | None, accepted: bool | None) -> None:
+def test_findings_can_also_refuse_a_probe(finding: ValidityFinding | None, accepted: bool | None) -> None:
     probe = iteration("cap", 4, 1, 100.0, *([finding] if finding else []))
     judged = judge_probe(search("errors.fraction < 0.001"), probe)
     assert judged.accepted is accepted
@@ -570,7 +639,7 @@ def test_a_probe_is_refused_by_its_findings_too(finding: ValidityFinding | None,
 # ---- results -----------------------------------------------------------------------------------------------------
 
 
-def test_a_rung_is_estimated_over_what_each_repeat_has() -> None:
+def test_a_rung_is_estimated_over_the_numbers_of_each_repeat() -> None:
     tree = results.rung_tree([iteration("b", 4, 1, 10.0), iteration("b", 4, 2, 12.0, lag={"max_s": 1.0})])
     assert tree["tps"]["values"] == [10.0, 12.0]
     assert tree["lag"]["max_s"]["n"] == 1

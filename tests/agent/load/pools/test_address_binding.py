@@ -1,4 +1,4 @@
-"""What the kernel binds for a process that is held to one address."""
+"""Sockets of a process that is restricted to one address."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ sys.exit(subprocess.run([sys.executable, "-c", sys.argv[2]]).returncode)
 """
 
 
-def test_all_that_a_held_process_starts_binds_to_one_address_instead_of_every() -> None:
+def test_children_of_a_restricted_process_bind_to_its_address_instead_of_all() -> None:
     done = subprocess.run(
         [sys.executable, "-c", GUARD, HELD, CHILD], capture_output=True, text=True, timeout=60, check=False
     )
@@ -88,16 +88,16 @@ def outer() -> str:
     return found[0]
 
 
-def test_a_node_is_bound_to_what_others_know_it_by_or_to_where_it_reaches_them_from() -> None:
+def test_a_node_binds_to_its_advertised_address_or_to_its_route_to_the_others() -> None:
     address = outer()
     assert own_address(address, "") == address
     assert own_address("127.0.0.1", "") == "127.0.0.1"
     assert own_address("", f"{address}:6379") == address
-    assert own_address("192.0.2.1", f"{address}:1") == address  # what is none of this host's does not count
+    assert own_address("192.0.2.1", f"{address}:1") == address  # an address of another host is ignored
 
 
 @pytest.mark.parametrize(("name", "towards"), [("", ""), ("192.0.2.1", ""), ("", "127.0.0.1:6379")])
-def test_a_node_without_an_address_of_its_own_is_refused(name: str, towards: str) -> None:
+def test_a_node_without_an_address_is_refused(name: str, towards: str) -> None:
     with pytest.raises(TaskFault, match="cannot find the address of this host") as raised:
         own_address(name, towards)
     assert raised.value.code == "refused"

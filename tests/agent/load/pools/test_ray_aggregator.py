@@ -1,4 +1,4 @@
-"""Seconds and results of many workers, packed and gathered, against adding their histograms one by one."""
+"""Packed seconds and results of many workers, aggregated, compared with adding their histograms one by one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def workers(count: int, *, is_open: bool) -> list[tuple[TransactionLoad, ...]]:
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-def test_what_is_merged_is_what_adding_histograms_gives(is_open: bool) -> None:
+def test_merged_seconds_equal_the_sums_of_histograms(is_open: bool) -> None:
     parts = workers(20, is_open=is_open)
     total = Total(NAMES, is_open=is_open)
     for part in parts:
@@ -64,7 +64,7 @@ def second(number: int) -> LoadSecond:
     return LoadSecond(second=number, window="measure", start_ns=1, duration_s=1.0, transactions=())
 
 
-def test_a_second_is_given_when_every_worker_has_told_it_and_in_order() -> None:
+def test_seconds_are_complete_when_every_worker_has_sent_them_and_come_in_order() -> None:
     (first,) = workers(1, is_open=False)
     packed = pack(first, is_open=False)
     gatherer = RayAggregator(NAMES, workers=2, is_open=False, t0_ns=T0_NS)
@@ -79,7 +79,7 @@ def test_a_second_is_given_when_every_worker_has_told_it_and_in_order() -> None:
     assert gatherer.seconds() == []
 
 
-def test_a_second_that_a_worker_tells_twice_counts_once() -> None:
+def test_a_second_that_a_worker_sends_twice_counts_once() -> None:
     one, other = workers(2, is_open=True)
     gatherer = RayAggregator(NAMES, workers=2, is_open=True, t0_ns=T0_NS)
     for worker, part in ((0, one), (0, one), (1, other)):
@@ -91,7 +91,7 @@ def test_a_second_that_a_worker_tells_twice_counts_once() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 127, 128, 255, 40_000, 3_000_000_000, 1 << 40])
-def test_counts_of_every_size_come_over_the_network_whole(most: int) -> None:
+def test_counts_of_every_size_are_unpacked_as_packed(most: int) -> None:
     service = Histogram(indices=(7, 9), counts=(1, most), sum_ns=16, min_ns=7, max_ns=9)
     part = (TransactionLoad(counts=TransactionCounts(name="get", ok=1 + most), service=service, response=service),)
     total = Total(("get",), is_open=False)
@@ -119,7 +119,7 @@ def result(**differing: object) -> LoadResult:
     return dataclasses.replace(usual, **differing)  # type: ignore[arg-type]
 
 
-def test_the_result_adds_what_adds_up_and_takes_the_worst_of_the_rest() -> None:
+def test_the_result_sums_counts_and_takes_the_worst_of_other_values() -> None:
     parts = [pack(part, is_open=False) for part in workers(2, is_open=False)]
     gatherer = RayAggregator(NAMES, workers=2, is_open=False, t0_ns=T0_NS)
     first, second = NAMES[:2]
@@ -147,7 +147,7 @@ def test_the_result_adds_what_adds_up_and_takes_the_worst_of_the_rest() -> None:
     assert found.handling == (Handling(answers=17, stamped=3, runqueue_s=0.75, runqueue_fraction=0.4),)
 
 
-def test_bytes_that_are_no_packed_transactions_are_refused() -> None:
+def test_bytes_of_a_wrong_length_are_refused() -> None:
     (part,) = workers(1, is_open=True)
     with pytest.raises(ValueError, match="bytes in place of"):
         unpack(pack(part, is_open=True) + b"x")

@@ -1,8 +1,7 @@
-"""The arithmetic of a load on several nodes: shares, T0 on other clocks, where actors go. Members are stand-ins: no Ray
-runs.
+"""The arithmetic of a load on several nodes: shares, T0 on other clocks, placement of actors. The members are stand-ins:
+no Ray runs.
 
-What they do not prove: that Ray brings calls and answers, which `test_ray_pool` and `test_ray_nodes` show on real
-clusters.
+Not proven here: that Ray transports calls and answers, which `test_ray_pool` and `test_ray_nodes` show on real clusters.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ NAMES = [kind.name for kind in build(SPEC.workload).transactions if kind.weight 
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_every_terminal_is_dealt_once(count: int) -> None:
+def test_every_terminal_is_assigned_once(count: int) -> None:
     parts = divided(LoadShare(first=3, count=7, total=20), count)
     assert [number for part in parts for number in range(part.first, part.first + part.count)] == list(range(3, 10))
     assert max(part.count for part in parts) - min(part.count for part in parts) <= 1
 
 
-def test_a_larger_crew_begins_with_the_smaller_one() -> None:
+def test_more_workers_are_assigned_after_the_same_first_ones() -> None:
     for placement in ("spread", "pack"):
         all_places = placed([A, B], 4, placement)
         assert [placed([A, B], count, placement) for count in (1, 2, 3)] == [all_places[:count] for count in (1, 2, 3)]
@@ -60,22 +59,22 @@ def test_a_larger_crew_begins_with_the_smaller_one() -> None:
     assert [node.id for node in placed([A, B], 4, "pack")] == ["a", "a", "a", "b"]
 
 
-def test_a_cluster_without_nodes_takes_nothing() -> None:
+def test_a_cluster_without_nodes_gets_no_workers() -> None:
     with pytest.raises(TaskFault, match="the 0 nodes of the cluster have 0 CPUs"):
         placed([], 1, "spread")
 
 
 class StandIn(RayActor):
-    """Says armed at once, and a result as soon as it is started."""
+    """An actor that sends TaskArmed at once, and a result as soon as it is started."""
 
     def prepare(self) -> None:
         self.calls: list[tuple[str, Any]] = []
-        self._said: asyncio.Queue[tuple[AgentMessage, bytes]] = asyncio.Queue()
+        self._outgoing: asyncio.Queue[tuple[AgentMessage, bytes]] = asyncio.Queue()
 
     async def call(self, method: str, *arguments: Any, within_s: float = 10.0) -> Any:
         self.calls.append((method, arguments[0]))
         if method == "arm":
-            self._said.put_nowait((TaskArmed(key=""), b""))
+            self._outgoing.put_nowait((TaskArmed(key=""), b""))
         elif method == "start":
             loads = [TransactionLoad(counts=TransactionCounts(name=name, ok=1)) for name in NAMES]
             result = LoadResult(
@@ -88,14 +87,14 @@ class StandIn(RayActor):
                 start_skew_ns=1000,
                 seconds_produced=0,
             )
-            self._said.put_nowait((TaskDone(key="", result=result), pack(loads, is_open=False)))
+            self._outgoing.put_nowait((TaskDone(key="", result=result), pack(loads, is_open=False)))
 
     async def messages(self) -> list[tuple[AgentMessage, bytes]]:
-        return [await self._said.get()]
+        return [await self._outgoing.get()]
 
 
 class RayCluster:
-    """Two nodes whose clocks are a second ahead and two seconds behind."""
+    """Two nodes, one with a clock a second ahead, one with a clock two seconds behind."""
 
     def __init__(self) -> None:
         self.created = [
@@ -113,10 +112,10 @@ class RayCluster:
         return self.created
 
 
-async def test_every_node_starts_on_its_own_clock_and_the_bound_counts_as_skew() -> None:
+async def test_every_node_starts_by_its_own_clock_and_the_error_bound_counts_as_skew() -> None:
     cluster = RayCluster()
-    said: list[AgentMessage] = []
-    run = LoadRun(cluster, Task(key="run/l/1/1/1/load/c", spec=SPEC, deadline_s=60.0), said.append)  # type: ignore[arg-type]
+    received: list[AgentMessage] = []
+    run = LoadRun(cluster, Task(key="run/l/1/1/1/load/c", spec=SPEC, deadline_s=60.0), received.append)  # type: ignore[arg-type]
     running = asyncio.create_task(run.run())
     t0_ns = 50 * 10**9
     run.start_at(t0_ns)
@@ -134,7 +133,7 @@ async def test_every_node_starts_on_its_own_clock_and_the_bound_counts_as_skew()
     assert (result.measure_start_ns, result.measure_end_ns) == (t0_ns + 10**9, t0_ns + 3 * 10**9)
     assert result.start_skew_ns == 1070
     assert result.ended_in_window == 2 * len(NAMES)
-    warning, *rest = said
+    warning, *rest = received
     assert isinstance(warning, LogLine)
     assert warning.text.startswith(f"actor 7 on node 10.0.0.2 has nice value {NICE}")
     assert [type(message) for message in rest] == [TaskArmed]

@@ -1,4 +1,4 @@
-"""Fixtures for loads: a task context that notes what it is told, and how to say what to load where."""
+"""Fixtures for populations: a task context that records progress and log, and a factory of `PopulateSystem` tasks."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Context:
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir
         self.resources: dict[str, Resource] = {}
-        self.told: list[tuple[float, float, str, str]] = []
+        self.reports: list[tuple[float, float, str, str]] = []
         self.logged: list[tuple[str, str]] = []
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
-        self.told.append((done, total, unit, note))
+        self.reports.append((done, total, unit, note))
 
     def log(self, level: str, text: str) -> None:
         self.logged.append((level, text))
@@ -54,7 +54,7 @@ def context(tmp_path: Path) -> Context:
 
 
 def spec(dsn: str, *, engine: str = "postgres", workers: int = 2, **parameters: Any) -> PopulateSystem:
-    """Load HLR with these parameters into the database of `dsn`."""
+    """The task that populates the database of `dsn` with HLR data by these parameters."""
     workload = Workload(name="hlr", kind="hlr", parameters=to_values(Hlr.model_validate(parameters)))
     return PopulateSystem(
         workload=workload, endpoint=Endpoint(system="backend", engine=engine, dsn=dsn), workers=workers

@@ -1,7 +1,7 @@
-"""The HLR transactions on real databases: they succeed as often as worked out, fresh and aged, and fail only logically.
+"""The HLR transactions on real databases: their shares of success match the specification, on fresh and aged data, and
+all failures are logical.
 
-Driven one at a time by the plainest drivers that can be written, so that what is tested is the workload and its
-population.
+Minimal drivers run them one at a time, so the tests cover the workload and its population only.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Postgres:
 
 class Mysql:
     def __init__(self, dsn: str) -> None:
-        self.connection = Asked(mysql_dsn.connect(mysql_dsn.parse(dsn)))
+        self.connection = Executing(mysql_dsn.connect(mysql_dsn.parse(dsn)))
 
     def begin(self) -> None:
         self.connection.execute("BEGIN")
@@ -86,8 +86,8 @@ class Mysql:
         return Given(cursor.rowcount, cursor.fetchall() if statement.reads else [])
 
 
-class Asked:
-    """A PyMySQL connection that is asked as the others are."""
+class Executing:
+    """A PyMySQL connection with the `execute` of the other drivers."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -121,7 +121,7 @@ class Sqlite:
 
 
 def perform(driver: Driver, transaction: TransactionType, keys: Any, *, keep: bool) -> Outcome:
-    """One transaction; committed when it succeeded and `keep` says so."""
+    """Run one transaction; commit it when it succeeds and `keep` is true, else roll it back."""
     driver.begin()
     body, result, outcome = transaction.body(transaction.inputs(keys)()), None, Outcome.LOGICAL_FAILURE
     try:
@@ -178,10 +178,10 @@ async def loaded(context: Any, task: Any) -> HlrWorkload:
     ids=str,
     indirect=["engine"],
 )
-async def test_success_on_a_fresh_load(
+async def test_shares_of_success_on_fresh_data(
     engine: str, place: str, context: Any, spec: Any, parameters: dict[str, Any]
 ) -> None:
-    """Everything is rolled back, so the load stays fresh: within 4.5 standard deviations of the fresh share itself."""
+    """All transactions are rolled back, so the data stays fresh: within 4.5 standard deviations of the share for fresh data."""
     task = spec(place, engine=engine, population=20_000, seed=7, **parameters)
     workload = await loaded(context, task)
     driver, connection = connect(engine, place)
@@ -200,8 +200,8 @@ async def test_success_on_a_fresh_load(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-async def test_success_after_long_ageing(engine: str, place: str, context: Any, spec: Any) -> None:
-    """Few subscribers, so that a few thousand inserts and deletes turn every slot over several times."""
+async def test_shares_of_success_on_aged_data(engine: str, place: str, context: Any, spec: Any) -> None:
+    """With few subscribers, a few thousand inserts and deletes change every slot several times."""
     task = spec(place, engine=engine, population=40, seed=7)
     workload = await loaded(context, task)
     driver, connection = connect(engine, place)
@@ -224,12 +224,12 @@ async def test_success_after_long_ageing(engine: str, place: str, context: Any, 
 
 
 def population_shares(connection: Any) -> tuple[float, float]:
-    """What the small population has instead of 0.625 and 0.85."""
+    """The shares of the small population, 0.625 and 0.85 in a large one: facilities per slot, and active ones."""
     row = connection.execute("SELECT count(*), sum(is_active) FROM special_facility").fetchone()
     return row[0] / 160, row[1] / row[0]
 
 
-async def test_updates_change_what_they_say_and_failures_change_nothing(
+async def test_updates_change_their_rows_and_failures_change_nothing(
     engine: str, place: str, context: Any, spec: Any
 ) -> None:
     task = spec(place, engine=engine, population=200, seed=7)

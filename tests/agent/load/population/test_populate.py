@@ -1,5 +1,4 @@
-"""Loading real databases: the rows, keys, partitions and cardinalities that the specification gives, the same
-everywhere."""
+"""Populations of real databases: rows, keys, partitions and cardinalities match the specification on every engine."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def counts(populated: Populated) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("parameters", [{}, {"partitions": 3}, {"cardinality": "lab"}], ids=str)
-async def test_postgres_holds_the_rows_that_were_made(
+async def test_postgres_contains_the_generated_rows(
     database: str, context: Any, spec: Any, parameters: dict[str, Any]
 ) -> None:
     task = spec(database, population=SUBSCRIBERS, seed=7, **parameters)
@@ -69,7 +68,7 @@ async def test_tables_are_ordinary_keyed_and_analysed(database: str, context: An
     assert len(kinds) == len(NAMES)
     for _, kind, persistence, identity, visible, pages, tuples in kinds:
         assert (kind, persistence, identity) == ("r", "p", "d")
-        assert visible >= 0.9 * pages  # the rest is room that parallel COPYs reserved and did not use
+        assert visible >= 0.9 * pages  # the other pages were reserved by parallel COPYs and not used
         assert tuples > 0
     primary = {(table, f"PRIMARY KEY ({key})") for table, key in PRIMARY_KEYS.items()}
     foreign = {
@@ -94,7 +93,7 @@ async def test_partitions_lie_where_they_should(database: str, context: Any, spe
     assert sum("sub_nbr" in line and "Index" in line for (line,) in plan) >= 3
 
 
-async def test_loading_again_replaces_what_was_loaded(database: str, context: Any, spec: Any) -> None:
+async def test_a_second_population_replaces_the_first(database: str, context: Any, spec: Any) -> None:
     await populate(context, spec(database, population=1_000, partitions=2, seed=1))
     again = spec(database, population=500, seed=2)
     await populate(context, again)
@@ -103,14 +102,14 @@ async def test_loading_again_replaces_what_was_loaded(database: str, context: An
 
 async def test_progress_goes_up_to_all_rows(database: str, context: Any, spec: Any) -> None:
     populated = await populate(context, spec(database, population=SUBSCRIBERS))
-    done = [done for done, _, _, _ in context.told]
+    done = [done for done, _, _, _ in context.reports]
     assert done == sorted(done)
     assert done[-1] == sum(counts(populated).values())
-    assert all(0 < done <= total and unit == "rows" for done, total, unit, _ in context.told)
-    assert context.told[-1][3] == "counting rows"
+    assert all(0 < done <= total and unit == "rows" for done, total, unit, _ in context.reports)
+    assert context.reports[-1][3] == "counting rows"
 
 
-async def test_sqlite_holds_the_same_rows(database_folder: Path, context: Any, spec: Any) -> None:
+async def test_sqlite_contains_the_same_rows(database_folder: Path, context: Any, spec: Any) -> None:
     path = database_folder / "cache.db"
     task = spec(str(path), engine="sqlite", population=SUBSCRIBERS, seed=7, workers=4)
     await populate(context, task)

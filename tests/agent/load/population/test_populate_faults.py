@@ -1,5 +1,5 @@
-"""What can go wrong in a load: clear errors, no worker left behind, no half-loaded tables, nobody else's tables
-touched."""
+"""Faults in a population: the cause in the error, no worker left behind, no half-loaded tables, no change to tables of
+other programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.server
 
 MODULE = "proveout.agent.load.population.populate_worker"
 
-LARGE = 3_000_000  # a load that would take tens of seconds
+LARGE = 3_000_000  # a population that takes tens of seconds
 DEADLINE_S = 60.0
 
 
@@ -60,10 +60,10 @@ def tables(dsn: str) -> set[str]:
 
 @asynccontextmanager
 async def loading(context: Any, task: Any) -> AsyncIterator[asyncio.Task[Any]]:
-    """A large load under way: workers are up and rows go in."""
+    """A large population that is running: workers are up and rows are inserted."""
     running = asyncio.create_task(populate(context, task))
     try:
-        await until(lambda: bool(context.told) or running.done())
+        await until(lambda: bool(context.reports) or running.done())
         assert not running.done()
         yield running
     finally:
@@ -83,7 +83,7 @@ async def test_cancelling_stops_the_workers_and_removes_the_tables(database: str
     assert not context.logged
 
 
-async def test_a_killed_worker_is_named_and_the_load_undone(database: str, context: Any, spec: Any) -> None:
+async def test_a_killed_worker_is_named_and_the_tables_are_removed(database: str, context: Any, spec: Any) -> None:
     async with loading(context, spec(database, population=LARGE)) as running:
         victim = workers_of(os.getpid())[0]
         victim.kill()
@@ -107,7 +107,7 @@ async def test_a_lost_connection_is_unreachable(database: str, context: Any, spe
     assert workers_of(os.getpid()) == []
 
 
-async def test_a_server_that_dies_leaves_a_clear_error_and_a_warning(tmp_path: Path, context: Any, spec: Any) -> None:
+async def test_a_crashed_server_gives_an_error_and_a_warning(tmp_path: Path, context: Any, spec: Any) -> None:
     server = Server(System(name="own", engine="postgres", host="local", provision="embedded"), tmp_path)
     try:
         endpoint = server.start()
@@ -135,7 +135,7 @@ asyncio.run(populate(Context(Path(".")), spec(sys.stdin.readline().strip(), popu
 """
 
 
-async def test_workers_die_with_their_agent(database: str) -> None:
+async def test_workers_exit_with_their_agent(database: str) -> None:
     code = AGENT.format(folder=str(Path(__file__).parent), large=LARGE)
     agent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     try:
@@ -162,7 +162,7 @@ def alive(process: psutil.Process) -> bool:
 
 
 def loaded(dsn: str) -> int:
-    """Rows under way: COPY reports them before they are committed."""
+    """Rows copied so far: COPY reports them before they are committed."""
     with psycopg.connect(dsn) as connection:
         row = connection.execute("SELECT coalesce(sum(tuples_processed), 0) FROM pg_stat_progress_copy").fetchone()
     assert row is not None
@@ -179,7 +179,7 @@ def sessions(dsn: str) -> int:
     return int(row[0])
 
 
-async def test_a_table_that_proveout_did_not_make_is_never_dropped(database: str, context: Any, spec: Any) -> None:
+async def test_a_table_of_another_program_is_never_dropped(database: str, context: Any, spec: Any) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE access_info AS SELECT 'precious' AS what")
     with pytest.raises(TaskFault, match="table access_info that proveout did not make") as caught:
@@ -199,14 +199,14 @@ async def test_a_wrong_password_is_refused_without_naming_it(database: str, cont
     assert workers_of(os.getpid()) == []
 
 
-async def test_nobody_there_is_unreachable(tmp_path: Path, context: Any, spec: Any) -> None:
+async def test_a_missing_server_is_unreachable(tmp_path: Path, context: Any, spec: Any) -> None:
     with pytest.raises(TaskFault) as caught:
         await populate(context, spec(f"host={tmp_path} dbname=x", population=100))
     assert caught.value.code == "unreachable"
     assert str(tmp_path) in caught.value.what
 
 
-async def test_a_user_without_rights_is_told_so(database: str, context: Any, spec: Any) -> None:
+async def test_the_error_of_a_user_without_rights_quotes_the_server(database: str, context: Any, spec: Any) -> None:
     name = f"reader_{os.getpid()}"
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'reader'")
@@ -220,9 +220,9 @@ async def test_a_user_without_rights_is_told_so(database: str, context: Any, spe
 
 @pytest.mark.parametrize(
     ("engine", "partitions", "code", "why"),
-    [("duckdb", 1, "missing", "no driver for engine"), ("sqlite", 2, "invalid", "no partitioned tables")],
+    [("nosuch", 1, "missing", "no driver for engine"), ("sqlite", 2, "invalid", "no partitioned tables")],
 )
-async def test_what_cannot_be_loaded_is_refused_before_anything_starts(
+async def test_an_impossible_population_is_refused_before_workers_start(
     context: Any, spec: Any, tmp_path: Path, engine: str, partitions: int, code: str, why: str
 ) -> None:
     path = tmp_path / "x.db"
@@ -251,10 +251,10 @@ async def test_a_cancelled_sqlite_load_leaves_no_tables(context: Any, spec: Any,
     connection.close()
 
 
-async def test_a_stopped_agent_s_clock_is_not_needed(database: str, context: Any, spec: Any) -> None:
-    """Workers ask nothing of the agent while a slice goes in: a busy event loop only delays the next job."""
+async def test_workers_continue_while_the_agents_event_loop_is_blocked(database: str, context: Any, spec: Any) -> None:
+    """Workers need no answer of the agent during a slice: a blocked event loop only delays the next job."""
     running = asyncio.create_task(populate(context, spec(database, population=4_000)))
-    await until(lambda: bool(context.told) or running.done())
+    await until(lambda: bool(context.reports) or running.done())
     blocked_until = time.monotonic() + 0.3
     while time.monotonic() < blocked_until:
         pass
@@ -266,13 +266,13 @@ def worker(parent: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 
-def test_a_worker_whose_agent_is_gone_already_ends_at_once() -> None:
+def test_a_worker_started_after_the_end_of_its_agent_exits_at_once() -> None:
     with worker(parent=1) as process:
         assert process.wait(DEADLINE_S) == ORPHANED
 
 
-def test_a_worker_whose_pipe_ends_in_the_middle_of_a_job_ends(database_folder: Path, spec: Any) -> None:
-    """The second safeguard by itself: the parent lives on, only the pipe is gone."""
+def test_a_worker_exits_when_its_pipe_closes_during_a_job(database_folder: Path, spec: Any) -> None:
+    """The second safeguard alone: the parent still runs, only the pipe is closed."""
     task = spec(str(database_folder / "x.db"), engine="sqlite", population=LARGE)
     opening = Opening(engine="sqlite", dsn=task.endpoint.dsn, kind="hlr", parameters=task.workload.parameters)
     jobs = (opening, Prepare(), Load(table="subscriber", first=1, count=LARGE))
@@ -281,7 +281,7 @@ def test_a_worker_whose_pipe_ends_in_the_middle_of_a_job_ends(database_folder: P
         assert process.returncode == ORPHANED
 
 
-def test_a_worker_with_nothing_to_do_ends_in_peace(database_folder: Path, spec: Any) -> None:
+def test_an_idle_worker_exits_with_status_0_when_its_pipe_closes(database_folder: Path, spec: Any) -> None:
     task = spec(str(database_folder / "x.db"), engine="sqlite", population=100)
     opening = Opening(engine="sqlite", dsn=task.endpoint.dsn, kind="hlr", parameters=task.workload.parameters)
     argv = [sys.executable, "-m", MODULE, str(os.getpid()), Privileges.for_engine("postgres").to_argument(), "postgres"]

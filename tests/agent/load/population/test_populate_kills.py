@@ -1,6 +1,7 @@
-"""A load whose worker is killed (SIGKILL) while it makes the tables, at every statement: the next `prepare` succeeds.
+"""A population whose worker is killed (SIGKILL) while it creates the tables, at every statement: the next `prepare`
+succeeds.
 
-A child process runs `prepare` with real connections and kills itself before statement k, for every k until it survives.
+A child process runs `prepare` with real connections and kills itself before statement k, for every k until it completes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def population() -> Population:
 
 
 def killed_before(statement: int, connect: Connect, work: str = "prepare") -> bool:
-    """Run `work` of a loader in a child that is killed before its n-th statement; whether it came so far."""
+    """Run `work` of a loader in a child that is killed before its n-th statement; return whether it got that far."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -116,7 +117,7 @@ def has(loader: Any, table: str) -> bool:
 
 
 def prepared(connect: Connect) -> None:
-    """`prepare` succeeds, its tables are there, empty and ours, and the intention is gone."""
+    """Check that `prepare` succeeds: its tables exist, are empty and marked as ours, and the record of intent is removed."""
     made = population()
     loader = connect(made)
     try:
@@ -129,7 +130,7 @@ def prepared(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("work", ["prepare", "undo"])
-def test_a_load_that_was_killed_at_any_statement_can_be_prepared_again(connect: Connect, work: str) -> None:
+def test_prepare_succeeds_after_a_kill_at_any_statement(connect: Connect, work: str) -> None:
     if work == "undo":
         prepared(connect)
     kills = 0
@@ -142,8 +143,8 @@ def test_a_load_that_was_killed_at_any_statement_can_be_prepared_again(connect: 
         prepared(connect)
 
 
-def test_two_kills_in_a_row_are_no_worse_than_one(connect: Connect) -> None:
-    """Nothing is repaired between them: the second child is killed in the state that the first has left."""
+def test_prepare_succeeds_after_two_kills_in_a_row(connect: Connect) -> None:
+    """No repair between the kills: the second child starts from the state that the first has left."""
     kills = 0
     while killed_before(kills, connect):
         kills += 3
@@ -159,8 +160,8 @@ def test_two_kills_in_a_row_are_no_worse_than_one(connect: Connect) -> None:
     ids=["empty, of another form", "empty, with some columns", "of the same form, with a row"],
 )
 def test_a_table_of_others_is_refused_also_after_a_kill(connect: Connect, definition: str, rows: int) -> None:
-    """Between the kill and the next `prepare` somebody takes a name. The table is refused at every place of the kill,
-    and untouched."""
+    """Between the kill and the next `prepare` another program creates a table of the same name. At every point of the
+    kill it is refused and unchanged."""
     name = population().tables[0].name
     step = 1 if thorough.THOROUGH else 3
     kills, refusals = 0, 0
@@ -181,8 +182,8 @@ def test_a_table_of_others_is_refused_also_after_a_kill(connect: Connect, defini
 
 
 def foreign(connect: Connect, name: str, definition: str) -> None:
-    """A table of somebody else's in the place of one of ours, without our mark; `copy` has the same columns, and a
-    row."""
+    """Create a table of another program in the place of one of ours, without our mark; `copy` has the same columns, and
+    a row."""
     made = population()
     loader = connect(made)
     dialect = {PostgresLoader: "postgres", MysqlLoader: "mysql", OracleLoader: "oracle"}[type(loader)]
@@ -190,7 +191,7 @@ def foreign(connect: Connect, name: str, definition: str) -> None:
         for statement in reversed([f"DROP TABLE {table.name}" for table in made.tables]):
             try:
                 loader.execute(statement)
-            except TaskFault:  # the kill came before it was made
+            except TaskFault:  # the kill came before the table was created
                 continue
         if definition == "copy":
             loader.execute(made.before[dialect][0])

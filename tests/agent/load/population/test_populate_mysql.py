@@ -1,4 +1,4 @@
-"""Loading into a real MariaDB: by LOAD DATA LOCAL and by INSERT the same rows, with what is special in a text;
+"""Populations of a real MariaDB: LOAD DATA LOCAL and INSERT give the same rows, with special characters in texts;
 refusals."""
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def one_table() -> Population:
 def load_odd(dsn: str) -> list[tuple[Any, ...]]:
     loader = MysqlLoader(dsn, one_table())
     loader.prepare()
-    told: list[int] = []
-    assert loader.load(one_table().tables[0], 1, len(WORDS), told.append) == len(WORDS) == sum(told)
+    progress: list[int] = []
+    assert loader.load(one_table().tables[0], 1, len(WORDS), progress.append) == len(WORDS) == sum(progress)
     assert loader.count("odd") == len(WORDS)
     loader.settle()
     loader.close()
@@ -92,23 +92,22 @@ def test_any_text_by_load_data(mysql_database: str) -> None:
 def test_any_text_by_insert(mysql_database: str) -> None:
     with (
         contextlib.closing(mysql_dsn.connect(mysql_dsn.parse(mysql_database), kind=LoadConnection)) as connection,
-        pytest.raises(pymysql.err.MySQLError),  # the server does refuse it
+        pytest.raises(pymysql.err.MySQLError),  # the server refuses LOAD DATA LOCAL
     ):
         connection.load("LOAD DATA LOCAL INFILE 'rows' INTO TABLE odd", b"")
     assert load_odd(mysql_database) == EXPECTED
 
 
-def test_a_slice_that_met_a_lock_is_sent_again(mysql_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody holds the place of a row: the slice is rolled back, whole, and once the place is free all its rows are
-    there.
+def test_a_slice_is_repeated_after_a_lock_timeout(mysql_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another session locks the key of a row: the whole slice is rolled back, and inserted after the lock is released.
 
-    The waiting is what can be arranged here; a deadlock takes the same way, but which of two InnoDB rolls back is its
-    choice.
+    The test provokes a lock timeout. A deadlock takes the same code path, but InnoDB chooses which transaction it rolls
+    back.
     """
     loader = MysqlLoader(mysql_database, one_table())
     loader.prepare()
     loader.execute("SET SESSION innodb_lock_wait_timeout = 1")
-    told: list[int] = []
+    progress: list[int] = []
     with contextlib.closing(mysql_dsn.connect(mysql_dsn.parse(mysql_database))) as other:
         other.begin()
         other.cursor().execute("INSERT INTO odd VALUES (3, 'in the way', 'no', 0)")
@@ -119,14 +118,14 @@ def test_a_slice_that_met_a_lock_is_sent_again(mysql_database: str, monkeypatch:
             other.rollback()
 
         monkeypatch.setattr("proveout.agent.engines.mysql.populate.time.sleep", free_it)
-        assert loader.load(one_table().tables[0], 1, len(WORDS), told.append) == len(WORDS) == sum(told)
+        assert loader.load(one_table().tables[0], 1, len(WORDS), progress.append) == len(WORDS) == sum(progress)
         assert len(pauses) == 1
     assert loader.count("odd") == len(WORDS)
     loader.close()
 
 
-async def test_both_ways_give_the_same_hlr(mysql_database: str, context: Any, spec: Any) -> None:
-    """Every table's checksum; and keys, foreign keys and statistics are there afterwards."""
+async def test_both_ways_give_the_same_hlr_population(mysql_database: str, context: Any, spec: Any) -> None:
+    """The checksums of all tables are equal; keys, foreign keys and statistics exist afterwards."""
     sums = []
     for switch, workers in (("ON", 2), ("OFF", 1)):
         ask(mysql_database, f"SET GLOBAL local_infile = {switch}")
@@ -147,7 +146,7 @@ async def test_both_ways_give_the_same_hlr(mysql_database: str, context: Any, sp
 
 
 def test_lookups_use_their_keys(mysql_database: str) -> None:
-    """A text is compared in the column's own collation, so that the index on the number serves."""
+    """A text is compared in the column's own collation, so the index on the number is used."""
     workload = build(Hlr(population=100))
     loader = MysqlLoader(mysql_database, workload.population)
     loader.prepare()
@@ -176,7 +175,7 @@ async def test_a_server_that_cannot_be_reached(context: Any, spec: Any) -> None:
     assert (raised.value.code, "hunter2" in str(raised.value)) == ("unreachable", False)
 
 
-async def test_a_dsn_that_is_none(context: Any, spec: Any) -> None:
+async def test_an_invalid_dsn_is_refused(context: Any, spec: Any) -> None:
     with pytest.raises(TaskFault, match="does not begin with mysql://") as raised:
         await populate(context, spec("host=x password=hunter2", engine="mysql", population=100))
     assert (raised.value.code, "hunter2" in str(raised.value)) == ("invalid", False)

@@ -1,5 +1,4 @@
-"""The population over Oracle's protocol, into the TNS server of tests/wire: every row, twice over, and what is
-refused."""
+"""Populations over Oracle's protocol, into the TNS server of tests/wire: every row, a second population, and refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +36,9 @@ def workload() -> Workload:
     return Workload(name="hlr", kind="hlr", parameters=to_values(Hlr(population=SUBSCRIBERS)))
 
 
-async def test_every_row_goes_in_also_a_second_time(task_context: Any, endpoint: Endpoint, tns_database: str) -> None:
+async def test_every_row_is_inserted_also_in_a_second_population(
+    task_context: Any, endpoint: Endpoint, tns_database: str
+) -> None:
     spec = PopulateSystem(workload=workload(), endpoint=endpoint, workers=2)
     first = await populate(task_context, spec)
     second = await populate(task_context, spec)
@@ -57,7 +58,9 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str) else int(value)
 
 
-async def test_a_table_of_somebody_else_is_left_alone(task_context: Any, endpoint: Endpoint, tns_database: str) -> None:
+async def test_a_table_of_another_program_is_refused_and_unchanged(
+    task_context: Any, endpoint: Endpoint, tns_database: str
+) -> None:
     with psycopg.connect(tns_database, autocommit=True) as connection:
         connection.execute("CREATE TABLE subscriber (mine int)")
     with pytest.raises(TaskFault) as raised:
@@ -96,7 +99,7 @@ async def test_inspect_sql_and_checkpoint(task_context: Any, endpoint: Endpoint)
     assert (await checkpoint(task_context, Checkpoint(endpoint=endpoint))).seconds >= 0
 
 
-async def test_who_cannot_connect_is_told_why(task_context: Any, endpoint: Endpoint) -> None:
+async def test_the_error_of_a_wrong_password_quotes_the_ora_code(task_context: Any, endpoint: Endpoint) -> None:
     wrong = Endpoint(system="db", engine="oracle", dsn=endpoint.dsn.replace("hlr/hlr@", "hlr/secret@"))
     with pytest.raises(TaskFault) as raised:
         await inspect_system(task_context, InspectSystem(endpoint=wrong))
