@@ -47,6 +47,9 @@ TREES = {
     "Populate stage: `ID.…`": metrics.POPULATE,
     "Search stage: `ID.…`": metrics.SEARCH,
     "Sql stage: `ID.…`": metrics.SQL,
+    "Sql stage, each repeat: `ID.…`": metrics.STAGE_VALUES,
+    "Query: `sql.CAPTURE.METRIC.…` (capture `sql`), a level": metrics.EXPORTED_GAUGE,
+    "Query: `sql.CAPTURE.METRIC.…` (capture `sql`), a rate": metrics.EXPORTED_COUNTER,
     "Reset and pause stages: `ID.…`": metrics.TIMED,
     "Propagation: `propagation.SYSTEM.…` (verdicts only)": metrics.PROPAGATION,
 }
@@ -108,7 +111,7 @@ def _provisioned(engine: Engine) -> str:
 
 
 def _captures(engine: Engine) -> str:
-    able = {"waits": engine.waits, "sizes": engine.sizes, "lag": engine.propagates_to}
+    able = {"waits": engine.waits, "sizes": engine.sizes, "sql": engine.queries, "lag": engine.propagates_to}
     return ", ".join(["`os`", *(f"`{name}`" for name, is_able in able.items() if is_able)])
 
 

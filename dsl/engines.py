@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
-Dialect: TypeAlias = Literal["postgres", "sqlite", "oracle", "mysql"]
+Dialect: TypeAlias = Literal["postgres", "sqlite", "oracle", "mysql", "duckdb"]
+DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
+"""All dialects; a workload's statement that has one text for all of them has it under each."""
+
 Embedded: TypeAlias = Literal["server", "file"]
 DsnForm: TypeAlias = Literal["conninfo", "uri", "connect_string", "path", "other"]
 
@@ -33,15 +36,17 @@ class Engine:
 
     | field | meaning |
     |---|---|
-    | `dialect` | the SQL dialect of its statements; None where this release has no driver |
+    | `dialect` | the SQL dialect of its statements; None for an engine of another package |
     | `embedded` | whether `provision: embedded` starts a server, or makes a file for the load's own processes |
     | `server`, `commands` | the server that `provision: embedded` starts, and the names of its processes |
     | `dsn` | whether a plan may give a dsn |
     | `dsn_form`, `dsn_rules` | the form of a dsn, such as libpq's conninfo or `user/password@connect-string` |
     | `schemes` | the schemes of a dsn that is a URI |
     | `in_files` | whether its databases are files of the user that opens them |
+    | `one_process` | whether one process at a time can write to a database: a load then has one worker, with threads |
     | `own_process` | whether its client library needs a process that loads no other engine's client |
     | `populate`, `waits`, `sizes`, `tune`, `session` | whether these stages, captures, tuning, `session:` work |
+    | `queries` | whether metrics come from queries: `query` and `wait_until` of sql stages, captures of kind sql |
     | `populate_workers_max` | how many workers can load a population at once; None for any number |
     | `instances` | whether a system may have several instances |
     | `propagates_to` | the engines that its changes can go on to; the capture `lag` measures how far those are behind |
@@ -63,6 +68,7 @@ class Engine:
     dsn_rules: tuple[DsnRule, ...] = ()
     schemes: tuple[str, ...] = ()
     in_files: bool = False
+    one_process: bool = False
     own_process: bool = False
     populate: bool = False
     populate_workers_max: int | None = None
@@ -72,6 +78,7 @@ class Engine:
     session: bool = False
     waits: bool = False
     sizes: bool = False
+    queries: bool = False
     propagates_to: tuple[str, ...] = ()
     links_to: tuple[str, ...] = ()
     procedures: bool = False
@@ -124,6 +131,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 session=True,
                 waits=True,
                 sizes=True,
+                queries=True,
                 propagates_to=("postgres",),
                 links_to=("postgres",),
                 procedures=True,
@@ -142,6 +150,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 checkpoint=True,
                 session=True,
                 sizes=True,
+                queries=True,
                 tested="the SQLite of apsw",
             ),
             Engine(
@@ -158,6 +167,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 session=True,
                 waits=True,
                 sizes=True,
+                queries=True,
                 procedures=True,
                 tested="its protocol, on a stand-in for the server; not on an Oracle yet",
                 guide="docs/guide/oracle.md",
@@ -180,6 +190,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 checkpoint=True,
                 tune=True,
                 session=True,
+                queries=True,
                 propagates_to=("oracle",),
                 instead_of_populate="an sql stage can: LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8",
                 tested="a stand-in for the client library; not on a TimesTen yet",
@@ -206,17 +217,37 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 checkpoint=True,
                 session=True,
                 sizes=True,
+                queries=True,
                 instead_of_waits="capture its host with kind: os, and look into performance_schema on the server",
                 tested="MariaDB 10.11",
                 guide="docs/guide/mysql.md",
             ),
-            Engine(name="duckdb", title="DuckDB", in_files=True),
+            Engine(
+                name="duckdb",
+                title="DuckDB",
+                dialect="duckdb",
+                extra="olap",
+                embedded="file",
+                dsn=False,
+                dsn_form="path",
+                in_files=True,
+                one_process=True,
+                populate=True,
+                populate_workers_max=1,
+                checkpoint=True,
+                session=True,
+                sizes=True,
+                queries=True,
+                instead_of_waits="capture its host with kind: os; DuckDB runs in the processes of the load",
+                tested="DuckDB 1.5",
+                guide="docs/guide/duckdb.md",
+            ),
         )
     }
 )
 """By name, in the order in which the plan's schema lists them."""
 
-WITH_DRIVER: tuple[str, ...] = tuple(sorted(name for name, engine in ENGINES.items() if engine.has_driver))
+WITH_DRIVER: tuple[str, ...] = tuple(sorted(ENGINES))
 """The engines that this release has a driver for."""
 
 EMBEDDED: tuple[str, ...] = tuple(sorted(name for name, engine in ENGINES.items() if engine.embedded))

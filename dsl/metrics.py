@@ -28,7 +28,19 @@ LATENCY: Tree = {
     "max_us": "largest, µs",
 }
 
-CPU: Tree = {
+PEAK = "peak"
+"""The group of a captured host's metrics that holds the largest value of each."""
+PEAK_S = 1.0
+"""Seconds that a peak of a rate is a mean over."""
+
+
+def _with_peak(names: Mapping[str, str], *, levels: Sequence[str] = ()) -> Tree:
+    """The names, and the peak of each over the measure window; of `levels`, of the samples."""
+    over = {name: "a sample" if name in levels else f"the mean over {PEAK_S:g} s" for name in names}
+    return {**names, PEAK: {name: f"{over[name]}, largest in the window: {text}" for name, text in names.items()}}
+
+
+_CPU = {
     "busy_fraction": "1 - idle - iowait, of all cores",
     "user_fraction": "in user mode (with nice)",
     "system_fraction": "in kernel mode (with irq and softirq)",
@@ -36,6 +48,7 @@ CPU: Tree = {
     "idle_fraction": "idle",
     "steal_fraction": "taken by the hypervisor",
 }
+CPU: Tree = _with_peak(_CPU)
 
 TRANSACTION: Tree = {
     "tps": "transactions of this type that ended in the window, per second (ok + logical failures)",
@@ -64,10 +77,10 @@ LOAD: Tree = {
     "ended": {"count": "of those due, ended in the measure window (with errors)"},
     "late": {"count": "of those due, ended after the measure window (with errors)"},
     "unfinished": {
-        "count": "of those due, begun and without an answer when the load ended",
+        "count": "of those due, begun and without an answer within 1 s after the load",
         "fraction": "over all due",
-        "age_max_us": "longest wait for an answer that had not come when the load ended, µs; also of transactions "
-        "begun before the window",
+        "age_max_us": "longest wait for an answer that had not come within 1 s after the load, µs; also of "
+        "transactions begun before the window",
     },
     "missed": {"count": "of those due, never begun", "fraction": "over all due"},
     "hung": {"count": "terminals that waited for one answer for at least 90 % of the measure window, and to its end"},
@@ -115,27 +128,37 @@ TOOL: Tree = {
     },
 }
 
+_MEMORY = {"used_fraction": "1 - available/total", "used_bytes": "total - available"}
 OS_HOST: Tree = {
     "cpu": CPU,
-    "ours": {
-        "cpu_cores": "CPU of all of proveout's own processes on this machine, in cores",
-        "servers_cores": "CPU of the database servers that this host's agent runs, in cores",
-        "load_cores": "CPU of the load workers that this host's agent runs, in cores",
-        "rss_bytes": "memory of all of proveout's own processes on this machine",
-    },
-    "memory": {"used_fraction": "1 - available/total", "used_bytes": "total - available"},
-    "disk": {
-        "read_bytes_per_s": "all block devices",
-        "write_bytes_per_s": "all block devices",
-        "reads_per_s": "all block devices",
-        "writes_per_s": "all block devices",
-    },
-    "network": {"received_bytes_per_s": "all interfaces but lo", "sent_bytes_per_s": "all interfaces but lo"},
-    "pressure": {
-        "cpu_fraction": "time in which some task waited for CPU (PSI)",
-        "io_fraction": "time in which some task waited for I/O (PSI)",
-        "memory_fraction": "time in which some task waited for memory (PSI)",
-    },
+    "ours": _with_peak(
+        {
+            "cpu_cores": "CPU of all of proveout's own processes on this machine, in cores",
+            "servers_cores": "CPU of the database servers that this host's agent runs, in cores",
+            "load_cores": "CPU of the load workers that this host's agent runs, in cores",
+            "rss_bytes": "memory of all of proveout's own processes on this machine",
+        },
+        levels=["rss_bytes"],
+    ),
+    "memory": _with_peak(_MEMORY, levels=list(_MEMORY)),
+    "disk": _with_peak(
+        {
+            "read_bytes_per_s": "all block devices",
+            "write_bytes_per_s": "all block devices",
+            "reads_per_s": "all block devices",
+            "writes_per_s": "all block devices",
+        }
+    ),
+    "network": _with_peak(
+        {"received_bytes_per_s": "all interfaces but lo", "sent_bytes_per_s": "all interfaces but lo"}
+    ),
+    "pressure": _with_peak(
+        {
+            "cpu_fraction": "time in which some task waited for CPU (PSI)",
+            "io_fraction": "time in which some task waited for I/O (PSI)",
+            "memory_fraction": "time in which some task waited for memory (PSI)",
+        }
+    ),
 }
 
 ORDERS: Tree = {
@@ -191,7 +214,7 @@ ESTIMATE: Tree = {
     "mean": "mean over the repeats",
     "median": "median over the repeats",
     "lower": "lower end of the 95 % confidence interval of the mean over the repeats (of `p99_us`: of the mean of the "
-    "repeats' p99; of `max_us` and `p999_us`: of their median, from 6 repeats on); not there with one repeat",
+    "repeats' p99; of `max_us`, `p999_us` and peaks: of their median, from 6 repeats on); not there with one repeat",
     "upper": "upper end of that interval",
     "cv": "coefficient of variation of the repeats",
     "n": "number of repeats",
@@ -199,13 +222,18 @@ ESTIMATE: Tree = {
 
 POPULATE: Tree = {"rows": "rows loaded, all systems", "seconds": "wall time, s", "rows_per_s": "rows / seconds"}
 SEARCH: Tree = {
-    "rate": "the highest rate confirmed, 1/s",
-    "rate_lower": "lower end of its interval: the same rate",
-    "rate_upper": "upper end: the lowest rate that was shown to be too high; missing when none was",
+    "rate": "the highest rate confirmed, 1/s: an estimate with `mean`, `lower` (the same rate, when 9 iterations "
+    "confirmed it) and `upper` (the lowest rate shown to be too high, where there is one); in a later stage's rate "
+    "(`${cap.rate}`) the number",
     "probes": "probes run",
     "confirm": LOAD,
 }
-SQL: Tree = {"seconds": "wall time, s", "rows": "rows returned or affected, all statements"}
+SQL: Tree = {"seconds": "wall time of all repeats, s", "rows": "rows returned or affected, all statements"}
+STAGE_VALUES: Tree = {
+    "elapsed_s": "time of the statements of a repeat, s; an estimate over the repeats",
+    "wait_s": "time that `wait_until` waited, s; an estimate over the repeats",
+    "METRIC": "each of the stage's `metrics`, an estimate over the repeats",
+}
 TIMED: Tree = {"seconds": "wall time, s"}
 PROPAGATION: Tree = {
     "different_tables": "tables that differ between the two ends after draining",
@@ -221,8 +249,8 @@ _COUNTED = ("errors", "missed", "retried")
 
 def kind(path: Sequence[str]) -> Kind:
     """The kind of the metric at a path of names, on which the interval of its estimate depends."""
-    name = path[-1]
-    if name in _EXTREMES:
+    name, path = path[-1], tuple(path)
+    if name in _EXTREMES or (path[-2:-1] == (PEAK,) and path[0] in ("cpu", "hosts")):
         return "extreme"
     if name in _SIGNED:
         return "signed"

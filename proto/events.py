@@ -113,6 +113,15 @@ class PopulateFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ValuesTaken:
+    """The numbers of one repeat (from 1) of a stage, by name; `elapsed_s` and `wait_s` are among them."""
+
+    stage: str
+    repeat: int
+    values: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IterationId:
     """The identity of an iteration: stage, rung (threads), repeat from 1, attempt from 1. A search's probes count in
     `repeat`."""
@@ -336,8 +345,7 @@ class ProbeFinished:
 class SearchFinished:
     """A search's answer; `rate` is None when no rate in the range was accepted, or the probes did not decide.
 
-    `rate` is the lower end of the answer's interval; `upper` its upper end, where a rate was shown to be too high.
-    """
+    `confirmations` (0: not recorded) and `upper`, the lowest rate shown to be too high: see `core.search_interval`."""
 
     stage: str
     rate: float | None
@@ -345,6 +353,7 @@ class SearchFinished:
     reason: str
     outcome: Literal["found", "none", "undecided"] = "found"
     upper: float | None = None
+    confirmations: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -459,34 +468,11 @@ class RunFinished:
 
 
 Event: TypeAlias = (
-    RunStarted
-    | AgentUp
-    | AgentLost
-    | SystemUp
-    | FactsTaken
-    | StageStarted
-    | StageProgress
-    | PopulateFinished
-    | IterationStarted
-    | LoadTick
-    | TransactionsTick
-    | WaitsTick
-    | AgentsTick
-    | HostTick
-    | IterationFinished
-    | IterationVoided
-    | ProbeFinished
-    | SearchFinished
-    | LadderCut
-    | PropagationCompared
-    | InvariantsSeen
-    | TuningSeen
-    | StageFinished
-    | VerdictForeseen
-    | VerdictReached
-    | Notice
-    | RunFinished
-)
+    RunStarted | AgentUp | AgentLost | SystemUp | FactsTaken | StageStarted | StageProgress | PopulateFinished
+    | ValuesTaken | IterationStarted | LoadTick | TransactionsTick | WaitsTick | AgentsTick | HostTick
+    | IterationFinished | IterationVoided | ProbeFinished | SearchFinished | LadderCut | PropagationCompared
+    | InvariantsSeen | TuningSeen | StageFinished | VerdictForeseen | VerdictReached | Notice | RunFinished
+)  # fmt: skip
 
 LIVE_EVENTS: tuple[type, ...] = (StageProgress, LoadTick, TransactionsTick, WaitsTick, AgentsTick, HostTick)
 

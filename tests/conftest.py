@@ -1,9 +1,10 @@
-"""Fixtures for everybody: a real PostgreSQL server for the session, a database of one's own for a test, a task
-context."""
+"""Fixtures for all tests: a real PostgreSQL server for the session, a separate database for a test, a task context."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import json
 import os
 import runpy
@@ -39,13 +40,13 @@ from proveout.proto.wire.tasks import Endpoint
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `thorough`: pytest's importlib mode leaves this folder out
 
-# An example that a busy machine holds up is no fault of what it shows; which one failed is printed so that it can be
-# played again.
+# Without a deadline, because a busy machine makes examples slow. A failing example is printed so that it can be
+# replayed.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("any-machine")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell starts what it puts in the background so, and programs that tests interrupt would inherit it.
+    # A shell ignores SIGINT in background jobs, and programs that tests interrupt would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -162,6 +163,12 @@ LONGEST_FIRST = (
     "test_stall",
     "test_bad_servers",
     "test_broken_streams",
+    "test_stated_and_real",
+    "test_simulated_faults",
+    "test_seeds",
+    "test_noise",
+    "test_pairing",
+    "test_change_points",
 )
 """Files whose tests take longest, all together: begun last, one of them would go on alone when everything else has
 ended."""
@@ -184,8 +191,9 @@ Modules whose tests start them by other means set the marker themselves, with `p
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that `make test-fast` leaves out, and put the longest files first.
 
-    `--dist loadfile` deals files out in the order of the tests, when `--no-loadscope-reorder` says so (Makefile).
+    `--dist loadfile` with `--no-loadscope-reorder` (Makefile) distributes files in the order of the tests.
     """
+    gc.freeze()  # what the collection has made lives as long as the process: passes of the collector need not visit it
     for item in items:
         if not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("server")
@@ -284,23 +292,37 @@ def _hand_over(folder: Path) -> None:
 
 @pytest.fixture
 def hand_over() -> Callable[[Path], None]:
-    """Where these tests are root's: give a folder and its files to the user that load runs as, as no database work is
-    done as root."""
+    """Return a function that gives a folder and its files to the user that runs load, when the tests run as root;
+    database work never runs as root."""
     return _hand_over
+
+
+@contextlib.contextmanager
+def _readable_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="proveout-test-", dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@pytest.fixture
+def package_folder() -> Iterator[Path]:
+    """A folder for Python packages, which every user can read: workers of a root agent are not root, and pytest's own
+    folders are closed to them."""
+    with _readable_folder() as folder:
+        yield folder
 
 
 @pytest.fixture
 def database_folder() -> Iterator[Path]:
-    """A folder for databases that are files, which everybody gets into and which is not root's."""
-    with tempfile.TemporaryDirectory(prefix="proveout-test-", dir="/var/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
+    """A folder for databases in files that every user can read and that root does not own."""
+    with _readable_folder() as folder:
         _hand_over(folder)
         yield folder
 
 
 class RecordingContext:
-    """A `TaskContext` for tests: it keeps what a handler says, and finishes when `end()` is called."""
+    """A `TaskContext` for tests: it records the calls of a handler, and finishes when `end()` is called."""
 
     def __init__(self, work_dir: Path) -> None:
         self.key, self.host, self.work_dir = "test", "local", work_dir

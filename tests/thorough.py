@@ -1,7 +1,6 @@
-"""How much of a long test runs by default, and how to run all of it: `PROVEOUT_THOROUGH=1`, which `make soak` sets.
+"""The part of a long test that runs by default. `PROVEOUT_THOROUGH=1`, which `make soak` sets, runs all of it.
 
-A test that repeats the same thing for many seeds, points or examples runs a part of them by default, the same part each
-time. Such a test has the marker `thorough`.
+A test over many seeds, points or examples runs a fixed part of them by default and has the marker `thorough`.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ T = TypeVar("T")
 
 
 def count(everything: int, default: int) -> int:
-    """How many repeats, seeds or examples to run."""
+    """Return the number of repeats, seeds or examples to run."""
     return everything if THOROUGH else default
 
 
 def every(step: int, points: Sequence[T]) -> Sequence[T]:
-    """Every `step`-th of these points by default; the last one is always among them."""
+    """Return every `step`-th of these points by default, always with the last one."""
     return points if THOROUGH else points[(len(points) - 1) % step :: step]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from proveout.core.numbers import quantity
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -21,6 +22,7 @@ from proveout.proto.events import (
     StageStarted,
     Stamped,
     TuningSeen,
+    ValuesTaken,
     VerdictForeseen,
     VerdictReached,
 )
@@ -48,7 +50,18 @@ def broken(ended: IterationFinished) -> str:
     return "; ".join(finding.evidence for finding in ended.findings if not finding.ok and finding.voids)
 
 
-def log_line(stamped: Stamped) -> LogLine | None:  # noqa: PLR0911 - one arm per kind of event
+TIMES = ("elapsed_s", "wait_s")
+"""The times that every repeat of a stage has."""
+
+
+def values_text(taken: ValuesTaken) -> str:
+    """The metrics of a repeat of a stage; "" when it has only its times."""
+    if taken.values.keys() <= {*TIMES}:
+        return ""
+    return ", ".join(f"{name} {quantity(value, name)}" for name, value in taken.values.items() if name not in TIMES)
+
+
+def log_line(stamped: Stamped) -> LogLine | None:  # noqa: PLR0911, PLR0912 - one arm per kind of event
     """The line of an event; None for an event without one."""
     now = stamped.unix_s
     match stamped.event:
@@ -64,6 +77,8 @@ def log_line(stamped: Stamped) -> LogLine | None:  # noqa: PLR0911 - one arm per
             return LogLine(unix_s=now, level="info", host="", text=f"stage {stage} ({kind}) begins")
         case StageFinished(stage=stage, outcome=outcome):
             return LogLine(unix_s=now, level=_LEVELS[outcome], host="", text=f"stage {stage}: {outcome}")
+        case ValuesTaken(stage=stage, repeat=repeat) as taken if numbers := values_text(taken):
+            return LogLine(unix_s=now, level="info", host="", text=f"{stage}, repeat {repeat}: {numbers}")
         case IterationFinished(valid=False) as ended:
             text = f"{ended.id} is invalid: {broken(ended)}"
             return LogLine(unix_s=now, level="warning", host="", text=text, iteration=str(ended.id))

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from proveout.core.statistics import CONFIDENCE, estimate, repeats_confidence
+from proveout.core.power import CONFIDENCE
+from proveout.core.statistics import estimate, repeats_confidence
 from proveout.dsl.plan.matrix_labels import of_stage
 from proveout.proto import tuning_state
 from proveout.proto.events import (
@@ -41,6 +42,7 @@ from proveout.proto.events import (
     SystemUp,
     TransactionsTick,
     TuningSeen,
+    ValuesTaken,
     VerdictForeseen,
     VerdictReached,
     WaitsTick,
@@ -68,7 +70,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationView:
-    """One iteration that has ended: throughput per second, response times in µs; None where nothing was measured."""
+    """One iteration that has ended: throughput per second, response times in µs; None where nothing was measured.
+
+    `p99_at_least_us`: a lower bound of the 99th percentile, where transactions had no answer.
+    """
 
     id: IterationId
     rate: float | None
@@ -77,6 +82,7 @@ class IterationView:
     avg_us: float | None
     p99_us: float | None
     why: str = ""
+    p99_at_least_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +260,8 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
             return _agents(view, event)
         case SystemUp() | PropagationCompared() | TuningSeen():
             return _of_systems(view, event)
-        case InvariantsSeen() | FactsTaken():  # a violation or a change comes as a notice; the report has the details
+        # A violation or a change comes as a notice; the report has the details.
+        case InvariantsSeen() | FactsTaken() | ValuesTaken():
             return view
         case VerdictForeseen() | VerdictReached():
             return _verdict(view, event)
@@ -433,7 +440,13 @@ def _ended(event: IterationFinished) -> IterationView:
         avg_us=response.get("avg_us"),
         p99_us=response.get("p99_us"),
         why=broken(event),
+        p99_at_least_us=at_least_us(event, "response.p99_us"),
     )
+
+
+def at_least_us(event: IterationFinished, path: str) -> float | None:
+    """The lower bound of a response time that is not known, where it is given."""
+    return None if path in event.not_given else event.at_least.get(path)
 
 
 _OfStage: TypeAlias = (

@@ -18,6 +18,7 @@ KINDS: Mapping[str, str] = {
     "waits": "proveout.agent.capture.databases:waits",
     "lag": "proveout.agent.capture.databases:lag",
     "sizes": "proveout.agent.capture.databases:sizes",
+    "sql": "proveout.agent.values.queries:capture",
     "prometheus": "proveout.agent.capture.prometheus:run",
 }
 

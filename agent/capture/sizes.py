@@ -9,6 +9,7 @@ each part of each table -> the coordinator holds the first against the last. Byt
 | PostgreSQL | table (heap, its maps), toast (with its index), each index | `pg_table_size`, `pg_total_relation_size` |
 | MySQL, MariaDB | table (with its primary key), its other indexes together | information_schema.TABLES: estimates |
 | SQLite | table, each index | dbstat: pages of the file; content of the WAL is seen, free pages are not counted |
+| DuckDB | table | pragma_storage_info: segments in the file; no indexes, nothing that is in the WAL only |
 | Oracle | table, lob, each index, partitions together | USER_SEGMENTS: allocated extents; not tested on a server |
 
 Readings: `size.bytes`, label `table<TAB>part<TAB>name`, part one of `table toast lob index`. Tables of PostgreSQL's own

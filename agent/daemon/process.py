@@ -46,7 +46,7 @@ def run(options: Options, table: Mapping[type, Handler] = TABLE, orphan_s: float
     logging.basicConfig(handlers=[log], level=logging.INFO)
     kept = (*child_process.RAY, *(name for engine in engines.ENGINES for name in child_process.of_engine(engine)))
     if names := child_process.left_out(*kept):
-        logging.getLogger(__name__).info(child_process.said_of(names))
+        logging.getLogger(__name__).info(child_process.left_out_message(names))
     child_process.keep_only(*kept)
     loop = asyncio.new_event_loop()
     code = BUG

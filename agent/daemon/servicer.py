@@ -57,9 +57,9 @@ from proveout.proto.trust.identities import AUTHORITY, DENIED, Denied
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec
 from proveout.proto.wire.agent_pb2_grpc import AgentServicer, add_AgentServicer_to_server
+from proveout.proto.wire.codec import OPTIONS
 from proveout.proto.wire.messages import PROTOCOL_VERSION, AgentMessage, Hello, Refused, Samples, Welcome
 from proveout.proto.wire.protobuf_mapping import WireFault
-from proveout.proto.wire.transport import OPTIONS
 
 ORPHAN_S = 30.0
 HELLO_S = 10.0

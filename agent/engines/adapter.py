@@ -13,6 +13,7 @@ and loads only the clients it uses.
 | `Populates` | load a population |
 | `Checkpoints` | write dirty pages to disk |
 | `OpensCursors` | give tuning operations a cursor |
+| `OpensQueries` | give plans the rows of their queries |
 | `CapturesWaits`, `CapturesSizes`, `CapturesLag` | be observed by these captures |
 | `Propagates` | replicate to a system of the same engine, and compare both |
 | `OwnsProcess` | share no process with another engine's client |
@@ -148,6 +149,22 @@ class Catalogue(Protocol):
         ...
 
 
+class QuerySession(Protocol):
+    """One connection, in autocommit, for the queries of a plan."""
+
+    def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        """Return the names of the columns, and at most `most` rows. TaskFault."""
+        ...
+
+    def abort(self) -> None:
+        """Make a query that does not end fail; called from another thread. The session is of no use afterwards."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        ...
+
+
 # ---- the adapter -----------------------------------------------------------------------------------------------------
 
 
@@ -227,6 +244,15 @@ class OpensCursors(Protocol):
     def cursor(self, endpoint: Endpoint) -> AbstractContextManager[Any]:
         """Return a DB-API cursor on a connection of its own, in autocommit; database errors inside the block become
         TaskFaults. Blocks."""
+        ...
+
+
+@runtime_checkable
+class OpensQueries(Protocol):
+    """An engine whose rows plans can read."""
+
+    def query_session(self, endpoint: Endpoint) -> QuerySession:
+        """Connect, with the rights of the plan's own role. TaskFault. Blocks."""
         ...
 
 

@@ -10,7 +10,7 @@ Every failure of a statement is a `StatementFailure`; what to do about it is in 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from proveout.core.errors import ProveoutError
@@ -34,15 +34,6 @@ class StatementFailure(ProveoutError):
     def __init__(self, code: str, text: str, kind: FailureKind) -> None:
         self.code, self.kind = code, kind
         super().__init__(text)
-
-
-class Prepared(Protocol):
-    """A statement prepared on one session; its content belongs to the driver."""
-
-    @property
-    def statement(self) -> Statement:
-        """The statement that was prepared."""
-        ...
 
 
 class PolledSession(Protocol):
@@ -71,8 +62,7 @@ class PolledSession(Protocol):
         ...
 
     def exchange(self, prepared: Any, arguments: Sequence[Any]) -> bool:
-        """`send`, then `receive` at once: on the same machine the answer is often there already. Raises
-        StatementFailure."""
+        """`send`, then `receive` at once: on the same machine the answer is often there already. StatementFailure."""
         ...
 
     def cancel(self) -> None:
@@ -116,6 +106,16 @@ class Labelled(Protocol):
 
     def label(self, run: str, work: str) -> None:
         """Name the session for the server's own statistics: the run's id, and `stage/rung/repeat/…`."""
+        ...
+
+
+@runtime_checkable
+class OpensWithSettings(Protocol):
+    """A driver of an engine whose settings are fixed when a database is opened: `session:` goes into the dsn, and no
+    statement makes it."""
+
+    def dsn_for_load(self, dsn: str, settings: Iterable[tuple[str, str]], *, changes: bool) -> str:
+        """Return the dsn of a load's connections; `changes`: whether the load changes rows."""
         ...
 
 

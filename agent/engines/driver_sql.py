@@ -64,8 +64,7 @@ class DriverAdapter(EngineAdapter, Populates):
         return found
 
     async def settings(self, endpoint: Endpoint) -> Settings:
-        """Return the version, "unknown" when the driver does not tell it; a connection is made in any case.
-        TaskFault."""
+        """The version, "unknown" when the driver does not tell it; a connection is made in any case. TaskFault."""
         return await asyncio.to_thread(self._settings, endpoint)
 
     async def run_sql(self, context: TaskContext, endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:

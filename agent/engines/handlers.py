@@ -7,6 +7,7 @@ provisioned system is the resource `system:<name>` of the session; closing it en
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -157,10 +158,32 @@ async def _settings(endpoint: Endpoint) -> Settings:
 
 
 async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
-    """Run statements, each in its own transaction; return the rows returned or affected, per statement."""
-    with explain_death(context, [spec.endpoint.system]):
-        counts = await adapter(spec.endpoint.engine).run_sql(context, spec.endpoint, spec.statements)
-    return SqlDone(counts=counts)
+    """Run statements, each in its own transaction; wait; read the values of the query."""
+    from proveout.agent.values import queries  # noqa: PLC0415 - it imports the table of engines, as this module does
+
+    end = spec.endpoint
+    with explain_death(context, [end.system]):
+        began_s = time.monotonic()
+        counts: tuple[int, ...] = ()
+        if spec.statements:
+            counts = await adapter(end.engine).run_sql(context, end, spec.statements)
+        elapsed_s = time.monotonic() - began_s
+        wait_s = 0.0
+        if spec.wait_until.query:
+            wait_s = await _cancellable(lambda given_up: queries.wait_until(end, spec.wait_until, given_up))
+        values: tuple[tuple[str, float], ...] = ()
+        if spec.query:
+            values = await asyncio.to_thread(queries.values_of, end, spec.query, spec.values)
+    return SqlDone(counts=counts, elapsed_s=elapsed_s, wait_s=wait_s, values=values)
+
+
+async def _cancellable(work: Callable[[Callable[[], bool]], float]) -> float:
+    """Run blocking work in a thread; its argument returns whether the task was cancelled."""
+    ended = threading.Event()
+    try:
+        return await asyncio.to_thread(work, ended.is_set)
+    finally:
+        ended.set()
 
 
 async def checkpoint(context: TaskContext, spec: Checkpoint) -> Done:

@@ -19,6 +19,7 @@ from proveout.dsl import engines
 
 ADAPTERS: Mapping[str, str] = MappingProxyType(
     {
+        "duckdb": "proveout.agent.engines.duckdb.adapter:DuckdbAdapter",
         "mysql": "proveout.agent.engines.mysql.adapter:MysqlAdapter",
         "oracle": "proveout.agent.engines.oracle.adapter:OracleAdapter",
         "postgres": "proveout.agent.engines.postgres.adapter:PostgresAdapter",
@@ -40,8 +41,7 @@ def adapter(engine: str) -> EngineAdapter:
 
 
 def driver(engine: str) -> Driver:
-    """Return the driver of an engine. Raises ProveoutError when there is none, or when its client is not installed on
-    this host."""
+    """The driver of an engine. ProveoutError when there is none, or when its client is not installed on this host."""
     found = adapter(engine)
     try:
         return found.driver()

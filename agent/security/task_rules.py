@@ -14,7 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 from proveout.dsl import engines
-from proveout.dsl.rules import host_rules, session_settings
+from proveout.dsl.plan.measured_values import NO_WAIT
+from proveout.dsl.rules import host_rules, session_settings, value_rules
 from proveout.dsl.rules.host_rules import Objection
 from proveout.dsl.schema.scalar_types import RATE_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
 from proveout.proto.wire import tasks
@@ -65,13 +66,16 @@ def _endpoint(end: Endpoint) -> Iterator[Objection]:
     )
 
 
-def _asked(spec: tasks.InspectSystem | tasks.Checkpoint) -> Iterator[Objection]:
+def _endpoint_only(spec: tasks.InspectSystem | tasks.Checkpoint) -> Iterator[Objection]:
     return _endpoint(spec.endpoint)
 
 
 def _sql(spec: tasks.RunSql) -> Iterator[Objection]:
     yield from _endpoint(spec.endpoint)
     yield from host_rules.statement_problems(spec.statements, STATEMENTS_MAX)
+    if spec.wait_until != NO_WAIT:
+        yield from value_rules.wait_problems(spec.wait_until)
+    yield from value_rules.query_problems(spec.query, spec.values)
 
 
 def _invariants(spec: tasks.CheckInvariants) -> Iterator[Objection]:
@@ -204,6 +208,9 @@ def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
     """The wire has a closed set of kinds; each needs its own number of systems."""
     capture = spec.capture
     yield from host_rules.capture_problems(capture)
+    yield from value_rules.query_problems(capture.query, capture.values)
+    if (capture.kind == "sql") != bool(capture.query):
+        yield Objection(message=f"capture {capture.name} of kind {capture.kind} needs a query, or must have none")
     if len(spec.edges_s) > EDGES_MAX or not all(0.0 <= edge_s <= 2 * WEEK_S for edge_s in spec.edges_s):
         yield Objection(message=f"capture {capture.name} has edges of a window that are not possible")
     wanted = SYSTEM_COUNTS.get(capture.kind)
@@ -214,7 +221,7 @@ def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
         yield from _exporter(end) if capture.kind == "prometheus" else _observed(capture.kind, end)
 
 
-SYSTEM_COUNTS: Mapping[str, int] = {"os": 0, "prometheus": 1, "waits": 1, "sizes": 1, "lag": 2}
+SYSTEM_COUNTS: Mapping[str, int] = {"os": 0, "prometheus": 1, "waits": 1, "sizes": 1, "sql": 1, "lag": 2}
 
 
 def _observed(kind: str, end: Endpoint) -> Iterator[Objection]:
@@ -234,7 +241,7 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
     {
         tasks.StartSystem: _start,
         tasks.StopSystem: _stop,
-        tasks.InspectSystem: _asked,
+        tasks.InspectSystem: _endpoint_only,
         tasks.SnapshotSystem: _start,
         tasks.PopulateSystem: _populate,
         tasks.LinkSystems: _link,
@@ -242,7 +249,7 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.ReadFacts: _facts,
         tasks.CheckInvariants: _invariants,
         tasks.RunSql: _sql,
-        tasks.Checkpoint: _asked,
+        tasks.Checkpoint: _endpoint_only,
         tasks.ApplyTuning: _tuning,
         tasks.FormPool: _form_pool,
         tasks.RunLoad: _load,

@@ -1,18 +1,26 @@
 """The handlers of `PrepareFio` and `RunFio`: create files, prepare fio, start it at T0, and send its numbers every
 second.
 
-Flow: `tool_folder` (or devices that `fio_devices` has checked) -> argv (`fio_argv`) -> `Program`, unprivileged if it
-uses files -> T0 -> lines -> `fio_output` -> a `LoadSecond` each second -> `LoadResult`. fio and its children are killed
-when the task is cancelled, the lease ends, the deadline passes, or the agent dies. fio's own `--server` is never used:
-it has no authentication.
+Flow: `ToolFolder` (or devices that `check_devices` has allowed) -> argv -> `Program`, unprivileged if it uses files ->
+T0 -> lines -> `fio_output` -> a `LoadSecond` each second -> `LoadResult`. fio and its children are killed when the task
+is cancelled, the lease ends, the deadline passes, or the agent dies. fio's own `--server` is never used: it has no
+authentication.
+
+Reading a device needs only an entry in the policy. Writing needs `destructive: true` in the plan and in the policy, and
+a whole, empty disk that nothing uses; the check runs before every rung, because a disk may have been mounted since.
+Each job is a section of its own on the command line, with its own file or its own slice of a device. Source: fio(1),
+HOWTO of fio 3.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import stat
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from proveout.agent.daemon.tasks import TaskContext
@@ -20,13 +28,15 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.agent.security import data_dirs
-from proveout.agent.tools.fio_argv import lay_out_argv, run_argv
-from proveout.agent.tools.fio_devices import check_devices
+from proveout.agent.security.policy import Policy
 from proveout.agent.tools.fio_output import Documents, FioRun, garbled, snapshot
-from proveout.agent.tools.program import Program
+from proveout.agent.tools.program import PREFIX, Program, ToolFolder
 from proveout.agent.tools.program_launcher import ENVIRONMENT
-from proveout.agent.tools.tool_folder import PREFIX, ToolFolder
+from proveout.agent.tuning.host import ROUNDS_MAX, Host
+from proveout.agent.tuning.programs import Processes
 from proveout.core import child_process
+from proveout.dsl.operations.facts import Fact, Facts, OutputQuery, Query
+from proveout.dsl.operations.storage.disk import disk_queries, in_use, sys_folder
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.proto.wire.results import Done, LoadResult
 from proveout.proto.wire.tasks import PrepareFio, RunFio
@@ -210,3 +220,125 @@ def _failed(what: str, words: str) -> TaskFault:
     if "engine libaio" in low or "no such engine" in low:
         return TaskFault("missing", text, way_out="install a build of fio with the libaio engine")
     return TaskFault("fault", text, way_out="run fio by hand on this host for details")
+
+
+ALIGN_BYTES = 4096
+STATUS_S = 1
+
+
+def run_argv(program: str, spec: RunFio) -> tuple[str, ...]:
+    """The argv of a measurement: JSON with histogram bins, once a second and at the end."""
+    job, windows = spec.job, spec.windows
+    timed = (
+        "--time_based=1",
+        f"--ramp_time={windows.ramp_up_s * 1e6:.0f}us",
+        f"--runtime={windows.measure_s * 1e6:.0f}us",
+        f"--iodepth={spec.iodepth}",
+        "--randrepeat=0",
+        "--norandommap=1",
+        "--continue_on_error=io",
+        "--lat_percentiles=1",
+        "--clat_percentiles=0",
+    )
+    shown = ("--output-format=json+", f"--status-interval={STATUS_S}", "--eta=never")
+    # fio itself refuses writes in a job that only reads.
+    guard = () if job.writes else ("--readonly",)
+    sections = _sections(job, spec.first_slice)
+    return (program, *shown, *guard, *_common(job), *_pattern(job), *timed, *sections)
+
+
+def lay_out_argv(program: str, job: FioJob) -> tuple[str, ...]:
+    """The argv that creates the files, filled with data, so that reads and overwrites reach real blocks."""
+    return (program, "--eta=never", "--create_only=1", *_common(job), "--rw=read", *_sections(job, 0))
+
+
+def file_name(number: int) -> str:
+    """The file of job `number`, in the work folder of fio."""
+    return f"job{number}.dat"
+
+
+def _common(job: FioJob) -> tuple[str, ...]:
+    return (
+        "--name=global",
+        "--ioengine=libaio",
+        f"--direct={job.direct:d}",
+        "--thread=1",
+        "--group_reporting=1",
+        f"--bs={job.block_bytes}",
+        f"--blockalign={min(job.block_bytes, ALIGN_BYTES)}",
+        f"--size={job.size_bytes}",
+    )
+
+
+def _pattern(job: FioJob) -> tuple[str, ...]:
+    if job.reads and job.writes:
+        mode = "randrw" if job.random else "rw"
+        return (f"--rw={mode}", f"--rwmixread={job.read_fraction * 100.0:.0f}", "--overwrite=1")
+    word = "read" if job.reads else "write"
+    overwrite = ("--overwrite=1",) if job.writes else ()
+    return (f"--rw={'rand' if job.random else ''}{word}", *overwrite)
+
+
+def _sections(job: FioJob, first_slice: int) -> Iterator[str]:
+    for number in range(job.jobs):
+        yield f"--name=job{number}"
+        if not job.devices:
+            yield f"--filename={file_name(number)}"
+            continue
+        # A colon ends a file name in fio.
+        yield f"--filename={job.devices[number % len(job.devices)].replace(':', chr(92) + ':')}"
+        yield f"--offset={(first_slice + number // len(job.devices)) * job.size_bytes}"
+
+
+def check_devices(job: FioJob, policy: Policy, first_slice: int = 0) -> None:
+    """TaskFault `refused`, with the reasons, if a device of the job may not be used. Blocking."""
+    for device in job.devices:
+        policy.allows_device(device).require()
+    if job.writes:
+        if not job.destructive:
+            raise TaskFault("refused", "writing to devices needs `destructive: true` in the plan")
+        policy.allows_destructive().require()
+    slices = first_slice + -(-job.jobs // len(job.devices))
+    for device in job.devices:
+        _check_size(device, slices * job.size_bytes)
+    reasons = [reason for device in job.devices for reason in _objections(device)] if job.writes else []
+    if reasons:
+        way_out = "name an empty disk that nothing uses (`wipefs --all` removes signatures)"
+        raise TaskFault("refused", "; ".join(dict.fromkeys(reasons)), way_out=way_out)
+
+
+def _check_size(device: str, needed: int) -> None:
+    try:
+        descriptor = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        way_out = "name devices of this host, and run its agent as root"
+        raise TaskFault("refused", f"cannot open {device}: {error.strerror}", way_out=way_out) from None
+    try:
+        if not stat.S_ISBLK(os.fstat(descriptor).st_mode):
+            raise TaskFault("refused", f"{device} is not a block device")
+        size = os.lseek(descriptor, 0, os.SEEK_END)
+    finally:
+        os.close(descriptor)
+    if size < needed:
+        message = f"{device} has {size / 1e9:.4g} GB, and the slices of its jobs end at {needed / 1e9:.4g} GB"
+        raise TaskFault("refused", message, way_out="make `size` or `jobs` smaller, or name more devices")
+
+
+def _objections(device: str) -> tuple[str, ...]:
+    facts = Facts()
+    host, tools = Host(), Processes()
+
+    def answer(query: Query) -> Fact:
+        # A fixed argv that only reads; the policy applies to programs that a plan chooses.
+        return tools.run(query.argv) if isinstance(query, OutputQuery) else host.answer(query)
+
+    for _ in range(ROUNDS_MAX):
+        more = [query for query in dict.fromkeys(disk_queries(device, facts)) if query not in facts]
+        if not more:
+            break
+        facts = facts.with_({query: answer(query) for query in more})
+    if facts.link(device) is None:
+        return (f"{device} does not exist",)
+    if facts.text(f"{sys_folder(device, facts)}/size") is None:
+        return (f"{device} is not a whole disk",)
+    return tuple(in_use(device, facts))

@@ -26,9 +26,9 @@ async def apply_tuning(context: TaskContext, spec: ApplyTuning) -> TuningDone:
         run, *rest = context.key.split("/")
         # The key is run/stage/rung/repeat/attempt/… (`coordinator.schedule.tasks`).
         epoch = rest[3].partition(".")[0] if len(rest) > 3 else ""
-        tell = partial(context.log, "warning")
+        notify = partial(context.log, "warning")
         wanted = (spec.tunings, spec.endpoints)
-        states = await tuner.apply(run, *wanted, context.work_dir, host=context.host, epoch=epoch, tell=tell)
+        states = await tuner.apply(run, *wanted, context.work_dir, host=context.host, epoch=epoch, notify=notify)
     return _done(began, states)
 
 

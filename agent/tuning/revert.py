@@ -129,7 +129,7 @@ def compare(host: Host, entry: Entry) -> Found:  # noqa: PLR0911 - one per kind 
     change = entry.change
     match change:
         case WriteFile():
-            return _compare_file(host, entry, _made(host, change))
+            return _compare_file(host, entry, _made(change))
         case RemoveFile():
             return _compare_file(host, entry, FileFact(kind="absent"))
         case SetText(part="undo"):
@@ -146,7 +146,7 @@ def compare(host: Host, entry: Entry) -> Found:  # noqa: PLR0911 - one per kind 
             assert_never(change)
 
 
-def _made(host: Host, change: WriteFile) -> FileFact:
+def _made(change: WriteFile) -> FileFact:
     return FileFact(kind="file", content=change.content, mode=change.mode, owner=change.owner, group=change.group)
 
 

@@ -118,11 +118,11 @@ class Tuner:
         *,
         host: str = "",
         epoch: str = "",
-        tell: Callable[[str], None] = _ignore,
+        notify: Callable[[str], None] = _ignore,
     ) -> tuple[TuningState, ...]:
         """Apply all tunings, or none. A cancellation first undoes the changes so far.
 
-        `host` is the name of this host in the plan, `epoch` identifies the coordinator of the run. `tell` gets a text
+        `host` is the name of this host in the plan, `epoch` identifies the coordinator of the run. `notify` gets a text
         from time to time while the call waits for another run.
         """
         from proveout.agent.tuning.transaction import Stopped, Transaction  # noqa: PLC0415 - see the module's head
@@ -142,7 +142,7 @@ class Tuner:
                     journal.remember(endpoints, run)
                 return Transaction(host=self._host(scratch), journal=journal, run=run, watch=watch).apply(tunings)
 
-        return await self._retry_while_held(work, tell)
+        return await self._retry_while_held(work, notify)
 
     async def look(self, scratch: Path) -> tuple[TuningState, ...]:
         """Verify that the changes of this agent are still in place."""
@@ -197,7 +197,7 @@ class Tuner:
 
     # ---- internals ---------------------------------------------------------------------------------------------------
 
-    async def _retry_while_held(self, work: Callable[[], _Answer], tell: Callable[[str], None]) -> _Answer:
+    async def _retry_while_held(self, work: Callable[[], _Answer], notify: Callable[[str], None]) -> _Answer:
         """Retry `work` while an agent of another run has tuned the same part, or another agent is in a transaction.
 
         An agent whose coordinator was killed undoes its changes at the end of its lease, so waiting helps. Nothing is
@@ -216,7 +216,7 @@ class Tuner:
                     raise
                 if not isinstance(fault, TurnTaken) and waited_s - noticed_s >= NOTICE_S:
                     noticed_s = waited_s
-                    tell(
+                    notify(
                         f"waiting to tune this machine, for {waited_s:.0f} s so far, up to {bound_s:g} s: {fault.what}"
                     )
             await asyncio.sleep(HELD_POLL_S)

@@ -31,9 +31,9 @@ from proveout.proto.trust.identities import DENIED, Denied, Shown, client_contex
 from proveout.proto.trust.task_signing import Addressee, Signer
 from proveout.proto.wire import codec
 from proveout.proto.wire.agent_pb2_grpc import AgentStub
+from proveout.proto.wire.codec import OPTIONS
 from proveout.proto.wire.messages import AgentMessage, CoordinatorMessage, Hello, Refused, Welcome
 from proveout.proto.wire.tasks import Task
-from proveout.proto.wire.transport import OPTIONS
 
 CERTIFICATES = (
     "Coordinator and agent must hold valid certificates of the same authority, and the agent's must name its address."

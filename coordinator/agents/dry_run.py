@@ -103,11 +103,12 @@ async def _answer(
 ) -> HostAnswer:
     tunings = _of_host(plan, host)
     absent = [t for t in tunings if t.system and plan.system(t.system).provision is not None]
-    asked = tuple(t for t in tunings if t not in absent)
+    checked = tuple(t for t in tunings if t not in absent)
     external = reach.external or {}
-    endpoints = tuple(external[name] for name in dict.fromkeys(t.system for t in asked if t.system) if name in external)
+    systems = dict.fromkeys(t.system for t in checked if t.system)
+    endpoints = tuple(external[name] for name in systems if name in external)
     key = f"{session.host}/tuning"
-    session.send(Task(key=key, spec=ApplyTuning(tunings=asked, endpoints=endpoints, check=True), deadline_s=ANSWER_S))
+    session.send(Task(key=key, spec=ApplyTuning(tunings=checked, endpoints=endpoints, check=True), deadline_s=ANSWER_S))
     while True:
         match await events.get():
             case Received(message=TaskDone(result=TuningDone(states=states))):

@@ -142,7 +142,7 @@ def _hand_over(child: asyncio.subprocess.Process, credentials: Credentials) -> N
 def _not_passed_on(passed: Sequence[str]) -> bytes:
     """A line for the agent's log about variables that the caller may have set for a database client."""
     names = child_process.left_out(*passed)
-    return f"{child_process.said_of(names)}\n".encode() if names else b""
+    return f"{child_process.left_out_message(names)}\n".encode() if names else b""
 
 
 def passed_variables(plan: Plan) -> tuple[str, ...]:

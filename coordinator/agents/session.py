@@ -134,7 +134,7 @@ class AgentSession:
         self._wake = asyncio.Event()
         self._open: dict[str, list[CoordinatorMessage]] = {}
         self._digests: dict[str, str] = {}
-        self._said: set[tuple[str, type]] = set()
+        self._acknowledged: set[tuple[str, type]] = set()
         self._sequence = 0
         self._replied = asyncio.Event()
         self._replied_s = time.monotonic()
@@ -280,12 +280,12 @@ class AgentSession:
         """False for a repeated message: after a redial an agent repeats its messages about open tasks."""
         match message:
             case TaskDone(key=key) | TaskFailed(key=key):
-                self._said -= {(key, TaskAccepted), (key, TaskArmed)}
+                self._acknowledged -= {(key, TaskAccepted), (key, TaskArmed)}
                 self._digests.pop(key, None)
                 return self._open.pop(key, None) is not None
             case TaskAccepted(key=key) | TaskArmed(key=key):
-                news = key in self._open and (key, type(message)) not in self._said
-                self._said.add((key, type(message)))
+                news = key in self._open and (key, type(message)) not in self._acknowledged
+                self._acknowledged.add((key, type(message)))
                 return news
             case Welcome():
                 return False

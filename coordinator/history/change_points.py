@@ -21,6 +21,9 @@ so that a decision uses no later run than the one that is being added:
 4. Frozen. A change at k closes the segment before it. A decision at run t depends on runs 1 … t alone, so a further
    run changes no decision: `detect` of the first t runs gives the same as the beginning of `detect` of all. A
    run without a change is `open` for `HORIZON` runs, then `steady` for good.
+5. Size. The runs that show a change are chosen because they differ: their mean is too far from the one before, and an
+   interval around it held 80 % of steps of 1 %. `effect` therefore compares the segment before with runs after run t,
+   which took no part in the decision (sample splitting): the first `EFFECT_RUNS_MIN` to `EFFECT_RUNS_MAX` of them.
 
 Assumptions: runs of one level and one spread within a segment, normal on the scale of logarithms.
 """
@@ -29,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
@@ -56,6 +59,8 @@ P_MAX = 1e-4
 PRIOR_DEGREES = 4.0
 """The weight of the common variance of repeats against a run's own, in repeats."""
 CORRELATION_MAX = 0.8
+EFFECT_RUNS_MIN, EFFECT_RUNS_MAX = 3, 10
+"""Runs after the one that showed a change from which its size is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +76,24 @@ class Point:
 class ChangePoint:
     """A change from run `index` on, shown when run `decided` was added.
 
-    `change` is relative, with a 95 % interval; `p_value` that of the test, not corrected for the number of looks.
+    `change` is relative, as run `decided` showed it: on average too large. `p_value` is that of the test, not corrected
+    for the number of looks.
     """
 
     index: int
     decided: int
     change: float
+    p_value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """The relative size of a change with its 95 % interval, from `runs` runs after the one that showed it."""
+
+    change: float
     lower: float
     upper: float
-    p_value: float
+    runs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +127,25 @@ def detect(points: Sequence[Point], *, p_max: float = P_MAX) -> Decisions:
     return Decisions(changes=tuple(changes), statuses=statuses)
 
 
+def effect(points: Sequence[Point], changes: Sequence[ChangePoint], number: int) -> Effect | None:
+    """The size of change `number` by runs that took no part in finding it; None where these are too few.
+
+    It is compared with the segment before, and ends at the next change or after `EFFECT_RUNS_MAX` runs.
+    """
+    found = changes[number]
+    begin = max(changes[number - 1].index if number else 0, found.index - WINDOW)
+    end = changes[number + 1].index if number + 1 < len(changes) else len(points)
+    later = points[found.decided + 1 : min(end, found.decided + 1 + EFFECT_RUNS_MAX)]
+    if len(later) < EFFECT_RUNS_MIN:
+        return None
+    both = [*points[begin : found.index], *later]
+    values = np.asarray([one.value for one in both], dtype=np.float64)
+    step = _step(values, _own_variances(both), [found.index - begin])
+    half = t_quantile(step.degrees) * step.error
+    change, lower, upper = (math.expm1(value) for value in (step.distance, step.distance - half, step.distance + half))
+    return Effect(change=change, lower=lower, upper=upper, runs=len(later))
+
+
 def _status(index: int, count: int, changed: set[int]) -> Status:
     if index in changed:
         return "change"
@@ -141,10 +174,10 @@ def _look(points: Sequence[Point], starts: Sequence[int], p_max: float) -> Chang
     split = _place(values, weights, begin - first, range(lowest - first, last - first + 1))
     if split > last - first + 1 - AFTER_MIN:
         return None
-    found = _test(values, own, [*cuts, split])
-    if found.p_value > p_max:
+    step = _step(values, own, [*cuts, split])
+    if step.p_value > p_max:
         return None
-    return replace(found, index=found.index + first, decided=last)
+    return ChangePoint(index=split + first, decided=last, change=math.expm1(step.distance), p_value=step.p_value)
 
 
 def _own_variances(points: Sequence[Point]) -> Floats:
@@ -189,8 +222,25 @@ def _place(values: Floats, weights: Floats, begin: int, splits: range) -> int:
     return splits[int(np.argmax(before * after / (before + after) * energy))]
 
 
-def _test(values: Floats, own: Floats, cuts: Sequence[int]) -> ChangePoint:
-    """Student's t of the last two segments, with the residuals of all segments; positions are those in `values`."""
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The distance of two means of logarithms, its standard error, and the degrees of freedom of that."""
+
+    distance: float
+    error: float
+    degrees: int
+
+    @property
+    def p_value(self) -> float:
+        """Of the two-sided test that the means are equal."""
+        if self.error == 0.0:
+            return 0.0 if self.distance else 1.0
+        return 2.0 * float(special.stdtr(self.degrees, -abs(self.distance) / self.error))
+
+
+def _step(values: Floats, own: Floats, cuts: Sequence[int]) -> _Step:
+    """The step from the last segment but one to the last, with the residuals of all segments; `cuts`: the positions in
+    `values` at which segments begin."""
     edges = [0, *cuts, len(values)]
     segments = [slice(low, high) for low, high in pairwise(edges)]
     degrees = len(values) - len(segments)
@@ -205,17 +255,7 @@ def _test(values: Floats, own: Floats, cuts: Sequence[int]) -> ChangePoint:
         scale = max(scale, 1.0)  # weights are the inverse of variances that the repeats have shown
     inverse = sum(1.0 / float(weights[part].sum()) for part in segments[-2:])
     inflation = _inflation(residuals, edges[1:-1])
-    error = math.sqrt(scale * inverse * inflation)
-    distance = means[-1] - means[-2]
-    if error == 0.0:
-        p_value = 0.0 if distance else 1.0
-    else:
-        p_value = 2.0 * float(special.stdtr(degrees, -abs(distance) / error))
-    half = t_quantile(degrees) * error
-    change, lower, upper = (math.expm1(value) for value in (distance, distance - half, distance + half))
-    return ChangePoint(
-        index=cuts[-1], decided=len(values) - 1, change=change, lower=lower, upper=upper, p_value=p_value
-    )
+    return _Step(means[-1] - means[-2], math.sqrt(scale * inverse * inflation), degrees)
 
 
 def _dersimonian(values: Floats, own: Floats, segments: Sequence[slice]) -> float:

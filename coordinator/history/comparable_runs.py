@@ -1,4 +1,4 @@
-"""The runs of a folder that can be compared with the newest run of a plan, and why others are left out.
+"""The runs of a folder that can be compared with the newest run of a plan, and the reasons for leaving out others.
 
 Data flow: `RunFolder` -> `select` -> `Selection`. Runs with the digests of the reference (plan without repeats,
 environment, program) are comparable at once. Of the others the journals are read and the differences named, as
@@ -36,14 +36,14 @@ class Selection:
 
 
 def select(folder: RunFolder, *, name: str = "", study: str = "", allow: Sequence[str] = ()) -> Selection:
-    """The runs of the plan of that name, by default of the newest run; `study`: preferably of that digest.
+    """Select the comparable runs of plan `name`, by default of the plan of the newest run.
 
-    NoHistory, JournalFault.
+    `study`: a digest; the newest run with it is the reference, if there is one. Raises NoHistory and JournalFault.
     """
     finished = [run for run in folder.runs if run.status == "finished" and name in ("", run.name)]
     if not finished:
         raise NoHistory(
-            f"there is no finished run{f' of plan {name}' if name else ''}",
+            f"the folder has no finished run{f' of plan {name}' if name else ''}",
             where=str(folder.path),
             way_out="`proveout runs` lists the runs; --runs-dir names another folder.",
         )
@@ -61,7 +61,7 @@ def select(folder: RunFolder, *, name: str = "", study: str = "", allow: Sequenc
 
 
 def _reason(folder: RunFolder, reference: RunSummary, run: RunSummary, allow: Sequence[str]) -> str:
-    """The reason for which the run cannot be compared; "" when it can."""
+    """Return the reason for which the run cannot be compared; "" when it can."""
     if run.status != "finished":
         return f"it is {run.status}"
     if _key(run) == _key(reference) and run.study:

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 
 from proveout.coordinator.compare.comparison import Direction, Row
 from proveout.coordinator.history import change_points
-from proveout.coordinator.history.change_points import ChangePoint, Decisions, Point
+from proveout.coordinator.history.change_points import ChangePoint, Decisions, Effect, Point
 from proveout.coordinator.history.comparable_runs import Selection
 from proveout.coordinator.history.run_summary import RungSummary, RunSummary
 from proveout.coordinator.storage.run_directory import write_whole
@@ -45,11 +45,13 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change point: `run` is the first run of the new level, `shown_by` the run that showed it."""
+    """A change point: `run` is the first run of the new level, `shown_by` the run that showed it; `effect` is None
+    until enough runs follow that one."""
 
     run: RunSummary
     shown_by: RunSummary
     found: ChangePoint
+    effect: Effect | None
     direction: Direction
     acknowledged: Acknowledgement | None
 
@@ -127,10 +129,11 @@ def _history(
             run=runs[one.index],
             shown_by=runs[one.decided],
             found=one,
+            effect=change_points.effect(points, decisions.changes, number),
             direction=_direction(metric, one),
             acknowledged=_acknowledged(runs[one.index], metric, accepted),
         )
-        for one in decisions.changes
+        for number, one in enumerate(decisions.changes)
     )
     return MetricHistory(
         stage=rung.stage,

@@ -22,8 +22,9 @@ from proveout.coordinator.storage.event_codec import JournalFault
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core.json_data import from_plain, to_plain
 
-FORMAT = 2
-"""Of the cached summaries; changes with `RunSummary` and with the methods of `core.statistics`."""
+FORMAT = 3
+"""Of the cached summaries; changes with `RunSummary`, with what an estimate is, and with the methods of
+`core.statistics`."""
 
 Progress = Callable[[int, int], None]
 
@@ -68,7 +69,7 @@ def read_summary(directory: RunDirectory) -> RunSummary:
 
 
 def _entry(directory: RunDirectory) -> Path | None:
-    """The cache file of the run as it is now; None when its files cannot be looked at."""
+    """The cache file of the run as it is now; None when its files cannot be read, or no cache folder can be used."""
     key: list[str] = [str(FORMAT), str(directory.path.resolve())]
     for name in (journal.FILE, event_chain.HEAD_FILE, f"{journal.FILE}-wal"):
         try:
@@ -79,7 +80,10 @@ def _entry(directory: RunDirectory) -> Path | None:
             return None
         if seen.st_size:  # a reader leaves an empty log
             key.append(f"{name} {seen.st_size} {seen.st_mtime_ns}")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proveout" / "runs"
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "proveout" / "runs"
+    except RuntimeError:  # a user without an account and without HOME, as in containers
+        return None
     return cache / f"{hashlib.sha256(chr(10).join(key).encode()).hexdigest()[:40]}.json"
 
 

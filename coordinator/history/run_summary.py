@@ -10,8 +10,6 @@ of repeats, which changes the width of an interval and not its centre.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +18,8 @@ from proveout.coordinator.compare.comparability import MEASURED
 from proveout.coordinator.results.fingerprint import fingerprints
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.coordinator.storage.event_codec import JournalFault, recorded_plan
-from proveout.dsl.plan.canonical import to_data
-from proveout.dsl.plan.plan import Plan
+from proveout.core.json_data import digest
+from proveout.dsl.plan.plan import Plan, to_data
 
 REPEATS = ("repeat", "repeat_min")
 """Keys of a stage that do not change what its numbers are."""
@@ -89,7 +87,7 @@ def study_digest(plan: Plan) -> str:
     data = to_data(plan)
     measured = {part: data[part] for part in MEASURED}
     measured["stages"] = [{key: stage[key] for key in stage if key not in REPEATS} for stage in data["stages"]]
-    return _digest(measured)
+    return digest(measured)
 
 
 def _recorded_study(results: RunResults) -> str:
@@ -105,12 +103,7 @@ def _recorded_study(results: RunResults) -> str:
 def environment_digest(results: RunResults) -> str:
     """`sha256:<hex>` of the fingerprints of all hosts and systems; "" when none was taken."""
     found = [(one.host, one.system, one.digest) for one in fingerprints(results)]
-    return _digest(found) if found else ""
-
-
-def _digest(data: Any) -> str:
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    return digest(found) if found else ""
 
 
 # ---- rungs -------------------------------------------------------------------------------------------------------

@@ -9,13 +9,12 @@ settings have the same digest.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.results.results import RunResults
+from proveout.core import json_data
 from proveout.core.numbers import number
 
 INDIVIDUAL = frozenset({"boot_id", "host_name"})
@@ -79,8 +78,7 @@ def _fingerprint(key: tuple[str, str], taken: list[tuple[str, Mapping[str, Any]]
 def digest(facts: Mapping[str, Any]) -> str:
     """`sha256:<hex>` of the facts that are not individual, by name."""
     kept = {name: value for name, value in facts.items() if name not in INDIVIDUAL}
-    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    return json_data.digest(kept)
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Difference, ...]:

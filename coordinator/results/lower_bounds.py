@@ -6,10 +6,10 @@ estimates; of a single iteration -> `iteration_tree`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from proveout.core import statistics
+from proveout.core.json_data import number_at
 from proveout.dsl import metrics
 from proveout.proto.events import IterationFinished, Metrics
 
@@ -22,7 +22,7 @@ def with_lower_bounds(tree: Metrics, iterations: Sequence[IterationFinished], co
     """
     for path in dict.fromkeys(path for item in iterations for path in item.at_least):
         names = path.split(".")
-        found = [item.at_least.get(path, _number(item.metrics, names)) for item in iterations]
+        found = [item.at_least.get(path, number_at(item.metrics, *names)) for item in iterations]
         values = [value for value in found if value is not None]
         bound: Metrics = {"given": not any(path in item.not_given for item in iterations)}
         if len(values) == len(found):
@@ -31,13 +31,6 @@ def with_lower_bounds(tree: Metrics, iterations: Sequence[IterationFinished], co
         _remove(tree, names)
         _put(tree, ["at_least", *names], bound)
     return tree
-
-
-def _number(tree: Mapping[str, Any], path: Sequence[str]) -> float | None:
-    node: Any = tree
-    for name in path:
-        node = node.get(name) if isinstance(node, Mapping) else None
-    return node if isinstance(node, int | float) else None
 
 
 def _remove(tree: Metrics, path: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ be made again from a run's directory; and `stage_metrics` -> `StageFinished.metr
 
 A rung's tree has the names of an iteration's tree. Each number is an estimate over the repeats (`statistics.estimate`),
 except confidence bounds, which are the worst of the repeats. Only valid iterations count: the one valid attempt of each
-repeat. A repeat without one is in `excluded`, and reports say so.
+repeat. A repeat without one is in `excluded`, and reports mark it.
 
 Ladders that ran interleaved share a block: their estimates have `block` (its id) and `repeats` (the repeat number of
 each of the `values`), by which `core.statistics` compares them in pairs.
@@ -17,13 +17,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from proveout.coordinator.measure.knee import Knee, NoKnee, find
 from proveout.coordinator.results.lower_bounds import with_lower_bounds
 from proveout.core import statistics
+from proveout.core.power import CONFIDENCE
+from proveout.core.search_interval import confirmed
 from proveout.dsl import metrics
 from proveout.dsl.expr import evaluation
+from proveout.dsl.expr.evaluation import by_mean
 from proveout.dsl.plan.stages import Ladder, Populate, Search, Sql, Stage, Tool
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
@@ -49,6 +53,7 @@ from proveout.proto.events import (
     Stamped,
     SystemUp,
     TuningSeen,
+    ValuesTaken,
     VerdictReached,
 )
 
@@ -72,9 +77,11 @@ class RungResult:
     excluded: tuple[IterationFinished, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StageResult:
     """All that was recorded of a stage; `finished` is None when it did not come to its end.
+
+    Its rungs are computed once: every section of a report reads them.
 
     `confidence` is the level of its intervals: higher than usual where repeats are bought until verdicts are decided.
     `block` identifies the ladders that it ran interleaved with, in this run; "" when it ran by itself.
@@ -89,7 +96,8 @@ class StageResult:
     probes: tuple[ProbeFinished, ...] = ()
     search: SearchFinished | None = None
     cut: LadderCut | None = None
-    confidence: float = statistics.CONFIDENCE
+    values: tuple[ValuesTaken, ...] = ()
+    confidence: float = CONFIDENCE
     block: str = ""
 
     @property
@@ -102,12 +110,12 @@ class StageResult:
         """Whether it is a ladder: of a load, by threads, or of a tool, by I/O depth."""
         return self.kind in ("ladder", "tool")
 
-    @property
+    @cached_property
     def rungs(self) -> tuple[RungResult, ...]:
         """The rungs that were run, fewest threads first (for a search: its probes as one rung)."""
         return rungs(self.iterations, self.confidence, self.block)
 
-    @property
+    @cached_property
     def knee(self) -> Knee | NoKnee:
         """Where the ladder's throughput stops growing with its threads, or the reason why there is no knee."""
         return _knee(self.rungs)
@@ -198,7 +206,7 @@ def _fold_stage(results: RunResults, event: Event) -> RunResults:
     changed: StageResult
     match event:
         case StageFinished():
-            changed = replace(known, finished=event)
+            changed = replace(known, finished=_with_estimate(known, event))
         case IterationFinished():
             changed = replace(known, iterations=(*known.iterations, event))
         case IterationVoided():
@@ -209,12 +217,22 @@ def _fold_stage(results: RunResults, event: Event) -> RunResults:
         case ProbeFinished():
             changed = replace(known, probes=(*known.probes, event))
         case SearchFinished():
-            changed = replace(known, search=event)
+            held = sum(one.phase == "confirm" and one.accepted and one.rate == event.rate for one in known.probes)
+            changed = replace(known, search=replace(event, confirmations=event.confirmations or held))
         case LadderCut():
             changed = replace(known, cut=event)
+        case ValuesTaken():
+            changed = replace(known, values=(*known.values, event))
         case _:
             return results
     return replace(results, stages={**results.stages, known.id: changed})
+
+
+def _with_estimate(stage: StageResult, ended: StageFinished) -> StageFinished:
+    """The end of a stage, with the rate of a search as an estimate, also in journals that have a plain number."""
+    if stage.kind == "search" and isinstance(ended.metrics.get("rate"), int | float):
+        return replace(ended, metrics={**ended.metrics, **search_metrics(stage)})
+    return ended
 
 
 def _confidence(stage: Mapping[str, Any]) -> float:
@@ -245,7 +263,7 @@ def not_interleaved(results: RunResults, ladders: Sequence[str]) -> str:
     return f"{together} were not interleaved: {NOT_DISTINGUISHED}" if len(blocks) > 1 else ""
 
 
-_WithStage: TypeAlias = StageFinished | PopulateFinished | ProbeFinished | SearchFinished | LadderCut
+_WithStage: TypeAlias = StageFinished | PopulateFinished | ProbeFinished | SearchFinished | LadderCut | ValuesTaken
 
 
 def _stage_of(event: Event) -> str:
@@ -258,7 +276,7 @@ def _stage_of(event: Event) -> str:
 
 
 def rungs(
-    iterations: Iterable[IterationFinished], confidence: float = statistics.CONFIDENCE, block: str = ""
+    iterations: Iterable[IterationFinished], confidence: float = CONFIDENCE, block: str = ""
 ) -> tuple[RungResult, ...]:
     """The iterations of one stage by rung, fewest threads first, with intervals of that confidence."""
     by_rung: dict[int, list[IterationFinished]] = {}
@@ -282,7 +300,7 @@ def _rung(threads: int, iterations: Sequence[IterationFinished], confidence: flo
 
 def rung_tree(
     iterations: Sequence[IterationFinished],
-    confidence: float = statistics.CONFIDENCE,
+    confidence: float = CONFIDENCE,
     block: str = "",
     chosen_from: int = 1,
 ) -> Metrics:
@@ -357,7 +375,7 @@ def _estimate(having: Sequence[_Part], values: Sequence[float], path: tuple[str,
 def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: float, rows: int = 0) -> Metrics:
     """`StageFinished.metrics` of a stage from the run's events so far.
 
-    `seconds`: its wall time; `rows`: what the statements of a sql stage returned or affected.
+    `seconds`: its wall time; `rows`: the number of rows that the statements of a sql stage returned or affected.
     """
     result = load_results(events).stages.get(stage.id)
     match stage:
@@ -368,9 +386,23 @@ def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: f
         case Populate():
             return populate_metrics(result.populated if result else ())
         case Sql():
-            return {"seconds": seconds, "rows": rows}
+            return {"seconds": seconds, "rows": rows} | (value_estimates(result.values) if result else {})
         case _:
             return {"seconds": seconds}
+
+
+def value_estimates(taken: Sequence[ValuesTaken]) -> Metrics:
+    """Each number of a stage as an estimate over its repeats."""
+    numbers: dict[str, list[float]] = {}
+    for repeat in taken:
+        for name, value in repeat.values.items():
+            numbers.setdefault(name, []).append(value)
+    return {
+        name: statistics.estimate(values, kind=metrics.kind((name,)))
+        | {"repeats": list(range(1, len(values) + 1))}
+        | ({"missing": len(taken) - len(values)} if len(values) < len(taken) else {})
+        for name, values in numbers.items()
+    }
 
 
 def peak(found: Iterable[RungResult]) -> RungResult | None:
@@ -379,9 +411,7 @@ def peak(found: Iterable[RungResult]) -> RungResult | None:
     return max(measured, key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)
 
 
-def ladder_metrics(
-    iterations: Iterable[IterationFinished], confidence: float = statistics.CONFIDENCE, block: str = ""
-) -> Metrics:
+def ladder_metrics(iterations: Iterable[IterationFinished], confidence: float = CONFIDENCE, block: str = "") -> Metrics:
     """`{rungs: {threads: tree}, peak: tree, knee: tree}`; the peak is the rung with the largest mean throughput.
 
     The knee is the rung that `knee.find` gives, with the interval of its threads; no knee, no `knee`. Peak and knee are
@@ -417,17 +447,15 @@ def _knee(found: Iterable[RungResult]) -> Knee | NoKnee:
 
 
 def search_metrics(result: StageResult) -> Metrics:
-    """The rate with its interval, how many probes it took, and the numbers of the last iteration that confirmed it; no
-    rate, no `rate`. An interval without an upper end has no `rate_upper`."""
+    """The rate as an estimate (`search_interval`), how many probes it took, and the numbers of the last iteration that
+    confirmed it; no rate, no `rate`."""
     if result.search is None:
         return {}
     tree: Metrics = {"probes": result.search.probes}
     if result.search.rate is None:
         return tree
     confirming = confirmation(result)
-    tree |= {"rate": result.search.rate, "rate_lower": result.search.rate}
-    if result.search.upper is not None:
-        tree["rate_upper"] = result.search.upper
+    tree["rate"] = confirmed(result.search.rate, result.search.upper, result.search.confirmations)
     return tree | ({"confirm": confirming.metrics} if confirming else {})
 
 
@@ -459,13 +487,14 @@ def environment(results: RunResults) -> Metrics:
 
 
 def resolve(value: float | Expression, events: Iterable[Stamped | Event]) -> float:
-    """A number of the plan that may wait for results, now that the stages it needs have ended.
+    """A number of the plan that may wait for results. An estimate in it stands for its mean (of a search: the rate).
 
     Raises `evaluation.ExpressionFault` (MissingData when a result is not there) with a message for people.
     """
     if not isinstance(value, Expression):
         return float(value)
-    found = evaluation.evaluate(value.text, environment(load_results(events)), functions=FUNCTIONS)
+    tree = environment(load_results(events))
+    found = evaluation.evaluate(by_mean(value.text, tree), tree, functions=FUNCTIONS)
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise evaluation.ExpressionFault(f"`{value.text}` is not a number", text=value.text)
     return float(found)

@@ -24,6 +24,7 @@ from proveout.proto.events import (
     SystemUp,
     TuningAct,
     TuningSeen,
+    ValuesTaken,
 )
 from proveout.proto.wire.messages import AgentMessage, TaskDone, TaskFailed
 from proveout.proto.wire.results import (
@@ -48,6 +49,7 @@ from proveout.proto.wire.tasks import (
     PopulateSystem,
     ReadFacts,
     RevertTuning,
+    RunSql,
     SnapshotSystem,
     StartSystem,
     StopSystem,
@@ -117,7 +119,10 @@ def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str, 
     *_, what, host = key.split("/")
     spec = step.specs[key]
     text = f"{what} on {host} failed: {message}" + (f" ({way_out})" if way_out else "")
-    if code == disk_full.CODE and turn.state.ending is None and step.purpose == "start":
+    if isinstance(spec, RunSql) and step.stage:
+        text = f"{turn.state.plan.stage(step.stage).where}: stage {step.stage}: {text}"
+    full = code == disk_full.CODE or bool(turn.state.full)
+    if full and turn.state.ending is None and step.purpose == "start":
         disk_full.stop(turn, text)
     elif code == disk_full.CODE and turn.state.ending is None:
         turn.drain(text)
@@ -171,10 +176,22 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
             _invariants(turn, step, spec, result)
         case ApplyTuning() | VerifyTuning() | RevertTuning(), TuningDone():
             _tuned(turn, step, spec, host, result)
-        case _, SqlDone(counts=counts):
-            turn.set(rows=turn.state.rows + sum(counts))
+        case _, SqlDone():
+            turn.set(rows=turn.state.rows + sum(result.counts))
+            _values_taken(turn, step.stage, result)
         case _:
             pass
+
+
+def _values_taken(turn: Turn, stage_id: str, result: SqlDone) -> None:
+    """Record the numbers of a repeat of an sql stage; not those of one that makes lost data again."""
+    stage = turn.state.plan.stage(stage_id)
+    if stage_id in turn.state.redo or not isinstance(stage, Sql):
+        return
+    values = {"elapsed_s": result.elapsed_s} | dict(result.values)
+    if stage.wait_until.query:
+        values["wait_s"] = result.wait_s
+    turn.emit(ValuesTaken(stage=stage_id, repeat=turn.state.progress.values.get(stage_id, 0) + 1, values=values))
 
 
 def _started(turn: Turn, system: System, result: SystemStarted) -> None:

@@ -6,11 +6,10 @@ Evaluated once, when the stage is due. The outcome `skipped` is journalled, so t
 from __future__ import annotations
 
 from proveout.coordinator.schedule.messages import Unresolved
-from proveout.coordinator.schedule.provisional import emit_provisional_verdicts
 from proveout.coordinator.schedule.state import Turn
 from proveout.dsl.compile.stage_conditions import NEVER
 from proveout.dsl.plan.stages import Stage
-from proveout.proto.events import StageFinished
+from proveout.proto.events import StageFinished, VerdictForeseen
 
 SKIPPED = "skipped"
 
@@ -44,3 +43,14 @@ def _reason(turn: Turn, stage: Stage) -> tuple[str, bool]:
     if isinstance(held, Unresolved):
         return f"its condition cannot be evaluated: {held.reason}", True
     return ("", False) if held.holds else (held.evidence, False)
+
+
+def emit_provisional_verdicts(turn: Turn) -> None:
+    """Emit the provisional verdicts that have changed, unless the last stage has ended and the final ones follow."""
+    progress = turn.state.progress
+    if all(stage.id in progress.stages_finished for stage in turn.state.plan.stages):
+        return
+    emitted = {event.id: event for event in progress.history if isinstance(event, VerdictForeseen)}
+    for verdict in turn.evaluator.provisional_verdicts(progress):
+        if emitted.get(verdict.id) != verdict:
+            turn.emit(verdict)

@@ -8,6 +8,7 @@ crash or the loss of an agent the missing parts are made again, and finished par
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from proveout.coordinator.load_shares import present_hosts
 from proveout.coordinator.schedule import iteration, teardown
@@ -111,8 +112,7 @@ def _carried(plan: Plan, progress: RunProgress) -> list[System]:
 
 
 def _prepare_hosts_and_systems(turn: Turn) -> bool:
-    """Begin the first missing part of: agents, tuning of hosts, systems, tuning of systems. False when all are
-    there."""
+    """Begin the first missing part of: agents, tuning of hosts, systems, tuning of systems. False if all are there."""
     return _agents(turn) or tune(turn, systems=False) or _systems(turn) or tune(turn, systems=True)
 
 
@@ -180,7 +180,7 @@ def _relink(turn: Turn) -> bool:
 # ---- stages ------------------------------------------------------------------------------------------------------
 
 
-def _stage(turn: Turn, stage: Stage) -> None:
+def _stage(turn: Turn, stage: Stage) -> None:  # noqa: PLR0912  # one arm per kind of stage
     if turn.state.stage != stage.id:
         if skip_stage(turn, stage):
             return
@@ -205,6 +205,8 @@ def _stage(turn: Turn, stage: Stage) -> None:
             busy = search_part(turn, stage)
         case Tool():
             busy = tool_part(turn, stage)
+        case _:
+            assert_never(stage)
     if not busy:
         finish_stage(turn, stage, "ok")
 

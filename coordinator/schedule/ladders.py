@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from proveout.coordinator.schedule import iteration
 from proveout.coordinator.schedule.batches import batch
+from proveout.coordinator.schedule.conditions import emit_provisional_verdicts
 from proveout.coordinator.schedule.messages import ProbeDue, Unresolved
 from proveout.coordinator.schedule.progress import RunProgress
-from proveout.coordinator.schedule.provisional import emit_provisional_verdicts
 from proveout.coordinator.schedule.setup_stages import (
     after_iteration,
     after_stage,

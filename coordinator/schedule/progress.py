@@ -30,6 +30,7 @@ from proveout.proto.events import (
     SearchFinished,
     StageFinished,
     StageStarted,
+    ValuesTaken,
     VerdictReached,
 )
 
@@ -42,7 +43,7 @@ class RunProgress:
     `taken`: the facts that this coordinator process has collected, by (when, host, system). `without`: the hosts that
     it continues without; a resume dials them again. `open_iteration` has started and is neither finished nor void.
     `probes`: the number of probes reported per search. `invariants`: those that were checked, as (stage, iteration or
-    "", system).
+    "", system). `values`: how often a stage has given its numbers.
     """
 
     history: tuple[Event, ...] = ()
@@ -59,6 +60,7 @@ class RunProgress:
     probes: Mapping[str, int] = field(default_factory=dict)
     searches: Mapping[str, SearchFinished] = field(default_factory=dict)
     cuts: Mapping[str, LadderCut] = field(default_factory=dict)
+    values: Mapping[str, int] = field(default_factory=dict)
     compared: Mapping[str, PropagationCompared] = field(default_factory=dict)
     invariants: frozenset[tuple[str, str, str]] = frozenset()
     verdicts: tuple[VerdictReached, ...] = ()
@@ -138,6 +140,8 @@ def _stage(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911
             return replace(progress, populated=progress.populated | {(event.stage, event.system)})
         case ProbeFinished():
             return replace(progress, probes={**progress.probes, event.stage: progress.probes.get(event.stage, 0) + 1})
+        case ValuesTaken():
+            return replace(progress, values={**progress.values, event.stage: event.repeat})
         case SearchFinished():
             return replace(progress, searches={**progress.searches, event.stage: event})
         case LadderCut():

@@ -8,12 +8,12 @@ iteration and `record`s its judgement -> next state. The criterion of acceptance
   tolerance of each other. Rates differ by factors, so halving the ratio halves the work.
 - A refusal is confirmed: the same rate has a second probe, and a third where the two disagree; the majority decides.
 - *confirm*: the answer must hold in `confirmations` full-length iterations. With one refusal among them it must hold in
-  3 more; a second refusal refuses the rate, and the rate is lowered by half of the tolerance and confirmed again. From
-  the fifth such step on the step doubles, up to a half, because small steps would take hours when the machine has
+  4 more; a second refusal refuses the rate, and the rate is lowered by half of the tolerance and confirmed again. From
+  the ninth such step on the step doubles, up to a half, because small steps would take hours when the machine has
   become slower since the short probes.
 
 The statement about an answer is a sign test: a rate that is accepted in at most half of all iterations is confirmed
-with a probability of at most 2^-n + n 2^-(n+4), which is 2.1 % for n = 6 confirmations. It needs no assumption about
+with a probability of at most 2^-n + n 2^-(n+5), which is 0.25 % for n = 9 confirmations. It needs no assumption about
 what `accept` reads.
 
 - *refusal*: full-length iterations at the lowest refused rate until all of 5 probes there have refused it. After any
@@ -90,8 +90,8 @@ class Tried:
 class Answer:
     """The end of a search; `rate` (1/s) is None when no rate was accepted and confirmed.
 
-    `upper`: the lowest rate that was shown to be too high, where there is one; the lower end of the interval is the
-    rate itself.
+    `upper`: the lowest rate that was shown to be too high, where there is one. `confirmations`: the full-length
+    iterations that accepted the rate. `core.search_interval` makes an interval of them.
     """
 
     rate: float | None
@@ -99,6 +99,7 @@ class Answer:
     reason: str
     outcome: SearchOutcome = "found"
     upper: float | None = None
+    confirmations: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,12 +259,13 @@ def _confirmed(state: SearchState, rate: float) -> SearchState:
 
 def _finish(state: SearchState, rate: float) -> SearchState:
     upper = _upper(state, rate)
-    answer = Answer(rate=rate, probes=len(state.tried), reason=_found(state, rate, upper), upper=upper)
+    held = sum(bool(one.accepted) for one in state.tried if one.probe.phase == "confirm" and one.probe.rate == rate)
+    reason = _found(state, rate, held, upper)
+    answer = Answer(rate=rate, probes=len(state.tried), reason=reason, upper=upper, confirmations=held)
     return _answered(state, answer)
 
 
-def _found(state: SearchState, rate: float, upper: float | None) -> str:
-    held = sum(bool(one.accepted) for one in state.tried if one.probe.phase == "confirm" and one.probe.rate == rate)
+def _found(state: SearchState, rate: float, held: int, upper: float | None) -> str:
     full = f"confirmed by {held} full-length iteration{'' if held == 1 else 's'}"
     if rate >= state.rate_to:
         return f"{full}; limited by the range: its highest rate was accepted; the true limit is higher"

@@ -33,6 +33,7 @@ from proveout.coordinator.schedule.tasks import (
     start_order,
     tools_on,
 )
+from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Pause, Populate, Reset, Search, Sql, Stage
 from proveout.dsl.plan.topology import Host
@@ -138,12 +139,27 @@ def reset_part(turn: Turn, stage: Reset) -> bool:
 
 
 def sql_part(turn: Turn, stage: Sql) -> bool:
-    """Run the statements on the system's host; False when they have run."""
-    if part_of(stage, "sql") in turn.state.parts_done:
+    """Run the next repeat of the statements, the wait and the query on the system's host; False when all have run.
+
+    As a step of a ladder, or when its effect is made again (`redo`), it runs once at a time.
+    """
+    again = stage.id in turn.state.redo or iteration_order.ladder_of_step(turn.state.plan, stage) is not None
+    repeats = 1 if again else stage.repeat
+    parts = [part_of(stage, f"sql:{repeat}") for repeat in range(1, repeats + 1)]
+    if not again:  # a resumed run does not repeat what has given its numbers
+        parts = parts[turn.state.progress.values.get(stage.id, 0) :]
+    due = next((part for part in parts if part not in turn.state.parts_done), None)
+    if due is None:
         return False
-    spec = RunSql(endpoint=turn.state.endpoints[stage.system], statements=stage.statements)
+    spec = RunSql(
+        endpoint=turn.state.endpoints[stage.system],
+        statements=stage.statements,
+        wait_until=stage.wait_until,
+        query=stage.query,
+        values=stage.values,
+    )
     host = turn.state.plan.system(stage.system).host
-    batch(turn, "sql", [[(host, spec)]], name=part_of(stage, "sql"), stage=stage.id)
+    batch(turn, "sql", [[(host, spec)]], name=due, stage=stage.id)
     return True
 
 

@@ -12,8 +12,7 @@ from typing import Any, get_args
 
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import from_plain, to_plain
-from proveout.dsl.plan.canonical import to_data
-from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.plan import Plan, to_data
 from proveout.proto.events import Event
 
 VERSION = 2
@@ -70,7 +69,7 @@ def _members(holder: Any) -> Iterable[Any]:
 
 
 def recorded_plan(data: Any) -> Plan:
-    """The plan that `canonical.to_data(plan, positions=True)` was given. JournalFault."""
+    """The plan that `plan.to_data(plan, positions=True)` was given. JournalFault."""
     try:
         return from_plain(Plan, data)
     except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as fault:

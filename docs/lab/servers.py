@@ -1,5 +1,5 @@
-"""The database servers of the lab, set up like servers of an administrator: PostgreSQL from proveout's wheel, on the
-host's address, with a password.
+"""The database servers of the lab, external to the runs: PostgreSQL from proveout's wheel, on the host's address, with
+a password.
 
 Data flow: `programs()` -> PostgreSQL's programs, readable by the server's user -> `Server.start()`: initdb, settings,
 pg_hba.conf, server, then the role and the database of the plan. The server runs as `nobody`; only its owner can reach
@@ -58,7 +58,7 @@ def _as_owner() -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A PostgreSQL server on a host; `start` makes `folder`, which belongs to this server."""
+    """A PostgreSQL server on a host; `start` creates `folder` for this server alone."""
 
     network: Network
     host: Host
@@ -67,8 +67,8 @@ class Server:
     settings: Mapping[str, str]
 
     def start(self, password: str) -> subprocess.Popen[bytes]:
-        """Make the data, start the server, make the role `hlr` with `password` and its database; return the server's
-        process."""
+        """Create the data directory, start the server, create the role `hlr` with `password` and its database; return
+        the server's process."""
         owner = pwd.getpwnam(OWNER)
         self.folder.mkdir(mode=0o700, parents=True)
         os.chown(self.folder, owner.pw_uid, owner.pw_gid)
@@ -101,7 +101,7 @@ class Server:
         return self.network.command(self.host, *_as_owner(), str(self.programs / program), *arguments)
 
     def _connected(self) -> psycopg.Connection:
-        """Connect as the owner, through the socket, which is a file that this host and root can reach."""
+        """Connect as the owner through the Unix socket, which root can access from outside of the namespace."""
         return psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres", autocommit=True)
 
     def _await_ready(self) -> None:

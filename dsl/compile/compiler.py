@@ -30,8 +30,7 @@ from proveout.dsl.expr.name_types import Group
 from proveout.dsl.plan.plan import Check, OnLoss, Plan
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
 from proveout.dsl.plan.values import Expression
-from proveout.dsl.rules.repeat_rules import check_repeats
-from proveout.dsl.rules.slope_rules import check_slopes
+from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
 from proveout.dsl.schema import models
 from proveout.dsl.schema.plan_parameters import Parameters, read_parameters
 from proveout.dsl.schema.scalar_types import Name, Strict
@@ -262,12 +261,12 @@ class _Expressions:
 
 
 def _names(draft: Draft) -> tuple[str, ...]:
-    """The names that lead to a stage in expressions: its id, and that of its matrix."""
+    """Return the names of a stage in expressions: its id, and that of its matrix."""
     return (draft.id,) if draft.cell is None else (draft.id, draft.cell.of)
 
 
 def _place(scalar: Node, expression: Expression, offset: int) -> Where:
-    """Where the character `offset` of an expression stands in its file."""
+    """Return the position in its file of the character `offset` of an expression."""
     if not isinstance(scalar, Scalar):
         return expression.where
     inside = scalar.text.find(expression.text)

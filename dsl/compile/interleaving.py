@@ -50,9 +50,9 @@ def _cells(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> Ite
         yield from cells
         return
     order = cells[0].body.get("order")
-    asked = order.text if isinstance(order, Scalar) else ""
-    reason = ASKED if asked == "ladder" else _obstacle(scope, cells, drafts)
-    if reason and asked == "interleaved":
+    wanted = order.text if isinstance(order, Scalar) else ""
+    reason = ASKED if wanted == "ladder" else _obstacle(scope, cells, drafts)
+    if reason and wanted == "interleaved":
         message = f"the cells cannot take turns: {reason}"
         hint = "order: ladder, which does not distinguish drift from the difference of the cells"
         scope.problems.add(where_of(cells[0].body, "order"), message, key="stages", hint=hint)

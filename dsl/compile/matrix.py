@@ -41,8 +41,8 @@ Axes = Mapping[str, Sequence[Scalar]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a stage comes from: its index in the file's list, and its cell if it has one; `broken` stands for a matrix
-    that is wrong. `step_of` is the ladder that a step belongs to, `side` whether it is `before` or `after`."""
+    """The origin of a stage: its index in the file's list, and its cell if it has one; `broken` marks a matrix with
+    errors. `step_of` is the ladder that a step belongs to, `side` is `before` or `after`."""
 
     index: int
     cell: Cell | None = None

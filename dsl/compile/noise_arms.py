@@ -18,19 +18,19 @@ from proveout.dsl.plan.values import Expression
 ARMS = ("arm_a", "arm_b")
 """The ids of the two ladders."""
 SUFFIX = "-noise"
-"""Of the name of the plan, which distinguishes its runs from those of the plan itself."""
+"""The suffix of the noise plan's name, which distinguishes its runs from those of the plan itself."""
 PREPARING = (Populate, Sql, Reset, Pause, Tune)
 
 
 class NoRung(ProveoutError):
-    """The plan has no rung of which the noise can be measured."""
+    """The plan has no rung whose noise can be measured."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseArms:
-    """The rung: a ladder of the plan and its threads, and how often each arm is repeated."""
+    """The rung (a ladder of the plan and its number of threads), and the number of repeats of each arm."""
 
     stage: str
     threads: int
@@ -38,12 +38,12 @@ class NoiseArms:
 
 
 def choose(plan: Plan, stage: str | None, threads: int | None, repeats: int) -> NoiseArms:
-    """The named ladder, by default the first; its most threads, by default. NoRung."""
+    """Select the ladder `stage`, by default the first, and its rung `threads`, by default the largest. NoRung."""
     ladders = {one.id: one for one in plan.stages if isinstance(one, Ladder)}
     if not ladders:
         raise NoRung("the plan has no ladder of a load", where=plan.name, way_out="Name a plan with a `ladder` stage.")
     if stage is not None and stage not in ladders:
-        raise NoRung(f"there is no ladder {stage!r}", where=plan.name, way_out=f"It has {', '.join(ladders)}.")
+        raise NoRung(f"the plan has no ladder {stage!r}", where=plan.name, way_out=f"It has {', '.join(ladders)}.")
     chosen = ladders[stage] if stage is not None else next(iter(ladders.values()))
     if isinstance(chosen.arrival, Open) and isinstance(chosen.arrival.rate, Expression):
         raise NoRung(
@@ -55,7 +55,7 @@ def choose(plan: Plan, stage: str | None, threads: int | None, repeats: int) -> 
 
 
 def noise_plan(plan: Plan, arms: NoiseArms) -> Plan:
-    """The plan of the noise run."""
+    """Return the plan of the noise run."""
     ladder = next(one for one in plan.stages if isinstance(one, Ladder) and one.id == arms.stage)
     kept = _prepared(plan, ladder)
     first = dataclasses.replace(

@@ -4,7 +4,7 @@ about them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from proveout.core.errors import Where
@@ -17,17 +17,19 @@ from proveout.dsl.schema.models import CaptureEntry, ScrapeEntry
 from proveout.dsl.source.nodes import Map, Scalar, did_you_mean
 
 COUNTERS = ("_total", "_count", "_sum", "_bucket")
-"""How the names of counters end, by Prometheus' conventions (a histogram's parts are counters too)."""
+"""The suffixes of the names of counters in Prometheus' conventions (the parts of a histogram are counters too)."""
 
-_ONLY = ("url", "metrics")
+OF_KIND: Mapping[str, tuple[str, ...]] = {"prometheus": ("url", "metrics"), "sql": ("query", "metrics")}
+"""The keys that only captures of some kinds have."""
+_ONLY = OF_KIND["prometheus"]
 _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
 _FORM = "http://127.0.0.1:9100/metrics"
 
 
 def refuse_keys(scope: Scope, node: Map, entry: CaptureEntry, path: str) -> None:
-    """Keys that only a prometheus capture has."""
-    for name in _ONLY:
-        if getattr(entry, name) is not None:
+    """Keys that only captures of other kinds have."""
+    for name in dict.fromkeys(name for names in OF_KIND.values() for name in names):
+        if name not in OF_KIND.get(entry.kind, ()) and getattr(entry, name) is not None:
             where = where_of(node, name)
             scope.problems.add(where, f"a capture of kind {entry.kind} has no `{name}`", key=f"{path}.{name}")
 
@@ -42,6 +44,12 @@ def exporter(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: st
             hint = f"url: {_FORM}" if name == "url" else "metrics: [{name: node_load1}]"
             scope.problems.add(key.where, f"a prometheus capture needs `{name}`", key=f"{path}.{name}", hint=hint)
     host = _host(scope, node, entry, path)
+    if isinstance(entry.metrics, dict):
+        hint = "metrics: [{name: node_load1}]"
+        scope.problems.add(
+            where_of(node, "metrics"), "an exporter's `metrics` are a list", key=f"{path}.metrics", hint=hint
+        )
+        return None
     if entry.url is None or entry.metrics is None or not _url(scope, where_of(node, "url"), entry.url, f"{path}.url"):
         return None
     scrapes = tuple(_scrapes(scope, node, entry.metrics, path))

@@ -78,11 +78,17 @@ def _stage(plan: Plan, stage: Stage) -> Group:
             return Group(what=what, members={"peak": rung, "knee": rung}, rungs=stage.iodepths, rung=rung)
         case Search():
             tree = _group(metrics.SEARCH, NUMBER, f"the search `{stage.id}`")
-            return Group(what=tree.what, members={**tree.members, "confirm": iteration(plan, stage)})
+            members = {**tree.members, "rate": ESTIMATE, "confirm": iteration(plan, stage)}
+            why = "its interval is part of the rate"
+            ends = {f"rate_{end}": (why, f"{stage.id}.rate.{end}") for end in ("lower", "upper")}
+            return Group(what=tree.what, members=members, absent=ends)
         case Populate():
             return _group(metrics.POPULATE, NUMBER, f"the populate stage `{stage.id}`")
         case Sql():
-            return _group(metrics.SQL, NUMBER, f"the sql stage `{stage.id}`")
+            tree = _group(metrics.SQL, NUMBER, f"the sql stage `{stage.id}`")
+            waits = ["wait_s"] if stage.wait_until.query else []
+            names = ["elapsed_s", *waits, *(value.name for value in stage.values)]
+            return Group(what=tree.what, members={**tree.members, **dict.fromkeys(names, ESTIMATE)})
         case Reset() | Pause() | Tune():
             return _group(metrics.TIMED, NUMBER, f"the stage `{stage.id}`")
 
@@ -118,8 +124,10 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
         members["sizes"] = _sizes(workload, leaf)
     else:
         absent["sizes"] = _no_capture(stage, "sizes")
-    exported, unasked = _exporters(stage, captures, leaf)
-    return Group(what=what, members=members | exported, absent=absent | unasked)
+    for taken, unasked in (_exporters(stage, captures, leaf), _queries(stage, captures, leaf)):
+        members |= taken
+        absent |= unasked
+    return Group(what=what, members=members, absent=absent)
 
 
 def _tool(plan: Plan, stage: Tool, what: str) -> Group:
@@ -134,8 +142,10 @@ def _tool(plan: Plan, stage: Tool, what: str) -> Group:
     members["nodes"] = Group(what=f"the hosts of `{stage.id}`", members=nodes)
     captures = [plan.capture(name) for name in stage.captures]
     hosts, missing = _hosts(plan, stage, captures, ESTIMATE)
-    exported, unasked = _exporters(stage, captures, ESTIMATE)
-    return Group(what=what, members=members | hosts | exported, absent=absent | missing | unasked)
+    for taken, unasked in (_exporters(stage, captures, ESTIMATE), _queries(stage, captures, ESTIMATE)):
+        members |= taken
+        absent |= unasked
+    return Group(what=what, members=members | hosts, absent=absent | missing)
 
 
 def _exporters(
@@ -146,6 +156,22 @@ def _exporters(
         return {}, {"prometheus": _no_capture(stage, "prometheus")}
     found = {capture.name: _exported(capture, leaf) for capture in exporters}
     return {"prometheus": Group(what="the captured exporters", members=found)}, {}
+
+
+def _queries(
+    stage: Measuring, captures: list[Capture], leaf: Number | Estimate
+) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
+    """`sql.<capture>.<metric>` of each captured query."""
+    found = {capture.name: _query(capture, leaf) for capture in captures if capture.kind == "sql"}
+    if not found:
+        return {}, {"sql": _no_capture(stage, "sql")}
+    return {"sql": Group(what="the captured queries", members=found)}, {}
+
+
+def _query(capture: Capture, leaf: Number | Estimate) -> Group:
+    trees = {"level": metrics.EXPORTED_GAUGE, "rate": metrics.EXPORTED_COUNTER}
+    numbers = {value.name: _group(trees[value.kind], leaf, value.name) for value in capture.values}
+    return Group(what=f"the capture `{capture.name}`", members=numbers)
 
 
 def _sizes(workload: Workload, leaf: Number | Estimate) -> Group:

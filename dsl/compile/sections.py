@@ -6,6 +6,7 @@ from pydantic import BaseModel
 
 from proveout.core.errors import ProveoutError
 from proveout.dsl.compile.prometheus_captures import exporter, refuse_keys
+from proveout.dsl.compile.query_metrics import query_capture
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.model_values import to_values
@@ -63,8 +64,7 @@ def add_captures(scope: Scope, section: Node | None) -> None:
     """Compile `captures:` into `scope`."""
     for key, node, entry in scope.entries(section, "capture", CaptureEntry, "captures"):
         path = f"captures.{key.text}"
-        if entry.kind != "prometheus":
-            refuse_keys(scope, node, entry, path)
+        refuse_keys(scope, node, entry, path)
         compiled = {"os": _os, "prometheus": exporter}.get(entry.kind, _database)
         capture = compiled(scope, key, node, entry, path)
         if capture is not None:
@@ -81,14 +81,20 @@ def _os(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) ->
     return Capture(name=key.text, kind="os", every_s=entry.every, hosts=hosts, where=key.where)
 
 
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind == "sql" else f"a {kind}"
+
+
 def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
-    """A capture of kind waits, lag or sizes."""
+    """A capture of kind waits, lag, sizes or sql."""
     if entry.on is not None:
         where = where_of(node, "on")
-        scope.problems.add(where, f"a {entry.kind} capture is of a `system`, not of hosts", key=f"{path}.on")
+        scope.problems.add(where, f"{_article(entry.kind)} capture is of a `system`, not of hosts", key=f"{path}.on")
     if entry.system is None:
         hint = did_you_mean("", scope.declared.get("system", ()))
-        scope.problems.add(key.where, f"a {entry.kind} capture needs a `system`", key=f"{path}.system", hint=hint)
+        scope.problems.add(
+            key.where, f"{_article(entry.kind)} capture needs a `system`", key=f"{path}.system", hint=hint
+        )
         return None
     where = where_of(node, "system")
     system = scope.resolve("system", entry.system, scope.systems, where, f"{path}.system")
@@ -103,6 +109,8 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
         scope.problems.add(where, objection.message, key=f"{path}.system", hint=objection.way_out)
     if unseen:
         return None
+    if entry.kind == "sql":
+        return query_capture(scope, (key, node), entry, path, system.name)
     every_s = SIZES_EVERY_S if entry.kind == "sizes" and node.get("every") is None else entry.every
     return Capture(name=key.text, kind=entry.kind, every_s=every_s, system=system.name, where=key.where)
 

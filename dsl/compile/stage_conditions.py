@@ -64,8 +64,7 @@ def _tell_cycle(left: Sequence[Draft], problems: Problems) -> None:
 
 
 def condition(stage: str, needs: tuple[str, ...], when: Expression | None) -> Condition | None:
-    """The condition of a stage; None when it always runs. `when` is checked, and evaluated here if it reads no
-    result."""
+    """The condition of a stage; None if it always runs. `when` is checked, and evaluated here if it reads no result."""
     if when is not None and not when.needs:
         with contextlib.suppress(ExpressionFault):  # then it reads a stage that has a problem of its own
             when = None if evaluate(when.text, {}) is True else Expression(text=NEVER, where=when.where)

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from proveout.core.errors import Where
+from proveout.dsl import engines
 from proveout.dsl.compile.matrix import Place
+from proveout.dsl.compile.query_metrics import sql_stage
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.tool_stages import tool_job, tool_limits
 from proveout.dsl.compile.topology import setting_text
@@ -29,7 +31,6 @@ from proveout.dsl.plan.stages import (
     Reset,
     Search,
     SearchBounds,
-    Sql,
     Stage,
     Think,
     Tool,
@@ -146,16 +147,7 @@ class _Stages:
             case stage_models.SearchEntry():
                 return self.search(entry)
             case stage_models.SqlEntry():
-                system = self.system(entry.system, "system")
-                if system is None:
-                    return None
-                return Sql(
-                    id=self.id,
-                    system=system.name,
-                    statements=tuple(entry.statements),
-                    repeatable=entry.repeatable,
-                    where=self.body.where,
-                )
+                return sql_stage(entry, self.id, self.body, self.system(entry.system, "system"), self.problem)
             case stage_models.ResetEntry():
                 return self.reset(entry)
             case stage_models.PauseEntry():
@@ -274,6 +266,7 @@ class _Stages:
         rungs = self.rungs(entry)
         if target is None or clients is None or captures is None or arrival is None or rungs is None or pool is None:
             return None
+        self.one_process(entry, target)
         stop = entry.stop_when
         return Ladder(
             id=self.id,
@@ -397,6 +390,13 @@ class _Stages:
                 self.problem(objection, "session", name)
         own = {name: setting_text(value) for name, value in entry.session.items()}
         return tuple(sorted({**self.scope.sessions.get(target.name, {}), **own}.items()))
+
+    def one_process(self, entry: stage_models.LadderEntry, target: System) -> None:
+        """An engine whose files one process at a time can write to has one load process."""
+        key, most = ("workers", entry.workers) if entry.processes is None else ("processes", max(entry.processes))
+        if engines.of(target.engine).one_process and (most or 1) > 1:
+            message = f"a load on {target.engine} is one process, with a thread for each terminal"
+            self.problem(message, key, hint="threads: [1, 2, 4]")
 
     def pool(self, entry: stage_models.Measured, clients: tuple[str, ...] | None) -> Pool | None:
         """The pool of a stage that measures. Ray runs code of every client that connects, so never beside a database or

@@ -154,7 +154,7 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
 
 
 def _check_secrets(scope: Scope, node: Map, system: System) -> None:
-    """Where the secrets of a system's dsns go."""
+    """Check the destinations of the secrets in a system's dsns."""
     name = "instances" if system.instances else "dsn"
     where, key = where_of(node, name), f"topology.systems.{system.name}.{name}"
     try:
@@ -171,14 +171,9 @@ def setting_text(value: str | float | bool) -> str:
 
 
 def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | None, path: str) -> bool:
-    """Whether the rest of the plan can be checked with it; a missing driver is a problem, but does not stand in the
-    way."""
+    """Whether the rest of the plan can be checked with it."""
     if entry.engine not in engines.ENGINES and not _is_announced(scope, node, entry, path):
         return False
-    if entry.engine in engines.ENGINES and not engines.of(entry.engine).has_driver:
-        hint = f"this release has {', '.join(engines.WITH_DRIVER)}"
-        where = where_of(node, "engine")
-        scope.problems.add(where, f"driver {entry.engine} is not built in yet", key=f"{path}.engine", hint=hint)
     before = len(scope.problems.found)
     if entry.instances is not None:
         _check_instances(scope, node, entry, path)

@@ -32,7 +32,7 @@ TUNINGS_MAX = 500
 class TuningEntry(Strict):
     """The keys of every tuning beside its operation."""
 
-    name: Line = Field(max_length=TUNING_NAME_MAX, description="What results and messages call it.")
+    name: Line = Field(max_length=TUNING_NAME_MAX, description="Its name in results and messages.")
     on: Selector | None = Field(
         None, description="The hosts: `all`, `role:…` or names. Left out where the operation is of a `system`."
     )

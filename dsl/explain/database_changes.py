@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from proveout.core.units import format_duration
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Populate, Sql
 from proveout.dsl.plan.topology import System
@@ -45,7 +46,16 @@ def onward(system: System) -> str | None:
 
 def statements(stage: Sql) -> Iterator[str]:
     """The statements, numbered, and the effects that cannot be predicted."""
-    yield f"how long {'it takes' if len(stage.statements) == 1 else 'they take'} is not known before the run"
-    yield "what they change is not set back after the run"
+    if stage.repeat > 1:
+        yield f"{stage.repeat} times"
+    if stage.statements:
+        yield f"how long {'it takes' if len(stage.statements) == 1 else 'they take'} is not known before the run"
+        yield "what they change is not set back after the run"
     for number, text in enumerate(stage.statements, 1):
         yield f"{number}) {' '.join(text.split())}"
+    if wait := stage.wait_until.query and stage.wait_until:
+        query = " ".join(wait.query.split())
+        limits = f"asks every {format_duration(wait.every_s)}, for at most {format_duration(wait.within_s)}"
+        yield f"waits until {query} gives {wait.equals}; {limits}"
+    if stage.query:
+        yield f"metrics {', '.join(value.name for value in stage.values)} from {' '.join(stage.query.split())}"

@@ -1,7 +1,7 @@
 """Plan -> timetable: what would run, where, with which privileges, and for how long (`proveout explain`). Touches
 nothing.
 
-Data flow: `Plan` -> `timetable` -> `Timetable` (frozen, serialisable with `canonical.to_data`) -> `render` (text for
+Data flow: `Plan` -> `timetable` -> `Timetable` (frozen, serialisable with `plan.to_data`) -> `render` (text for
 people). The estimates are also what a run shows as remaining time; they are rough where the work depends on the machine
 (populate) or on results (search, `stop_when`).
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import assert_never
 
 from proveout.core.numbers import percent
 from proveout.core.units import format_duration, format_size
@@ -175,7 +176,7 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
         case Pause():
             return _turns(stage, plan) * stage.duration_s
         case Sql():
-            return _turns(stage, plan) * 1.0
+            return _turns(stage, plan) * stage.repeat * 1.0
         case Tune():
             return estimate_tunings_s(stage.tunings)
 
@@ -336,8 +337,10 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             return f"fio on {', '.join(stage.clients)}: {stage.pattern}", tuple(_tool(stage))
         case Sql():
             count = len(stage.statements)
-            title = f"{count} statement{'' if count == 1 else 's'} in {stage.system}"
-            return title, tuple(database_changes.statements(stage))
+            title = (
+                f"{count} statement{'' if count == 1 else 's'}" if count else "a wait" if not stage.query else "a query"
+            )
+            return f"{title} in {stage.system}", tuple(database_changes.statements(stage))
         case Reset():
             does = [word for word, on in (("restore", stage.restore), ("checkpoint", stage.checkpoint)) if on]
             return f"{' and '.join(does)} {', '.join(stage.systems)}", ()
@@ -438,7 +441,7 @@ def _seconds(seconds: float) -> str:
     return "0s" if seconds == 0 else format_duration(seconds)
 
 
-def _parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:
+def _parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:  # noqa: PLR0912  # one arm per kind of stage
     """The actions of each host in a stage, hosts in the plan's order; idle hosts are left out."""
     tasks: dict[str, list[str]] = {host.name: [] for host in plan.hosts}
     match stage:
@@ -454,7 +457,9 @@ def _parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:
             for name in stage.captures:
                 _add_capture(plan, plan.capture(name), tasks)
         case Sql():
-            tasks[plan.system(stage.system).host].append("run the statements")
+            tasks[plan.system(stage.system).host].append(
+                "run the statements" if stage.statements else "read from the system"
+            )
         case Reset():
             for name in stage.systems:
                 tasks[plan.system(name).host].append(f"reset {name}")
@@ -463,6 +468,8 @@ def _parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:
                 tasks[host].append("tune")
         case Pause():
             pass
+        case _:
+            assert_never(stage)
     return tuple(HostPart(host=host, tasks=tuple(found)) for host, found in tasks.items() if found)
 
 
@@ -477,6 +484,8 @@ def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> N
     every = _seconds(capture.every_s)
     hosts = capture.hosts if capture.system is None else (plan.system(capture.system).host,)
     what = capture.kind if capture.system is None else f"{capture.kind} of {capture.system}"
+    if capture.query:
+        what = f"{capture.name} ({what})"
     if capture.url:
         what = f"{what} of {capture.url.rpartition('@')[2].removeprefix('http://')}"
     often = (

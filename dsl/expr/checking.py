@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from proveout.dsl.expr.evaluation import evaluate
+from proveout.dsl.expr.evaluation import by_mean, evaluate
 from proveout.dsl.expr.name_types import BOOLEAN, ESTIMATE, ESTIMATE_MEMBERS, NUMBER, Boolean, Estimate, Shape, sample
 from proveout.dsl.expr.name_types import Group as Names
 from proveout.dsl.expr.name_types import Number as Plain
@@ -78,7 +78,7 @@ def check_expression(
     params: dict[str, Shape] = {name: BOOLEAN if isinstance(value, bool) else NUMBER for name, value in known.items()}
     more = {PARAMS: Names(what=PARAMS, members=params)} if params else {}
     inside = Names(what=scope.what, members={**scope.members, **more}, absent=scope.absent)
-    checker = _Checker(text=text, scope=inside)
+    checker = _Checker(text=text, scope=inside, by_mean=expected == "number")
     checker.whole(tree, expected)
     roots = tuple(sorted(checker.roots - {PARAMS}))
     if checker.faults:
@@ -88,30 +88,13 @@ def check_expression(
 
 
 def _dry_run(text: str, scope: Names) -> tuple[Fault, ...]:
-    """Evaluate over samples, estimates by their mean where they are compared as such."""
+    """Evaluate over samples, estimates by their mean where they are compared as such, or stand for a number."""
+    data = sample(scope)
     try:
-        evaluate(_by_mean(text, scope), sample(scope), functions={"ratio": lambda _a, _b: sample(ESTIMATE)})
+        evaluate(by_mean(text, data), data, functions={"ratio": lambda _a, _b: sample(ESTIMATE)})
     except ExpressionFault as fault:
         return (Fault(offset=0, message=fault.what, hint=fault.way_out),)
     return ()
-
-
-def _by_mean(text: str, scope: Names) -> str:
-    """The text with `.mean` behind every estimate that is an operand by itself."""
-    cuts: list[int] = []
-
-    def visit(node: Syntax) -> None:
-        if isinstance(node, Binary) and node.operator in COMPARISONS:
-            for side in (node.left, node.right):
-                if isinstance(_Checker(text=text, scope=scope).shape(side), Estimate):
-                    cuts.append(side.end)
-        for part in children(node):
-            visit(part)
-
-    visit(parse(text))
-    for cut in sorted(cuts, reverse=True):
-        text = f"{text[:cut]}.mean{text[cut:]}"
-    return text
 
 
 def _fill(
@@ -137,10 +120,14 @@ def _fill(
 
 @dataclass(slots=True)
 class _Checker:
-    """Walks a tree bottom up; `shape` gives the type of a node, None when a fault below it hides the type."""
+    """Walks a tree bottom up; `shape` gives the type of a node, None when a fault below it hides the type.
+
+    `by_mean`: an estimate in the place of a number stands for its mean.
+    """
 
     text: str
     scope: Names
+    by_mean: bool = False
     faults: list[Fault] = field(default_factory=list)
     roots: set[str] = field(default_factory=set)
     cells: list[tuple[int, int, str]] = field(default_factory=list)
@@ -336,7 +323,7 @@ class _Checker:
         return ESTIMATE
 
     def number(self, node: Syntax, shape: Shape | None) -> None:
-        if shape is None or shape == NUMBER:
+        if shape is None or shape == NUMBER or (self.by_mean and isinstance(shape, Estimate)):
             return
         message = f"expected a number, but `{self.source(node)}` is {_describe(shape)}"
         self.fault(node, message, _way_to_number(shape))

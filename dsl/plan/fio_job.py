@@ -18,12 +18,11 @@ Problem = tuple[str, tuple[str | int, ...], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioJob:
-    """What fio does on each host: `jobs` at once, each on `size_bytes` of its own, in blocks of `block_bytes`.
+    """The fio job of each host: `jobs` in parallel, each on `size_bytes` of its own, in blocks of `block_bytes`.
 
-    `read_fraction` of the I/Os are reads, the rest writes; `direct` goes past the page cache. Job k works on a file in
-    `directory` ("": one that the agent chooses) which is removed at the end of the run, or on its slice of one of
-    `devices`, by-id names.
-    `destructive`: the plan agrees to the loss of the data on the devices.
+    `read_fraction` of the I/Os are reads, the rest writes; `direct` bypasses the page cache. Job k works on a file in
+    `directory` ("": one that the agent chooses), which is removed at the end of the run, or on its slice of one of
+    `devices` (by-id names). `destructive`: the plan accepts the loss of the data on the devices.
     """
 
     random: bool
@@ -47,7 +46,7 @@ class FioJob:
         return self.read_fraction > 0.0
 
     def problems(self) -> Iterator[Problem]:
-        """Why the job must not run; the compiler and the agents check this."""
+        """Yield the reasons for which the job must not run; the compiler and the agents check this."""
         yield from self._sizes()
         yield from self._target()
         if self.devices and self.writes and not self.destructive:

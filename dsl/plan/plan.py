@@ -6,12 +6,13 @@ Data flow: YAML -> `source` -> `schema` -> `compile` -> **Plan** (this module, m
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import json
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from proveout.core.errors import NOWHERE, Where
-from proveout.dsl.plan.canonical import canonical_json
 from proveout.dsl.plan.stages import Condition, Measuring, Stage, Tool, Tuning
 from proveout.dsl.plan.topology import Capture, Host, Secret, System
 from proveout.dsl.plan.values import Expression, Value
@@ -123,3 +124,27 @@ def _named(things: tuple[_Named, ...], name: str) -> _Named:
         if thing.name == name:
             return thing
     raise KeyError(name)
+
+
+def to_data(value: Any, *, positions: bool = False) -> Any:
+    """A plan (or any part) as plain lists, dicts and scalars; dataclass fields by name, `where` only with
+    `positions`.
+
+    A field that came later has `omitted` in its metadata: it is left out at its default, so that the digest of a plan
+    that does not use it stays the same.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            f.name: to_data(getattr(value, f.name), positions=positions)
+            for f in dataclasses.fields(value)
+            if (positions or f.name != "where")
+            and not ("omitted" in f.metadata and getattr(value, f.name) == f.default)
+        }
+    if isinstance(value, (tuple, list)):
+        return [to_data(item, positions=positions) for item in value]
+    return value
+
+
+def canonical_json(plan: Any) -> str:
+    """The canonical form: JSON, keys sorted, no spaces, no positions. The digest is the hash of this text."""
+    return json.dumps(to_data(plan), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -6,18 +6,18 @@ is an `Expression`; every other value is resolved.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.matrix_labels import Cell
+from proveout.dsl.plan.measured_values import NO_WAIT, OMITTED, MeasuredValue, WaitUntil
 from proveout.dsl.plan.values import Expression, Value
 
-OMITTED = {"omitted": "at its default"}
-"""Metadata of fields that `canonical.to_data` leaves out at their default."""
-
 Order: TypeAlias = Literal["ladder", "shuffled", "interleaved"]
+_SECOND_SLACK = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,12 @@ class Windows:
     def total_s(self) -> float:
         """Length of the whole iteration, seconds."""
         return self.ramp_up_s + self.measure_s + self.ramp_down_s
+
+    @property
+    def whole_seconds(self) -> int:
+        """The seconds that lie inside the measure window as a whole; seconds count from the start of the ramp-up."""
+        begins, ends = self.ramp_up_s, self.ramp_up_s + self.measure_s
+        return max(math.floor(ends + _SECOND_SLACK) - math.ceil(begins - _SECOND_SLACK), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +109,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Where load workers run: `local`, processes of the client agents; `ray`, actors on a Ray cluster.
+    """The place of load workers: `local`, processes of the client agents; `ray`, actors on a Ray cluster.
 
-    A Ray pool without an `address` is formed on the client hosts for the run, with an address (`auto`, `name:port`) it
-    is a cluster that runs already and that the first client host belongs to. `placement` deals the workers round the
-    nodes (`spread`) or fills node after node (`pack`). `workers` is their number in total; None is one for each CPU.
+    A Ray pool without an `address` is formed on the client hosts for the run; with an address (`auto`, `name:port`) it
+    is a running cluster that the first client host belongs to. `placement` distributes the workers over all nodes
+    (`spread`) or fills one node after the other (`pack`). `workers` is their total number; None is one for each CPU.
     """
 
     name: str = "local"
@@ -133,14 +139,14 @@ class Populate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
-    """Rungs of `threads`, each run `repeat` times; every repeat runs the whole ladder, so drift meets every rung.
+    """Rungs of `threads`, each run `repeat` times; every repeat runs the whole ladder, so that drift affects all rungs.
 
-    With `repeat_min` (`repeat: auto(3..10)`) repeats are bought from that number on until every verdict that stands on
-    the ladder is decided, `repeat` being the most. `order` is that of the rungs within a repeat, see
-    `dsl.plan.iteration_order`: `shuffled` draws it by `seed`; `interleaved` takes turns with the ladder
-    `interleaved_with`, which stands before this one. `before` and `after` are the ids of the sql, reset and pause
-    stages that run before and after each of its turns. `cell`: of which matrix it is; `apart`: why the cells of that
-    matrix run one after the other, "" when they take turns.
+    With `repeat_min` (`repeat: auto(3..10)`), repeats are added from that number until every verdict that reads the
+    ladder is decided, up to `repeat`. `order` is that of the rungs within a repeat, see `dsl.plan.iteration_order`:
+    `shuffled` draws it by `seed`; `interleaved` alternates with the ladder `interleaved_with`, which precedes this one.
+    `before` and `after` are the ids of the sql, reset and pause stages that run before and after each of its turns.
+    `cell`: its cell of a matrix; `apart`: the reason for which the cells of that matrix run one after the other, ""
+    when they are interleaved.
     """
 
     id: str
@@ -171,8 +177,8 @@ class Ladder:
 
     @property
     def looks(self) -> int:
-        """How often the verdicts are looked at while repeats are bought: once after each from the least on; 1 when
-        fixed."""
+        """The number of times that verdicts are evaluated to decide on more repeats: once after each repeat from
+        `repeat_min` on; 1 for a fixed number of repeats."""
         return 1 if self.repeat_min is None else self.repeat - self.repeat_min + 1
 
 
@@ -225,7 +231,8 @@ class Search:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sql:
-    """Statements run once each, in order, in `system`; each commits by itself.
+    """Statements run once each, in order, in `system`; each commits by itself. Then `wait_until`, then `query`, whose
+    columns are the `values`. All of it `repeat` times.
 
     `repeatable`: whether they may run before or after every turn of a cell; None leaves it to their text
     (`dsl.rules.repeat_rules`).
@@ -235,6 +242,10 @@ class Sql:
     system: str
     statements: tuple[str, ...]
     repeatable: bool | None = field(default=None, metadata=OMITTED)
+    wait_until: WaitUntil = field(default=NO_WAIT, metadata=OMITTED)
+    query: str = field(default="", metadata=OMITTED)
+    values: tuple[MeasuredValue, ...] = field(default=(), metadata=OMITTED)
+    repeat: int = field(default=1, metadata=OMITTED)
     where: Where = NOWHERE
     kind: Literal["sql"] = "sql"
 

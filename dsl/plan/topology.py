@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl import engines
+from proveout.dsl.plan.measured_values import OMITTED, MeasuredValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +83,19 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """An observation: `os` on `hosts`, `waits`, `lag` and `sizes` of `system`, `prometheus` (one host reads `scrapes`
-    from `url`).
+    """An observation: `os` on `hosts`, `waits`, `lag` and `sizes` of `system`, `sql` (the `values` of a `query` in
+    `system`), `prometheus` (one host reads `scrapes` from `url`).
 
     One sample each `every_s` seconds. `url` may hold `${secrets.NAME}`, filled in as late as in a system's dsn.
     """
 
     name: str
-    kind: Literal["os", "waits", "lag", "prometheus", "sizes"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql"]
     every_s: float
     hosts: tuple[str, ...] = ()
     system: str | None = None
     url: str = ""
     scrapes: tuple[Scrape, ...] = ()
+    query: str = field(default="", metadata=OMITTED)
+    values: tuple[MeasuredValue, ...] = field(default=(), metadata=OMITTED)
     where: Where = NOWHERE

@@ -23,7 +23,7 @@ from proveout.dsl.plan.fio_job import FioJob, is_plain_folder
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Tuning, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
-from proveout.dsl.rules import mysql_settings
+from proveout.dsl.rules import duckdb_settings, mysql_settings
 from proveout.dsl.schema.scalar_types import (
     EVERY_MAX_S,
     EVERY_MIN_S,
@@ -129,6 +129,7 @@ def _sqlite_setting(name: str, _value: str) -> str | None:
 
 
 _SETTINGS: Mapping[str, Callable[[str, str], str | None]] = {
+    "duckdb": duckdb_settings.objection,
     "mysql": mysql_settings.objection,
     "postgres": lambda name, _value: postgres_parameters.objection(name),
     "sqlite": _sqlite_setting,
@@ -187,10 +188,20 @@ def endpoint_problems(
     if instances:
         yield from instances_problems(engine, instances)
     yield from provision_problems(engine) if provisioned else without_dsn_problems(engine)
-    if engines.of(engine).dsn_form == "path" and not is_plain_folder(dsn):
-        yield Objection(message="the file of an SQLite system is an absolute path without `.` and `..`")
+    if engines.of(engine).dsn_form == "path":
+        yield from _file_problems(engine, dsn)
     for one in dsns:
         yield from dsn_problems(engine, one)
+
+
+def _file_problems(engine: str, dsn: str) -> Iterator[Objection]:
+    path, settings = duckdb_settings.split_dsn(dsn) if engine == "duckdb" else (dsn, {})
+    if not is_plain_folder(path):
+        title = engines.of(engine).title
+        yield Objection(message=f"the file of a system of {title} is an absolute path without `.` and `..`")
+    for name, value in settings.items():
+        if objection := duckdb_settings.objection(name, value):
+            yield Objection(message=objection)
 
 
 # ---- captures --------------------------------------------------------------------------------------------------------
@@ -204,6 +215,9 @@ def captured_problems(kind: str, engine: str) -> Iterator[Objection]:
         yield Objection(message=message, way_out=found.instead_of_waits)
     if kind == "sizes" and not found.sizes:
         yield Objection(message=f"the sizes of tables of {engine} are not captured in this release")
+    if kind == "sql" and not found.queries:
+        able = engines.named(one for one in engines.ENGINES.values() if one.queries)
+        yield Objection(message=f"queries of {engine} are not captured in this release", way_out=f"systems of {able}")
 
 
 def exporter_problems(url: str) -> Iterator[Objection]:

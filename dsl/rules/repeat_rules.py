@@ -3,6 +3,9 @@ decide.
 
 Data flow: the compiled stages and verdicts -> problems. Called when every stage of the plan compiled. `once_only` says
 which steps cannot run around every turn of a ladder.
+
+A window in which a capture takes too few readings has no bounds of the slope (`lag.slope_…`); a search that accepts by
+such a bound would refuse every rate.
 """
 
 from __future__ import annotations
@@ -12,15 +15,19 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from proveout.core.errors import PlanProblem
+from proveout.core.numbers import number
 from proveout.core.units import format_duration
 from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import AllOf, AnyOf, Bare, Comparison, Either, Logic, Not, comparisons
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Syntax, children, parse, ungroup
+from proveout.dsl.metrics import SLOPE_READINGS
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.plan import Check, Plan
-from proveout.dsl.plan.stages import Ladder, Open, Pause, Reset, Sql, Stage, Tool
+from proveout.dsl.plan.stages import Ladder, Measuring, Open, Pause, Ramp, Reset, Search, Sql, Stage, Tool
+from proveout.dsl.plan.topology import Capture
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import Problems, did_you_mean
+from proveout.dsl.workloads.kinds import is_in_order
 from proveout.dsl.workloads.sql.sql_text import reads, scan, writes
 
 NOT_DISTINGUISHED = "drift is not distinguished from the difference"
@@ -68,7 +75,7 @@ def _names_in(node: Syntax, ladders: Collection[str]) -> tuple[str, ...]:
 
 def hints(plan: Plan) -> tuple[PlanProblem, ...]:
     """A hint for each verdict that compares ladders which run one after the other, that its repeats cannot decide, or
-    that reads a percentile of too few transactions."""
+    that reads a percentile of too few transactions; and for each stage that cannot be shown to be steady."""
     leader = {one.id: members[0].id for members in groups(plan.stages) for one in members}
     ladders = {stage.id: stage for stage in plan.stages if isinstance(stage, Ladder)}
     found: list[PlanProblem] = []
@@ -80,7 +87,8 @@ def hints(plan: Plan) -> tuple[PlanProblem, ...]:
                 )
                 hint = _way_out([ladder for name, ladder in ladders.items() if name in names])
                 found.append(PlanProblem(message=message, where=check.where, key="verdicts", hint=hint))
-    return (*found, *_undecidable(plan.stages, plan.verdicts), *_too_short(ladders, plan.verdicts))
+    undecidable, too_short = _undecidable(plan.stages, plan.verdicts), _too_short(ladders, plan.verdicts)
+    return (*found, *undecidable, *too_short, *_never_steady(plan))
 
 
 def _way_out(ladders: Sequence[Ladder]) -> str:
@@ -103,9 +111,12 @@ def once_only(step: Stage) -> str:
         return ""
     if not isinstance(step, Sql):
         return f"{step.kind} runs once"
+    if step.repeat > 1:
+        return "it has a `repeat` of its own; each turn of the ladder repeats it"
     if step.repeatable is not None:
         return "" if step.repeatable else "it has `repeatable: false`"
-    found = next((text for text in step.statements if not _repeats_by_nature(text)), None)
+    queries = filter(None, (step.wait_until.query, step.query))
+    found = next((text for text in (*step.statements, *queries) if not _repeats_by_nature(text)), None)
     return "" if found is None else f"`{_beginning(found)}` may have another effect the second time"
 
 
@@ -198,9 +209,16 @@ def _undecidable(stages: Sequence[Stage], verdicts: Sequence[Check]) -> Iterator
     """A hint for each verdict that reads a measured number of a stage that runs each rung once: one repeat decides
     nothing but what was counted."""
     once = {stage.id for stage in stages if isinstance(stage, Ladder | Tool) and stage.repeat == 1}
+    steps = {name for stage in stages if isinstance(stage, Ladder) for name in (*stage.before, *stage.after)}
+    single = {
+        stage.id: {"elapsed_s", "wait_s", *(value.name for value in stage.values)}
+        for stage in stages
+        if isinstance(stage, Sql) and stage.repeat == 1 and stage.id not in steps
+    }
     for check in verdicts:
         read = {stage for stage, path in _paths(parse(check.check.text)) if _needs_repeats(path)}
-        for stage in sorted(once & read):
+        read |= {stage for stage, path in _paths(parse(check.check.text)) if path[0] in single.get(stage, ())}
+        for stage in sorted((once | single.keys()) & read):
             message = f"note: verdict `{check.id}` cannot be decided by 1 repeat of `{stage}`"
             yield PlanProblem(message=message, where=check.where, key="verdicts", hint="set `repeat: 3` or more")
     few = {stage.id: stage.repeat for stage in stages if isinstance(stage, Ladder | Tool)}
@@ -243,6 +261,40 @@ def _too_short(ladders: Mapping[str, Ladder], verdicts: Sequence[Check]) -> Iter
                 yield PlanProblem(message=message, where=check.where, key="verdicts", hint=hint)
 
 
+STEADY_SECONDS = 5
+"""The fewest whole seconds by which one window can be shown to be steady."""
+DRIFT_SECONDS = 2
+"""The fewest whole seconds of each window by which two repeats or more show it together."""
+
+
+def _never_steady(plan: Plan) -> Iterator[PlanProblem]:
+    """A hint for each stage whose windows and repeats can never show that it is steady (ADR 70)."""
+    for stage in plan.stages:
+        if not isinstance(stage, Ladder | Tool) or unsteady_by_plan(plan, stage):
+            continue
+        seconds, together = stage.windows.whole_seconds, stage.repeat > 1
+        if seconds >= (DRIFT_SECONDS if together else STEADY_SECONDS):
+            continue
+        ramp_s = stage.windows.ramp_up_s
+        least = {n: format_duration(math.ceil(ramp_s - _SLACK) - ramp_s + n) for n in (DRIFT_SECONDS, STEADY_SECONDS)}
+        message = (
+            f"note: `{stage.id}` cannot be shown to be steady: a measure window of "
+            f"{format_duration(stage.windows.measure_s)} after {format_duration(ramp_s)} of ramp-up has "
+            f"{seconds} whole second{'s' * (seconds != 1)}, {stage.repeat} time{'s' * (stage.repeat != 1)}"
+        )
+        hint = f"measure: {least[DRIFT_SECONDS]} or more with `repeat: 2` or more, or measure: {least[STEADY_SECONDS]}"
+        yield PlanProblem(message=message, where=stage.where, key="stages", hint=hint)
+
+
+def unsteady_by_plan(plan: Plan, stage: Measuring) -> str:
+    """The reason for which the plan itself has the throughput change over the window; "" where it does not."""
+    if isinstance(stage, Ladder) and isinstance(ramp := stage.arrival, Ramp):
+        return f"the plan has the rate go from {number(ramp.rate_from)}/s to {number(ramp.rate_to)}/s"
+    if not isinstance(stage, Tool) and is_in_order(plan.workload(stage.workload)):
+        return "a set of queries in order is not the same from second to second"
+    return ""
+
+
 def _quantile(name: str) -> float | None:
     """0.999 of `p999_us`; None when the name is not that of a percentile."""
     found = re.fullmatch(r"p(\d{2,})_(us|s)", name)
@@ -271,3 +323,71 @@ def _paths(node: Syntax) -> Iterator[tuple[str, tuple[str, ...]]]:
         return
     for part in children(inner):
         yield from _paths(part)
+
+
+"""Windows and intervals are sums of decimal fractions: 1 s holds ten readings of 100 ms."""
+
+
+def check_slopes(
+    problems: Problems, stages: Sequence[Stage], verdicts: Sequence[Check], captures: Sequence[Capture]
+) -> None:
+    """Add a problem for each condition that reads a slope's bound which its windows cannot have."""
+    lags = {capture.name: capture for capture in captures if capture.kind == "lag"}
+    for stage in stages:
+        if isinstance(stage, Search) and any(_slopes(stage.accept)):
+            for key, window_s in (("measure", stage.probe.measure_s), ("confirm.measure", stage.confirm.measure_s)):
+                _refuse(problems, stage.accept, stage, (key, window_s), lags)
+        if isinstance(stage, Ladder) and stage.stop_when is not None and any(_slopes(stage.stop_when)):
+            _refuse(problems, stage.stop_when, stage, ("measure", stage.windows.measure_s), lags)
+    for check in verdicts:
+        for root in dict.fromkeys(_slopes(check.check)):
+            for stage in stages:
+                if isinstance(stage, Ladder) and root in (stage.id, stage.cell.of if stage.cell else None):
+                    _refuse(problems, check.check, stage, ("measure", stage.windows.measure_s), lags)
+
+
+def _slopes(expression: Expression) -> Iterator[str]:
+    """The root name of each bound of a slope that an expression reads."""
+    try:
+        yield from _roots(parse(expression.text))
+    except ExpressionFault:  # reported by the checks of expressions
+        return
+
+
+def _roots(node: Syntax) -> Iterator[str]:
+    if isinstance(node, Member) and node.name in ("slope_lower", "slope_upper"):
+        yield next(_names(node.of), "")
+        return
+    for part in children(node):
+        yield from _roots(part)
+
+
+def _names(node: Syntax) -> Iterator[str]:
+    """The names in a node, the leftmost first."""
+    if isinstance(node, Name):
+        yield node.name
+    for part in children(node):
+        yield from _names(part)
+
+
+def _refuse(
+    problems: Problems,
+    expression: Expression,
+    stage: Ladder | Search,
+    window: tuple[str, float],
+    lags: dict[str, Capture],
+) -> None:
+    key, window_s = window
+    for capture in (lags[name] for name in stage.captures if name in lags):
+        readings = math.floor(window_s / capture.every_s + _SLACK)
+        if readings >= SLOPE_READINGS:
+            continue
+        message = (
+            f"the slope of `{capture.name}` has no bounds in stage `{stage.id}`: its {key} of "
+            f"{format_duration(window_s)} holds {readings} reading{'' if readings == 1 else 's'}, one each "
+            f"{format_duration(capture.every_s)}; {SLOPE_READINGS} are needed"
+        )
+        longer = format_duration(SLOPE_READINGS * capture.every_s)
+        closer = format_duration(window_s / SLOPE_READINGS)
+        hint = f"{key}: {longer} there, or every: {closer} in the capture `{capture.name}`"
+        problems.add(expression.where, message, key="stages", hint=hint)

@@ -4,10 +4,10 @@ Flow: a dsn or url with `${secrets.NAME}` -> `of_system`, `of_url` -> `Uses` (th
 -> `objections`, with the secret's `to` and the hosts of the topology -> reasons, none when every secret may go there.
 The compiler checks the text of the plan, and the coordinator checks the compiled plan again before it reads a secret.
 
-A secret with `to` goes only to these hosts. One without goes, in a dsn, to hosts of the topology (their agents have
-shown a certificate of the lab) and to the agent's own host; never to an exporter. A secret can only stand where a
-client sends it as a user or a password: in a host's name or a query it would leave by DNS or in logs. A text that could
-lead elsewhere than it says (`service=`, a proxy) is refused.
+A secret with `to` is sent only to these hosts. A secret without `to` is sent, in a dsn, to hosts of the topology (their
+agents have shown a certificate of the lab) and to the agent's own host, but never to an exporter. A secret is accepted
+only as a user or a password: in a host name or a query it would leak through DNS or logs. Forms whose destination is
+not in the text itself (`service=`, a proxy) are refused.
 Sources: libpq "Connection Strings", Oracle Net Services "Easy Connect Plus" and "Connect descriptor", RFC 3986.
 """
 

@@ -4,7 +4,8 @@ Pure.
 Data flow: the plan's names and values -> `objection` (the compiler, and the agent once more) -> `statement` -> a load
 worker runs it on every connection when it is opened, also when a lost one is opened again. Nothing of a plan becomes
 SQL: PostgreSQL gets name and value as binds of set_config(); elsewhere a name is a word and a value a number, a word or
-a text without quotes.
+a text without quotes. DuckDB gets them when its file is opened, without a statement
+(`duckdb_settings`).
 
 Source: PostgreSQL "Configuration Settings Functions"; MySQL "SET Syntax for Variable Assignment"; SQLite "PRAGMA
 Statements"; Oracle "ALTER SESSION".
@@ -16,6 +17,7 @@ import re
 
 from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
+from proveout.dsl.rules import duckdb_settings
 from proveout.dsl.workloads.base import Statement
 
 NAME_MAX, VALUE_MAX = 64, 400
@@ -72,6 +74,8 @@ def objection(engine: str, name: str, value: str) -> str:  # noqa: PLR0911 - one
         return f"`{name}` is not a setting of an SQLite connection; these are: {', '.join(sorted(PRAGMAS))}"
     if engine == "sqlite" and not (_NUMBER.fullmatch(value) or _WORD.fullmatch(value)):
         return f"the value of `{name}` is a number or a word"
+    if engine == "duckdb":
+        return duckdb_settings.objection(plain, value, duckdb_settings.SESSION) or ""
     if plain == FORCE_PARALLEL and engine == "oracle" and not re.fullmatch(r"\d{1,5}", value):
         return f"`{name}` is a degree: a whole number, 0 for none"
     if engine != "postgres" and not _PLAIN.fullmatch(value):

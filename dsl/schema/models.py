@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import Field, WithJsonSchema
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from proveout.dsl import engines
+from proveout.dsl.plan.measured_values import Take
 from proveout.dsl.schema.scalar_types import (
     INSTANCES_MAX,
     NAME_PATTERN,
     SCRAPES_MAX,
     SETTINGS_MAX,
+    TEXT_MAX,
+    VALUES_MAX,
     Every,
     Id,
     Name,
@@ -118,21 +121,58 @@ class ScrapeEntry(Strict):
     optional: bool = Field(False, description="The series may be missing: 0 for a counter, no number for a gauge.")
 
 
+TextOrNumber: TypeAlias = Annotated[
+    str,
+    Field(min_length=1, max_length=TEXT_MAX),
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    WithJsonSchema({"type": ["string", "integer"]}),
+]
+
+
+class ValueEntry(Strict):
+    """A number from a column of a table, named in the plan with its unit at the end: max_iops, size_bytes, lag_s."""
+
+    column: TextOrNumber | None = Field(
+        None, description="The column, by its name or its number from 1; by default that of the metric's own name."
+    )
+    where: dict[Text, TextOrNumber] = Field(
+        default_factory=dict, max_length=10, description="Only rows whose columns have these values: {name: LINEITEM}."
+    )
+    as_: Literal["level", "rate"] = Field(
+        "level",
+        alias="as",
+        description="Of a capture: the number as it is (avg, min, max, end), or a counter that grows (per_s, delta).",
+    )
+    take: Take = Field("only", description="The number of several rows; `only` refuses more than one.")
+
+
+Values: TypeAlias = Annotated[dict[Id, ValueEntry], Field(min_length=1, max_length=VALUES_MAX)]
+Scrapes: TypeAlias = Annotated[list[ScrapeEntry], Field(min_length=1, max_length=SCRAPES_MAX)]
+
+
+def _values_or_scrapes(value: object) -> str:
+    return "[values]" if isinstance(value, dict) else "[scrapes]"
+
+
 class CaptureEntry(Strict):
     """An observation while a load runs."""
 
-    kind: Literal["os", "waits", "lag", "prometheus", "sizes"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql"]
     on: Selector | None = Field(
         None, description="os: `all`, `role:…` or host names. prometheus: the one host whose agent reads the exporter."
     )
-    system: Name | None = Field(None, description="waits, lag, sizes: the system observed.")
+    system: Name | None = Field(None, description="waits, lag, sizes, sql: the system observed.")
     every: Every = Field(1.0, description="One sample each. sizes: by default only at the start and at the end.")
     url: Text | None = Field(
         None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."
     )
-    metrics: Annotated[list[ScrapeEntry], Field(min_length=1, max_length=SCRAPES_MAX)] | None = Field(
-        None, description="prometheus: the metrics to keep."
-    )
+    query: Text | None = Field(None, description="sql: the query that is run each time.")
+    metrics: (
+        Annotated[
+            Annotated[Scrapes, Tag("[scrapes]")] | Annotated[Values, Tag("[values]")], Discriminator(_values_or_scrapes)
+        ]
+        | None
+    ) = Field(None, description="prometheus: the list of metrics to keep. sql: the numbers by name.")
 
 
 class PoolEntry(Strict):

@@ -40,8 +40,7 @@ class Form:
         self.fields = tuple(_field(key, node) for key, node in entries.values())
 
     def objection(self, name: str, text: str) -> str:
-        """The reason why `text` is not a value of the parameter `name`; "" when it is. Raises KeyError for an unknown
-        parameter."""
+        """The objection to `text` as a value of the parameter `name`; "" for none. KeyError: an unknown parameter."""
         key, node = self._entries[name]
         problems = Problems()
         read_parameter(key, node, text, problems)

@@ -33,11 +33,11 @@ THREADS_MAX = 10_000
 TEXT_MAX = 4096
 STATEMENTS_MAX = 1000
 SETTINGS_MAX, INSTANCES_MAX, SCRAPES_MAX = 200, 64, 200
+VALUES_MAX, COLUMNS_MAX = 100, 1000
 RESERVED_IDS = RESERVED | {"at", "hosts", "params", "propagation", "ratio", "rung", "secrets"}
 
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
-TEMPLATE_PATTERN = r"^\$\{.+\}$"
 
 
 class Strict(BaseModel):

@@ -9,8 +9,10 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from proveout.dsl.plan.fio_job import DEVICES_MAX, JOBS_MAX
 from proveout.dsl.plan.stages import VOID_FRACTION_MAX
+from proveout.dsl.schema.models import Values
 from proveout.dsl.schema.scalar_types import (
     Duration,
+    Every,
     Id,
     Name,
     Names,
@@ -228,7 +230,7 @@ class Confirm(Strict):
         default=9,
         ge=1,
         le=20,
-        description="Iterations in which the answer must hold; after one refusal, in 3 more. A rate that holds in half "
+        description="Iterations in which the answer must hold; after one refusal, in 4 more. A rate that holds in half "
         "of all iterations is confirmed by 9 with a probability of 0.25 %.",
     )
 
@@ -240,7 +242,9 @@ def _usual_confirm() -> Confirm:
 class BoundsEntry(Strict):
     """The bounds that a probe must keep in addition to `accept`."""
 
-    missed: Percentage = Field(0.01, description="Arrivals due in the window that did not end in it, over all due.")
+    missed: Percentage = Field(
+        0.01, description="Arrivals due in the window that had no answer within 1 s after the load, over all due."
+    )
     lateness: Duration = Field(0.1, description="Lateness of starts at the 99th percentile.")
     growth: Percentage = Field(
         0.02,
@@ -277,11 +281,27 @@ class SearchEntry(Measured):
     arrival: Literal["constant", "poisson"] = "constant"
 
 
+class WaitEntry(Strict):
+    """A wait until a query gives a value."""
+
+    query: Text = Field(description="The query; the first column of its only row counts.")
+    equals: str | int | float | bool = Field(description="The value to wait for; numbers are compared as numbers.")
+    every: Every = Field(1.0, description="The time from one query to the next.")
+    within: Duration = Field(600.0, description="The longest wait; the run ends with an error after it.")
+
+
 class SqlEntry(StageBase):
-    """Run statements once each, in order; each commits by itself."""
+    """Run statements once each, in order; each commits by itself. Then wait until a query gives a value, then take
+    numbers from a query."""
 
     system: Name
-    statements: Statements
+    statements: Statements | None = Field(None, description="The statements, which are run first.")
+    wait_until: WaitEntry | None = Field(None, description="Wait until a query gives a value, after the statements.")
+    query: Text | None = Field(None, description="The query whose columns are the `metrics`, run last.")
+    metrics: Values | None = Field(None, description="The numbers that the query gives, by name.")
+    repeat: int = Field(
+        1, ge=1, le=100, description="Repeats of all of it; each number is an estimate over the repeats."
+    )
     repeatable: bool | None = Field(
         None,
         description="As a step of a cell: whether the statements may run before or after each turn of it. Without, "

@@ -54,7 +54,9 @@ def validate(model: type[Model], node: Node, key: str, problems: Problems) -> Mo
 
 
 def _note(model: type[BaseModel], root: Node, key: str, detail: ErrorDetails, problems: Problems) -> None:
-    path = [step for step in detail["loc"] if step != "[key]"]
+    path = [
+        step for step in detail["loc"] if not (isinstance(step, str) and step.startswith("["))
+    ]  # and tags of unions
     is_key = detail["loc"][-1:] == ("[key]",) or detail["type"] == "extra_forbidden"
     node, name = locate(root, path)
     if isinstance(node, Scalar) and node.faulty and not is_key:

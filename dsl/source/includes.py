@@ -6,11 +6,12 @@ includes that define the same name are in conflict unless the including file def
 the plan, where a reader looks for them. Of verdicts (by id) and tunings (by name) includes' come first. An inventory
 replaces `topology.hosts` as a whole, `topology.systems` and `secrets` entry by entry.
 
-A plan that `extends` another is that plan with its own entries laid over it: sections of names entry by entry, stages
-and verdicts by id (in the place of the one they replace, new ones after the last), anything else as a whole. `name` and
-`title` are never inherited. See `extends`.
-
 An include or a base is relative to the file that names it and stays, symlinks resolved, within the plan's own folder.
+
+A plan that `extends` another is that plan with its own entries laid over it. Sections of names (`params`, `secrets`,
+`workloads`, `captures`, `pools`, `topology.hosts`, `topology.systems`) go entry by entry and never deeper; stages and
+verdicts by their id (a stage without one by its kind), tunings by their name: one that the base has too replaces it, a
+new one follows the last. Everything else is replaced as a whole. `name` and `title` are never inherited.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proveout.core.errors import Where
-from proveout.dsl.source.extends import extended
 from proveout.dsl.source.loader import load
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
 
@@ -240,7 +239,68 @@ def _over(below: Node | None, above: Node) -> Node:
     return Map(entries=tuple((_entries(below) | _entries(above)).values()), where=above.where)
 
 
-def position_of(root: Map, key: str) -> Where:
-    """The position of a top-level key; the beginning of the plan when it is missing."""
-    entry = root.entry(key)
-    return entry[0].where if entry else root.where
+BY_NAME = ("params", "secrets", "workloads", "captures", "pools")
+OWN = ("proveout", "name", "title", "extends", "include")
+"""Keys that are never inherited; the includes of the base are merged into it before."""
+
+
+def extended(plan: Map, base: Map) -> Map:
+    """`plan` merged over `base`. A value of the wrong form stays as in the plan, so that the models report it."""
+    result: Entries = {key.text: (key, node) for key, node in base.entries if key.text not in OWN}
+    for key, node in plan.entries:
+        below = result.get(key.text)
+        if below is None:
+            result[key.text] = (key, node)
+        elif key.text in BY_NAME:
+            result[key.text] = (key, _names(node, below[1]))
+        elif key.text == "topology":
+            result[key.text] = (key, _topology(node, below[1]))
+        elif key.text in ("stages", "tuning", "verdicts"):
+            result[key.text] = (key, _listed(node, below[1]))
+        else:
+            result[key.text] = (key, node)
+    return Map(entries=tuple(result.values()), where=plan.where)
+
+
+def _names(above: Node, below: Node) -> Node:
+    """Entry by entry, the base's order first."""
+    if not isinstance(above, Map) or not isinstance(below, Map):
+        return above
+    entries: Entries = {key.text: (key, node) for key, node in below.entries}
+    entries |= {key.text: (key, node) for key, node in above.entries}
+    return Map(entries=tuple(entries.values()), where=above.where)
+
+
+def _topology(above: Node, below: Node) -> Node:
+    if not isinstance(above, Map) or not isinstance(below, Map):
+        return above
+    entries: Entries = {key.text: (key, node) for key, node in below.entries}
+    for key, node in above.entries:
+        inherited = below.get(key.text)
+        entries[key.text] = (key, node if inherited is None else _names(node, inherited))
+    return Map(entries=tuple(entries.values()), where=above.where)
+
+
+def _listed(above: Node, below: Node) -> Node:
+    """Items by id: in the place of the base's, or after the last."""
+    if not isinstance(above, Seq) or not isinstance(below, Seq):
+        return above
+    mine = {_id(item): item for item in above.items}
+    known = {_id(item) for item in below.items}
+    replaced = [mine.get(_id(item), item) if _id(item) else item for item in below.items]
+    added = [item for item in above.items if not _id(item) or _id(item) not in known]
+    return Seq(items=(*replaced, *added), where=above.where)
+
+
+def _id(item: Node) -> str:
+    """The id of a verdict, the name of a tuning, or the id of a stage: its own, or its kind; "" for other entries."""
+    if not isinstance(item, Map):
+        return ""
+    named = item.get("id") or item.get("name")
+    if isinstance(named, Scalar):
+        return named.text
+    if len(item.entries) != 1:
+        return ""
+    kind, body = item.entries[0]
+    named = body.get("id") if isinstance(body, Map) else None
+    return named.text if isinstance(named, Scalar) else kind.text

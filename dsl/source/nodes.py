@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from proveout.core.errors import NOWHERE, PlanError, PlanProblem, Where
 
@@ -163,8 +163,3 @@ class Problems:
             rest = PlanProblem(message=f"… and {len(ordered) - SHOWN_MAX} more problems", where=NOWHERE)
             ordered = [*ordered[:SHOWN_MAX], rest]
         return PlanError(tuple(ordered))
-
-
-def is_template(value: Any) -> bool:
-    """Whether a value still holds `${…}`."""
-    return isinstance(value, str) and "${" in value

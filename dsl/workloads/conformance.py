@@ -3,7 +3,7 @@ Pure.
 
 Two checks. *mix*: the transactions are drawn by the weights (Pearson's χ²). *logical-failures*: each transaction
 succeeds as often as the population and its arguments imply. The expected shares are a kind's own (`findings` of its
-workload, in `hlr.shares`, `tptbm.shares`, `prepaid.shares`); a share must lie within a band:
+workload, in `hlr.shares`, `expected_shares` of tptbm, prepaid); a share must lie within a band:
 
     [low - t(low), high + t(high)],   t(p) = z √(p q v) + z² v / 3,   v = 1/n + 1/k,   q = 1 - p,   t(0) = t(1) = 0
 

@@ -3,7 +3,8 @@ removal.
 
 PostgreSQL and Oracle load bare tables and get keys, foreign keys and statistics afterwards, which is cheaper than
 keeping them up row by row; PostgreSQL's are then vacuumed, so that no measured transaction pays for hint bits. SQLite
-and MySQL (InnoDB) cluster a table on its primary key, so they declare it with the table and take rows in key order.
+and MySQL (InnoDB) cluster a table on its primary key, so they declare it with the table and take rows in key order; the
+clause WITHOUT ROWID does so in SQLite. DuckDB takes foreign keys with the table only.
 
 Column kinds are those of `base.Table`: `int2 int4 int8 char(n) varchar(n)`. Oracle's `DROP TABLE` has no IF EXISTS
 before release 23: the caller must treat ORA-00942 (no such table) as success. The Oracle texts serve TimesTen, except
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from proveout.dsl.engines import Dialect
+from proveout.dsl.engines import DIALECTS, Dialect
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -24,6 +25,7 @@ _TYPES: Mapping[Dialect, Mapping[str, str]] = {
     "sqlite": {"int2": "INTEGER", "int4": "INTEGER", "int8": "INTEGER"},
     "oracle": {"int2": "NUMBER(5)", "int4": "NUMBER(10)", "int8": "NUMBER(19)"},
     "mysql": {"int2": "SMALLINT", "int4": "INT", "int8": "BIGINT"},
+    "duckdb": {"int2": "SMALLINT", "int4": "INTEGER", "int8": "BIGINT"},
 }
 
 
@@ -42,9 +44,10 @@ def before(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[str, ...]]:
     """Statements that create the empty tables; those referred to stand first in `shapes`."""
     return {
         "postgres": tuple(_bare("postgres", shape) for shape in shapes),
-        "sqlite": tuple(_sqlite(shape) for shape in shapes),
+        "sqlite": tuple(_referring("sqlite", shape) + " WITHOUT ROWID" for shape in shapes),
         "oracle": tuple(_bare("oracle", shape) for shape in shapes),
         "mysql": tuple(_keyed("mysql", shape) + " ENGINE = InnoDB" for shape in shapes),
+        "duckdb": tuple(_referring("duckdb", shape) for shape in shapes),
     }
 
 
@@ -60,6 +63,7 @@ def after(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[tuple[str, ...
     return {
         "postgres": _phases(keys, foreign, vacuum),
         "sqlite": (("ANALYZE",),),
+        "duckdb": (("ANALYZE",),),
         "oracle": _phases(keys, *singly, statistics),
         "mysql": _phases(*singly, analyse),
     }
@@ -70,7 +74,7 @@ def drop(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[str, ...]]:
     names = [shape.name for shape in reversed(shapes)]
     where_there = tuple(f"DROP TABLE IF EXISTS {name}" for name in names)
     oracle = tuple(f"DROP TABLE {name} CASCADE CONSTRAINTS PURGE" for name in names)
-    return {"postgres": where_there, "sqlite": where_there, "oracle": oracle, "mysql": where_there}
+    return {**dict.fromkeys(DIALECTS, where_there), "oracle": oracle}
 
 
 def _phases(*phases: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
@@ -98,10 +102,10 @@ def _keyed(dialect: Dialect, shape: TableShape) -> str:
     return f"CREATE TABLE {shape.name} ({_columns(dialect, shape)}, PRIMARY KEY ({shape.primary_key}))"
 
 
-def _sqlite(shape: TableShape) -> str:
-    """Foreign keys cannot be added later; WITHOUT ROWID clusters on the key."""
+def _referring(dialect: Dialect, shape: TableShape) -> str:
+    """Foreign keys cannot be added later in SQLite and DuckDB."""
     foreign = "".join(f", FOREIGN KEY ({key}) REFERENCES {to} ({key})" for key, to in shape.foreign_keys)
-    return _keyed("sqlite", shape)[:-1] + f"{foreign}) WITHOUT ROWID"
+    return _keyed(dialect, shape)[:-1] + f"{foreign})"
 
 
 def _foreign(shape: TableShape) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ SELECT_ONE = Statement(
         "sqlite": "SELECT 1",
         "mysql": "SELECT 1",
         "oracle": "SELECT 1 FROM dual",
+        "duckdb": "SELECT 1",
     },
     arguments=(),
     columns=(int,),

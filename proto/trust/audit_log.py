@@ -132,8 +132,7 @@ class AuditLog:
 
 
 def _head_of(raw: bytes) -> Head:
-    """The head of a log that ends with this line. OSError when the line is not valid, because a damaged log must not
-    grow."""
+    """The head of a log that ends with this line. OSError when the line is invalid, as a damaged log must not grow."""
     line = _line(raw)
     head = None if line is None else Head.read(f"{line.get('log')}/{line.get('n')}/{line.get('hash')}")
     if head is None:

@@ -52,6 +52,7 @@ class _CaptureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CaptureKi
     CAPTURE_KIND_LAG: _CaptureKind.ValueType  # 3
     CAPTURE_KIND_PROMETHEUS: _CaptureKind.ValueType  # 4
     CAPTURE_KIND_SIZES: _CaptureKind.ValueType  # 5
+    CAPTURE_KIND_SQL: _CaptureKind.ValueType  # 6
 
 class CaptureKind(_CaptureKind, metaclass=_CaptureKindEnumTypeWrapper): ...
 
@@ -61,6 +62,7 @@ CAPTURE_KIND_WAITS: CaptureKind.ValueType  # 2
 CAPTURE_KIND_LAG: CaptureKind.ValueType  # 3
 CAPTURE_KIND_PROMETHEUS: CaptureKind.ValueType  # 4
 CAPTURE_KIND_SIZES: CaptureKind.ValueType  # 5
+CAPTURE_KIND_SQL: CaptureKind.ValueType  # 6
 Global___CaptureKind: _TypeAlias = CaptureKind  # noqa: Y015
 
 class _ScrapeKind:
@@ -100,6 +102,48 @@ SCRAPE_TAKE_AVG: ScrapeTake.ValueType  # 2
 SCRAPE_TAKE_MIN: ScrapeTake.ValueType  # 3
 SCRAPE_TAKE_MAX: ScrapeTake.ValueType  # 4
 Global___ScrapeTake: _TypeAlias = ScrapeTake  # noqa: Y015
+
+class _ValueKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ValueKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    VALUE_KIND_UNSPECIFIED: _ValueKind.ValueType  # 0
+    VALUE_KIND_LEVEL: _ValueKind.ValueType  # 1
+    VALUE_KIND_RATE: _ValueKind.ValueType  # 2
+
+class ValueKind(_ValueKind, metaclass=_ValueKindEnumTypeWrapper): ...
+
+VALUE_KIND_UNSPECIFIED: ValueKind.ValueType  # 0
+VALUE_KIND_LEVEL: ValueKind.ValueType  # 1
+VALUE_KIND_RATE: ValueKind.ValueType  # 2
+Global___ValueKind: _TypeAlias = ValueKind  # noqa: Y015
+
+class _ValueTake:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ValueTakeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueTake.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    VALUE_TAKE_UNSPECIFIED: _ValueTake.ValueType  # 0
+    VALUE_TAKE_ONLY: _ValueTake.ValueType  # 1
+    VALUE_TAKE_LAST: _ValueTake.ValueType  # 2
+    VALUE_TAKE_SUM: _ValueTake.ValueType  # 3
+    VALUE_TAKE_AVG: _ValueTake.ValueType  # 4
+    VALUE_TAKE_MIN: _ValueTake.ValueType  # 5
+    VALUE_TAKE_MAX: _ValueTake.ValueType  # 6
+
+class ValueTake(_ValueTake, metaclass=_ValueTakeEnumTypeWrapper): ...
+
+VALUE_TAKE_UNSPECIFIED: ValueTake.ValueType  # 0
+VALUE_TAKE_ONLY: ValueTake.ValueType  # 1
+VALUE_TAKE_LAST: ValueTake.ValueType  # 2
+VALUE_TAKE_SUM: ValueTake.ValueType  # 3
+VALUE_TAKE_AVG: ValueTake.ValueType  # 4
+VALUE_TAKE_MIN: ValueTake.ValueType  # 5
+VALUE_TAKE_MAX: ValueTake.ValueType  # 6
+Global___ValueTake: _TypeAlias = ValueTake  # noqa: Y015
 
 class _SnapshotAction:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -360,6 +404,28 @@ class NamedCount(_message.Message):
 Global___NamedCount: _TypeAlias = NamedCount  # noqa: Y015
 
 @_typing.final
+class NamedNumber(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    value: _builtins.float
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamedNumber: _TypeAlias = NamedNumber  # noqa: Y015
+
+@_typing.final
 class NamedValue(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -532,6 +598,66 @@ class Scrape(_message.Message):
 Global___Scrape: _TypeAlias = Scrape  # noqa: Y015
 
 @_typing.final
+class MeasuredValue(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    COLUMN_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TAKE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    column: _builtins.str
+    kind: Global___ValueKind.ValueType
+    take: Global___ValueTake.ValueType
+    @_builtins.property
+    def where(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        column: _builtins.str = ...,
+        where: _abc.Iterable[Global___NamedText] | None = ...,
+        kind: Global___ValueKind.ValueType = ...,
+        take: Global___ValueTake.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "kind", b"kind", "name", b"name", "take", b"take", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasuredValue: _TypeAlias = MeasuredValue  # noqa: Y015
+
+@_typing.final
+class WaitUntil(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: _builtins.int
+    EQUALS_FIELD_NUMBER: _builtins.int
+    EVERY_S_FIELD_NUMBER: _builtins.int
+    WITHIN_S_FIELD_NUMBER: _builtins.int
+    query: _builtins.str
+    equals: _builtins.str
+    every_s: _builtins.float
+    within_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        query: _builtins.str = ...,
+        equals: _builtins.str = ...,
+        every_s: _builtins.float = ...,
+        within_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["equals", b"equals", "every_s", b"every_s", "query", b"query", "within_s", b"within_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitUntil: _TypeAlias = WaitUntil  # noqa: Y015
+
+@_typing.final
 class Capture(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -543,17 +669,22 @@ class Capture(_message.Message):
     WHERE_FIELD_NUMBER: _builtins.int
     URL_FIELD_NUMBER: _builtins.int
     SCRAPES_FIELD_NUMBER: _builtins.int
+    QUERY_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: Global___CaptureKind.ValueType
     every_s: _builtins.float
     system: _builtins.str
     url: _builtins.str
+    query: _builtins.str
     @_builtins.property
     def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def where(self) -> Global___Where: ...
     @_builtins.property
     def scrapes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Scrape]: ...
+    @_builtins.property
+    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredValue]: ...
     def __init__(
         self,
         *,
@@ -565,10 +696,12 @@ class Capture(_message.Message):
         where: Global___Where | None = ...,
         url: _builtins.str = ...,
         scrapes: _abc.Iterable[Global___Scrape] | None = ...,
+        query: _builtins.str = ...,
+        values: _abc.Iterable[Global___MeasuredValue] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "system", b"system", "where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "every_s", b"every_s", "hosts", b"hosts", "kind", b"kind", "name", b"name", "scrapes", b"scrapes", "system", b"system", "url", b"url", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "every_s", b"every_s", "hosts", b"hosts", "kind", b"kind", "name", b"name", "query", b"query", "scrapes", b"scrapes", "system", b"system", "url", b"url", "values", b"values", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__system: _TypeAlias = _typing.Literal["system"]  # noqa: Y015
     _WhichOneofArgType__system: _TypeAlias = _typing.Literal["_system", b"_system"]  # noqa: Y015
@@ -881,19 +1014,30 @@ class RunSql(_message.Message):
 
     ENDPOINT_FIELD_NUMBER: _builtins.int
     STATEMENTS_FIELD_NUMBER: _builtins.int
+    WAIT_UNTIL_FIELD_NUMBER: _builtins.int
+    QUERY_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    query: _builtins.str
     @_builtins.property
     def endpoint(self) -> Global___Endpoint: ...
     @_builtins.property
     def statements(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def wait_until(self) -> Global___WaitUntil: ...
+    @_builtins.property
+    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredValue]: ...
     def __init__(
         self,
         *,
         endpoint: Global___Endpoint | None = ...,
         statements: _abc.Iterable[_builtins.str] | None = ...,
+        wait_until: Global___WaitUntil | None = ...,
+        query: _builtins.str = ...,
+        values: _abc.Iterable[Global___MeasuredValue] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "wait_until", b"wait_until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "statements", b"statements"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "query", b"query", "statements", b"statements", "values", b"values", "wait_until", b"wait_until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1681,16 +1825,26 @@ class SqlDone(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     COUNTS_FIELD_NUMBER: _builtins.int
+    ELAPSED_S_FIELD_NUMBER: _builtins.int
+    WAIT_S_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    elapsed_s: _builtins.float
+    wait_s: _builtins.float
     @_builtins.property
     def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedNumber]: ...
     def __init__(
         self,
         *,
         counts: _abc.Iterable[_builtins.int] | None = ...,
+        elapsed_s: _builtins.float = ...,
+        wait_s: _builtins.float = ...,
+        values: _abc.Iterable[Global___NamedNumber] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "elapsed_s", b"elapsed_s", "values", b"values", "wait_s", b"wait_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

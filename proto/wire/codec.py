@@ -20,7 +20,16 @@ from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire.messages import PROTOCOL_VERSION, AgentMessage, CoordinatorMessage, TaskDone, TaskFailed
 from proveout.proto.wire.protobuf_mapping import Members, WireFault, members
 from proveout.proto.wire.tasks import Task
-from proveout.proto.wire.transport import MAX_MESSAGE_BYTES
+
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+
+OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    # No pings to find out how much data is on its way: messages are small, and each ping costs what a message does.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.enable_http_proxy", 0),  # agents are dialled, never fetched through the proxy of a shell's environment
+)
 
 # ---- the four directions -------------------------------------------------------------------------------------------
 

@@ -100,8 +100,8 @@ def put_readings(readings: Sequence[Reading], message: Any) -> None:
 
 def take_readings(message: Any) -> Readings:
     """The readings of a `ReadingColumns`; ValueError when names and values do not fit."""
-    said = message.names
-    names = _names(said) if len(said) <= NAMES_BYTES_MAX else _names.__wrapped__(said)
+    encoded = message.names
+    names = _names(encoded) if len(encoded) <= NAMES_BYTES_MAX else _names.__wrapped__(encoded)
     values = array("d")
     values.frombytes(message.values)
     if len(values) != len(names):
@@ -123,9 +123,9 @@ def _names_bytes(names: Names) -> bytes:
 
 
 @functools.lru_cache(NAMES_KEPT)
-def _names(said: bytes) -> Names:
+def _names(encoded: bytes) -> Names:
     try:
-        message = pb.ReadingNames.FromString(said)
+        message = pb.ReadingNames.FromString(encoded)
     except DecodeError as error:
         raise ValueError("the names of its readings cannot be read") from error
     if len(message.metrics) != len(message.labels):
@@ -212,8 +212,8 @@ def take_loads(message: Any) -> Loads:
     of_histograms = (message.indexed, message.counted, message.sum_ns, message.min_ns, message.max_ns)
     if lengths != {columns} or {len(column) for column in of_histograms} != {columns * HISTOGRAMS}:
         raise ValueError("the columns of its transactions are not of one length")
-    for said, held in ((message.indexed, loads.indices), (message.counted, loads.counts)):
-        if sum(said) != len(held) or min(said, default=0) < 0:
+    for counts, held in ((message.indexed, loads.indices), (message.counted, loads.counts)):
+        if sum(counts) != len(held) or min(counts, default=0) < 0:
             raise ValueError("the histograms of its transactions are cut off")
     if any(not 0 <= error.transaction < columns for error in message.errors):
         raise ValueError("an error belongs to no transaction")

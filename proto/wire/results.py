@@ -101,9 +101,13 @@ class PoolFormed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlDone:
-    """Rows returned or affected, per statement."""
+    """Rows returned or affected, per statement; the time of all statements and of the wait, s; and the numbers of the
+    query by name."""
 
     counts: tuple[int, ...]
+    elapsed_s: float = 0.0
+    wait_s: float = 0.0
+    values: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +155,8 @@ class TransactionLoad:
 
     The other fields are only in the result of a load. `ended`: transactions (ok + logical failures) that ended inside
     the measure window, whenever they were due. `late`: of those due in the window, ended after it (errors included).
-    `…_at_least`: lower bounds of the times of those due in the window that had no answer when the load ended: response
-    of all, service of those that had begun, schedule lag of those never begun (`counts.missed`).
+    `…_at_least`: lower bounds of the times of those due in the window that had no answer within 1 s after the load:
+    response of all, service of those that had begun, schedule lag of those never begun (`counts.missed`).
     """
 
     counts: TransactionCounts

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue, WaitUntil
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Tuning, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
@@ -126,10 +127,14 @@ class CheckInvariants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSql:
-    """Statements, in order, each in its own transaction."""
+    """Statements, in order, each in its own transaction; then `wait_until`; then the `values` of `query`. Answer
+    `SqlDone`."""
 
     endpoint: Endpoint
     statements: tuple[str, ...]
+    wait_until: WaitUntil = NO_WAIT
+    query: str = ""
+    values: tuple[MeasuredValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,6 +291,11 @@ def exported_name(scrape: Scrape) -> str:
     counters' here do."""
     ending = "_total" if scrape.kind == "counter" else ""
     return f"prometheus.{scrape.alias.removesuffix(ending)}{ending}"
+
+
+def measured_name(kind: str, value: MeasuredValue) -> str:
+    """The metric of the readings that a capture of a kind makes of a value; a rate is that of a counter."""
+    return f"{kind}.{value.name}{'_total' if value.kind == 'rate' else ''}"
 
 
 TaskSpec: TypeAlias = (

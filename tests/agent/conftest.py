@@ -1,5 +1,5 @@
-"""A disk for tests that write to one: a loop device, named in /dev/disk/by-id as a real one would be. Skipped where
-there are none."""
+"""A disk for tests that write to one: a loop device with a name in /dev/disk/by-id, like a real disk. Skips on hosts
+without loop devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _ran(*argv: str) -> str:
 
 
 def _linked(name: Path, device: str) -> None:
-    """Make the name; another test that ends at the same time may take the folder away in between."""
+    """Create the link; try again when another test that ends at the same time removes the folder."""
     for _ in range(100):
         name.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -33,7 +33,7 @@ def _linked(name: Path, device: str) -> None:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[str]:
-    """A by-id name of an empty loop device; the device, its file and its name are taken away."""
+    """A by-id name of an empty loop device; the device, its file and its name are removed after the test."""
     if os.geteuid() != 0:
         pytest.skip("loop devices take root")
     missing = [program for program in PROGRAMS if shutil.which(program) is None]

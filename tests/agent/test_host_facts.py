@@ -1,4 +1,4 @@
-"""What a machine tells of itself; the real one, since nothing else has a /proc."""
+"""Facts of a host, read from the /proc of this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from proveout.agent import host_facts
 
 
-def test_the_essential_facts_are_there() -> None:
+def test_the_essential_facts_exist() -> None:
     found = dict(host_facts.facts())
     assert found["kernel"] == os.uname().release
     assert found["cpus"] == os.cpu_count()
@@ -19,7 +19,7 @@ def test_the_essential_facts_are_there() -> None:
     assert all(value not in ("", None) for value in found.values())
 
 
-def test_storage_is_that_of_the_nearest_directory_that_is_there(tmp_path: Path) -> None:
+def test_storage_is_that_of_the_nearest_existing_directory(tmp_path: Path) -> None:
     there = dict(host_facts.storage("db", str(tmp_path)))
     assert there["storage.db.filesystem"]
     assert dict(host_facts.storage("db", str(tmp_path / "not" / "yet"))) == there

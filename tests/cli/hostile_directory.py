@@ -1,9 +1,9 @@
-"""What a directory and an environment may hold against `proveout run`: the corpus of attempts, as data, and how each
-shows.
+"""Hostile files of a directory and variables of an environment in which `proveout run` is started: the corpus, as data,
+and the detection of effects.
 
-Flow: `lay(folder)` writes every file of `VECTORS` -> `variables(folder)` is the environment to run in -> each file that
-is executed or imported appends `name pid` to `CANARY`; a variable that is inherited shows in `/proc/PID/environ`. Used
-by `test_hostile_directory.py`; can be imported by longer tests.
+Flow: `lay(folder)` writes every file of `VECTORS` -> `variables(folder)` is the environment of the run -> each file that
+is executed or imported appends `name pid` to `CANARY`; an inherited variable is found in `/proc/PID/environ`. Used by
+`test_hostile_directory.py`; can be imported by longer tests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 CANARY = "canary.log"
 SECRET = "canary-7Hq2"
-"""Is in the value of each variable that a child must not have."""
+"""Part of the value of each variable that a child must not inherit."""
 
 WRITE_C = """
 #include <fcntl.h>
@@ -34,9 +34,9 @@ __attribute__((constructor)) static void run(void) {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vector:
-    """One attempt. `files`: path below the folder -> `{write}` is a statement that notes the vector's name and process,
-    `{folder}` the folder. `variables`: set in the caller's environment. `by_coordinator`: that the coordinator itself
-    obeys is the caller's own choice.
+    """One attempt. `files`: path below the folder -> content; `{write}` is a statement that records the vector's name and
+    process, `{folder}` the folder. `variables`: set in the caller's environment. `by_coordinator`: effects in the
+    coordinator itself are the caller's own choice.
     """
 
     name: str
@@ -170,7 +170,7 @@ VECTORS = (
         variables={"HOME": "{folder}/home"},
     ),
 )
-"""`site` and what the interpreter imports before proveout's first line (`BEFORE`) cannot be kept out of `python -m
+"""`site` and the imports of the interpreter before proveout's first line (`BEFORE`) cannot be excluded for `python -m
 proveout`.
 """
 
@@ -181,7 +181,7 @@ proveout`.
 
 
 def lay(folder: Path) -> None:
-    """Write all files, world-readable; compile what is C, where there is a compiler."""
+    """Write all files, world-readable; compile the C files when a compiler is installed."""
     (folder / CANARY).touch()
     (folder / CANARY).chmod(0o666)
     for vector in VECTORS:
@@ -200,7 +200,7 @@ def lay(folder: Path) -> None:
 
 
 def variables(folder: Path) -> dict[str, str]:
-    """The caller's environment with everything hostile in it."""
+    """The caller's environment with all hostile variables."""
     found = dict(os.environ)
     for vector in VECTORS:
         for name, value in vector.variables.items():
@@ -217,9 +217,7 @@ def obeyed(folder: Path) -> list[tuple[str, int]]:
 
 
 def inherited(environ: bytes, given: Mapping[str, str]) -> list[str]:
-    """What an environment, as `/proc/PID/environ` has it, has of the vectors' variables in `given`, where it was
-    inherited from.
-    """
+    """The variables of the vectors that an environment (the bytes of `/proc/PID/environ`) has inherited from `given`."""
     names = {name for vector in VECTORS for name in vector.variables} - {"PATH", "HOME"}
     found = [entry.decode(errors="replace") for entry in environ.split(b"\0") if entry]
     wrong = [entry for entry in found if SECRET in entry or entry in {f"{name}={given[name]}" for name in names}]

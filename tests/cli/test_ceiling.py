@@ -1,4 +1,4 @@
-"""`ceiling` as a user meets it: what it measures, what it keeps, what it says when it cannot."""
+"""The command `ceiling`: measurement, stored result, errors."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ def _own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def test_an_engine_is_provisioned_measured_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_engine_is_provisioned_and_measured_and_its_ceiling_is_stored(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert execute(["ceiling", "sqlite", "--seconds", "0.5", "--connections", "2", "--connections", "1"]) == 0
-    told = capsys.readouterr().out
-    rates = {int(line[0]): line[1] for line in re.findall(r"^ +(\d+) +([\d,]+) ", told, re.MULTILINE)}
+    output = capsys.readouterr().out
+    rates = {int(line[0]): line[1] for line in re.findall(r"^ +(\d+) +([\d,]+) ", output, re.MULTILINE)}
     assert sorted(rates) == [1, 2]
     best = known("sqlite").shared_per_s
-    assert best is not None and f"ceiling: {number(best)}/s at" in told
+    assert best is not None and f"ceiling: {number(best)}/s at" in output
     assert number(best) in rates.values()
-    assert str(tmp_path / "proveout/ceilings.json") in told
+    assert str(tmp_path / "proveout/ceilings.json") in output
 
 
-def test_a_dsn_is_measured_and_nothing_is_left_there(capsys: pytest.CaptureFixture[str], database: str) -> None:
+def test_a_dsn_is_measured_and_no_objects_are_left_there(capsys: pytest.CaptureFixture[str], database: str) -> None:
     assert execute(["ceiling", database, "--seconds", "0.5", "--connections", "2"]) == 0
     assert "postgres, server on this machine" in capsys.readouterr().out
     assert known("postgres").shared_per_s
@@ -51,18 +53,18 @@ def test_a_plan_s_system_is_measured(capsys: pytest.CaptureFixture[str], tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("target", "code", "said"),
+    ("target", "code", "message"),
     [
         ("nonsense", 2, "not an engine"),
         ("missing.yaml", 2, "missing.yaml"),
         ("host=127.0.0.1 port=1 dbname=x connect_timeout=2", 4, "Connection refused"),
     ],
 )
-def test_what_cannot_be_measured_is_said(
-    target: str, code: int, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_targets_that_cannot_be_measured_are_refused(
+    target: str, code: int, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert execute(["ceiling", target, "--seconds", "0.5"]) == code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -79,5 +81,5 @@ def test_what_cannot_be_measured_is_said(
         ("mysql://u@localhost.lab.example/x", False),
     ],
 )
-def test_where_a_dsn_leads(dsn: str, local: bool) -> None:
+def test_whether_a_dsn_is_local(dsn: str, local: bool) -> None:
     assert is_local("postgres", dsn) is local

@@ -1,4 +1,4 @@
-"""What a job gets of a run: the files that were asked for, and marks in the log of a GitHub job."""
+"""Outputs of a run in CI: the requested files, and annotations in the log of a GitHub job."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def line_of_the_verdict() -> int:
     return next(number for number, line in enumerate(lines, 1) if "id: answers" in line)
 
 
-def test_each_file_that_was_asked_for_is_written(directory: run_directory.RunDirectory, tmp_path: Path) -> None:
+def test_each_requested_file_is_written(directory: run_directory.RunDirectory, tmp_path: Path) -> None:
     outputs = {name: str(tmp_path / name) for name in result_files.OUTPUTS}
     result_files.report(directory, outputs, Annotations.none)
     (failure,) = ET.parse(tmp_path / "junit").getroot().iter("failure")
@@ -66,20 +66,20 @@ def test_each_file_that_was_asked_for_is_written(directory: run_directory.RunDir
 
 
 @pytest.mark.parametrize(
-    ("asked", "in_github", "marked"),
+    ("option", "in_github", "marked"),
     [("auto", True, True), ("auto", False, False), ("github", False, True), ("none", True, False)],
 )
-def test_a_github_job_has_marks_in_its_log(
+def test_a_github_job_has_annotations_in_its_log(
     directory: run_directory.RunDirectory,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    asked: str,
+    option: str,
     in_github: bool,
     marked: bool,
 ) -> None:
     monkeypatch.setenv("GITHUB_WORKSPACE", str(ROOT))
     monkeypatch.setenv("GITHUB_ACTIONS", "true" if in_github else "")
-    result_files.report(directory, {}, Annotations(asked))
+    result_files.report(directory, {}, Annotations(option))
     found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("::")]
     mark = f"::error file=plans/smoke.yaml,line={line_of_the_verdict()},title=FAIL answers::"
     assert [line.startswith(mark) for line in found] == ([True] if marked else [])

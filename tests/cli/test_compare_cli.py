@@ -1,4 +1,4 @@
-"""`proveout compare` as a user meets it: exit codes, files, refusals."""
+"""The command `proveout compare`: exit codes, files, refusals."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_regression_fails_the_job(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert compare(tmp_path, before, after, "--fail-if", "response.p99_us.change.lower > 0") == 3
 
 
-def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_that_are_not_comparable_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = record(tmp_path, 1.0), record(tmp_path, 1.0, kernel="6.2")
     assert compare(tmp_path, before, after) == 2
     assert "db1: kernel: 6.1 -> 6.2" in capsys.readouterr().err
@@ -97,7 +97,7 @@ def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("words", [("latest",), ("latest", "nothing"), ("latest", "latest", "--fail-if", "tpss < 1")])
-def test_a_wrong_command_line_is_told(
+def test_a_wrong_command_line_is_an_error_without_a_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
     record(tmp_path, 1.0)

@@ -1,4 +1,4 @@
-"""`proveout doctor`: lines for people, JSON for programs, and an exit code that says whether something is missing."""
+"""`proveout doctor`: lines for users, JSON for programs, and an exit code for missing parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOUND = (
 
 
 @pytest.fixture(autouse=True)
-def _a_machine_that_is_always_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _fixed_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(diagnosis, "equipment", lambda: iter(FOUND))
     monkeypatch.setattr(diagnosis, "machine", lambda: iter(()))
     for name in ("PROVEOUT_PKI", "PROVEOUT_ORACLE_PASSWORD", "PROVEOUT_TIMESTEN_PASSWORD"):
@@ -39,7 +39,7 @@ def doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[s
     return code, {one["name"]: one for one in document["findings"]}
 
 
-def test_what_is_absent_is_missing_only_where_it_is_needed(
+def test_absent_parts_are_missing_only_when_a_plan_needs_them(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, found = doctor(capsys)
@@ -52,7 +52,7 @@ def test_what_is_absent_is_missing_only_where_it_is_needed(
     assert (code, found["mysql driver"]["state"]) == (1, "missing")
 
 
-def test_a_plan_on_this_machine_asks_for_its_driver_and_its_connections(
+def test_a_local_plan_needs_its_driver_and_its_connections(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, found = doctor(capsys, str(PLANS / "hlr-sqlite.yaml"))
@@ -64,7 +64,7 @@ def test_a_plan_on_this_machine_asks_for_its_driver_and_its_connections(
     assert (code, found["open files"]["state"]) == (1, "missing")
 
 
-def test_a_lab_asks_for_secrets_and_certificates_and_is_not_seen_from_here(
+def test_a_lab_needs_secrets_and_certificates_and_its_hosts_are_not_checked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, found = doctor(capsys, str(PLANS / "hlr-cache-lab.yaml"))
@@ -79,13 +79,13 @@ def test_a_lab_asks_for_secrets_and_certificates_and_is_not_seen_from_here(
     assert "oracle driver" not in found  # no agent of this plan is started here
     monkeypatch.setenv("PROVEOUT_ORACLE_PASSWORD", "hush")
     assert execute(["doctor", str(PLANS / "hlr-cache-lab.yaml")]) == 1
-    told = capsys.readouterr().out
-    assert "✓ secret oracle" in told
-    assert "hush" not in told
-    assert "3 missing, 1 worth a look" in told
+    output = capsys.readouterr().out
+    assert "✓ secret oracle" in output
+    assert "hush" not in output
+    assert "3 missing, 1 worth a look" in output
 
 
-def test_a_plan_that_is_wrong_is_said_as_check_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_a_plan_are_those_of_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.yaml").write_text("proveout: 1\nname: bad\nstagez: []\n")
     assert execute(["doctor", "bad.yaml"]) == 2
     assert "bad.yaml:3:1: unknown key `stagez`" in capsys.readouterr().err
@@ -97,9 +97,7 @@ def test_runs_that_cannot_be_written_are_missing(tmp_path: Path, capsys: pytest.
     assert (code, found["runs"]["state"]) == (1, "missing")
 
 
-def test_a_plan_that_changes_this_machine_says_whose_word_it_needs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_that_tunes_this_machine_needs_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tuned = (PLANS / "starters" / "sqlite.yaml").read_text()
     tuning = "tuning:\n  - {name: little swapping, on: all, sysctl: {vm.swappiness: 10}}\n"
     (tmp_path / "tuned.yaml").write_text(f"{tuned}\n{tuning}")
@@ -109,7 +107,7 @@ def test_a_plan_that_changes_this_machine_says_whose_word_it_needs(
     assert LocalServices([tmp_path], tmp_path, "").plan(str(tmp_path / "tuned.yaml"), {}, "").tunes_here
 
 
-def test_a_plan_that_runs_fio_on_this_machine_asks_for_it(
+def test_a_plan_with_a_local_tool_stage_needs_fio(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name, content, state in (("with", "#!/bin/sh\n", "ok"), ("without", None, "missing")):

@@ -1,7 +1,7 @@
-"""`proveout run` in a directory full of modules, programs and settings that want to be obeyed, with an environment to
-match.
+"""`proveout run` in a directory of hostile modules, programs and settings, with hostile variables in the environment.
 
-No process but the coordinator, which runs as its caller, obeys any of them, and no other has any of the variables.
+Only the coordinator, which runs as its caller, may be affected: no other process executes the files or has the
+variables.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ RUN_S = 180.0
 
 
 class Descendants:
-    """The environment of every process below one, looked at again and again: `found[pid]` is (command line,
-    environment).
-    """
+    """The environment of every descendant of a process, polled: `found[pid]` is (command line, environment)."""
 
     def __init__(self, root: int) -> None:
         self._root, self._stop = root, threading.Event()
@@ -68,8 +66,7 @@ class Descendants:
             environ = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             return
-        # A process that was forked and has not executed its program yet has its parent's: it is not what a program
-        # sees.
+        # A process between fork and exec has its parent's environment, which is not that of its program.
         before = self.found.get(pid)
         if before is None or before[0] == words or words:
             self.found[pid] = (words, environ)
@@ -92,20 +89,20 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.escape
 @pytest.mark.parametrize("way", WAYS)
-def test_no_child_obeys_anything_or_inherits_any_variable(way: str, folder: Path) -> None:
+def test_no_child_executes_the_files_or_inherits_a_variable(way: str, folder: Path) -> None:
     if way == "command" and not PROGRAM.exists():
         pytest.skip("the command is not installed beside this interpreter")
     argv = [*WAYS[way], "run", "plan.yaml", "--headless", "--runs-dir", str(folder / "runs")]
     given = hostile.variables(folder)
-    with (folder / "said").open("wb") as said:
-        run = subprocess.Popen(argv, cwd=folder / "plan", env=given, stdout=said, stderr=said)
+    with (folder / "output").open("wb") as output:
+        run = subprocess.Popen(argv, cwd=folder / "plan", env=given, stdout=output, stderr=output)
         below = Descendants(run.pid)
         try:
             code = run.wait(RUN_S)
         finally:
             run.kill()
             below.end()
-    assert code == 0, (folder / "said").read_text()
+    assert code == 0, (folder / "output").read_text()
     kinds = (
         "proveout.agent ",
         "sandbox.helper_main",
@@ -127,22 +124,22 @@ def test_no_child_obeys_anything_or_inherits_any_variable(way: str, folder: Path
     assert {words: names for words, names in wrong.items() if names} == {}
 
 
-def test_the_agents_log_names_what_was_not_passed_on(folder: Path) -> None:
-    """An owner who relied on such a variable finds out why it has no effect."""
+def test_the_agents_log_names_the_removed_variables(folder: Path) -> None:
+    """The log explains to the owner of the host why such a variable has no effect."""
     from proveout.coordinator.agents.local_agents import _not_passed_on
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in hostile.variables(folder).items():
             patch.setenv(name, value)
-        said = _not_passed_on(()).decode()
-        assert "PGPASSWORD" in said and "TNS_ADMIN" in said and "PROVEOUT_PASS_ENV" in said
-        assert hostile.SECRET not in said and "CI_SECRET" not in said
+        log = _not_passed_on(()).decode()
+        assert "PGPASSWORD" in log and "TNS_ADMIN" in log and "PROVEOUT_PASS_ENV" in log
+        assert hostile.SECRET not in log and "CI_SECRET" not in log
         patch.setenv("PROVEOUT_PASS_ENV", "TNS_ADMIN, PGPASSWORD")
         assert "TNS_ADMIN" not in _not_passed_on(()).decode()
 
 
-def test_what_python_m_imports_before_proveout_is_known(folder: Path) -> None:
-    """`python -m` looks into the working directory itself before the package can act; `-P` keeps it from doing so."""
+def test_modules_that_python_m_imports_before_proveout(folder: Path) -> None:
+    """`python -m` imports from the working directory before the package can prevent it; `-P` disables that."""
     for name in hostile.BEFORE:
         (folder / "plan" / f"{name}.py").write_text(
             f"open({str(folder / hostile.CANARY)!r}, 'a').write('{name} 1\\n'); raise ImportError\n"

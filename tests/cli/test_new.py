@@ -17,7 +17,7 @@ from proveout.dsl.plan.stages import Populate, Tool
 EXTERNAL = {"oracle", "lab"}
 
 
-def test_every_starter_has_its_line_and_every_line_its_starter() -> None:
+def test_the_list_has_every_starter() -> None:
     assert {path.stem for path in STARTERS.glob("*.yaml")} == set(KINDS)
 
 
@@ -42,7 +42,7 @@ def test_a_name_that_no_plan_may_have_leaves_the_starters_own() -> None:
     assert "\nname: ladder\n" in starter("ladder", "…")
 
 
-def test_nothing_is_written_over(
+def test_existing_files_are_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -58,7 +58,7 @@ def test_nothing_is_written_over(
     assert "No such file or directory" in capsys.readouterr().err
 
 
-def test_kinds_are_listed_and_a_wrong_one_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kinds_are_listed_and_an_unknown_one_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["new"]) == 0
     assert all(
         f"\n{kind} " in f"\n{capsys_line}"

@@ -1,8 +1,8 @@
-"""Hosts with other names, and runs beside each other, that tune one machine: by the command line, each in the end as it
-was before.
+"""Hosts with different names, and concurrent runs, that tune one machine by the command line: the machine is restored
+each time.
 
-The machine's folder of undo journals is one of the test's own: in a mount namespace (unshare(1)) it lies where /var/lib
-is, so suites that run at the same time do not wait for each other.
+The machine's folder of undo journals is private to the test: a mount namespace (unshare(1)) has it in place of
+/var/lib, so test suites that run at the same time do not wait for each other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ stages:
   - pause: {{duration: 1s}}
 """
 PRIVATE = 'mount --bind "$0" /var/lib && exec "$@"'
-"""Not over /var/lib/proveout: a folder that somebody outside removes takes with it what is mounted there."""
+"""Mounted over /var/lib and not over /var/lib/proveout: when a process outside removes that folder, the mount goes too."""
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def begin(folder: Path, name: str, plan: str) -> subprocess.Popen[str]:
-    """A run of its own in the machine of this test."""
+    """Start a run in the mount namespace of this test."""
     (folder / f"{name}.yaml").write_text(plan)
     words = ["run", "--headless", "--policy", "policy/policy.yaml", "--runs-dir", f"runs-{name}", f"{name}.yaml"]
     argv = ["unshare", "--mount", "sh", "-c", PRIVATE, str(folder / "state"), sys.executable, "-m", "proveout", *words]
@@ -65,8 +65,8 @@ def begin(folder: Path, name: str, plan: str) -> subprocess.Popen[str]:
 
 
 def ended(run: subprocess.Popen[str]) -> tuple[int, str]:
-    said, _ = run.communicate(timeout=300)
-    return run.returncode, said
+    output, _ = run.communicate(timeout=300)
+    return run.returncode, output
 
 
 def left(folder: Path) -> list[str]:
@@ -75,27 +75,29 @@ def left(folder: Path) -> list[str]:
     return [str(path) for path in found]
 
 
-def test_two_local_hosts_of_a_plan_are_tuned_once_and_set_back(folder: Path) -> None:
-    code, said = ended(begin(folder, "two-hosts", TWO_HOSTS.format(app=folder / "app")))
-    assert code == 0, said
+def test_two_local_hosts_of_a_plan_are_tuned_once_and_reverted(folder: Path) -> None:
+    code, text = ended(begin(folder, "two-hosts", TWO_HOSTS.format(app=folder / "app")))
+    assert code == 0, text
     assert (folder / "app/app.conf").read_text() == "a = 1\n"
     (result,) = (folder / "runs-two-hosts").glob("*/result.json")
-    told = [(one["host"], one["name"], one["outcome"], one["end"]) for one in json.loads(result.read_text())["tuning"]]
-    assert told == [("a", "settings", "applied", "reverted"), ("a", "again", "applied", "reverted")]
+    states = [
+        (one["host"], one["name"], one["outcome"], one["end"]) for one in json.loads(result.read_text())["tuning"]
+    ]
+    assert states == [("a", "settings", "applied", "reverted"), ("a", "again", "applied", "reverted")]
     assert left(folder) == []
 
 
 def test_runs_with_other_host_names_take_turns(folder: Path) -> None:
-    """Each begins while the other one may have tuned the machine: its own value is there while it goes on, and the
-    first one's at the end.
+    """Each run starts while the other may have tuned the machine: during a run its own value is set, at the end the
+    original one.
     """
     waited = 0
     for number in range(RUNS // 2):
         runs = [begin(folder, name, ONE_HOST.format(host=name, app=folder / "app")) for name in ("one", "two")]
         for run in runs:
-            code, said = ended(run)
-            assert code == 0, said
-            waited += "waiting to tune this machine" in said
+            code, text = ended(run)
+            assert code == 0, text
+            waited += "waiting to tune this machine" in text
         assert (folder / "app/app.conf").read_text() == "a = 1\n", f"pair {number}"
         assert left(folder) == []
     assert waited, "no run met another one: this shows nothing"

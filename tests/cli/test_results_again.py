@@ -1,5 +1,5 @@
 """Results, reports and JUnit of a run whose coordinator was killed, or whose disk was full, after the last event: they
-are made again.
+are written later.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOOKS_LIKE = {
 
 
 def finished(folder: Path, exit_code: int = 1) -> run_directory.RunDirectory:
-    """A run that has finished, whose coordinator is about to write its results."""
+    """A run after its last event, before its coordinator writes the results."""
     plan = compile_plan(PLANS / "smoke.yaml")
     outputs = {
         "junit": str(folder / "out" / "junit.xml"),
@@ -64,7 +64,7 @@ def finished(folder: Path, exit_code: int = 1) -> run_directory.RunDirectory:
 
 
 def files(folder: Path, directory: run_directory.RunDirectory) -> dict[str, bytes]:
-    """What there is of the results, by name."""
+    """The existing result files, by name."""
     places = [directory.path / "result.json", directory.path / "report.html", *sorted((folder / "out").iterdir())]
     return {path.name: path.read_bytes() for path in places if path.is_file() and not path.name.startswith(".")}
 
@@ -104,17 +104,17 @@ for argument in sys.argv[1:]:
 
 
 def report_and_die(moments: Mapping[Path, int]) -> list[int]:
-    """Write the results of each folder in a process that kills itself before that file operation: how each has ended.
+    """Write the results of each folder in a process that kills itself before that file operation; return how each ended.
 
-    One that writes to its end gives the number of file operations.
+    A process that completes returns its number of file operations.
     """
     argv = [sys.executable, "-c", _REPORT_AND_DIE, *(f"{at}:{folder}" for folder, at in moments.items())]
-    said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=180).stdout
-    return [int(line.split()[1]) for line in said.splitlines() if line.startswith("ended")]
+    output = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=180).stdout
+    return [int(line.split()[1]) for line in output.splitlines() if line.startswith("ended")]
 
 
 @pytest.mark.thorough
-def test_results_are_whole_after_a_kill_at_any_boundary(tmp_path: Path) -> None:
+def test_results_are_complete_after_a_kill_at_any_boundary(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     finished(whole)
     (boundaries,) = report_and_die({whole: 0})
@@ -154,7 +154,7 @@ def test_a_resume_of_a_finished_run_ends_with_its_exit_code(tmp_path: Path, exit
     assert json.loads((directory.path / "result.json").read_text())
 
 
-def test_report_makes_the_missing_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_writes_the_missing_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = finished(tmp_path)
     runs = ["--runs-dir", str(tmp_path / "runs")]
     assert execute(["report", "latest", *runs]) == 0
@@ -197,7 +197,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("free", [0, 8 << 10, 44 << 10])
-def test_results_that_did_not_fit_are_made_when_there_is_room(
+def test_results_are_written_when_the_disk_has_space_again(
     small_disk: Path, tmp_path: Path, free: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finished(tmp_path / "made")
@@ -209,11 +209,13 @@ def test_results_that_did_not_fit_are_made_when_there_is_room(
     (small_disk / "filler").write_bytes(bytes(about.f_bavail * about.f_frsize - free))
     chosen = ["--junit", str(folder / "out" / "junit.xml")]
     assert execute(["resume", "latest", "--headless", *chosen, *runs]) == 4
-    said = capsys.readouterr()
-    assert f"file system {small_disk} of host {os.uname().nodename}" in said.err
-    assert "of 2 MiB are free" in said.err
-    assert "proveout resume" in said.err
-    assert "a verdict failed" in said.out or free < 40 << 10, "the verdicts are told when the journal can be opened"
+    captured = capsys.readouterr()
+    assert f"file system {small_disk} of host {os.uname().nodename}" in captured.err
+    assert "of 2 MiB are free" in captured.err
+    assert "proveout resume" in captured.err
+    assert "a verdict failed" in captured.out or free < 40 << 10, (
+        "the verdicts are printed when the journal can be opened"
+    )
     assert execute(["runs", *runs]) == 0
     assert "1 FAIL" in capsys.readouterr().out, "a full disk can be read"
     assert not [path.name for path in folder.rglob(".*")], "nothing half written is left"

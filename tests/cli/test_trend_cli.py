@@ -1,4 +1,4 @@
-"""`proveout trend` as a user meets it: change points, exit codes, acknowledgements, files, runs that are left out."""
+"""The command `proveout trend`: change points, exit codes, acknowledgements, files, excluded runs."""
 
 from __future__ import annotations
 
@@ -60,12 +60,24 @@ def test_a_change_fails_the_job_until_it_is_acknowledged(stepped: Path, capsys: 
     tps = next(one for one in found["histories"] if one["metric"] == "tps")
     (change,) = tps["changes"]
     assert (found["format"], found["exit_code"], change["direction"]) == ("proveout.trend/1", 1, "worse")
-    assert change["lower"] < -0.1 < change["upper"]
+    assert change["change_when_shown"] == pytest.approx(-0.1, abs=0.02)
+    assert change["effect"] is None, "no run after the one that showed it"
     assert tps["runs"][12]["status"] == "change"
     assert tps["runs"][12]["labels"] == {"commit": "c12"}
     assert trend(stepped, "--acknowledge", change["run"], "--note", "checksums", "--fail-if", "change") == 0
     assert "acknowledged:" in capsys.readouterr().out
     assert trend(stepped, "--fail-if", "worse") == 0
+
+
+def test_later_runs_give_the_size_of_a_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "trend.json"
+    assert trend(_folder(tmp_path / "runs", 20, at=12), "--json", str(file)) == 0
+    (change,) = json.loads(file.read_text())["histories"][0]["changes"]
+    assert change["effect"]["lower"] < -0.1 < change["effect"]["upper"]
+    assert 3 <= change["effect"]["runs"] <= 6
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "later runs" in shown
+    assert "The size of a change and its interval are of the first 3 to 10 runs after the one that showed it." in shown
 
 
 def test_an_acknowledgement_of_one_metric_leaves_the_others(stepped: Path) -> None:
@@ -91,7 +103,7 @@ def test_too_few_runs_are_undecidable(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "5 runs; a change can be shown from 10 on" in capsys.readouterr().out
 
 
-def test_runs_that_differ_are_left_out_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_that_differ_are_excluded_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tps = {1: [1000.0, 1001.0, 1002.0]}
     record(tmp_path, tps, kernel="5.15")
     record(tmp_path, tps, of=plan(3, "2s"), day=1.0)
@@ -128,7 +140,7 @@ def test_figures_and_pages(stepped: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--note", "x"], ["--acknowledge", "latest"], ["-p", "repeats=3"]])
-def test_words_that_do_not_belong_together(steady: Path, words: list[str]) -> None:
+def test_options_that_exclude_each_other(steady: Path, words: list[str]) -> None:
     assert trend(steady, *words) == 2
 
 

@@ -1,5 +1,5 @@
-"""Plans that tune this machine, by the command line: refused without a policy, looked at with --facts, applied and set
-back by a run.
+"""Plans that tune this machine, by the command line: refused without a policy, explained with --facts, applied and
+reverted by a run.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def proveout(folder: Path, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_explain_asks_the_hosts(folder: Path) -> None:
-    code, said = proveout(folder, "explain", "--facts", "--policy", "policy/policy.yaml", "plan.yaml")
-    assert code == 0, said
-    told = said.partition("tuning, as the hosts are now")[2]
-    assert [line.strip() for line in told.splitlines() if line] == [
+def test_explain_with_facts_reads_the_hosts(folder: Path) -> None:
+    code, output = proveout(folder, "explain", "--facts", "--policy", "policy/policy.yaml", "plan.yaml")
+    assert code == 0, output
+    tuning = output.partition("tuning, as the hosts are now")[2]
+    assert [line.strip() for line in tuning.splitlines() if line] == [
         "tuned-test",
         "application (file): would change",
         f"{folder}/app/app.conf:",
@@ -61,30 +61,30 @@ def test_explain_asks_the_hosts(folder: Path) -> None:
     assert (folder / "app/app.conf").read_text() == "a = 1\n"
 
 
-def test_explain_says_what_is_wrong_with_a_policy_and_names_no_file_that_is_gone(folder: Path) -> None:
+def test_explain_reports_errors_of_a_policy_without_the_log_of_the_agent(folder: Path) -> None:
     (folder / "policy" / "policy.yaml").write_text("policy: 1\nsysctls: []\n")
-    code, said = proveout(folder, "explain", "--facts", "--policy", "policy/policy.yaml", "plan.yaml")
+    code, output = proveout(folder, "explain", "--facts", "--policy", "policy/policy.yaml", "plan.yaml")
     assert code == 4
-    assert "policy.yaml:2:1: unknown key `sysctls` (did you mean `sysctl`?)" in said
-    assert ".log" not in said
+    assert "policy.yaml:2:1: unknown key `sysctls` (did you mean `sysctl`?)" in output
+    assert ".log" not in output
 
 
-def test_without_a_policy_a_run_changes_nothing_and_says_whom_to_ask(folder: Path) -> None:
-    code, said = proveout(folder, "run", "--headless", "plan.yaml")
+def test_without_a_policy_a_run_changes_nothing_and_names_the_option(folder: Path) -> None:
+    code, output = proveout(folder, "run", "--headless", "plan.yaml")
     assert code == 4
-    assert f"the path {folder}/app/app.conf is not allowed on this host" in said
-    assert "--policy FILE" in said
+    assert f"the path {folder}/app/app.conf is not allowed on this host" in output
+    assert "--policy FILE" in output
     assert (folder / "app/app.conf").read_text() == "a = 1\n"
 
 
-def test_a_run_tunes_and_sets_back_and_tells(folder: Path) -> None:
-    code, said = proveout(folder, "run", "--headless", "--policy", "policy/policy.yaml", "plan.yaml")
-    assert code == 0, said
-    assert "tuned-test: tuning application: applied" in said
-    assert "tuned-test: tuning application: reverted" in said
+def test_a_run_tunes_reverts_and_reports(folder: Path) -> None:
+    code, output = proveout(folder, "run", "--headless", "--policy", "policy/policy.yaml", "plan.yaml")
+    assert code == 0, output
+    assert "tuned-test: tuning application: applied" in output
+    assert "tuned-test: tuning application: reverted" in output
     assert (folder / "app/app.conf").read_text() == "a = 1\n"
     (result,) = (folder / "runs").glob("*/result.json")
-    (told,) = json.loads(result.read_text())["tuning"]
-    assert (told["outcome"], told["end"]) == ("applied", "reverted")
-    assert told["changes"] == [f"{folder}/app/app.conf:", "  @@ -1 +1 @@", "  -a = 1", "  +a = 2"]
+    (state,) = json.loads(result.read_text())["tuning"]
+    assert (state["outcome"], state["end"]) == ("applied", "reverted")
+    assert state["changes"] == [f"{folder}/app/app.conf:", "  @@ -1 +1 @@", "  -a = 1", "  +a = 2"]
     assert "tuned-test" not in {holder_of(journal).host for journal in Machine(machine_dir()).directories()}

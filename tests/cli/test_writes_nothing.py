@@ -1,8 +1,8 @@
-"""What the kernel was asked by `check`, `explain` and `explain --facts` (strace): nothing is written, sent or started
-beyond their own.
+"""System calls of `check`, `explain` and `explain --facts` (strace): they write and send nothing outside their own
+directory.
 
-`explain --facts` starts an agent on this host to read the facts; that has a private directory, which is gone at the
-end, and a socket on loopback. Everything else of it is read only.
+`explain --facts` starts an agent on this host to read the facts; the agent has a private directory, which is removed at
+the end, and a socket on loopback. All its other calls are read only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="needs 
 
 
 def trace(folder: Path, *arguments: str) -> tuple[str, list[str]]:
-    """What a command says, and the calls that it and its children made."""
+    """Run a command; return its output, and the calls of it and its children."""
     place, own = folder / "trace", folder / "own"
     own.mkdir()
     argv = ["strace", "-f", "-y", "-s", "300", "-e", f"trace={TRACED}", "-o", str(place)]
@@ -61,7 +61,7 @@ def trace(folder: Path, *arguments: str) -> tuple[str, list[str]]:
 
 
 def elsewhere(calls: list[str], folder: Path) -> list[str]:
-    """The calls that changed something beyond the command's own directory."""
+    """The calls with a change outside the command's own directory."""
     mine = (str(folder / "own"), "/dev/null", "/dev/shm/")  # shared memory of the C library's semaphores
     wrote = [call for call in calls if WRITES.search(call) and not FAILED.search(call)]
     return [call for call in wrote if not any(word in call for word in mine)]
@@ -69,10 +69,10 @@ def elsewhere(calls: list[str], folder: Path) -> list[str]:
 
 @needs_strace
 @pytest.mark.parametrize("verb", ["check", "explain"])
-def test_they_write_nothing_and_connect_to_nobody(verb: str, tmp_path: Path) -> None:
+def test_check_and_explain_write_nothing_and_open_no_connection(verb: str, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(PLAN)
-    said, calls = trace(tmp_path, verb, "plan.yaml")
-    assert "plan.yaml" in said or "looks" in said
+    output, calls = trace(tmp_path, verb, "plan.yaml")
+    assert "plan.yaml" in output or "looks" in output
     assert any("plan.yaml" in call for call in calls), "the trace shows what is read"
     assert elsewhere(calls, tmp_path) == []
     assert list((tmp_path / "own").iterdir()) == []
@@ -81,13 +81,13 @@ def test_they_write_nothing_and_connect_to_nobody(verb: str, tmp_path: Path) -> 
 
 @needs_strace
 @pytest.mark.slow
-def test_looking_at_the_facts_of_a_host_writes_nothing_there(tmp_path: Path) -> None:
+def test_explain_with_facts_writes_nothing_on_the_host(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(PLAN)
     (tmp_path / "policy.yaml").write_text(
         "policy: 1\nsysctl: [vm.swappiness]\npaths: [{path: /etc/proveout-never, i_know: it is never there}]\n"
     )
-    said, calls = trace(tmp_path, "explain", "--facts", "--policy", "policy.yaml", "plan.yaml")
-    assert "vm.swappiness" in said
+    output, calls = trace(tmp_path, "explain", "--facts", "--policy", "policy.yaml", "plan.yaml")
+    assert "vm.swappiness" in output
     assert any("/proc/sys/vm/swappiness" in call for call in calls), "the agent has looked"
     assert [call for call in calls if WRITES.search(call) and str(tmp_path / "own") in call], (
         "the trace shows what is written"

@@ -1,4 +1,4 @@
-"""How children are started: which installation they find, and what environment they get."""
+"""Child processes: the installation of proveout that they import, and their environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PACKAGE = ("__init__.py", "core/__init__.py", "core/child_process.py")
 
 
 def copied(folder: Path) -> Path:
-    """A copy of the two modules that this is about, as a package."""
+    """A copy of the two tested modules, as a package."""
     (folder / "proveout" / "core").mkdir(parents=True)
     for name in PACKAGE:
         shutil.copy(ROOT / "src" / "proveout" / name, folder / "proveout" / name)
@@ -54,7 +54,7 @@ def site_of(python: str) -> Path:
 
 
 @pytest.mark.parametrize("how", ["wheel", "editable", "checkout", "both", "working directory"])
-def test_a_child_finds_the_installation_of_its_starter(how: str, tmp_path: Path) -> None:
+def test_a_child_imports_the_installation_of_its_parent(how: str, tmp_path: Path) -> None:
     python, variables, cwd = bare(tmp_path / "venv"), {}, tmp_path
     match how:
         case "wheel":
@@ -65,17 +65,17 @@ def test_a_child_finds_the_installation_of_its_starter(how: str, tmp_path: Path)
         case "checkout":
             package = copied(tmp_path / "src")
             variables = {"PYTHONPATH": str(package)}
-        case "both":  # an installed release, and a checkout that is put before it
+        case "both":  # an installed release, and a checkout before it in the path
             copied(site_of(python))
             package = copied(tmp_path / "src")
             variables = {"PYTHONPATH": str(package)}
         case _:
             package = cwd = copied(tmp_path / "src")
-    said = child_of(python, cwd=cwd, **variables)
-    assert f"True {package / 'proveout' / '__init__.py'}" in said, said
+    output = child_of(python, cwd=cwd, **variables)
+    assert f"True {package / 'proveout' / '__init__.py'}" in output, output
 
 
-def test_a_child_finds_an_installation_in_the_users_site(tmp_path: Path) -> None:
+def test_a_child_imports_an_installation_in_the_users_site(tmp_path: Path) -> None:
     python = "/usr/bin/python3"
     if subprocess.run([python, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"], check=False).returncode:
         pytest.skip("needs a Python 3.11 of the system's")
@@ -84,11 +84,11 @@ def test_a_child_finds_an_installation_in_the_users_site(tmp_path: Path) -> None
         env={"PYTHONUSERBASE": str(tmp_path)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     package = copied(Path(named.stdout.strip()))
-    said = child_of(python, cwd=tmp_path, PYTHONUSERBASE=str(tmp_path))
-    assert f"True {package / 'proveout' / '__init__.py'}" in said, said
+    output = child_of(python, cwd=tmp_path, PYTHONUSERBASE=str(tmp_path))
+    assert f"True {package / 'proveout' / '__init__.py'}" in output, output
 
 
-def test_the_environment_is_the_list_and_what_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_the_default_list_and_the_named_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "PATH": ".:/usr/bin::bin:/bin", "TMPDIR": "here", "LC_TIME": "C", "TZ": "UTC", "PGPASSWORD": "x", "LD_PRELOAD": "/x.so",
         "LD_LIBRARY_PATH": f"/evil:{sys.base_prefix}/lib:/opt/tt/lib", "TIMESTEN_HOME": "/opt/tt", "TNS_ADMIN": "/etc/tns",

@@ -1,4 +1,4 @@
-"""Numbers, and what other people's text may do to a terminal."""
+"""Formatting of numbers, and escaping of untrusted text for terminals."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from hypothesis import strategies as st
 from proveout.core.numbers import (
     bounds,
     column,
+    each_repeat,
     half_width,
     interval,
+    lower_bound,
     microseconds,
     notation,
     number,
     percent,
     quantity,
+    relative_uncertainty,
     safe,
+    search_answer,
     seconds,
     size,
     threads,
@@ -91,6 +95,14 @@ def test_interval_says_when_there_is_none() -> None:
     assert interval(both | {"chosen_from": 7}) == "5.0 (95 % CI 4.0 … 6.0, n = 2, best of 7)"
 
 
+def test_each_repeat_is_printed_alike_even_where_it_equals_the_mean() -> None:
+    found = {"mean": 2.0, "median": 2.0, "lower": 0.5, "upper": 8.0, "n": 3, "values": [1.0, 2.0, 3.0]}
+    assert interval(found) == "2.0 (95 % CI 0.50 … 8.0, n = 3)"
+    assert each_repeat("", found) == "1, 2, 3"
+    assert each_repeat("", found | {"values": [1.0, 2.0412, 2.9588], "mean": 2.0}) == "1, 2.041, 2.959"
+    assert interval(found | {"chosen_from": 7.0}).endswith("best of 7)")
+
+
 def test_interval_of_an_extreme_is_that_of_its_median() -> None:
     found = {"mean": 9.0, "median": 5.0, "lower": 4.0, "upper": 20.0, "n": 6, "of": "median"}
     assert interval(found) == "median 5.0 (95 % CI 4.0 … 20.0, n = 6)"
@@ -126,10 +138,53 @@ def test_half_the_width_of_an_interval_has_two_digits(half: float | None, text: 
     assert uncertainty(half) == text
 
 
+@pytest.mark.parametrize(
+    ("half", "mean", "relative", "absolute"),
+    [
+        (120.0, 1_200.0, "10", "120"),
+        (1_200.0, 1_200.0, "100", "1,200"),
+        (250_000.0, 1_200.0, ">100", ">100 %"),
+        (None, 1_200.0, "-", "-"),
+        (1.0, 0.0, "-", ">100 %"),
+    ],
+)
+def test_an_interval_wider_than_its_number_is_not_printed_in_digits(
+    half: float | None, mean: float, relative: str, absolute: str
+) -> None:
+    assert relative_uncertainty(half, mean) == relative
+    assert uncertainty(half, mean) == absolute
+
+
+def test_a_lower_bound_is_rounded_down() -> None:
+    assert lower_bound(4_999_000.0) == "≥ 4.99 s"
+    assert lower_bound(None) == "-"
+
+
 def test_the_bounds_have_the_digits_of_the_interval() -> None:
     assert bounds(1_204.4, 1_271.3) == "1,204 … 1,271"
     assert bounds(-0.0312, 0.0041, "change", signed=True) == "-3.1 % … +0.41 %"
-    assert bounds(None, 1.0) == "-"
+    assert bounds(None, None) == "-"
+
+
+def test_an_interval_with_one_end_says_which_one() -> None:
+    assert bounds(1_200.0, None, "rate") == "1,200/s or more"
+    assert bounds(None, 1_300.0, "rate") == "below 1,300/s"
+
+
+@pytest.mark.parametrize(
+    ("upper", "confirmations", "text"),
+    [
+        (9_400.0, 9, "9,000/s (90 % CI 9,000/s … 9,400/s, confirmed 9 times)"),
+        (None, 9, "9,000/s (95 % CI 9,000/s or more, confirmed 9 times)"),
+        (9_400.0, 1, "9,000/s (95 % CI below 9,400/s, confirmed once)"),
+        (None, 2, "9,000/s (no interval, confirmed 2 times)"),
+        (None, 0, "9,000/s"),
+    ],
+)
+def test_the_answer_of_a_search_has_the_ends_that_were_shown(
+    upper: float | None, confirmations: int, text: str
+) -> None:
+    assert search_answer(9_000.0, upper, confirmations, "found") == text
 
 
 # ---- numbers that are compared -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from proveout.core import power
 
@@ -30,9 +30,9 @@ def test_cohen_s_table_of_two_arms(effect: float, repeats: int) -> None:
 @pytest.mark.parametrize("distance", [0.01, 0.03, 0.1])
 def test_power_is_that_of_the_noncentral_t(repeats: int, distance: float) -> None:
     degrees, shift = repeats - 1, distance / 0.03 * math.sqrt(repeats)
-    critical = stats.t.ppf(0.975, degrees)
-    below = stats.nct.cdf(-critical, degrees, shift)
-    expected = stats.nct.sf(critical, degrees, shift) + (below if math.isfinite(below) else 0.0)
+    critical = scipy.stats.t.ppf(0.975, degrees)
+    below = scipy.stats.nct.cdf(-critical, degrees, shift)
+    expected = scipy.stats.nct.sf(critical, degrees, shift) + (below if math.isfinite(below) else 0.0)
     assert power.power(distance, 0.03, repeats) == pytest.approx(expected, abs=1e-6)
 
 
@@ -49,7 +49,7 @@ def test_a_promised_chance_is_observed(arms: int, repeats: int) -> None:
     centre = means[:, 0] + distance - (means[:, 1] if arms == 2 else 0.0)
     error = np.sqrt(variances.sum(axis=1) / repeats)
     degrees = (repeats - 1) * variances.sum(axis=1) ** 2 / (variances**2).sum(axis=1)
-    shown = np.abs(centre) / error > stats.t.ppf(0.975, degrees)
+    shown = np.abs(centre) / error > scipy.stats.t.ppf(0.975, degrees)
     assert abs(shown.mean() - power.POWER) < 4.0 * math.sqrt(0.8 * 0.2 / TRIALS)
 
 

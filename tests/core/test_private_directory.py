@@ -1,4 +1,4 @@
-"""Temporary directories that are locked while anything lives, and swept when nothing does."""
+"""Temporary directories that are locked while a process uses them, and removed by a later process otherwise."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def left_behind(temporary: Path, name: str = "proveout-agents-x") -> Path:
     return path
 
 
-def test_it_is_private_and_goes_with_its_owner(temporary: Path) -> None:
+def test_it_is_private_and_removed_with_its_owner(temporary: Path) -> None:
     with private_directory.make("agents") as path:
         assert path.stat().st_mode & 0o777 == 0o700
         assert private_directory.sweep() == () and path.exists()
     assert list(temporary.iterdir()) == []
 
 
-def test_what_nobody_holds_is_swept(temporary: Path) -> None:
+def test_an_unlocked_directory_is_removed(temporary: Path) -> None:
     left = left_behind(temporary)
     assert private_directory.sweep() == (left,)
     assert not left.exists()
 
 
-def test_a_child_that_inherited_the_descriptor_holds_the_lock_after_its_starter(temporary: Path) -> None:
+def test_a_child_with_the_inherited_descriptor_keeps_the_lock_after_its_parent(temporary: Path) -> None:
     private = private_directory.make("agents")
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(private.descriptor,))
     try:
@@ -52,7 +52,7 @@ def test_a_child_that_inherited_the_descriptor_holds_the_lock_after_its_starter(
     assert private_directory.sweep() == (private.path,)
 
 
-def test_what_is_not_such_a_directory_stays(temporary: Path) -> None:
+def test_other_files_and_directories_stay(temporary: Path) -> None:
     others = left_behind(temporary, "proveout-other-x")
     elsewhere = left_behind(temporary, "elsewhere")
     (temporary / "proveout-agents-link").symlink_to(elsewhere)

@@ -8,21 +8,17 @@ from typing import TypeAlias
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy import stats as reference
+import scipy
 
-from proveout.core.power import repeats_needed
+from proveout.core.power import CONFIDENCE, repeats_needed
+from proveout.core.search_interval import confirmed
 from proveout.core.statistics import (
-    CONFIDENCE,
     confidence_after,
     difference,
-    drift,
     estimate,
     ratio,
     repeats_to_decide,
     t_quantile,
-    theil_sen,
 )
 
 Draw: TypeAlias = Callable[[np.random.Generator, int], np.ndarray]
@@ -35,21 +31,21 @@ REPEATS = [
 
 
 def deviation_of_mean(values: list[float]) -> float:
-    """Of the logarithm of the mean, by the two ways, the larger one."""
-    logs = reference.sem(np.log(values))
-    return max(float(logs), float(reference.sem(values) / np.mean(values)))
+    """The deviation of the logarithm of the mean: the larger one of two methods."""
+    logs = scipy.stats.sem(np.log(values))
+    return max(float(logs), float(scipy.stats.sem(values) / np.mean(values)))
 
 
 @pytest.mark.parametrize("values", REPEATS)
 def test_estimate_has_the_t_interval_on_a_logarithmic_scale(values: list[float]) -> None:
     found = estimate(values)
-    half = reference.t.ppf(0.975, len(values) - 1) * deviation_of_mean(values)
+    half = scipy.stats.t.ppf(0.975, len(values) - 1) * deviation_of_mean(values)
     assert (found["lower"], found["upper"]) == pytest.approx(
         (np.mean(values) * math.exp(-half), np.mean(values) * math.exp(half))
     )
     assert found["mean"] == pytest.approx(np.mean(values))
     assert found["median"] == np.median(values)
-    assert found["cv"] == pytest.approx(reference.variation(values, ddof=1))
+    assert found["cv"] == pytest.approx(scipy.stats.variation(values, ddof=1))
     assert (found["n"], found["values"], found["method"]) == (len(values), values, "log t")
     assert found["degrees"] == len(values) - 1
 
@@ -57,7 +53,7 @@ def test_estimate_has_the_t_interval_on_a_logarithmic_scale(values: list[float])
 def test_values_that_can_be_negative_have_the_plain_t_interval() -> None:
     for values in ([-1.0, 2.0, 4.0], [1.0, 2.0, 4.0]):
         found = estimate(values, kind="signed")
-        expected = reference.t.interval(0.95, 2, loc=np.mean(values), scale=reference.sem(values))
+        expected = scipy.stats.t.interval(0.95, 2, loc=np.mean(values), scale=scipy.stats.sem(values))
         assert (found["lower"], found["upper"]) == pytest.approx(expected)
         assert found["method"] == "t"
 
@@ -65,13 +61,15 @@ def test_values_that_can_be_negative_have_the_plain_t_interval() -> None:
 def test_values_with_zeros_are_cut_at_0() -> None:
     found = estimate([0.0, 3.0, 1.0])
     assert found["lower"] == 0.0
-    assert found["upper"] == pytest.approx(reference.t.interval(0.95, 2, 4.0 / 3.0, reference.sem([0.0, 3.0, 1.0]))[1])
+    assert found["upper"] == pytest.approx(
+        scipy.stats.t.interval(0.95, 2, 4.0 / 3.0, scipy.stats.sem([0.0, 3.0, 1.0]))[1]
+    )
     assert found["method"] == "t, cut at 0"
 
 
 def test_t_quantile_takes_fractional_and_infinite_degrees() -> None:
-    assert t_quantile(2.5) == pytest.approx(reference.t.ppf(0.975, 2.5))
-    assert t_quantile(math.inf) == pytest.approx(reference.norm.ppf(0.975))
+    assert t_quantile(2.5) == pytest.approx(scipy.stats.t.ppf(0.975, 2.5))
+    assert t_quantile(math.inf) == pytest.approx(scipy.stats.norm.ppf(0.975))
 
 
 def test_one_repeat_has_no_interval_whatever_its_seconds() -> None:
@@ -84,7 +82,7 @@ def test_one_repeat_has_no_interval_whatever_its_seconds() -> None:
 def test_two_repeats_have_the_t_interval_of_one_degree_of_freedom() -> None:
     found = estimate([10.0, 10.1], seconds=[[10.0] * 60, [10.1] * 60])
     assert math.log(found["upper"] / found["mean"]) == pytest.approx(
-        reference.t.ppf(0.975, 1) * deviation_of_mean([10.0, 10.1])
+        scipy.stats.t.ppf(0.975, 1) * deviation_of_mean([10.0, 10.1])
     )
     assert found["degrees"] == 1.0
 
@@ -164,7 +162,7 @@ def test_ratio_is_welch_on_logarithms_around_the_ratio_of_means(a: list[float], 
     found = ratio(estimate(a), estimate(b))
     va, vb = deviation_of_mean(a) ** 2, deviation_of_mean(b) ** 2
     degrees = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
-    half = reference.t.ppf(0.975, degrees) * math.sqrt(va + vb)
+    half = scipy.stats.t.ppf(0.975, degrees) * math.sqrt(va + vb)
     assert found["mean"] == pytest.approx(np.mean(a) / np.mean(b))
     assert (found["lower"], found["upper"]) == pytest.approx(
         (found["mean"] * math.exp(-half), found["mean"] * math.exp(half))
@@ -175,7 +173,7 @@ def test_ratio_is_welch_on_logarithms_around_the_ratio_of_means(a: list[float], 
 @pytest.mark.parametrize(("a", "b"), SIDES)
 def test_difference_is_welch(a: list[float], b: list[float]) -> None:
     found = difference(estimate(a), estimate(b))
-    welch = reference.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    welch = scipy.stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
     assert (found["lower"], found["upper"]) == pytest.approx((welch.low, welch.high))
     assert found["mean"] == pytest.approx(np.mean(a) - np.mean(b))
 
@@ -226,14 +224,14 @@ def test_repeats_of_one_block_are_compared_in_pairs() -> None:
     relative = np.asarray([100.0, 120.0, 90.0]) / np.mean([100.0, 120.0, 90.0]) - np.asarray([50.0, 61.0, 44.0]) / (
         155.0 / 3.0
     )
-    half = reference.t.ppf(0.975, 2) * max(reference.sem(logs), reference.sem(relative))
+    half = scipy.stats.t.ppf(0.975, 2) * max(scipy.stats.sem(logs), scipy.stats.sem(relative))
     assert found["mean"] == pytest.approx(310.0 / 155.0)
     assert found["upper"] == pytest.approx(2.0 * math.exp(half))
     assert (found["method"], found["n"], found["degrees"]) == ("paired", 3, 2)
     gained = difference(a, b)
     pairs = [50.0, 59.0, 46.0]
     assert (gained["lower"], gained["upper"]) == pytest.approx(
-        reference.t.interval(0.95, 2, np.mean(pairs), reference.sem(pairs))
+        scipy.stats.t.interval(0.95, 2, np.mean(pairs), scipy.stats.sem(pairs))
     )
     assert ratio(a, b | {"block": "run/other"})["method"] == "welch"
     assert ratio(a, b | {"repeats": [1, 7, 8, 9]})["method"] == "welch"
@@ -254,7 +252,7 @@ def test_a_ratio_of_extremes_is_that_of_geometric_means() -> None:
 def test_an_estimate_that_was_chosen_is_wider_and_its_spread_the_same() -> None:
     chosen, plain = estimate([10.0, 11.0, 12.0], chosen_from=7), estimate([10.0, 11.0, 12.0])
     assert chosen["chosen_from"] == 7
-    half = reference.t.ppf(1.0 - 0.025 / 7.0, 2) * deviation_of_mean([10.0, 11.0, 12.0])
+    half = scipy.stats.t.ppf(1.0 - 0.025 / 7.0, 2) * deviation_of_mean([10.0, 11.0, 12.0])
     assert chosen["upper"] == pytest.approx(11.0 * math.exp(half))
     both = ratio(chosen, estimate([1.0, 1.1, 1.2]))
     assert both["lower"] < ratio(plain, estimate([1.0, 1.1, 1.2]))["lower"]
@@ -352,58 +350,36 @@ def test_pairs_hold_under_shared_drift_and_show_what_the_sides_cannot(repeats: i
         assert paired > apart + 0.1
 
 
-series = st.lists(st.floats(-1e3, 1e3).map(lambda value: round(value, 2)), min_size=5, max_size=40)
+SEARCHED = confirmed(1_000.0, 1_100.0, 9)
 
 
-@given(series)
-@settings(deadline=None)
-def test_theil_sen_is_scipys(values: list[float]) -> None:
-    found = theil_sen(range(len(values)), values)
-    slope, _, low, high = reference.theilslopes(values, np.arange(len(values)), 0.95)
-    assert found is not None
-    assert (found.slope, found.lower, found.upper) == pytest.approx((slope, low, high), abs=1e-9)
+def test_answers_of_searches_are_compared_by_the_ends_of_both() -> None:
+    found = ratio(SEARCHED, confirmed(800.0, 900.0, 9))
+    assert found["mean"] == pytest.approx(1.25)
+    assert (found["lower"], found["upper"]) == pytest.approx((1_000.0 / 900.0, 1_100.0 / 800.0))
+    assert found["confidence"] == pytest.approx(0.8)
+    apart = difference(SEARCHED, confirmed(800.0, 900.0, 9))
+    assert (apart["mean"], apart["lower"], apart["upper"]) == (200.0, 100.0, 300.0)
 
 
-def test_theil_sen_shrugs_off_an_outlier() -> None:
-    values = [0.1 * second for second in range(20)]
-    values[7] = 500.0
-    found = theil_sen(range(20), values)
-    assert found is not None
-    assert found.slope == pytest.approx(0.1)
-    assert found.significant
+def test_an_open_end_of_a_search_stays_open_in_ratios() -> None:
+    found = ratio(confirmed(1_000.0, None, 9), confirmed(800.0, 900.0, 9))
+    assert found["lower"] == pytest.approx(1_000.0 / 900.0)
+    assert "upper" not in found
+    assert not {"lower", "upper"} & set(ratio(confirmed(1_000.0, None, 2), 100.0))
 
 
-def test_theil_sen_of_a_level_series_is_level() -> None:
-    found = theil_sen(range(10), [3.0] * 10)
-    assert found is not None
-    assert (found.slope, found.lower, found.upper, found.significant) == (0.0, 0.0, 0.0, False)
-
-
-def test_few_points_have_a_slope_without_bounds_or_none_at_all() -> None:
-    found = theil_sen([0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0])
-    assert found is not None
-    assert (found.slope, found.lower, found.upper, found.significant) == (1.0, None, None, False)
-    assert theil_sen([0.0, 1.0], [0.0, 1.0]) is None
-    assert theil_sen([1.0, 1.0, 1.0], [0.0, 1.0, 2.0]) is None
-
-
-def test_drift_is_the_change_over_the_window() -> None:
-    found = drift([100.0, 101.0, 102.0, 103.0, 104.0])
-    assert found is not None
-    assert found.change == pytest.approx(4.0 / 102.0)
-    assert found.significant
-    assert drift([0.0] * 5) is None
-    assert drift([1.0, 2.0]) is None
-
-
-def test_drift_rarely_calls_noise_significant() -> None:
-    generator = np.random.default_rng(3)
-    moved = [drift(list(generator.normal(1000.0, 50.0, 5))) for _ in range(400)]
-    assert sum(found is not None and found.significant for found in moved) <= 40
+def test_a_search_and_a_ladder_have_a_ratio_of_both_levels() -> None:
+    rung = estimate([500.0, 505.0, 495.0])
+    found = ratio(SEARCHED, rung)
+    assert (found["lower"], found["upper"]) == pytest.approx((1_000.0 / rung["upper"], 1_100.0 / rung["lower"]))
+    assert found["confidence"] == pytest.approx(0.85)
+    assert ratio(SEARCHED, 500.0)["confidence"] == pytest.approx(0.90)
+    assert not {"lower", "upper"} & set(ratio(SEARCHED, estimate([500.0])))
 
 
 def decided_wrongly(confidence: float, runs: int = 1500) -> float:
-    """How often one of the looks after 3, 4 … 10 repeats finds a difference where there is none."""
+    """The share of runs in which one of the checks after 3, 4 … 10 repeats finds a difference where there is none."""
     generator = np.random.default_rng(1)
     wrong = 0
     for values in generator.standard_normal((runs, 10)):
@@ -412,8 +388,8 @@ def decided_wrongly(confidence: float, runs: int = 1500) -> float:
     return wrong / runs
 
 
-def test_looks_that_are_paid_for_keep_the_promise_of_95_percent() -> None:
-    """The bound is 5 % plus 3 sigma of 1500 runs; looking at plain 95 % intervals breaks it threefold."""
+def test_repeated_checks_with_a_spent_level_keep_95_percent() -> None:
+    """The bound is 5 % plus 3 sigma of 1500 runs; checks of plain 95 % intervals exceed it threefold."""
     assert decided_wrongly(confidence_after(8)) <= 0.05 + 3.0 * (0.05 * 0.95 / 1500) ** 0.5
     assert decided_wrongly(CONFIDENCE) > 0.10
 

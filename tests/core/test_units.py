@@ -26,7 +26,7 @@ def test_not_durations(text: object) -> None:
         units.duration_s(text)
 
 
-def test_a_bare_number_is_told_its_unit() -> None:
+def test_the_error_of_a_number_without_a_unit_suggests_one() -> None:
     with pytest.raises(ValueError, match=r"did you mean 10s\?"):
         units.duration_s(10)
 

@@ -22,8 +22,8 @@ from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.compile.json_schema import schema_json
 from proveout.dsl.explain.text import render
 from proveout.dsl.explain.timetable import timetable
-from proveout.dsl.plan.canonical import canonical_json
 from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.plan import canonical_json
 from proveout.dsl.workloads.kinds import of_workload
 
 ROOT = Path(__file__).parents[2]

@@ -154,9 +154,9 @@ verdicts:
 
 
 @pytest.fixture
-def package(tmp_path: Path) -> Path:
-    """The folder that holds it; it is on the path of nobody yet."""
-    site = tmp_path / "site"
+def package(package_folder: Path) -> Path:
+    """Create the package in a folder that is not on `sys.path` yet."""
+    site = package_folder
     (site / "shoutdb").mkdir(parents=True)
     (site / "shoutdb-7.0.dist-info").mkdir()
     for name, text in {
@@ -229,8 +229,8 @@ def test_it_is_not_started_and_has_no_waits(package: Path, tmp_path: Path) -> No
     assert "wait events of shoutdb are not captured" in checked.stderr
 
 
-def test_nothing_of_it_is_imported_for_what_is_built_in(package: Path, tmp_path: Path) -> None:
-    """An entry point that would fail, and that costs nothing as long as nobody names it."""
+def test_a_plan_without_the_extension_does_not_import_it(package: Path, tmp_path: Path) -> None:
+    """The entry point would fail when it is imported."""
     (package / "shoutdb/__init__.py").write_text("raise SystemExit('imported')", encoding="utf-8")
     text = PLAN.format(file="x", kind="sql", more="transactions: {Count: {statements: {a: SELECT 1}}}")
     text = text.replace("shoutdb", "postgres").replace("dsn: x", "dsn: host=db")
@@ -242,8 +242,7 @@ def test_nothing_of_it_is_imported_for_what_is_built_in(package: Path, tmp_path:
 
 @pytest.mark.slow
 def test_a_whole_run(package: Path, tmp_path: Path, database_folder: Path, hand_over: Callable[[Path], None]) -> None:
-    """Coordinator, agent, populate workers and load workers all find the package; what was counted is in its
-    database."""
+    """Coordinator, agent, populate workers and load workers import the package; its database has the counts."""
     name = plan(tmp_path, database_in=database_folder)
     hand_over(database_folder)
     ran = proveout("run", name, "--headless", cwd=tmp_path, site=package)
@@ -271,9 +270,9 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 @pytest.fixture
-def toy_package(tmp_path: Path) -> Path:
+def toy_package(package_folder: Path) -> Path:
     """The folder with the package of the driver's page, as an installer lays it out."""
-    site = tmp_path / "site"
+    site = package_folder
     (announced,), (driver,) = blocks(DRIVER_PAGE, "toml"), blocks(DRIVER_PAGE, "python")
     points = tomllib.loads(announced)["project"]["entry-points"]["proveout.drivers"]
     for name, text in {

@@ -18,8 +18,9 @@ FILE = re.compile(r'^```\w+ title="(?P<name>[\w./]+)"\n(?P<text>.*?)^```$', re.M
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with the files of the page, and the package's metadata as pip would install it."""
+def folder(tmp_path: Path, package_folder: Path) -> Path:
+    """A folder with the files of the page; its link `site` leads to the package as pip would install it."""
+    (tmp_path / "site").symlink_to(package_folder)
     for match in FILE.finditer(PAGE.read_text(encoding="utf-8")):
         path = tmp_path / ("site" if "/" in match["name"] else ".") / match["name"]
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def proveout(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(folder / "site"), "PROVEOUT_PASS_ENV": "PYTHONPATH"}
+    environment = os.environ | {"PYTHONPATH": str((folder / "site").resolve()), "PROVEOUT_PASS_ENV": "PYTHONPATH"}
     argv = [sys.executable, "-m", "proveout", *arguments]
     return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
@@ -55,7 +56,7 @@ def test_the_plan_is_checked_and_explained(folder: Path) -> None:
 
 def test_the_description_imports_no_numpy(folder: Path) -> None:
     code = "import sys, shop_bench; print('numpy' in sys.modules)"
-    environment = os.environ | {"PYTHONPATH": str(folder / "site")}
+    environment = os.environ | {"PYTHONPATH": str((folder / "site").resolve())}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"
 

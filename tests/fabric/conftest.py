@@ -1,4 +1,4 @@
-"""Fixtures of the fabric's tests; what they give is in `fabric_bench`."""
+"""Fixtures of the fabric's tests; their types are in `fabric_bench`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proveout.coordinator.agents.local_agents import LocalFabric
 
 @pytest.fixture
 async def bench(tmp_path: Path, proxies: object) -> AsyncIterator[Bench]:
-    """Closed before the proxies are, so that sessions can say goodbye through them."""
+    """A bench that is closed before the proxies, so that sessions can send Goodbye through them."""
     bench = Bench(LocalFabric(FAKE_AGENT), tmp_path / "logs")
     try:
         yield bench

@@ -1,5 +1,5 @@
-"""For the tests of the fabric: agents as real child processes with fake handlers, and a TCP proxy that can be
-unkind."""
+"""Helpers of the fabric's tests: agents as real child processes with fake handlers, and a TCP proxy that breaks or
+delays connections."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from proveout.proto.wire.tasks import Endpoint, RunSql, Task
 FAKE_AGENT = (sys.executable, str(Path(__file__).with_name("fake_agent.py")))
 PATIENCE_S = 90.0
 LEASE_S = 15.0
-"""No test waits for the end of this one; a busy machine may keep an agent from its beats for seconds."""
+"""Longer than any test runs: on a busy machine an agent can miss its beats for seconds."""
 ENDPOINT = Endpoint(system="s", engine="postgres", dsn="host=x")
 
 
 async def eventually(holds: Callable[[], bool], what: str) -> None:
-    """Wait until `holds()`; a test fails when it never does."""
+    """Wait until `holds()` is true; fail after `PATIENCE_S`, naming `what`."""
     until_s = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < until_s, f"never: {what}"
@@ -49,21 +49,21 @@ def task(key: str, *statements: str, deadline_s: float = 20.0) -> Task:
 
 
 class Line:
-    """A session with what it has said so far."""
+    """A session with the events that it has received so far."""
 
     def __init__(self, session: AgentSession, events: asyncio.Queue[SessionEvent]) -> None:
         self.session = session
         self.events = events
-        self.heard: list[SessionEvent] = []
+        self.received: list[SessionEvent] = []
 
     def messages(self) -> list[AgentMessage]:
-        return [event.message for event in self.heard if isinstance(event, Received)]
+        return [event.message for event in self.received if isinstance(event, Received)]
 
-    async def hear(self, wanted: Callable[[SessionEvent], bool]) -> SessionEvent:
+    async def receive(self, wanted: Callable[[SessionEvent], bool]) -> SessionEvent:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 event = await self.events.get()
-                self.heard.append(event)
+                self.received.append(event)
                 if wanted(event):
                     return event
                 assert not isinstance(event, Lost), event
@@ -76,7 +76,7 @@ class Line:
                 and (key is None or getattr(event.message, "key", None) == key)
             )
 
-        event = await self.hear(wanted)
+        event = await self.receive(wanted)
         assert isinstance(event, Received)
         return event.message
 
@@ -88,7 +88,7 @@ class Line:
                 and event.message.key == key
             )
 
-        event = await self.hear(wanted)
+        event = await self.receive(wanted)
         assert isinstance(event, Received) and isinstance(event.message, (TaskDone, TaskFailed))
         return event.message
 
@@ -101,15 +101,15 @@ class Line:
         await self.message(TaskAccepted, key)
 
     async def lost(self) -> str:
-        event = await self.hear(lambda event: isinstance(event, Lost))
+        event = await self.receive(lambda event: isinstance(event, Lost))
         assert isinstance(event, Lost)
         return event.reason
 
     def rest(self) -> list[SessionEvent]:
-        """What came and was not waited for."""
+        """Take the events that are queued, without waiting; return all events of the session."""
         while not self.events.empty():
-            self.heard.append(self.events.get_nowait())
-        return self.heard
+            self.received.append(self.events.get_nowait())
+        return self.received
 
 
 class Bench:
@@ -148,8 +148,8 @@ class Bench:
 
 
 class Proxy:
-    """Between coordinator and agent: `cut` breaks what is open, `hold` forwards nothing, `deaf` loses what the agent
-    says."""
+    """A TCP proxy between coordinator and agent: `cut` breaks open connections, `hold` forwards nothing, `drops_replies`
+    discards the bytes of the agent."""
 
     def __init__(self, target: str) -> None:
         self._host, _, port = target.rpartition(":")
@@ -159,7 +159,7 @@ class Proxy:
         self._jobs: set[asyncio.Task[object]] = set()
         self._flow = asyncio.Event()
         self._flow.set()
-        self.deaf = False
+        self.drops_replies = False
         self.connections = 0
         self.address = ""
 
@@ -172,7 +172,7 @@ class Proxy:
         self._flow.clear()
 
     def cut(self) -> None:
-        self.deaf = False
+        self.drops_replies = False
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()
@@ -186,7 +186,7 @@ class Proxy:
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, closed on both sides when either ends, or when there is no agent behind it any more."""
+        """Serve one connection; close both sides when either ends, or when the agent is gone."""
         self.connections += 1
         job = asyncio.current_task()
         assert job is not None
@@ -210,7 +210,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 await self._flow.wait()
-                if not (from_agent and self.deaf):
+                if not (from_agent and self.drops_replies):
                     writer.write(data)
                     await writer.drain()
         writer.close()

@@ -1,5 +1,5 @@
-"""An agent whose handlers are told by their task what to do: `python fake_agent.py --local …`, as `proveout.agent` is
-run.
+"""An agent whose handlers run commands that are in their task: `python fake_agent.py --local …`, with the arguments of
+`proveout.agent`.
 
 `RunSql.statements` are commands; see `COMMANDS`. `RunLoad` arms, waits for its start and sends samples; `RunCapture`
 samples until it is finished.
@@ -22,11 +22,11 @@ from proveout.proto.wire.tasks import RunCapture, RunLoad, RunSql, StopSystem
 
 PASSWORD = "hunter2-canary"
 FASTER = 50
-"""How many samples a capture makes in its interval: tests want more than an agent would take a task for."""
+"""The number of samples that a capture makes per interval: more than the limits of a task permit."""
 
 
 class FileResource:
-    """Writes a line when it is closed."""
+    """A resource that appends a line to a file when it is closed."""
 
     def __init__(self, name: str, path: Path) -> None:
         self._line = name

@@ -1,5 +1,4 @@
-"""Messages that nobody means well by: made from the protocol's own descriptors, and raw bytes; and a target to send
-them to.
+"""Malformed and extreme messages, made from the protocol's own descriptors, raw bytes, and an agent to send them to.
 
 `hostile(descriptor)` is a hypothesis strategy of any message of that kind: every field of extreme values, enum numbers
 that do not exist, unknown fields, other oneof members, text with ANSI, HTML, bidi and lone newlines. `mutated(bytes)`
@@ -56,7 +55,7 @@ BYTES = (b"", b"\0" * 8, b"\xff" * 16, b"\x0a\x01m\x12\x01l", bytes(200_000))
 
 
 def hostile(descriptor: Descriptor, depth: int = 0) -> st.SearchStrategy[Any]:
-    """Any message of a kind."""
+    """A strategy of any message of a type."""
 
     @st.composite
     def make(draw: st.DrawFn) -> Any:
@@ -100,7 +99,7 @@ def _scalar(field: FieldDescriptor) -> st.SearchStrategy[Any]:
 
 
 def mutated(data: bytes) -> st.SearchStrategy[bytes]:
-    """Bytes that were a message once."""
+    """A strategy of damaged encodings of a valid message."""
 
     @st.composite
     def make(draw: st.DrawFn) -> bytes:
@@ -143,7 +142,7 @@ def _varint(number: int) -> bytes:
 
 
 class Target:
-    """A permanent agent with fake handlers; `send` opens a stream, says bytes, and answers with the status."""
+    """A permanent agent with fake handlers; `send` opens a stream, sends bytes, and returns the status."""
 
     def __init__(self, folder: Path) -> None:
         authority = Authority.create()
@@ -178,36 +177,36 @@ class Target:
         return int(psutil.Process(self.process.pid).num_fds())
 
     def hello(self, lease_s: float = 0.2) -> bytes:
-        """A Hello of a run of its own; a short lease, for the next run waits for the end of one that was broken off."""
+        """A Hello of a new run, with a short lease: the next run waits for the end of the lease of one whose stream broke."""
         self.runs += 1
         hello = Hello(run_id=f"run{self.runs}", epoch=1, host="db1", beat_s=0.1, lease_s=lease_s)
         hello = replace(hello, signer=self.credentials.signer.decode())
         return codec.coordinator_envelope(hello).SerializeToString()
 
     def signed(self, task: Task) -> bytes:
-        """A task of the run of the last Hello, as its coordinator would sign it."""
+        """A task of the run of the last Hello, signed as its coordinator would sign it."""
         to = Addressee(agent="agent/db1", run=f"run{self.runs}", epoch=1)
         return codec.coordinator_envelope(Signer(self.credentials.signer_key).sign(task, to)).SerializeToString()
 
-    def send(self, *said: bytes, answers: int | None = None) -> tuple[grpc.StatusCode, list[pb.AgentEnvelope]]:
-        """How a stream ends that says these bytes, and what it is answered. It says goodbye last."""
+    def send(self, *payloads: bytes, answers: int | None = None) -> tuple[grpc.StatusCode, list[pb.AgentEnvelope]]:
+        """Open a stream, send these bytes and then Goodbye; return the status of the stream and the answers."""
         goodbye = pb.CoordinatorEnvelope(goodbye=pb.Goodbye()).SerializeToString()
         over = threading.Event()
 
-        def speak() -> Iterator[bytes]:
-            yield from (*said, goodbye)
-            over.wait(120)  # who hangs up is not answered any more
+        def requests() -> Iterator[bytes]:
+            yield from (*payloads, goodbye)
+            over.wait(120)  # keep the request stream open: the agent sends no answers after its end
 
-        call = self.channel.stream_stream(METHOD, None, pb.AgentEnvelope.FromString)(speak(), timeout=120)
-        heard: list[pb.AgentEnvelope] = []
+        call = self.channel.stream_stream(METHOD, None, pb.AgentEnvelope.FromString)(requests(), timeout=120)
+        received: list[pb.AgentEnvelope] = []
         try:
             for answer in call:
-                heard.append(answer)
+                received.append(answer)
         except grpc.RpcError:
             pass
         finally:
             over.set()
-        return call.code(), heard
+        return call.code(), received
 
     def tls(self, alpn: str = "h2") -> ssl.SSLSocket:
         """A TLS connection of a coordinator, without gRPC."""
@@ -219,8 +218,7 @@ class Target:
         return context.wrap_socket(raw, server_hostname="127.0.0.1")
 
     def tls_version(self, version: ssl.TLSVersion) -> str:
-        """What a coordinator that speaks this version of TLS only agrees on with the agent; ssl.SSLError when it is
-        refused."""
+        """Connect with this version of TLS only; return the negotiated version, ssl.SSLError when it is refused."""
         context = ssl.create_default_context(cadata=self.credentials.ca.decode())
         folder = self.log.parent / "coordinator"
         context.load_cert_chain(folder / "coordinator.pem", folder / "coordinator.key")
@@ -233,7 +231,7 @@ class Target:
             return str(connection.version())
 
     def half_open(self, count: int) -> list[socket.socket]:
-        """Connections that have said the first message of a handshake and stay silent after it."""
+        """Connections that have sent the first message of a handshake and send nothing more."""
         hello = _client_hello()
         crowd = []
         for _ in range(count):
@@ -256,7 +254,7 @@ def _client_hello() -> bytes:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
-    said = ssl.MemoryBIO()
+    payloads = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), said).do_handshake()
-    return said.read()
+        context.wrap_bio(ssl.MemoryBIO(), payloads).do_handshake()
+    return payloads.read()

@@ -1,9 +1,9 @@
-"""Hostile tasks as data: what a coordinator with a certificate can send without the plan compiler, for each kind of
-task.
+"""Hostile tasks as data: tasks that a coordinator with a valid certificate can send without the plan compiler, for each
+kind of task.
 
 `HONEST` has a task of each kind that breaks no rule; `ATTEMPTS` are variations of them. Both are plain data: a test
-looks at them, sends them to agents, and a soak command can do the same. An attempt has succeeded when an agent does
-anything else than answer it with `invalid` and what `says`, that is, when its handler was called.
+checks them, sends them to agents, and a soak command can do the same. An attempt has succeeded when an agent does
+anything else than refuse it with `invalid` and the text of `says`, that is, when its handler was called.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAN = float("nan")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """`tries`: what it is to bring about. `says`: part of the message by which an agent answers it as `invalid`."""
+    """`tries`: the intended effect. `says`: part of the message with which an agent refuses it as `invalid`."""
 
     name: str
     tries: str
@@ -162,7 +162,13 @@ ENDPOINTS: tuple[tuple[str, str, Endpoint, str], ...] = (
     ("a file by a URI", "open with options of SQLite", replace(FILE, dsn="file:/etc/x?mode=rwc"), "absolute path"),
     ("a relative file", "use a file of the agent's folder", replace(FILE, dsn="x.sqlite"), "absolute path"),
     ("an engine provisioned that is not", "use a file as a system of ours",
-     replace(FILE, engine="duckdb"), "cannot start duckdb"),
+     replace(FILE, engine="oracle"), "cannot start oracle"),
+    ("a setting of DuckDB that is a path", "have rows spilled into a folder of others",
+     replace(FILE, engine="duckdb", dsn="/x/a.duckdb?temp_directory=x"), "not a setting of DuckDB"),
+    ("external access of DuckDB", "read files of the host",
+     replace(FILE, engine="duckdb", dsn="/x/a.duckdb?enable_external_access=true"), "not a setting of DuckDB"),
+    ("a DuckDB of somebody's account", "send data to a server",
+     replace(FILE, engine="duckdb", dsn="md:others"), "absolute path"),
     ("a name that climbs", "name a resource or a folder elsewhere", replace(DB, system="../x"), "not the name of a system"),
     ("an engine that climbs", "import a module by its name", replace(DB, engine="../../x"), "not the name of an engine"),
     ("a word for a PostgreSQL", "have libpq read its defaults", replace(DB, dsn="x"), "not a PostgreSQL connection string"),
@@ -176,7 +182,7 @@ ENDPOINTS: tuple[tuple[str, str, Endpoint, str], ...] = (
     ("instances without end", "open connections without end",
      replace(ORACLE, instances=tuple(f"hlr/x@//db{n}/H" for n in range(80))), "a dsn of system"),
 )  # fmt: skip
-"""(name, what it tries, the endpoint, what is said)."""
+"""(name, intended effect, endpoint, part of the refusal)."""
 
 WITH_ENDPOINT = (
     tasks.InspectSystem, tasks.PopulateSystem, tasks.CheckInvariants, tasks.RunSql, tasks.Checkpoint, tasks.RunLoad,
@@ -214,7 +220,7 @@ SQL = {
 
 
 def _sql(text: str) -> Workload:
-    """A custom workload whose statement is `text`, past the checks of the compiler."""
+    """A custom workload whose statement is `text`, made without the checks of the compiler."""
     return Workload(
         name="sql", kind="sql", parameters=_put(to_values(Custom.model_validate(SQL)), "SELECT n FROM t", text)
     )

@@ -1,9 +1,9 @@
-"""Database files that only root could use, as data: each leads SQL that a root agent runs to a file or a folder of
-root's.
+"""Database files that only root can use, as data: with each, SQL that a root agent runs would reach a file or a folder
+of root.
 
-`make(folder, user)` lays the case out in a folder that every user can enter, `user` being a user id that is not root,
-and gives the dsn. An attempt has succeeded when a process works on that dsn as root (or in root's group), or when
-`victim(folder)` is changed or made.
+`make(folder, user)` creates the files of the case in a folder that every user can enter (`user`: a user id that is not
+root) and returns the dsn. An attempt has succeeded when a process opens that dsn as root (or in root's group), or when
+`victim(folder)` is changed or created.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RootFile:
 
 
 def victim(folder: Path) -> Path:
-    """The file of root's that must stay as it is."""
+    """The file of root that must not change."""
     return folder / "roots" / "victim.db"
 
 

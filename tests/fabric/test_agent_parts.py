@@ -1,4 +1,4 @@
-"""Lease, outbox, journal, one task, redaction and the table of handlers, each alone."""
+"""Unit tests of lease, outbox, task journal, task runner, redaction and the table of handlers."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ async def test_outcomes_are_never_dropped_and_samples_are_counted() -> None:
     for number in range(1, 11):
         outbox.put(sample(number))
         outbox.put(TaskAccepted(key=str(number)))
-    *messages, told = await drain(outbox)
+    *messages, notice = await drain(outbox)
     assert [message.key for message in messages if isinstance(message, TaskAccepted)] == list(map(str, range(1, 11)))
     assert [message.sequence for message in messages if isinstance(message, Sample)] == [1, 2, 3]
-    assert isinstance(told, LogLine) and told.text.startswith("7 messages")
+    assert isinstance(notice, LogLine) and notice.text.startswith("7 messages")
 
 
-async def test_room_is_made_by_taking() -> None:
+async def test_taking_a_message_makes_room_for_another() -> None:
     outbox = Outbox(limit=1)
     outbox.put(sample(1))
     assert await outbox.take() == sample(1)
@@ -110,7 +110,7 @@ async def test_room_is_made_by_taking() -> None:
     assert await drain(outbox) == [sample(2)]
 
 
-async def test_a_nudge_wakes_the_reader() -> None:
+async def test_wake_ends_a_waiting_take() -> None:
     outbox = Outbox()
     taking = asyncio.create_task(outbox.take())
     await asyncio.sleep(0)
@@ -118,7 +118,7 @@ async def test_a_nudge_wakes_the_reader() -> None:
     assert await asyncio.wait_for(taking, 60) is None
 
 
-async def test_samples_that_may_wait_go_together_when_something_else_is_said() -> None:
+async def test_waiting_samples_are_sent_together_before_the_next_other_message() -> None:
     outbox = Outbox(schedule=SendSchedule(3600.0, "host"))
     for number in (2, 3, 4):
         outbox.put(sample(number))
@@ -131,7 +131,7 @@ async def test_samples_that_may_wait_go_together_when_something_else_is_said() -
     assert await drain(outbox) == [accepted]
 
 
-async def test_samples_that_wait_leave_at_their_departure() -> None:
+async def test_waiting_samples_are_sent_at_the_scheduled_time() -> None:
     outbox = Outbox(schedule=SendSchedule(0.05, "host"))
     for number in (2, 3):
         outbox.put(sample(number))
@@ -144,15 +144,15 @@ async def test_the_first_sample_of_a_task_does_not_wait() -> None:
     assert await asyncio.wait_for(outbox.take(), 30) == sample(1)
 
 
-async def test_nothing_that_waits_for_a_departure_is_lost_or_counted_twice() -> None:
+async def test_waiting_samples_are_neither_lost_nor_counted_twice() -> None:
     outbox = Outbox(limit=150, schedule=SendSchedule(3600.0, "host"))
     for number in range(2, 202):
         outbox.put(sample(number))
-    *together, told = await drain(outbox)
+    *together, notice = await drain(outbox)
     sizes = [len(message.samples) for message in together if isinstance(message, Samples)]
     numbers = [one.sequence for message in together if isinstance(message, Samples) for one in message.samples]
     assert (numbers, sizes) == ([*range(2, 152)], [64, 64, 22])
-    assert isinstance(told, LogLine) and told.text.startswith("50 messages")
+    assert isinstance(notice, LogLine) and notice.text.startswith("50 messages")
 
 
 async def test_a_beat_is_answered_while_samples_wait() -> None:
@@ -164,7 +164,7 @@ async def test_a_beat_is_answered_while_samples_wait() -> None:
     assert await drain(outbox) == [sample(2)]
 
 
-def test_departures_come_once_in_an_interval_at_a_moment_of_the_host() -> None:
+def test_send_times_come_once_per_interval_at_an_offset_of_the_host() -> None:
     leaves = SendSchedule(1.0, "db1")
     first = leaves.after(100.0)
     assert 100.0 <= first < 101.0
@@ -176,7 +176,7 @@ def test_departures_come_once_in_an_interval_at_a_moment_of_the_host() -> None:
     assert max(gaps) < 0.02
 
 
-def test_no_samples_leave_just_before_a_load_starts() -> None:
+def test_no_samples_are_sent_just_before_a_load_starts() -> None:
     leaves = SendSchedule(1.0, "db1")
     moment = leaves.after(100.0)
     leaves.quiet_before(moment + QUIET_S / 2)
@@ -201,8 +201,8 @@ print(found, psutil.pid_exists(child.pid))
 """
 
 
-def test_children_that_were_left_behind_are_ended() -> None:
-    # In a process of its own: this one may have the servers of other tests as children.
+def test_leftover_child_processes_are_killed() -> None:
+    # In a separate process: this one may have the servers of other tests as children.
     done = subprocess.run([sys.executable, "-c", ENDS_A_CHILD], capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout.split("] ") == ["[False, True", "False\n"], done
 
@@ -215,7 +215,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.sqlite"
 
 
-def test_a_journal_remembers_outcomes_for_a_session_and_keys_over_a_restart(path: Path) -> None:
+def test_a_journal_keeps_outcomes_for_a_session_and_keys_over_a_restart(path: Path) -> None:
     outcome = TaskFailed(key="b", error=TaskError(code="timeout", message="late"))
     journal = AgentJournal(path)
     journal.note_epoch("run", 3)
@@ -235,8 +235,8 @@ def test_a_journal_remembers_outcomes_for_a_session_and_keys_over_a_restart(path
 
 @pytest.mark.parametrize("how", ["known", "blank", "forget", "killed"])
 def test_no_password_is_on_disk_at_any_time(path: Path, how: str) -> None:
-    """Outcomes are sealed with a key in memory: while a session goes on, when it has ended, and after a kill -9 (files
-    as they are, and read again)."""
+    """Outcomes are encrypted with a key in memory: during a session, after its end, and after a kill -9 (files as they
+    are, and opened again)."""
     endpoint = Endpoint(system="s", engine="postgres", dsn="host=h password=hunter2-canary")
     outcome = TaskDone(key="k", result=SystemStarted(endpoint=endpoint))
     journal = AgentJournal(path)
@@ -267,7 +267,7 @@ def test_no_password_is_on_disk_at_any_time(path: Path, how: str) -> None:
     journal.close()
 
 
-def test_a_newer_epoch_begins_anew_and_an_older_one_changes_nothing(path: Path) -> None:
+def test_a_newer_epoch_clears_the_tasks_and_an_older_one_changes_nothing(path: Path) -> None:
     journal = AgentJournal(path)
     journal.note_epoch("run", 1)
     journal.accept("run", 1, "a", "d", 1)
@@ -279,7 +279,7 @@ def test_a_newer_epoch_begins_anew_and_an_older_one_changes_nothing(path: Path) 
     journal.close()
 
 
-def test_a_run_that_has_ended_is_forgotten_but_for_its_epoch(path: Path) -> None:
+def test_forgetting_a_run_keeps_its_epoch(path: Path) -> None:
     journal = AgentJournal(path)
     for run in ("one", "two"):
         journal.note_epoch(run, 1)
@@ -290,7 +290,7 @@ def test_a_run_that_has_ended_is_forgotten_but_for_its_epoch(path: Path) -> None
     journal.close()
 
 
-def test_tasks_of_a_run_that_never_ended_are_forgotten_in_the_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_of_a_run_without_an_end_are_deleted_after_a_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = AgentJournal(path)
     journal.note_epoch("run", 1)
     journal.accept("run", 1, "a", "d", 1)
@@ -303,12 +303,12 @@ def test_tasks_of_a_run_that_never_ended_are_forgotten_in_the_end(path: Path, mo
         journal.close()
 
 
-def test_a_journal_is_private(path: Path) -> None:
+def test_a_journal_file_is_readable_by_its_owner_only(path: Path) -> None:
     AgentJournal(path).close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_journal_that_is_none(path: Path) -> None:
+def test_a_file_that_is_not_a_journal_is_refused(path: Path) -> None:
     path.write_bytes(b"no database" * 1000)
     with pytest.raises(ProveoutError, match="cannot open the agent's task journal"):
         AgentJournal(path)
@@ -336,7 +336,9 @@ async def run(handler: Any, path: Path, deadline_s: float = 30.0) -> TaskDone | 
         ),
     ],
 )
-async def test_how_a_handler_fails(tmp_path: Path, error: BaseException, code: str, message: str) -> None:
+async def test_exceptions_of_a_handler_become_error_codes(
+    tmp_path: Path, error: BaseException, code: str, message: str
+) -> None:
     async def handler(_context: TaskContext, _spec: Any) -> Done:
         raise error
 
@@ -345,7 +347,9 @@ async def test_how_a_handler_fails(tmp_path: Path, error: BaseException, code: s
     assert outcome.error.code == code and outcome.error.message.startswith(message)
 
 
-async def test_a_handler_that_does_not_stop_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_handler_that_ignores_cancellation_is_abandoned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(task_runner, "STOP_GRACE_S", 0.05)
     release = asyncio.Event()
 
@@ -363,7 +367,7 @@ async def test_a_handler_that_does_not_stop_is_given_up(tmp_path: Path, monkeypa
     assert outcome.error.code == "timeout" and "did not stop within 0.05 s" in outcome.error.message
 
 
-async def test_a_handler_that_ends_while_it_is_cancelled_has_its_result(tmp_path: Path) -> None:
+async def test_a_handler_that_returns_during_cancellation_keeps_its_result(tmp_path: Path) -> None:
     async def quick(_context: TaskContext, _spec: Any) -> Done:
         try:
             await asyncio.sleep(600)
@@ -374,7 +378,7 @@ async def test_a_handler_that_ends_while_it_is_cancelled_has_its_result(tmp_path
     assert await run(quick, tmp_path, deadline_s=0.01) == TaskDone(key="k", result=Done(seconds=7.0))
 
 
-async def test_stopped_before_it_began(tmp_path: Path) -> None:
+async def test_a_task_stopped_before_its_start_fails_with_the_first_reason(tmp_path: Path) -> None:
     async def handler(_context: TaskContext, _spec: Any) -> Done:
         return Done()
 
@@ -400,11 +404,11 @@ async def test_stopped_before_it_began(tmp_path: Path) -> None:
         ("nothing of that kind", "nothing of that kind"),
     ],
 )
-def test_passwords_are_struck_out(text: str, left: str) -> None:
+def test_passwords_are_redacted(text: str, left: str) -> None:
     assert redact_passwords(text) == left
 
 
-def test_texts_for_people_can_be_sent() -> None:
+def test_log_texts_are_valid_utf_8_of_limited_length() -> None:
     assert sanitize("a\udcffb") == "a?b"
     assert len(sanitize("x" * 10**6)) == 4000
 
@@ -417,5 +421,5 @@ def test_every_task_has_a_handler() -> None:
 
 
 @pytest.mark.parametrize("place", sorted(set(HANDLERS.values())))
-def test_every_handler_is_there(place: str) -> None:
+def test_every_handler_can_be_imported(place: str) -> None:
     assert asyncio.iscoroutinefunction(resolve(place))

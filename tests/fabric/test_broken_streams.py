@@ -1,4 +1,5 @@
-"""Streams that break, stall and lose replies: the lease decides, tasks have one effect, outcomes come once."""
+"""Streams that break, stall and lose replies: a session lasts as long as its lease, tasks run once, outcomes arrive
+once."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ async def through(bench: Bench, proxies: MakeProxy, lease_s: float = 15.0):  # t
     return proxy, await bench.connect(await proxy.start(), lease_s=lease_s)
 
 
-async def test_a_task_goes_on_while_the_stream_is_broken(bench: Bench, proxies: MakeProxy, tmp_path: Path) -> None:
+async def test_a_task_continues_while_the_stream_is_broken(bench: Bench, proxies: MakeProxy, tmp_path: Path) -> None:
     proxy, line = await through(bench, proxies)
     line.session.send(task("k", f"await {tmp_path}/go", f"append {tmp_path}/f"))
     await line.accepted("k")
@@ -41,7 +42,7 @@ async def test_a_task_goes_on_while_the_stream_is_broken(bench: Bench, proxies: 
     assert not any(isinstance(event, Lost) for event in line.rest())
 
 
-async def test_what_is_sent_while_the_stream_is_broken_arrives(bench: Bench, proxies: MakeProxy) -> None:
+async def test_messages_sent_while_the_stream_is_broken_arrive(bench: Bench, proxies: MakeProxy) -> None:
     proxy, line = await through(bench, proxies)
     line.session.send(task("old", "sleep 600"))
     await line.accepted("old")
@@ -52,13 +53,13 @@ async def test_what_is_sent_while_the_stream_is_broken_arrives(bench: Bench, pro
     assert isinstance(await line.outcome("new"), TaskDone)
 
 
-async def test_samples_of_the_time_without_a_stream_are_kept(bench: Bench, proxies: MakeProxy) -> None:
+async def test_samples_taken_while_the_stream_is_broken_are_kept(bench: Bench, proxies: MakeProxy) -> None:
     proxy, line = await through(bench, proxies)
     spec = RunCapture(capture=Capture(name="c", kind="os", every_s=1.0))
     line.session.send(Task(key="c", spec=spec, deadline_s=60))
     await line.message(Sample, "c")
     proxy.cut()
-    heard = len([message for message in line.messages() if isinstance(message, Sample)])
+    before = len([message for message in line.messages() if isinstance(message, Sample)])
     for _ in range(20):
         await line.message(Sample, "c")
     line.session.send(Finish(key="c"))
@@ -67,26 +68,28 @@ async def test_samples_of_the_time_without_a_stream_are_kept(bench: Bench, proxi
     sequences = [message.sequence for message in line.messages() if isinstance(message, Sample)]
     missing = sorted(set(range(1, done.result.samples + 1)) - set(sequences))  # type: ignore[union-attr]
     assert sequences == sorted(set(sequences))
-    if missing:  # what was on its way when the stream broke is known by its number: one gap, and none after it
+    if missing:  # samples in flight when the stream broke are one gap in the numbers, with none after it
         assert missing == list(range(missing[0], missing[-1] + 1))
-        assert sequences[heard - 1] < missing[0] < sequences[-1] - 10
+        assert sequences[before - 1] < missing[0] < sequences[-1] - 10
 
 
 async def test_a_lost_reply_has_one_effect_and_one_outcome(bench: Bench, proxies: MakeProxy, tmp_path: Path) -> None:
     proxy, line = await through(bench, proxies)
-    proxy.deaf = True  # the task arrives, what the agent says of it does not
+    proxy.drops_replies = True  # the task arrives, the agent's answers do not
     line.session.send(task("k", f"append {tmp_path}/f"))
     await eventually(lambda: lines(tmp_path / "f") == ["effect"], "the task ran")
     proxy.cut()
     assert isinstance(await line.outcome("k"), TaskDone)
     line.session.send(task("after", "sleep 0"))
     await line.outcome("after")
-    said = Counter((type(message), getattr(message, "key", "")) for message in line.messages())
-    assert said[TaskAccepted, "k"] == said[TaskDone, "k"] == 1
+    counts = Counter((type(message), getattr(message, "key", "")) for message in line.messages())
+    assert counts[TaskAccepted, "k"] == counts[TaskDone, "k"] == 1
     assert lines(tmp_path / "f") == ["effect"]
 
 
-async def test_many_tasks_over_a_stream_that_keeps_breaking(bench: Bench, proxies: MakeProxy, tmp_path: Path) -> None:
+async def test_every_task_has_one_outcome_over_a_stream_that_keeps_breaking(
+    bench: Bench, proxies: MakeProxy, tmp_path: Path
+) -> None:
     seed = random.randrange(10**6)
     chance = random.Random(seed)
     proxy, line = await through(bench, proxies, lease_s=20.0)
@@ -95,7 +98,7 @@ async def test_many_tasks_over_a_stream_that_keeps_breaking(bench: Bench, proxie
     async def disturb() -> None:
         while True:
             await asyncio.sleep(chance.uniform(0.01, 0.06))
-            proxy.deaf = chance.random() < 0.5
+            proxy.drops_replies = chance.random() < 0.5
             await asyncio.sleep(chance.uniform(0.0, 0.02))
             proxy.cut()
 
@@ -107,7 +110,7 @@ async def test_many_tasks_over_a_stream_that_keeps_breaking(bench: Bench, proxie
     proxy.cut()
     left = set(keys)
     while left:
-        outcome = await line.hear(
+        outcome = await line.receive(
             lambda event: isinstance(getattr(event, "message", event), (TaskDone, TaskFailed, Lost))
         )
         assert not isinstance(outcome, Lost), f"seed {seed}: {outcome}"
@@ -116,7 +119,7 @@ async def test_many_tasks_over_a_stream_that_keeps_breaking(bench: Bench, proxie
     assert sorted(lines(tmp_path / "f")) == sorted(keys), f"seed {seed}"
 
 
-async def test_a_cut_off_agent_ends_itself_at_the_end_of_its_lease(
+async def test_an_agent_without_a_coordinator_exits_when_its_lease_expires(
     bench: Bench, proxies: MakeProxy, tmp_path: Path
 ) -> None:
     proxy, line = await through(bench, proxies, lease_s=6.0)
@@ -125,14 +128,14 @@ async def test_a_cut_off_agent_ends_itself_at_the_end_of_its_lease(
     line.session.send(task("r", f"resource a {tmp_path}/f"))
     line.session.send(task("k", f"sleep 600 {tmp_path}/f"))
     await line.accepted("k")
-    proxy.hold()  # nothing arrives any more, and nobody hangs up
+    proxy.hold()  # no more data arrives, and no side closes the connection
     assert (await line.lost()).startswith("no answer for")
     await eventually(lambda: all(is_gone(pid) for pid in bench.fabric.pids), "the agent is gone")
     assert lines(tmp_path / "f") == ["stopped", "closed a keep_data=True"]
     assert not directory.exists()
 
 
-async def test_nothing_is_said_after_lost(bench: Bench, proxies: MakeProxy) -> None:
+async def test_no_event_follows_lost(bench: Bench, proxies: MakeProxy) -> None:
     proxy, line = await through(bench, proxies, lease_s=6.0)
     proxy.hold()
     await line.lost()

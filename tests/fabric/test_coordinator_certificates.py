@@ -1,4 +1,4 @@
-"""A coordinator's certificates while a run goes on: renewed where an authority can be asked, else their end is told."""
+"""A coordinator's certificates during a run: renewed by the authority; without one, a warning before they expire."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ LEAD = Member(role="coordinator", name="lead")
 DB1 = Member(role="agent", name="db1", addresses=("127.0.0.1",))
 
 
-class Told:
-    """What people are told."""
+class Notices:
+    """Collects the notices to the user: (level, text)."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
@@ -40,7 +40,7 @@ class Told:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[object]:
-    """Has every call of a module's function noted, and made."""
+    """Record the arguments of every call of a module's function; the calls are still made."""
     calls: list[object] = []
     function = getattr(module, name)
 
@@ -54,8 +54,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[obj
 
 @pytest.fixture
 async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Ledger, str]]:
-    """An authority and the address that it serves at; its clock is this host's, so a short certificate is a short
-    one."""
+    """An authority and the address that it serves at. Its clock is this host's, so the slack for clocks is 1 s."""
     monkeypatch.setattr(certificates, "CLOCK_SLACK", datetime.timedelta(seconds=1))
     monkeypatch.setattr(renewal, "ASK_EVERY_S", 0.2)
     ledger = Ledger.create(tmp_path / "authority")
@@ -89,7 +88,7 @@ def ends(home: Path) -> datetime.datetime:
 
 
 async def joined(agent: Permanent, lab: tuple[Ledger, str], tmp_path: Path) -> tuple[Path, Line, datetime.timedelta]:
-    """A coordinator with a session, its certificates soon to end; longer ones on a machine that takes its time."""
+    """A coordinator with a session and certificates that expire soon: after 12 s, after 40 s on a slow machine."""
     ledger, address = lab
     life = ledger.authority.validity
     for seconds in (12, 40):
@@ -104,7 +103,7 @@ async def joined(agent: Permanent, lab: tuple[Ledger, str], tmp_path: Path) -> t
     raise AssertionError("no session within half a minute")
 
 
-async def test_a_long_run_outlives_the_certificates_that_it_began_with(
+async def test_a_run_continues_with_renewed_certificates_after_the_first_expire(
     agent: Permanent, lab: tuple[Ledger, str], tmp_path: Path, proxies: Callable[[str], Proxy]
 ) -> None:
     proxy = proxies(agent.address)
@@ -115,12 +114,12 @@ async def test_a_long_run_outlives_the_certificates_that_it_began_with(
     line.session.send(task("before"))
     assert isinstance(await line.outcome("before"), TaskDone)
     lab[0].authority.validity = life
-    told = Told()
-    member = asyncio.create_task(renewal.keep(home, 3600.0, told))
+    notices = Notices()
+    member = asyncio.create_task(renewal.keep(home, 3600.0, notices))
     try:
         await eventually(lambda: ends(home) > end, "they are renewed")
         await eventually(lambda: datetime.datetime.now(datetime.UTC) > end, "the first ones end")
-        with pytest.raises(AgentUnreachable):  # the old ones are of no use any more
+        with pytest.raises(AgentUnreachable):  # the expired certificates are refused
             await Permanent.connect(_with(agent, replace(began, directory=None)), run_id="other")
         proxy.cut()
         line.session.send(task("after"))
@@ -129,8 +128,8 @@ async def test_a_long_run_outlives_the_certificates_that_it_began_with(
         member.cancel()
     assert not [event for event in line.rest() if isinstance(event, Lost)]
     assert (home / "coordinator.key").read_bytes() == key
-    assert [level for level, _ in told.lines] == ["info"]
-    assert "were renewed" in told.lines[0][1]
+    assert [level for level, _ in notices.lines] == ["info"]
+    assert "were renewed" in notices.lines[0][1]
 
 
 def _with(agent: Permanent, credentials: Credentials) -> Permanent:
@@ -139,42 +138,42 @@ def _with(agent: Permanent, credentials: Credentials) -> Permanent:
     return other
 
 
-async def test_an_authority_that_is_gone_is_told_when_it_is_needed(
+async def test_one_warning_when_certificates_are_due_and_the_authority_is_unreachable(
     lab: tuple[Ledger, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, address = lab
     await enrolment.enrol(address, ledger.fingerprint, ledger.invite(LEAD), tmp_path / "lead")
     (tmp_path / "lead" / "authority").write_text("127.0.0.1:1\n")
-    told, asked = Told(), counted(monkeypatch, enrolment, "fetch_denied")
-    member = asyncio.create_task(renewal.keep(tmp_path / "lead", 1e9, told))
-    await eventually(lambda: len(asked) >= 3, "it is asked, which does not matter yet")
-    assert not told.lines
+    notices, requests = Notices(), counted(monkeypatch, enrolment, "fetch_denied")
+    member = asyncio.create_task(renewal.keep(tmp_path / "lead", 1e9, notices))
+    await eventually(lambda: len(requests) >= 3, "requests, whose failure does not matter yet")
+    assert not notices.lines
     ledger.authority.validity = datetime.timedelta(seconds=0)
     write_member(ledger, LEAD, tmp_path / "lead")
-    await eventually(lambda: bool(told.lines), "it is told")
-    asked.clear()
-    await eventually(lambda: len(asked) >= 3, "it is asked again, and told no more")
+    await eventually(lambda: bool(notices.lines), "a notice")
+    requests.clear()
+    await eventually(lambda: len(requests) >= 3, "further requests without a further notice")
     member.cancel()
-    ((level, text),) = told.lines
+    ((level, text),) = notices.lines
     assert level == "warning"
     assert "cannot be renewed" in text
     assert "cannot be reached" in text
 
 
 @pytest.mark.parametrize(
-    ("life_s", "run_s", "said"),
+    ("life_s", "run_s", "warning"),
     [(1000.0, 900.0, ""), (1000.0, 1100.0, "before this run may be over"), (0.0, 1.0, "count until")],
     ids=["long enough", "too short", "due"],
 )
-async def test_certificates_that_were_issued_by_hand_are_told_of(
-    life_s: float, run_s: float, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_certificates_issued_by_hand_that_expire_during_the_run_give_a_warning(
+    life_s: float, run_s: float, warning: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(certificates, "CLOCK_SLACK", datetime.timedelta(seconds=1))
     Authority.create(datetime.timedelta(seconds=life_s)).write_coordinator(tmp_path)
     monkeypatch.setattr(renewal, "ASK_EVERY_S", 0.01)
-    told, looked = Told(), counted(monkeypatch, renewal, "_is_due")
-    member = asyncio.create_task(renewal.keep(tmp_path, run_s, told))
-    await eventually(lambda: member.done() or len(looked) >= 5, "it is told, or looked at again and again")
+    notices, checks = Notices(), counted(monkeypatch, renewal, "_is_due")
+    member = asyncio.create_task(renewal.keep(tmp_path, run_s, notices))
+    await eventually(lambda: member.done() or len(checks) >= 5, "a notice, or repeated checks")
     member.cancel()
-    assert [level for level, _ in told.lines] == (["warning"] if said else [])
-    assert all(said in text and "pki issue" in text for _, text in told.lines)
+    assert [level for level, _ in notices.lines] == (["warning"] if warning else [])
+    assert all(warning in text and "pki issue" in text for _, text in notices.lines)

@@ -1,5 +1,5 @@
-"""Bad input over RPC against a real agent: it stays up, its memory is bounded, and what is wrong is said. (TLS:
-test_strangers.)"""
+"""Malformed input over RPC against a real agent: it continues to serve, its memory is bounded, and it reports the fault.
+(TLS: test_strangers.)"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from proveout.proto.wire import codec, messages, results, tasks
 from proveout.proto.wire.protobuf_mapping import WireFault
 
 GROWTH_BYTES = 48 << 20
-"""What an agent's memory may grow by under any of this: a few messages of 4 MiB, and Python's own arenas."""
+"""Limit of the growth of an agent's memory in any test: a few messages of 4 MiB, and Python's own arenas."""
 
 NAN = float("nan")
 KEY = "run/climb/2/1/1.1/load/db1"
@@ -42,11 +42,11 @@ FROM_AGENT = sorted(pb.AgentEnvelope.DESCRIPTOR.fields_by_name)
 FUZZ = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-# ---- pure: what the codec and the coordinator make of it -------------------------------------------------------------
+# ---- codec and plausibility checks, without an agent -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", TO_AGENT)
-def test_any_message_to_an_agent_is_read_or_is_a_fault(name: str) -> None:
+def test_any_message_to_an_agent_is_decoded_or_raises_wire_fault(name: str) -> None:
     @FUZZ
     @given(hostile(pb.CoordinatorEnvelope.DESCRIPTOR.fields_by_name[name].message_type))
     def check(part: object) -> None:
@@ -59,8 +59,8 @@ def test_any_message_to_an_agent_is_read_or_is_a_fault(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FROM_AGENT)
-def test_any_message_of_an_agent_is_taken_refused_or_a_fault(name: str) -> None:
-    """Through all that looks into it before it is evidence: codec, plausibility, gathering, what is shown of it."""
+def test_any_message_of_an_agent_is_accepted_refused_or_raises_wire_fault(name: str) -> None:
+    """Covers every part that reads a message before it counts as evidence: codec, plausibility check, gathering, live view."""
 
     @FUZZ
     @given(hostile(pb.AgentEnvelope.DESCRIPTOR.fields_by_name[name].message_type))
@@ -120,19 +120,19 @@ def reading(value: float, metric: str = "x") -> messages.Sample:
         (messages.TaskDone(key=KEY, result=results.CaptureResult(capture="c", samples=-1)), "made -1 samples"),
     ],
 )
-def test_what_cannot_be_is_said(message: messages.AgentMessage, says: str) -> None:
+def test_impossible_values_give_an_objection(message: messages.AgentMessage, says: str) -> None:
     found = objection(message)
     assert found is not None
     assert says in found
 
 
-def test_what_can_be_is_not_objected_to() -> None:
+def test_possible_values_give_no_objection() -> None:
     histogram = results.Histogram(indices=(5, 9), counts=(1, 2), sum_ns=23, min_ns=5, max_ns=9)
     assert objection(second(response=histogram)) is None
     assert objection(reading(-3.5)) is None, "a reading may be below zero"
 
 
-def test_a_second_far_away_takes_no_memory() -> None:
+def test_a_sample_of_a_distant_second_takes_no_memory() -> None:
     gathering = Gathering(id=IterationId(stage="s", rung=1, repeat=1, attempt=1), hosts={KEY: "db1"}, names={})
     gathering.add(second(2_600_000))
     assert len(gathering.reached) <= 3601
@@ -163,19 +163,19 @@ LOAD = tasks.RunLoad(
         *((replace(LOAD, workers=n), "worker processes") for n in (-1, 10**6)),
     ],
 )
-def test_what_no_host_can_do_is_refused(spec: tasks.TaskSpec, says: str) -> None:
+def test_tasks_beyond_the_limits_of_a_host_are_refused(spec: tasks.TaskSpec, says: str) -> None:
     assert says in str(task_rules.objection(spec))
 
 
-def test_what_a_host_can_do_is_tried() -> None:
+def test_tasks_within_the_limits_of_a_host_are_accepted() -> None:
     assert task_rules.objection(CAPTURE) is None
     assert task_rules.objection(LOAD) is None
 
 
-# ---- an outbox that nobody empties -----------------------------------------------------------------------------------
+# ---- an outbox whose stream does not read ----------------------------------------------------------------------------
 
 
-async def test_beats_that_nobody_listens_to_are_forgotten() -> None:
+async def test_an_unread_outbox_keeps_only_the_newest_beat_replies() -> None:
     outbox = Outbox()
     for number in range(100_000):
         outbox.put(messages.BeatReply(sequence=number, sent_ns=0, received_ns=0, replied_ns=0))
@@ -187,7 +187,7 @@ async def test_beats_that_nobody_listens_to_are_forgotten() -> None:
     assert outbox.finished
 
 
-async def test_who_does_not_listen_is_not_heard_until_he_does() -> None:
+async def test_a_full_outbox_stops_reading_until_an_answer_is_taken() -> None:
     outbox = Outbox()
     await outbox.wait_for_room()
     for number in range(ANSWERS_MAX + 2):
@@ -212,7 +212,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture(autouse=True)
 def _serves_on(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After each test with an agent: the same process, not much larger, without a traceback, serves a run."""
+    """Check after each test with an agent: the same process, not much larger and without a traceback, serves a run."""
     if "target" not in request.fixturenames:
         yield
         return
@@ -220,16 +220,16 @@ def _serves_on(request: pytest.FixtureRequest) -> Iterator[None]:
     target.send(target.hello())
     before = target.rss_bytes
     yield
-    code, heard = target.send(target.hello())
+    code, answers = target.send(target.hello())
     assert code is grpc.StatusCode.OK
-    assert heard[0].HasField("welcome")
+    assert answers[0].HasField("welcome")
     assert target.process.poll() is None
     assert target.rss_bytes - before < GROWTH_BYTES
-    assert "Unexpected [" not in target.log.read_text(), "grpc's words for an exception that nobody has thought of"
+    assert "Unexpected [" not in target.log.read_text(), "grpc's message for an unhandled exception"
 
 
 @pytest.mark.parametrize("after_hello", [False, True], ids=["first", "later"])
-def test_messages_by_the_hundred(target: Target, after_hello: bool) -> None:
+def test_random_messages_end_the_stream_with_a_status(target: Target, after_hello: bool) -> None:
     envelopes = st.sampled_from(TO_AGENT).flatmap(
         lambda name: hostile(pb.CoordinatorEnvelope.DESCRIPTOR.fields_by_name[name].message_type).map(
             lambda part: pb.CoordinatorEnvelope(**{name: part}).SerializeToString()
@@ -238,14 +238,14 @@ def test_messages_by_the_hundred(target: Target, after_hello: bool) -> None:
 
     @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(envelopes, max_size=4))
-    def check(said: list[bytes]) -> None:
-        code, _ = target.send(*([target.hello()] if after_hello else []), *said)
+    def check(payloads: list[bytes]) -> None:
+        code, _ = target.send(*([target.hello()] if after_hello else []), *payloads)
         assert code in (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT), code
 
     check()
 
 
-def test_bytes_by_the_hundred(target: Target) -> None:
+def test_random_bytes_end_the_stream_with_a_status(target: Target) -> None:
     valid = codec.coordinator_envelope(
         tasks.Task(
             key="k",
@@ -256,15 +256,15 @@ def test_bytes_by_the_hundred(target: Target) -> None:
 
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.one_of(st.binary(max_size=300), mutated(valid)))
-    def check(said: bytes) -> None:
-        code, _ = target.send(target.hello(), said)
+    def check(payload: bytes) -> None:
+        code, _ = target.send(target.hello(), payload)
         assert code in (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT), code
 
     check()
 
 
 @pytest.mark.parametrize("depth", [40, 5_000, 100_000])
-def test_lists_in_lists(target: Target, depth: int) -> None:
+def test_deeply_nested_lists_are_refused(target: Target, depth: int) -> None:
     code, _ = target.send(target.hello(5.0), nested(depth))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
 
@@ -274,29 +274,29 @@ def test_a_flood_of_beats_and_of_one_task(target: Target) -> None:
     hello = target.hello(30.0)
     spec = tasks.RunSql(endpoint=tasks.Endpoint(system="s", engine="e", dsn="d"), statements=())
     task = target.signed(tasks.Task(key="k", spec=spec, deadline_s=60))
-    code, heard = target.send(hello, *([beat] * 3000), *([task] * 1000))
+    code, answers = target.send(hello, *([beat] * 3000), *([task] * 1000))
     assert code is grpc.StatusCode.OK
-    assert sum(answer.HasField("task_accepted") for answer in heard) == 1000
+    assert sum(answer.HasField("task_accepted") for answer in answers) == 1000
 
 
-def test_keys_with_escapes_and_markup(target: Target) -> None:
+def test_task_keys_with_escape_sequences_and_markup(target: Target) -> None:
     for key in ("\x1b[2J\x1b]0;owned\x07", "<script>alert(1)</script>", "x" * 2000, "../../etc/passwd", "\u202e"):
         spec = tasks.RunSql(endpoint=tasks.Endpoint(system="s", engine="e", dsn="d"), statements=("fault",))
         hello = target.hello(30.0)
-        _, heard = target.send(hello, target.signed(tasks.Task(key=key, spec=spec, deadline_s=5)))
-        assert [a.task_accepted.key for a in heard if a.HasField("task_accepted")] == [key]
+        _, answers = target.send(hello, target.signed(tasks.Task(key=key, spec=spec, deadline_s=5)))
+        assert [a.task_accepted.key for a in answers if a.HasField("task_accepted")] == [key]
     assert "\x1b" not in target.log.read_text()
     spec = tasks.RunSql(endpoint=tasks.Endpoint(system="s", engine="e", dsn="d"), statements=())
-    said = codec.coordinator_envelope(tasks.Task(key="x" * 100_000, spec=spec, deadline_s=5)).SerializeToString()
-    assert target.send(target.hello(5.0), said)[0] is grpc.StatusCode.INVALID_ARGUMENT
+    long = codec.coordinator_envelope(tasks.Task(key="x" * 100_000, spec=spec, deadline_s=5)).SerializeToString()
+    assert target.send(target.hello(5.0), long)[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_connections_that_do_nothing(target: Target) -> None:
+def test_idle_connections_do_not_block_a_run(target: Target) -> None:
     before, idle = target.descriptors, []
     try:
         idle = [socket.create_connection(("127.0.0.1", target.port), 20) for _ in range(300)]
         code, _ = target.send(target.hello())
-        assert code is grpc.StatusCode.OK, "it serves while they are there"
+        assert code is grpc.StatusCode.OK, "it serves while they are open"
     finally:
         for one in idle:
             one.close()
@@ -304,7 +304,7 @@ def test_connections_that_do_nothing(target: Target) -> None:
 
 
 def test_half_open_handshakes_leave_no_memory_behind(target: Target) -> None:
-    """Without the release the agent keeps about 50 KiB of each."""
+    """Without an explicit release the agent would keep about 50 KiB for each."""
     before, descriptors = target.rss_bytes, target.descriptors
     until_s = time.monotonic() + 120
     for _ in range(2):
@@ -325,8 +325,8 @@ def test_tls_1_2_is_refused(target: Target) -> None:
         target.tls_version(ssl.TLSVersion.TLSv1_2)
 
 
-def test_a_handshake_by_the_byte(target: Target) -> None:
-    """A slow loris: somebody who says a byte of a TLS hello now and then does not keep others waiting."""
+def test_handshakes_sent_byte_by_byte_do_not_block_others(target: Target) -> None:
+    """Slow loris: clients that send a TLS ClientHello one byte at a time do not delay others."""
     hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32)
     slow = [socket.create_connection(("127.0.0.1", target.port), 20) for _ in range(20)]
     try:
@@ -345,16 +345,16 @@ def test_a_flood_of_pings(target: Target) -> None:
     frame = struct.pack(">I", 8)[1:] + b"\x06\x00" + bytes(4) + b"pingping"
     settings_frame = bytes(3) + b"\x04\x00" + bytes(4)
     with target.tls() as connection:
-        said = 0
-        with contextlib.suppress(OSError):  # it hangs up on us: right
+        sent = 0
+        with contextlib.suppress(OSError):  # the agent may close the connection
             connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings_frame)
             for _ in range(100):
                 connection.sendall(frame * 100)
-                said += 100
-    assert said > 0
+                sent += 100
+    assert sent > 0
 
 
-def test_frames_that_are_none(target: Target) -> None:
+def test_invalid_http2_frames_close_the_connection(target: Target) -> None:
     for data in (
         b"\xff" * 9000,
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x40\x00\x01\xff\xff\xff\xff\xff" + b"x" * 16384,
@@ -367,23 +367,25 @@ def test_frames_that_are_none(target: Target) -> None:
 
 
 def test_two_coordinators_at_once(target: Target) -> None:
-    """Another run is refused while one is served; the first goes on."""
+    """A second run is refused while one is served; the first continues."""
     goodbye = pb.CoordinatorEnvelope(goodbye=pb.Goodbye()).SerializeToString()
     first, second_one = target.hello(30.0), target.hello()
-    said: queue.Queue[bytes | None] = queue.Queue()
-    said.put(first)
-    call = target.channel.stream_stream(METHOD, None, pb.AgentEnvelope.FromString)(iter(said.get, None), timeout=180)
+    requests: queue.Queue[bytes | None] = queue.Queue()
+    requests.put(first)
+    call = target.channel.stream_stream(METHOD, None, pb.AgentEnvelope.FromString)(
+        iter(requests.get, None), timeout=180
+    )
     assert next(call).HasField("welcome")
-    _, heard = target.send(second_one)
-    assert [answer.WhichOneof("message") for answer in heard] == ["refused"]
-    assert heard[0].refused.reason.startswith("the agent is busy with run run")
-    said.put(goodbye)
+    _, answers = target.send(second_one)
+    assert [answer.WhichOneof("message") for answer in answers] == ["refused"]
+    assert answers[0].refused.reason.startswith("the agent is busy with run run")
+    requests.put(goodbye)
     assert [answer.WhichOneof("message") for answer in call][-1] == "log_line"
-    said.put(None)
+    requests.put(None)
 
 
 def test_log_is_readable(target: Target) -> None:
-    """The agent's log names what it refused."""
+    """The agent's log names the message that it refused."""
     target.send(target.hello(5.0), pb.CoordinatorEnvelope().SerializeToString())
     assert (
         "ended the stream of the coordinator: CoordinatorEnvelope came without its `message`" in target.log.read_text()

@@ -1,4 +1,4 @@
-"""Tasks that no compiler has made: each breaks a rule that protects the host, and no handler of an agent is called for
+"""Tasks that were not made by the compiler: each breaks a rule that protects the host, and the agent calls no handler for
 it."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=2.0, lease_s=60.0)
 
 
 def test_every_kind_of_task_has_rules_or_nothing_to_check() -> None:
-    """A new kind fails here until it has an entry, and a hostile and an honest task."""
+    """A new kind of task fails here until it has an entry, a hostile task and an honest one."""
     assert not set(task_rules.RULES) & task_rules.NOTHING_TO_CHECK
     assert set(KINDS) == set(task_rules.RULES) | task_rules.NOTHING_TO_CHECK == set(HANDLERS) == set(HONEST)
     assert {type(attempt.spec) for attempt in ATTEMPTS} == set(task_rules.RULES)
@@ -70,15 +70,15 @@ def test_an_honest_task_breaks_no_rule(kind: type) -> None:
 # ---- in an agent -----------------------------------------------------------------------------------------------------
 
 
-class Believed:
-    """Orders that have no objection: signatures are in test_signatures.py."""
+class AcceptAll:
+    """A verifier that accepts every task: signatures are tested in test_signatures.py."""
 
     def objection(self, task: Task, digest: str) -> str:
         return ""
 
 
 class Watched:
-    """A session whose handlers note that they were called."""
+    """A session whose handlers record their calls."""
 
     def __init__(self, folder: Path) -> None:
         self.called: list[TaskSpec] = []
@@ -87,10 +87,10 @@ class Watched:
             folder / "work",
             AgentJournal(folder / "journal.sqlite"),
             dict.fromkeys(KINDS, self._handle),
-            verifier=cast(TaskVerifier, Believed()),
+            verifier=cast(TaskVerifier, AcceptAll()),
             audit=AuditLog(folder / "audit.log"),
         )
-        self._said = self.session.outgoing(self.session.attach())
+        self._outgoing = self.session.outgoing(self.session.attach())
 
     async def _handle(self, context: TaskContext, spec: TaskSpec) -> Done:
         self.called.append(spec)
@@ -98,7 +98,7 @@ class Watched:
 
     async def outcome(self, number: int, spec: TaskSpec) -> TaskDone | TaskFailed:
         self.session.receive(Task(key=f"k{number}", spec=spec, deadline_s=60.0, sequence=number), f"digest {number}")
-        async for message in self._said:
+        async for message in self._outgoing:
             if isinstance(message, TaskDone | TaskFailed):
                 return message
         raise AssertionError("the session has ended")
@@ -138,7 +138,7 @@ async def test_the_handler_of_an_honest_task_is_called(watched: Watched) -> None
 
 
 async def test_a_real_agent_answers_every_hostile_task_and_starts_nothing(tmp_path: Path) -> None:
-    """Over TLS, signed, through the codec: nothing of the compiler is on the way."""
+    """The tasks go over TLS, signed, through the codec; no part of the compiler takes part."""
     bench = Bench(LocalFabric(), tmp_path / "logs")
     try:
         line = await bench.line(beat_s=2.0, lease_s=60.0)
@@ -158,7 +158,7 @@ async def _outcomes(line: Any, keys: set[str]) -> list[TaskDone | TaskFailed]:
     found: list[TaskDone | TaskFailed] = []
     async with asyncio.timeout(120):
         while len(found) < len(keys):
-            message: AgentMessage = (await line.hear(lambda event: hasattr(event, "message"))).message
+            message: AgentMessage = (await line.receive(lambda event: hasattr(event, "message"))).message
             if isinstance(message, TaskDone | TaskFailed):
                 found.append(message)
     return found
@@ -170,7 +170,7 @@ def _assert_refused(attempt: Attempt, outcome: TaskDone | TaskFailed) -> None:
     assert attempt.says in outcome.error.message, (attempt, outcome)
 
 
-# ---- what a compiler makes is taken ----------------------------------------------------------------------------------
+# ---- tasks of compiled plans are accepted ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
@@ -183,7 +183,7 @@ def test_no_task_of_a_plan_that_compiles_breaks_a_rule(path: Path) -> None:
 
 
 def _tasks(plan: Plan) -> Iterator[TaskSpec]:
-    """The tasks that the coordinator would give, each kind once for each part of the plan."""
+    """The tasks that the coordinator would send, each kind once for each part of the plan."""
     ends = _endpoints(plan)
     yield tasks.ReadFacts(
         directories=tuple((system.name, "/runs/x/systems") for system in plan.systems), tools=("fio",)
@@ -232,7 +232,7 @@ def _loads(plan: Plan, stage: Any, rung: int, windows: Any, ends: dict[str, Endp
 
 
 class _Secrets(dict[str, str]):
-    """Every variable of the environment has a password that is hard to put into a dsn."""
+    """An environment in which every variable is a password with characters that a dsn must escape."""
 
     def get(self, key: str, default: Any = None) -> Any:
         return "p@ss/wörd'\"\\ %&"

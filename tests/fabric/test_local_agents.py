@@ -1,4 +1,4 @@
-"""Real agents as children: tasks, results, and what is left when a session ends in one of its many ways."""
+"""Real agents as child processes: tasks, results, and the clean-up after each kind of end of a session."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ async def test_a_task_and_its_result(bench: Bench) -> None:
     assert {"kernel", "memory_bytes", "boot_id"} <= dict(welcome.facts).keys()
 
 
-async def test_the_clock_of_the_same_machine_is_right_within_its_bound(bench: Bench) -> None:
+async def test_the_clock_offset_on_the_same_machine_is_0_within_its_error_bound(bench: Bench) -> None:
     line = await bench.line()
     clock = line.session.clock  # parent and child read the same CLOCK_MONOTONIC: the true offset is 0
     assert abs(clock.offset_ns) <= clock.uncertainty_ns
     assert line.session.to_agent_ns(10**12) == pytest.approx(10**12, abs=clock.uncertainty_ns + 10**6)
 
 
-async def test_a_load_is_armed_and_starts_when_it_is_told(bench: Bench) -> None:
+async def test_a_load_is_armed_and_starts_at_t0(bench: Bench) -> None:
     line = await bench.line()
     spec = RunLoad(
         workload=Workload(name="w", kind="hlr", parameters=()),
@@ -74,7 +74,7 @@ async def test_a_capture_runs_until_it_is_finished_and_numbers_its_samples(bench
     assert isinstance(done, TaskDone) and done.result == CaptureResult(capture="c", samples=len(sequences))
 
 
-async def test_expected_failures_go_over_the_wire_as_they_are(bench: Bench) -> None:
+async def test_task_faults_arrive_with_code_and_message(bench: Bench) -> None:
     line = await bench.line()
     line.session.send(task("k", "fault"))
     outcome = await line.outcome("k")
@@ -83,7 +83,7 @@ async def test_expected_failures_go_over_the_wire_as_they_are(bench: Bench) -> N
     assert outcome.error.way_out == "Start it."
 
 
-async def test_of_a_bug_only_its_name_travels_and_no_password(bench: Bench) -> None:
+async def test_of_an_unexpected_exception_only_the_class_name_is_sent(bench: Bench) -> None:
     line = await bench.line()
     line.session.send(task("k", "bug"))
     code, message = await line.failure("k")
@@ -93,21 +93,21 @@ async def test_of_a_bug_only_its_name_travels_and_no_password(bench: Bench) -> N
     assert "hunter2" not in log
 
 
-async def test_what_is_no_result_is_a_fault(bench: Bench) -> None:
+async def test_a_handler_result_of_a_wrong_type_is_a_fault(bench: Bench) -> None:
     line = await bench.line()
     line.session.send(Task(key="k", spec=StopSystem(system="s", data_root="/x"), deadline_s=5))
     code, message = await line.failure("k")
     assert code == "fault" and "str has no place in TaskDone" in message
 
 
-async def test_a_task_that_this_agent_cannot_do(bench: Bench) -> None:
+async def test_a_task_without_a_handler_fails(bench: Bench) -> None:
     line = await bench.line()
     line.session.send(Task(key="k", spec=Checkpoint(endpoint=ENDPOINT), deadline_s=5))
     assert await line.failure("k") == ("missing", "this agent has no handler for Checkpoint")
 
 
 @pytest.mark.parametrize("deadline_s", [0.0, -1.0, float("nan"), float("inf"), 1e9])
-async def test_what_is_no_deadline(bench: Bench, deadline_s: float) -> None:
+async def test_an_invalid_deadline_is_refused(bench: Bench, deadline_s: float) -> None:
     line = await bench.line()
     line.session.send(task("k", "sleep 0", deadline_s=deadline_s))
     assert (await line.failure("k"))[0] == "invalid"
@@ -145,17 +145,17 @@ async def test_samples_that_do_not_fit_are_dropped_and_counted(bench: Bench) -> 
     line = await bench.line()
     line.session.send(task("k", "samples 5000"))  # at once, without a chance to send in between
     await line.outcome("k")
-    told = await line.message(LogLine)
+    notice = await line.message(LogLine)
     sequences = [message.sequence for message in line.messages() if isinstance(message, Sample)]
     assert sequences == sorted(set(sequences))
     dropped = 5001 - len(sequences)  # the samples and the log line behind them
-    assert isinstance(told, LogLine) and told.text.startswith(f"{dropped} messages of this agent")
+    assert isinstance(notice, LogLine) and notice.text.startswith(f"{dropped} messages of this agent")
 
 
 # ---- the end of a session --------------------------------------------------------------------------------------------
 
 
-async def test_goodbye_closes_resources_in_reverse_order_and_leaves_nothing(bench: Bench, tmp_path: Path) -> None:
+async def test_goodbye_closes_resources_in_reverse_order_and_removes_all_files(bench: Bench, tmp_path: Path) -> None:
     line = await bench.line()
     file = tmp_path / "f"
     line.session.send(
@@ -188,7 +188,7 @@ async def test_the_private_directory_is_private_and_holds_no_key(bench: Bench) -
     assert {stat.S_IMODE(path.stat().st_mode) for path in (directory, directory / "agent-db1-1")} == {0o700}
 
 
-async def test_an_agent_that_nobody_calls_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_without_a_connection_exits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ORPHAN_S", "0.3")
     monkeypatch.setenv("PROVEOUT_PASS_ENV", "FAKE_ORPHAN_S")
     fabric = LocalFabric(FAKE_AGENT)
@@ -203,7 +203,9 @@ async def test_an_agent_that_nobody_calls_leaves(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_an_agent_in_order(bench: Bench, tmp_path: Path, number: signal.Signals) -> None:
+async def test_a_signal_stops_the_tasks_and_closes_resources(
+    bench: Bench, tmp_path: Path, number: signal.Signals
+) -> None:
     line = await bench.line()
     line.session.send(task("r", f"resource a {tmp_path}/f"))
     await line.outcome("r")
@@ -217,7 +219,7 @@ async def test_a_signal_ends_an_agent_in_order(bench: Bench, tmp_path: Path, num
 
 
 async def test_a_killed_agent_is_lost_at_once_and_its_children_are_ended(bench: Bench, tmp_path: Path) -> None:
-    line = await bench.line(beat_s=2.0, lease_s=600.0)  # so long that only the broken stream can tell
+    line = await bench.line(beat_s=2.0, lease_s=600.0)  # so long that only the broken stream shows the loss
     line.session.send(task("k", f"spawn {tmp_path}/pid", "sleep 600"))
     await eventually(lambda: lines(tmp_path / "pid") != [], "the child runs")
     os.kill(bench.fabric.pids[0], signal.SIGKILL)
@@ -284,7 +286,7 @@ async def test_a_killed_coordinator_leaves_no_agent_no_child_and_no_directory(tm
     assert lines(tmp_path / "stopped") == ["stopped", "stopped"]
 
 
-async def test_an_agent_that_does_not_start_says_why(tmp_path: Path) -> None:
+async def test_the_error_of_an_agent_that_does_not_start_quotes_its_stderr(tmp_path: Path) -> None:
     code = "import sys; sys.stderr.write('cannot bear it\\n'); sys.exit(3)"
     fabric = LocalFabric([sys.executable, "-c", code])
     try:
@@ -295,14 +297,16 @@ async def test_an_agent_that_does_not_start_says_why(tmp_path: Path) -> None:
         await fabric.close()
 
 
-async def test_an_agent_that_goes_just_before_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_close_accepts_an_agent_that_has_exited_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         "proveout.coordinator.agents.local_agents.LEAVE_S", 0.0
-    )  # patience ends before the exit of a process that is gone is seen
+    )  # the wait ends before the exit of the process is noticed
     fabric = LocalFabric([sys.executable, "-c", "print('listening 127.0.0.1:1')"])
     try:
         await fabric.start(["db1"], tmp_path)
-        await eventually(lambda: is_gone(fabric.pids[0]), "it has gone by itself")
+        await eventually(lambda: is_gone(fabric.pids[0]), "the process has exited")
     finally:
         await fabric.close()
     assert fabric.pids == ()

@@ -1,4 +1,4 @@
-"""An agent that stays: fencing, one run at a time, what it remembers over a restart, and how it is started wrongly."""
+"""A permanent agent: fencing, one run at a time, state kept over a restart, and errors at start and in connecting."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 
 
 def free_port() -> int:
-    """A port that nobody is given: below those that the kernel hands out, so that it is free also when an agent comes
-    back to it."""
+    """A free port below the range from which the kernel assigns ports, so that it stays free while an agent restarts."""
     while True:
         port = random.SystemRandom().randrange(20_000, 30_000)
         with contextlib.suppress(OSError), socket.socket() as probe:
@@ -41,7 +40,7 @@ def free_port() -> int:
 
 
 class Permanent:
-    """One agent's installation: PKI, state directory and address stay over restarts."""
+    """The installation of one agent: PKI, state directory and address are the same after a restart."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -104,7 +103,7 @@ def work_dirs(agent: Permanent) -> list[Path]:
     return list((agent.directory / "state").glob("work-*"))
 
 
-async def test_it_listens_on_after_a_run(agent: Permanent) -> None:
+async def test_it_continues_to_listen_after_a_run(agent: Permanent) -> None:
     for run in ("one", "two"):
         line = await agent.connect(run_id=run)
         line.session.send(task("k", "sleep 0"))
@@ -133,24 +132,24 @@ async def test_a_newer_epoch_takes_over_and_ends_the_old_work_first(agent: Perma
     await old.accepted("k")
     new = await agent.connect(epoch=2)
     assert lines(file) == ["stopped", "closed old keep_data=True"]
-    new.session.send(task("k", f"append {file}"))  # the same key: what the old one had done is undone
+    new.session.send(task("k", f"append {file}"))  # the same key: the tasks of the old epoch are forgotten
     assert isinstance(await new.outcome("k"), TaskDone)
     assert lines(file)[-1] == "effect"
     reason = await old.lost()
     assert "session" in reason or "epoch 1 of run run is over" in reason
 
 
-async def test_a_task_that_was_signed_twice_is_not_taken_again_when_its_run_is_forgotten(
+async def test_a_second_signature_of_a_task_is_refused_after_its_run_has_ended(
     agent: Permanent, tmp_path: Path
 ) -> None:
-    """A coordinator whose connection broke signs anew what is under way; who heard that may send it after the run's
-    end."""
+    """After a broken connection a coordinator signs its running tasks a second time; a copy of that message can be replayed
+    after the end of the run."""
     file = tmp_path / "f"
     signer = Signer(agent.credentials.signer_key)
     to = Addressee(agent="agent/db1", run="run", epoch=1)
-    once, anew = (signer.sign(task("k", f"append {file}"), to) for _ in range(2))
+    first, second = (signer.sign(task("k", f"append {file}"), to) for _ in range(2))
     stream, _ = await open_stream("db1", agent.address, agent.credentials, HELLO, 20.0)
-    for signed in (once, anew):
+    for signed in (first, second):
         await stream._call.write(codec.coordinator_envelope(signed))
         while not isinstance(await stream.read(), TaskDone):
             pass
@@ -160,7 +159,7 @@ async def test_a_task_that_was_signed_twice_is_not_taken_again_when_its_run_is_f
             await stream.read()
     await stream.close()
     stream, _ = await open_stream("db1", agent.address, agent.credentials, HELLO, 20.0)
-    await stream._call.write(codec.coordinator_envelope(anew))
+    await stream._call.write(codec.coordinator_envelope(second))
     while not isinstance(answer := await stream.read(), (TaskDone, TaskFailed)):
         pass
     await stream.close()
@@ -178,7 +177,7 @@ async def test_a_stale_epoch_is_refused_also_after_a_restart(agent: Permanent) -
     await (await agent.connect(epoch=6, run_id="another run")).session.close()
 
 
-async def test_another_run_is_refused_while_one_is_there(agent: Permanent) -> None:
+async def test_another_run_is_refused_while_one_has_a_session(agent: Permanent) -> None:
     line = await agent.connect(run_id="one")
     with pytest.raises(AgentRefused, match="busy with run one") as caught:
         await agent.connect(run_id="two")
@@ -209,7 +208,7 @@ asyncio.run(main())
 
 @pytest.fixture
 async def killed(agent: Permanent, tmp_path: Path) -> Path:
-    """The file of a run whose coordinator has just been killed in the middle of a task."""
+    """The file of a run whose coordinator was killed during a task."""
     file = tmp_path / "f"
     arguments = [agent.address, str(agent.directory / "coordinator"), str(file)]
     coordinator = await asyncio.create_subprocess_exec(sys.executable, "-c", COORDINATOR, *arguments)
@@ -245,7 +244,7 @@ async def test_tasks_of_an_agent_that_was_killed_do_not_run_again(agent: Permane
     assert len(work_dirs(agent)) == 1
     await agent.start()
     again = await agent.connect()
-    assert len(work_dirs(agent)) == 1  # the one of the killed agent is gone, this is the new session's
+    assert len(work_dirs(agent)) == 1  # that of the killed agent is removed; this is the new session's
     again.session.send(task("done", f"append {file} done"))
     again.session.send(task("half", f"append {file} half", "sleep 600"))
     for key in ("done", "half"):
@@ -272,15 +271,15 @@ async def test_a_hello_that_is_refused(agent: Permanent, changes: dict[str, obje
         await agent.connect(**changes)
 
 
-# ---- starting it wrongly ---------------------------------------------------------------------------------------------
+# ---- errors at start -------------------------------------------------------------------------------------------------
 
 
 async def refusal(command: list[str]) -> str:
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-    _, said = await process.communicate()
+    _, stderr = await process.communicate()
     assert process.returncode == 4
-    assert b"Traceback" not in said
-    return said.decode()
+    assert b"Traceback" not in stderr
+    return stderr.decode()
 
 
 async def test_two_agents_on_one_state_directory(agent: Permanent) -> None:
@@ -307,7 +306,7 @@ async def test_a_missing_certificate(agent: Permanent, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["pki", "state"])
 async def test_a_folder_that_others_can_write(agent: Permanent, name: str) -> None:
-    """Whoever can write there could put his own authority, or changes to be undone as root, in the agent's way."""
+    """A user with write access could install another authority, or undo entries that the agent would execute as root."""
     (agent.directory / name).chmod(0o777)
     assert "other users can write the" in await refusal(agent.command())
 
@@ -330,14 +329,14 @@ async def test_a_state_directory_of_another_user(agent: Permanent, tmp_path: Pat
     os.chown(link, 12345, 12345, follow_symlinks=False)
     for named in (link, link / "below"):
         command[command.index("--state-dir") + 1] = str(named)
-        said = await refusal(command)
-        assert f"other users can replace the state directory: the link {link} belongs to another user" in said
-        assert f"chown -h root {link}" in said
+        error = await refusal(command)
+        assert f"other users can replace the state directory: the link {link} belongs to another user" in error
+        assert f"chown -h root {link}" in error
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("pki/ca.pem", "ca.pem belongs to another user"),
         ("pki/agent.key", "agent.key belongs to another user"),
@@ -348,15 +347,15 @@ async def test_a_state_directory_of_another_user(agent: Permanent, tmp_path: Pat
         ("state/tuning/undo.sqlite", "the undo journal belongs to another user"),
     ],
 )
-async def test_what_an_agent_believes_belongs_to_another_user(agent: Permanent, name: str, said: str) -> None:
-    """In folders that are its own."""
+async def test_trusted_files_of_another_user_are_refused(agent: Permanent, name: str, message: str) -> None:
+    """The folders belong to the agent's own user."""
     await agent.stop()
     path = agent.directory / name
     (agent.directory / "state" / "tuning").mkdir()
     if not path.exists():
         path.write_text("")
     os.chown(path, 12345, 12345)
-    assert f"{path}: {said}" in await refusal(agent.command())
+    assert f"{path}: {message}" in await refusal(agent.command())
 
 
 async def test_a_ca_that_others_can_write(agent: Permanent) -> None:
@@ -364,29 +363,29 @@ async def test_a_ca_that_others_can_write(agent: Permanent) -> None:
     assert "other users can write ca.pem" in await refusal(agent.command())
 
 
-async def test_who_is_denied_cannot_be_told(agent: Permanent) -> None:
+async def test_an_unreadable_list_of_revoked_certificates_is_refused(agent: Permanent) -> None:
     (agent.directory / "pki" / "denied").write_text("1f\ndb7\ndb-seven\n")
     assert "line 3 is not a serial number" in await refusal(agent.command())
 
 
-# ---- dialling wrongly ------------------------------------------------------------------------------------------------
+# ---- errors in connecting --------------------------------------------------------------------------------------------
 
 
 async def dial(address: str, credentials: Credentials) -> str:
-    hello = dataclasses.replace(HELLO, lease_s=0.5)  # a dial takes at most that and `DIAL_S`
+    hello = dataclasses.replace(HELLO, lease_s=0.5)  # connecting takes at most that and `DIAL_S`
     with pytest.raises(AgentUnreachable) as caught:
         await connect("db1", address, credentials, hello, asyncio.Queue())
     assert "host db1" in str(caught.value) and address in str(caught.value)
     return str(caught.value)
 
 
-async def test_nobody_listens() -> None:
+async def test_connecting_to_a_closed_port() -> None:
     credentials = Authority.create().issue_coordinator()
-    said = await dial(f"127.0.0.1:{free_port()}", credentials)
-    assert "nothing listens there" in said and "proveout agent --listen" in said
+    error = await dial(f"127.0.0.1:{free_port()}", credentials)
+    assert "nothing listens there" in error and "proveout agent --listen" in error
 
 
-async def test_something_else_listens_that_speaks_no_tls(tmp_path: Path) -> None:
+async def test_connecting_to_a_server_without_tls(tmp_path: Path) -> None:
     served: list[asyncio.Event] = []
 
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -400,12 +399,12 @@ async def test_something_else_listens_that_speaks_no_tls(tmp_path: Path) -> None
 
     async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        said = await dial(address, Authority.create().issue_coordinator())
+        error = await dial(address, Authority.create().issue_coordinator())
         with pytest.raises(enrolment.EnrolmentError) as caught:
             await enrolment.enrol(address, f"sha256:{'0' * 64}", "token", tmp_path / "pki")
         for over in served:
             await over.wait()
-    for words in (said, str(caught.value)):
+    for words in (error, str(caught.value)):
         assert "does not speak TLS" in words
         assert "not permitted" not in words
 
@@ -418,24 +417,24 @@ async def test_something_else_listens_that_speaks_no_tls(tmp_path: Path) -> None
         ("db1:http:x", "the address is not valid"),
     ],
 )
-async def test_addresses_that_lead_nowhere(address: str, says: str) -> None:
+async def test_connecting_to_invalid_addresses(address: str, says: str) -> None:
     assert says in await dial(address, Authority.create().issue_coordinator())
 
 
-async def test_somebody_listens_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connecting_to_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proveout.coordinator.agents.session.DIAL_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        said = await dial(f"127.0.0.1:{mute.getsockname()[1]}", Authority.create().issue_coordinator())
-    assert "no answer within" in said and "firewall" in said
+        error = await dial(f"127.0.0.1:{mute.getsockname()[1]}", Authority.create().issue_coordinator())
+    assert "no answer within" in error and "firewall" in error
 
 
-async def test_an_agent_of_another_authority(agent: Permanent) -> None:
-    said = await dial(agent.address, Authority.create().issue_coordinator())
-    assert "of another authority than the coordinator's" in said
+async def test_connecting_to_an_agent_of_another_authority(agent: Permanent) -> None:
+    error = await dial(agent.address, Authority.create().issue_coordinator())
+    assert "of another authority than the coordinator's" in error
 
 
 async def test_a_certificate_for_another_address(bench: Bench, tmp_path: Path) -> None:
-    """The agent is genuine, but its certificate is for another name: it may be another host's."""
+    """The certificate is of the right authority, but for another name: the agent may be another host's."""
     authority = Authority.create()
     authority.write_agent(tmp_path / "pki", "db1", ["10.9.8.7"])
     fabric = LocalFabric(FAKE_AGENT)

@@ -1,5 +1,4 @@
-"""An agent that stays starts an embedded system only where the owner of the host has listed its engine; over the
-wire."""
+"""A permanent agent starts an embedded system only where the policy of the host lists its engine; tested over the wire."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ def start(engine: str) -> Task:
 
 
 @pytest.mark.parametrize("real", ["paths: [/srv/runs]\n"], indirect=True)
-async def test_nothing_is_started_that_the_policy_does_not_list(real: Real) -> None:
+async def test_engines_that_the_policy_does_not_list_are_refused(real: Real) -> None:
     line = await real.connect()
     assert real.process is not None
     for engine in ENGINES:
@@ -71,7 +70,7 @@ async def test_nothing_is_started_that_the_policy_does_not_list(real: Real) -> N
 
 
 @pytest.mark.parametrize("real", ["provision: [sqlite]\n"], indirect=True)
-async def test_what_the_policy_lists_is_started(real: Real) -> None:
+async def test_an_engine_that_the_policy_lists_is_started(real: Real) -> None:
     line = await real.connect()
     line.session.send(start("sqlite"))
     outcome = await line.outcome("start sqlite")

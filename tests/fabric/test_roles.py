@@ -1,5 +1,4 @@
-"""Every method and every request × everybody who may ask; certificates that are wrong, on both sides; renewal and
-revocation."""
+"""Every method and every request × every role; wrong certificates on both sides; renewal and revocation."""
 
 from __future__ import annotations
 
@@ -70,7 +69,7 @@ def test_every_method_has_a_policy_and_every_policy_a_method() -> None:
 
 
 async def call(address: str, method: str, ca: bytes, credentials: Credentials | None) -> grpc.StatusCode:
-    """How a call of a method ends, whatever is said."""
+    """Call a method with a Hello and return the status of the stream."""
     shown = (credentials.key, credentials.certificate) if credentials is not None else (None, None)
     channel = grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(ca, *shown))
     async with channel:
@@ -85,7 +84,7 @@ async def call(address: str, method: str, ca: bytes, credentials: Credentials | 
         return cast(grpc.StatusCode, await running.code())
 
 
-async def test_every_method_for_everybody(bench: Bench) -> None:
+async def test_every_method_with_every_role(bench: Bench) -> None:
     address = await bench.start()
     authority = bench.fabric._authority
     ended = {
@@ -107,7 +106,7 @@ async def test_every_method_for_everybody(bench: Bench) -> None:
             await call(address, next(methods()), authority.pem, other.issue_coordinator())
             is grpc.StatusCode.UNAVAILABLE
         )
-    # The authority's other agent for the same address, put in between after the probe, gets nothing.
+    # An attacker with the certificate of another agent for the same address receives nothing.
     other_agent = authority.issue_agent("db2", ["127.0.0.1"])
     code = await call(address, next(methods()), other_agent.certificate, bench.fabric.credentials)
     assert code is grpc.StatusCode.UNAVAILABLE
@@ -117,7 +116,7 @@ TIMES_S = {"expired": (-7200.0, -3600.0), "future": (3600.0, 7200.0)}
 
 
 def not_in_force(authority: Authority, wrong: str) -> Authority:
-    """The same authority, its clock wrong; or another one."""
+    """The same authority with a wrong clock, or another authority."""
     if wrong not in TIMES_S:
         return Authority.create()
     begins_s, ends_s = TIMES_S[wrong]
@@ -125,7 +124,7 @@ def not_in_force(authority: Authority, wrong: str) -> Authority:
 
 
 class EarlyOrLate(Authority):
-    """Its certificates are in force from and to other times, seconds from now."""
+    """An authority whose certificates are valid from and to shifted times."""
 
     def __init__(self, certificate: x509.Certificate, key: Any, ends: datetime.timedelta, begins_s: float) -> None:
         super().__init__(certificate, key, ends)
@@ -137,12 +136,12 @@ class EarlyOrLate(Authority):
             return super()._sign(*arguments)
 
 
-# ---- an agent's certificate, as its coordinator sees it --------------------------------------------------------------
+# ---- the coordinator's check of an agent's certificate ---------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
 async def impostor(shown: Credentials) -> AsyncIterator[str]:
-    """A TLS server with that certificate; its address."""
+    """Run a TLS server with that certificate; yield its address."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(["h2"])
     load_chain(context, shown.certificate, shown.key)
@@ -167,7 +166,7 @@ WRONG_AGENTS = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_AGENTS)
-async def test_an_agents_certificate_that_is_wrong(wrong: str, tmp_path: Path) -> None:
+async def test_a_coordinator_refuses_an_agent_with_a_wrong_certificate(wrong: str, tmp_path: Path) -> None:
     authority = Authority.create()
     authority.write_coordinator(tmp_path)
     shown = authority.issue_agent("db1", ["127.0.0.1"])
@@ -196,7 +195,7 @@ async def connected(address: str, credentials: Credentials) -> Line:
 
 
 async def shown_by(address: str, credentials: Credentials) -> int:
-    """The serial number of what an agent shows now."""
+    """The serial number of the certificate that an agent presents now."""
     context = client_context(credentials.ca, credentials.certificate, credentials.key)
     context.set_alpn_protocols(["h2"])
     host, _, port = address.rpartition(":")
@@ -214,7 +213,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def files_bench(home: Path, tmp_path: Path) -> AsyncIterator[Bench]:
-    """Like `bench`, with an agent that has its certificates in files, as permanent ones do."""
+    """Like `bench`, with an agent whose certificates are in files, as those of permanent agents."""
     fabric = LocalFabric((*FAKE_AGENT, "--pki", str(home)))
     fabric._authority.write_agent(home, "db1", ["127.0.0.1"])
     bench = Bench(fabric, tmp_path / "logs")
@@ -222,7 +221,7 @@ async def files_bench(home: Path, tmp_path: Path) -> AsyncIterator[Bench]:
     await bench.close()
 
 
-async def test_a_renewed_certificate_is_shown_to_the_next_one_and_sessions_go_on(
+async def test_a_renewed_certificate_is_presented_to_new_connections_and_sessions_continue(
     files_bench: Bench, home: Path
 ) -> None:
     bench = files_bench
@@ -231,7 +230,7 @@ async def test_a_renewed_certificate_is_shown_to_the_next_one_and_sessions_go_on
     before = await shown_by(address, bench.fabric.credentials)
     renewed = bench.fabric._authority.issue_agent("db1", ["127.0.0.1"])
     replace_file(home / "agent.key", renewed.key)
-    assert await shown_by(address, bench.fabric.credentials) == before  # the key alone is of no use
+    assert await shown_by(address, bench.fabric.credentials) == before  # a key without its certificate is not used
     replace_file(home / "agent.pem", renewed.certificate)
     assert await shown_by(address, bench.fabric.credentials) == Shown.read(renewed.certificate).serial != before
     line.session.send(task("k", "sleep 0"))
@@ -239,7 +238,7 @@ async def test_a_renewed_certificate_is_shown_to_the_next_one_and_sessions_go_on
     assert len(bench.fabric.pids) == 1
 
 
-async def test_a_revoked_coordinator_is_cut_off_and_does_not_come_back(
+async def test_a_revoked_coordinator_is_disconnected_and_cannot_reconnect(
     files_bench: Bench, home: Path, tmp_path: Path
 ) -> None:
     bench = files_bench
@@ -254,7 +253,7 @@ async def test_a_revoked_coordinator_is_cut_off_and_does_not_come_back(
     await eventually(lambda: file.exists() and file.read_text() == "stopped\n", "its task is stopped")
     ca = bench.fabric.credentials.ca
     code = await call(address, next(methods()), ca, bench.fabric.credentials)
-    # A local agent leaves with its session, whose streams it resets: perhaps before their status came.
+    # A local agent exits with its session and resets the streams, possibly before it has sent their status.
     assert code in {
         grpc.StatusCode.PERMISSION_DENIED,
         grpc.StatusCode.UNAVAILABLE,
@@ -282,7 +281,9 @@ async def lab(tmp_path: Path) -> AsyncIterator[tuple[Ledger, str]]:
 DB1 = Member(role="agent", name="db1", addresses=("127.0.0.1",))
 
 
-async def asked(address: str, ca: bytes, credentials: Credentials | None, request: dict[str, Any]) -> dict[str, Any]:
+async def send_request(
+    address: str, ca: bytes, credentials: Credentials | None, request: dict[str, Any]
+) -> dict[str, Any]:
     shown = (credentials.certificate, credentials.key) if credentials is not None else (b"", b"")
     async with enrolment._Line(address, client_context(ca, *shown)) as line:
         await line.read()
@@ -290,12 +291,14 @@ async def asked(address: str, ca: bytes, credentials: Credentials | None, reques
         return await line.read()
 
 
-async def test_every_request_for_everybody(lab: tuple[Ledger, str]) -> None:
+async def test_every_request_with_every_role(lab: tuple[Ledger, str]) -> None:
     ledger, address = lab
     refused = "the certificate, or the lack of one, does not allow this"
     for what, allowed in [*REQUESTS.items(), ("issue", frozenset[str]()), ("shell", frozenset[str]())]:
         for who in ("no certificate", "agent", "operator", "coordinator"):
-            answer = await asked(address, ledger.authority.pem, credentials_of(who, ledger.authority), {"do": what})
+            answer = await send_request(
+                address, ledger.authority.pem, credentials_of(who, ledger.authority), {"do": what}
+            )
             let_in = authority_module.ANYBODY in allowed or who in allowed
             assert (answer.get("error") != refused) is let_in, (what, who, answer)
 
@@ -310,7 +313,7 @@ async def test_every_request_for_everybody(lab: tuple[Ledger, str]) -> None:
     ],
     ids=["nothing", "empty", "list", "no-request", "odd-request", "too-long", "http", "deep", "surrogate", "escapes"],
 )
-async def test_what_is_no_request_ends_the_connection_and_nothing_else(
+async def test_an_invalid_request_closes_its_connection_only(
     lab: tuple[Ledger, str], request_: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger, address = lab
@@ -327,7 +330,7 @@ async def test_what_is_no_request_ends_the_connection_and_nothing_else(
     assert "Traceback" not in caplog.text
 
 
-async def test_a_host_enrols_and_its_key_stays_with_it(lab: tuple[Ledger, str], tmp_path: Path) -> None:
+async def test_a_host_enrols_without_sending_its_private_key(lab: tuple[Ledger, str], tmp_path: Path) -> None:
     ledger, address = lab
     home = tmp_path / "db1"
     assert await enrolment.enrol(address, ledger.fingerprint, ledger.invite(DB1), home) == "agent/db1"
@@ -349,7 +352,7 @@ async def test_a_coordinator_enrols_with_a_signer(lab: tuple[Ledger, str], tmp_p
     assert Shown.read(credentials.certificate).roles == {"coordinator"}
 
 
-async def test_a_token_lets_in_once(lab: tuple[Ledger, str], tmp_path: Path) -> None:
+async def test_a_token_enrols_one_member_only(lab: tuple[Ledger, str], tmp_path: Path) -> None:
     ledger, address = lab
     token = ledger.invite(DB1)
     ways = [enrolment.enrol(address, ledger.fingerprint, token, tmp_path / name) for name in ("a", "b", "c")]
@@ -373,7 +376,7 @@ async def test_a_token_is_not_spent_on_a_directory_that_cannot_be_written(
     assert await enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "pki") == "agent/db1"
 
 
-async def test_a_token_is_of_no_use_when_it_is_old_or_made_up(
+async def test_expired_and_unknown_tokens_are_refused(
     lab: tuple[Ledger, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, address = lab
@@ -388,7 +391,7 @@ async def test_a_token_is_of_no_use_when_it_is_old_or_made_up(
         await enrolment.enrol(address, ledger.fingerprint, "x" * 32, tmp_path / "b")
 
 
-async def test_a_host_finds_out_that_another_authority_answers(lab: tuple[Ledger, str], tmp_path: Path) -> None:
+async def test_enrolment_detects_another_authority_by_its_fingerprint(lab: tuple[Ledger, str], tmp_path: Path) -> None:
     ledger, address = lab
     token = ledger.invite(DB1)
     with pytest.raises(enrolment.EnrolmentError, match="another authority answers there"):
@@ -397,21 +400,21 @@ async def test_a_host_finds_out_that_another_authority_answers(lab: tuple[Ledger
 
 
 @pytest.mark.parametrize("shown", ["stranger", "agent"])
-async def test_the_token_is_not_told_to_who_only_repeats_the_authoritys_certificate(
+async def test_the_token_is_not_sent_to_a_server_without_the_authoritys_role(
     lab: tuple[Ledger, str], tmp_path: Path, shown: str
 ) -> None:
-    """The certificate is public; who answers must have one of its own from the authority, and the authority's role."""
+    """The certificate is public; the server must present one issued by the authority and with the authority's role."""
     ledger, _ = lab
     made = Authority.create().issue_authority(["127.0.0.1"])
     if shown == "agent":
         made = ledger.authority.issue_agent("db9", ["127.0.0.1"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     load_chain(context, made.certificate, made.key)
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(json.dumps({"ca": ledger.authority.pem.decode()}).encode() + b"\n")
-        heard.append(await reader.read(1000))
+        received.append(await reader.read(1000))
         writer.close()
 
     server = await asyncio.start_server(listen, "127.0.0.1", 0, ssl=context)
@@ -419,8 +422,8 @@ async def test_the_token_is_not_told_to_who_only_repeats_the_authoritys_certific
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(enrolment.EnrolmentError, match="what answers there is not the authority"):
             await enrolment.enrol(address, ledger.fingerprint, ledger.invite(DB1), tmp_path / "a")
-        await eventually(lambda: bool(heard), "the connection ends")
-    assert heard == [b""]
+        await eventually(lambda: bool(received), "the connection ends")
+    assert received == [b""]
 
 
 async def test_a_member_is_renewed_when_it_is_due_until_it_is_revoked(lab: tuple[Ledger, str], tmp_path: Path) -> None:
@@ -441,7 +444,7 @@ async def test_a_member_is_renewed_when_it_is_due_until_it_is_revoked(lab: tuple
         await enrolment.fetch_denied(home, "agent")
 
 
-async def test_members_hear_who_is_revoked(lab: tuple[Ledger, str], tmp_path: Path) -> None:
+async def test_members_fetch_the_list_of_revoked_certificates(lab: tuple[Ledger, str], tmp_path: Path) -> None:
     ledger, address = lab
     home = tmp_path / "db1"
     await enrolment.enrol(address, ledger.fingerprint, ledger.invite(DB1), home)
@@ -457,7 +460,7 @@ async def test_members_hear_who_is_revoked(lab: tuple[Ledger, str], tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("member", "said"),
+    ("member", "message"),
     [
         (Member(role="root", name="x"), "no role"),
         (Member(role="agent", name="a/../b", addresses=("x",)), "is not a valid name"),
@@ -466,15 +469,15 @@ async def test_members_hear_who_is_revoked(lab: tuple[Ledger, str], tmp_path: Pa
         (Member(role="agent", name="db1", addresses=("db1:7443",)), "has no port"),
     ],
 )
-def test_members_that_cannot_be(member: Member, said: str, tmp_path: Path) -> None:
+def test_invalid_members_are_refused(member: Member, message: str, tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path)
-    with pytest.raises(certificates.PkiError, match=said):
+    with pytest.raises(certificates.PkiError, match=message):
         ledger.invite(member)
     assert ledger.issued() == ()
     ledger.close()
 
 
-def test_an_authority_is_made_once_and_kept_to_itself(tmp_path: Path) -> None:
+def test_an_authority_is_created_once_and_its_files_are_private(tmp_path: Path) -> None:
     Ledger.create(tmp_path / "a").close()
     assert {path.name: path.stat().st_mode & 0o077 for path in (tmp_path / "a").iterdir() if path.name != "ca.pem"} == {
         "ca.key": 0,
@@ -489,7 +492,7 @@ def test_an_authority_is_made_once_and_kept_to_itself(tmp_path: Path) -> None:
         Ledger.open(tmp_path / "b")
 
 
-async def test_an_authority_that_closes_waits_for_what_is_being_written(
+async def test_closing_an_authority_waits_for_a_running_enrolment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = Ledger.create(tmp_path / "authority")
@@ -497,10 +500,10 @@ async def test_an_authority_that_closes_waits_for_what_is_being_written(
     address, token = await server.start("127.0.0.1:0"), ledger.invite(DB1)
     under_way, go, redeem = threading.Event(), threading.Event(), ledger.redeem
 
-    def slow(*asked: Any) -> Any:
+    def slow(*arguments: Any) -> Any:
         under_way.set()
         assert go.wait(60)
-        return redeem(*asked)
+        return redeem(*arguments)
 
     monkeypatch.setattr(ledger, "redeem", slow)
     enrolling = asyncio.create_task(enrolment.enrol(address, ledger.fingerprint, token, tmp_path / "pki"))
@@ -517,13 +520,13 @@ async def test_an_authority_that_closes_waits_for_what_is_being_written(
         ledger.issued()
 
 
-def test_strangers_do_not_fill_the_authoritys_disk() -> None:
+def test_repeated_audit_entries_are_limited_per_minute() -> None:
     noted = authority_module.Sparing(2)
     assert [noted.left_out(at_s) for at_s in (0.0, 1.0, 2.0, 3.0, 59.0)] == [0, 0, None, None, None]
     assert [noted.left_out(at_s) for at_s in (60.0, 61.0, 62.0, 125.0)] == [3, 0, None, 1]
 
 
-async def test_who_is_revoked_does_not_fill_the_authoritys_disk_either(
+async def test_audit_entries_of_a_revoked_member_are_limited(
     lab: tuple[Ledger, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, address = lab
@@ -532,26 +535,24 @@ async def test_who_is_revoked_does_not_fill_the_authoritys_disk_either(
     credentials = Credentials.read(tmp_path / "lead")
     ledger.revoke("lead")
     for _ in range(authority_module.STRANGERS_NOTED_MAX + 5):
-        answer = await asked(address, ledger.authority.pem, credentials, {"do": "renew", "csr": {}})
+        answer = await send_request(address, ledger.authority.pem, credentials, {"do": "renew", "csr": {}})
         assert "error" in answer
     text = (ledger.directory / "audit.log").read_text()
     assert text.count('"refused"') == authority_module.STRANGERS_NOTED_MAX
 
 
-async def test_what_is_left_out_of_the_audit_log_is_counted(
-    lab: tuple[Ledger, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_omitted_audit_entries_are_counted(lab: tuple[Ledger, str], monkeypatch: pytest.MonkeyPatch) -> None:
     ledger, address = lab
     clock = iter([*[100.0] * (authority_module.STRANGERS_NOTED_MAX + 5), 161.0])
     monkeypatch.setattr(authority_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     for _ in range(authority_module.STRANGERS_NOTED_MAX + 6):
-        await asked(address, ledger.authority.pem, None, {"do": "enrol", "token": "made up", "csr": {}})
+        await send_request(address, ledger.authority.pem, None, {"do": "enrol", "token": "made up", "csr": {}})
     text = (ledger.directory / "audit.log").read_text()
     assert text.count('"refused"') == authority_module.STRANGERS_NOTED_MAX + 1
     assert text.count('"left_out_before": 5') == 1
 
 
-def test_a_slip_in_the_file_of_denied_ones_lets_nobody_in(tmp_path: Path) -> None:
+def test_invalid_lines_in_the_revocation_list_revoke_no_less(tmp_path: Path) -> None:
     from proveout.proto.trust.identities import Denied
 
     denied = Denied(tmp_path / DENIED)
@@ -561,7 +562,7 @@ def test_a_slip_in_the_file_of_denied_ones_lets_nobody_in(tmp_path: Path) -> Non
     denied.check()
     (tmp_path / DENIED).write_text("not a number at all\n2e\n")
     assert denied.serials() == {0x1F, 0xFF, 0x2E}
-    assert Denied(tmp_path / DENIED).serials() == {0x2E}, "one line that is none does not take the others with it"
+    assert Denied(tmp_path / DENIED).serials() == {0x2E}, "an invalid line does not invalidate the others"
     with pytest.raises(ProveoutError, match="line 1 is not a serial number"):
         Denied(tmp_path / DENIED).check()
     (tmp_path / DENIED).unlink()

@@ -1,5 +1,4 @@
-"""No database work is done as root: what a root agent does with files that only root could use, for each kind of
-work."""
+"""Database work never runs as root: a root agent refuses files that only root can use, for each kind of task."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ def folder() -> Iterator[Path]:
 
 
 def work(end: Endpoint) -> list[tasks.TaskSpec]:
-    """Every kind of task by which a process is started for one system."""
+    """One task of every kind that starts a process for one system."""
     kinds = (
         tasks.InspectSystem,
         tasks.RunSql,
@@ -63,8 +62,8 @@ def work(end: Endpoint) -> list[tasks.TaskSpec]:
 @pytest.mark.escape
 @pytest.mark.parametrize("case", FILES, ids=lambda case: case.name)
 @pytest.mark.parametrize("who", ["listed", "child of a run"])
-async def test_work_on_a_file_of_roots_is_refused(case: RootFile, who: str, folder: Path, task_context: Any) -> None:
-    """By its handler, as the agent's rules let no SQLite with a dsn that far; drivers of other packages have dsns."""
+async def test_tasks_on_a_file_of_root_are_refused(case: RootFile, who: str, folder: Path, task_context: Any) -> None:
+    """Calls the handlers directly: the agent's rules refuse SQLite with a dsn, but drivers of other packages have dsns."""
     listed = Policy(source="/etc/lab/policy.yaml", paths=(str(folder),))
     task_context.policy = listed if who == "listed" else Policy(own=True)
     end = Endpoint(system="db", engine="sqlite", dsn=case.make(folder, USER))
@@ -91,8 +90,8 @@ def test_a_refusal_has_a_way_out(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "duckdb", "acme"])
-def test_no_engine_in_files_is_used_as_root(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`acme` is the driver of another package that says `in_files`."""
+def test_engines_in_files_do_not_run_as_root(engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`acme` is the driver of another package with `in_files`."""
     monkeypatch.setattr(DriverAdapter, "in_files", property(lambda adapter: adapter._engine == "acme"))
     for case in FILES[:2]:
         with pytest.raises(TaskFault, match=case.says):
@@ -101,7 +100,7 @@ def test_no_engine_in_files_is_used_as_root(engine: str, folder: Path, monkeypat
     assert chosen == Privileges.for_engine("postgres")
 
 
-def test_the_user_of_a_file_is_not_given_root_s_group(folder: Path) -> None:
+def test_a_file_of_group_root_does_not_give_its_user_that_group(folder: Path) -> None:
     file = folder / "x.db"
     file.touch()
     os.chown(file, USER, 0)
@@ -109,7 +108,7 @@ def test_the_user_of_a_file_is_not_given_root_s_group(folder: Path) -> None:
     assert (chosen.uid, chosen.gid, chosen.group) == (USER, USER, USER)
 
 
-def test_a_ray_cluster_of_roots_is_not_used() -> None:
+def test_a_ray_cluster_of_root_is_refused() -> None:
     with pytest.raises(TaskFault, match="no load runs as root") as caught:
         Privileges.for_user(0)
     assert caught.value.code == "refused"
@@ -127,22 +126,21 @@ def test_a_ray_cluster_of_roots_is_not_used() -> None:
     ],
     ids=lambda argv: argv[0],
 )
-async def test_a_process_for_a_database_ends_rather_than_run_as_root(argv: tuple[str, ...]) -> None:
-    """The second safeguard: for any privileges on the command line."""
+async def test_database_processes_exit_when_they_run_as_root(argv: tuple[str, ...]) -> None:
+    """The second safeguard, independent of the privileges on the command line."""
     command = [sys.executable, "-m", argv[0], str(os.getpid()), *argv[1:]]
     done = await asyncio.to_thread(subprocess.run, command, input=b"", capture_output=True, timeout=120, check=False)
     assert done.returncode != 0
     assert b"this process must not run as root" in done.stderr
 
 
-# ---- files that are said to be the agent's own
-# -------------------------------------------------------------------------
+# ---- endpoints marked as provisioned by the agent --------------------------------------------------------------------
 
 NOT_OURS = ("/etc/passwd", "/var/tmp/x.db", "/var/lib/proveout/journal.sqlite", "/var/tmp/../../etc/x.db", "x.db", "")
 
 
 @pytest.mark.parametrize("dsn", NOT_OURS)
-def test_a_file_that_is_said_to_be_provisioned_must_be_where_agents_make_them(dsn: str, tmp_path: Path) -> None:
+def test_a_provisioned_file_must_be_in_a_data_directory_of_an_agent(dsn: str, tmp_path: Path) -> None:
     context: Any = SimpleNamespace(policy=NOTHING, work_dir=tmp_path / "state" / "work-1")
     end = Endpoint(system="db", engine="sqlite", dsn=dsn, provisioned=True)
     for spec in work(end):

@@ -1,4 +1,4 @@
-"""Signed tasks: what an agent takes, and what it refuses however good the connection is."""
+"""Signed tasks: signatures that an agent accepts and refuses, over an authenticated connection."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ HELLO = Hello(run_id="run", epoch=1, host="db1", beat_s=0.1, lease_s=15.0)
 AUTHORITY = Authority.create()
 CREDENTIALS = AUTHORITY.issue_coordinator()
 SIGNER = Signer(CREDENTIALS.signer_key)
-NOBODY: frozenset[int] = frozenset()
+NONE_REVOKED: frozenset[int] = frozenset()
 NOT_FOR_US = "it is not signed for this agent, run and epoch by the run's coordinator"
 
 
 def verifier() -> Verifier:
-    return Verifier(CREDENTIALS.signer, AUTHORITY.pem, NOBODY)
+    return Verifier(CREDENTIALS.signer, AUTHORITY.pem, NONE_REVOKED)
 
 
 # ---- the signature itself --------------------------------------------------------------------------------------------
 
 
-def test_a_signed_task_is_taken_and_is_the_same_task() -> None:
+def test_a_signed_task_is_accepted_and_survives_the_codec() -> None:
     unsigned = task("k", "append x")
     signed = SIGNER.sign(unsigned, TO)
     assert verifier().objection(signed, TO) == ""
@@ -64,17 +64,17 @@ def test_a_signed_task_is_taken_and_is_the_same_task() -> None:
     ],
     ids=lambda changed: next(iter(changed)),
 )
-def test_whatever_is_changed_breaks_it(changed: dict[str, Any]) -> None:
+def test_any_change_of_a_signed_task_invalidates_its_signature(changed: dict[str, Any]) -> None:
     signed = replace(SIGNER.sign(task("k", "append x"), TO), **changed)
     assert verifier().objection(signed, TO) == NOT_FOR_US
 
 
 @pytest.mark.parametrize("other", [{"agent": "agent/db2"}, {"run": "other"}, {"epoch": 2}], ids=str)
-def test_a_task_for_another_one_is_not_taken(other: dict[str, Any]) -> None:
+def test_a_task_for_another_agent_run_or_epoch_is_refused(other: dict[str, Any]) -> None:
     assert verifier().objection(SIGNER.sign(task("k"), TO), replace(TO, **other)) == NOT_FOR_US
 
 
-def test_an_unsigned_and_an_old_task_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsigned_and_expired_tasks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verifier().objection(task("k"), TO) == "it is not signed"
     signed = SIGNER.sign(task("k"), TO)
     later = datetime.datetime.now().timestamp() + task_signing.VALID_S + 1
@@ -82,7 +82,7 @@ def test_an_unsigned_and_an_old_task_are_not_taken(monkeypatch: pytest.MonkeyPat
     assert verifier().objection(signed, TO) == "its signature has expired"
 
 
-def test_numbers_only_grow_even_when_the_clock_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequence_numbers_grow_while_the_clock_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_signing.time, "time_ns", lambda: 5)
     numbers = [SIGNER.sign(task("k"), TO).sequence for _ in range(100)]
     assert numbers == sorted(set(numbers))
@@ -93,26 +93,26 @@ def signer_like(role: str, authority: Authority) -> bytes:
     return _cert_pem(certificate)
 
 
-def test_who_may_not_sign() -> None:
+def test_invalid_signer_certificates_are_refused() -> None:
     serial = CREDENTIALS.signer
     denied = frozenset({task_signing.Shown.read(serial).serial})
     with pytest.raises(ValueError, match="revoked"):
         Verifier(CREDENTIALS.signer, AUTHORITY.pem, denied)
     with pytest.raises(ValueError, match="another authority"):
-        Verifier(Authority.create().issue_coordinator().signer, AUTHORITY.pem, NOBODY)
+        Verifier(Authority.create().issue_coordinator().signer, AUTHORITY.pem, NONE_REVOKED)
     for role in ("coordinator", "operator", "agent/db1"):
         with pytest.raises(ValueError, match="not a signer's"):
-            Verifier(signer_like(role, AUTHORITY), AUTHORITY.pem, NOBODY)
+            Verifier(signer_like(role, AUTHORITY), AUTHORITY.pem, NONE_REVOKED)
     with pytest.raises(ValueError, match="not a signer's"):
-        Verifier(CREDENTIALS.certificate, AUTHORITY.pem, NOBODY)
+        Verifier(CREDENTIALS.certificate, AUTHORITY.pem, NONE_REVOKED)
     past = Authority(AUTHORITY.certificate, AUTHORITY._key, datetime.timedelta(seconds=-10))
     with pytest.raises(ValueError, match="not in force"):
-        Verifier(past.issue_coordinator().signer, AUTHORITY.pem, NOBODY)
+        Verifier(past.issue_coordinator().signer, AUTHORITY.pem, NONE_REVOKED)
     with pytest.raises(ValueError, match="PEM"):
-        Verifier(b"", AUTHORITY.pem, NOBODY)
+        Verifier(b"", AUTHORITY.pem, NONE_REVOKED)
 
 
-def test_the_highest_number_outlives_the_agent_and_the_runs_end(tmp_path: Path) -> None:
+def test_the_highest_sequence_number_is_kept_over_a_restart_and_after_the_run(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     journal = AgentJournal(path)
     assert journal.highest_sequence("run") == 0
@@ -126,8 +126,8 @@ def test_the_highest_number_outlives_the_agent_and_the_runs_end(tmp_path: Path) 
     again.close()
 
 
-def test_numbers_begin_anew_with_a_newer_coordinator_whose_clock_was_set_back(tmp_path: Path) -> None:
-    """A signature counts for one epoch only, so no number of an older one can be sent again."""
+def test_a_newer_epoch_accepts_lower_sequence_numbers(tmp_path: Path) -> None:
+    """A signature is valid for one epoch only, so tasks of an older epoch cannot be replayed."""
     journal = AgentJournal(tmp_path / "journal.sqlite")
     journal.note_epoch("run", 1)
     journal.accept("run", 1, "a", "digest", 9)
@@ -145,7 +145,7 @@ def test_numbers_begin_anew_with_a_newer_coordinator_whose_clock_was_set_back(tm
 
 
 class Raw:
-    """A stream as somebody with a coordinator's certificate, but without its program, would open it."""
+    """A stream with a coordinator's certificate, written message by message without the coordinator's session."""
 
     def __init__(self, bench: Bench, address: str) -> None:
         it = bench.fabric.credentials
@@ -160,8 +160,8 @@ class Raw:
         self._call.cancel()
         await self._channel.close(None)
 
-    async def say(self, message: Hello | Task) -> AgentMessage:
-        """The first answer that is about it."""
+    async def exchange(self, message: Hello | Task) -> AgentMessage:
+        """Send a message and return the first answer to it."""
         await self._call.write(codec.coordinator_envelope(message))
         async with asyncio.timeout(60):
             while True:
@@ -170,13 +170,13 @@ class Raw:
                     return answer
 
     async def refusal(self, sent: Task) -> str:
-        answer = await self.say(sent)
+        answer = await self.exchange(sent)
         assert isinstance(answer, TaskFailed), answer
         assert answer.error.code == "refused"
         return answer.error.message
 
 
-async def test_an_agent_takes_what_is_signed_for_it_and_nothing_else(bench: Bench, tmp_path: Path) -> None:
+async def test_an_agent_accepts_only_tasks_that_are_signed_for_it(bench: Bench, tmp_path: Path) -> None:
     address = await bench.start()
     credentials = bench.fabric.credentials
     signer, signed_hello = Signer(credentials.signer_key), replace(HELLO, signer=credentials.signer.decode())
@@ -184,12 +184,12 @@ async def test_an_agent_takes_what_is_signed_for_it_and_nothing_else(bench: Benc
 
     for stranger in ("", Authority.create().issue_coordinator().signer.decode(), credentials.certificate.decode()):
         async with Raw(bench, address) as raw:
-            answer = await raw.say(replace(HELLO, signer=stranger))
+            answer = await raw.exchange(replace(HELLO, signer=stranger))
             assert isinstance(answer, Refused)
             assert "sign" in answer.reason
 
     async with Raw(bench, address) as raw:
-        assert isinstance(await raw.say(signed_hello), Welcome)
+        assert isinstance(await raw.exchange(signed_hello), Welcome)
         assert "it is not signed" in await raw.refusal(task("a", f"append {file} unsigned"))
         for other in (replace(TO, agent="agent/db2"), replace(TO, run="other"), replace(TO, epoch=2)):
             assert NOT_FOR_US in await raw.refusal(signer.sign(task("a", f"append {file} other"), other))
@@ -197,28 +197,28 @@ async def test_an_agent_takes_what_is_signed_for_it_and_nothing_else(bench: Benc
         assert NOT_FOR_US in await raw.refusal(stolen.sign(task("a", f"append {file} stolen"), TO))
         early = signer.sign(task("early", f"append {file} replayed"), TO)
         late = signer.sign(task("late", f"append {file} once"), TO)
-        assert isinstance(await raw.say(late), TaskDone)
+        assert isinstance(await raw.exchange(late), TaskDone)
         assert "it may be a replay" in await raw.refusal(early)
-        assert isinstance(await raw.say(late), TaskDone)  # the same one again is answered, and done once
+        assert isinstance(await raw.exchange(late), TaskDone)  # the same task again is answered and has run once
     assert lines(file) == ["once"]
 
 
-async def test_a_session_signs_by_itself(bench: Bench, tmp_path: Path) -> None:
+async def test_a_session_signs_its_tasks(bench: Bench, tmp_path: Path) -> None:
     line = await bench.line()
     line.session.send(task("k", f"append {tmp_path}/f"))
     await line.message(TaskAccepted, "k")
     assert isinstance(await line.outcome("k"), TaskDone)
 
 
-async def test_a_deadline_that_is_none_or_years_away_is_refused(bench: Bench, tmp_path: Path) -> None:
+async def test_invalid_and_distant_deadlines_are_refused(bench: Bench, tmp_path: Path) -> None:
     address = await bench.start()
     credentials = bench.fabric.credentials
     signer, file = Signer(credentials.signer_key), tmp_path / "effects"
     async with Raw(bench, address) as raw:
-        assert isinstance(await raw.say(replace(HELLO, signer=credentials.signer.decode())), Welcome)
+        assert isinstance(await raw.exchange(replace(HELLO, signer=credentials.signer.decode())), Welcome)
         for deadline_s in (0.0, -1.0, math.nan, math.inf, 10 * 365 * 86_400.0):
-            told = replace(task(f"k{deadline_s}", f"append {file} done"), deadline_s=deadline_s)
-            answer = await raw.say(signer.sign(told, TO))
+            unsigned = replace(task(f"k{deadline_s}", f"append {file} done"), deadline_s=deadline_s)
+            answer = await raw.exchange(signer.sign(unsigned, TO))
             assert isinstance(answer, TaskFailed)
             assert (answer.error.code, "is not a valid deadline" in answer.error.message) == ("invalid", True), (
                 deadline_s

@@ -1,5 +1,5 @@
-"""Plans compiled with the compiler's checks of hosts switched off: agents say of their tasks what the compiler would
-have said."""
+"""Plans compiled with the compiler's checks of hosts switched off: agents refuse their tasks with the messages that the
+compiler would give."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def system(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unchecked:
-    """A plan that the compiler refuses with `says`; `parts` are all that is below its name."""
+    """A plan that the compiler refuses with `says`; `parts` are all sections of the plan but its name."""
 
     name: str
     parts: str
@@ -102,7 +102,7 @@ PLANS = (
 
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiler asks none of the rules; agents ask them all."""
+    """Switch the rules off in the compiler only; agents check all of them."""
 
     def nothing(*_: Any, **__: Any) -> Iterator[Any]:
         return iter(())
@@ -138,6 +138,6 @@ def test_the_compiler_refuses_it(case: Unchecked, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("case", PLANS, ids=lambda case: case.name)
-def test_an_agent_says_the_same_of_its_tasks(case: Unchecked, tmp_path: Path) -> None:
+def test_an_agent_refuses_its_tasks_with_the_same_message(case: Unchecked, tmp_path: Path) -> None:
     found = [task_rules.objection(spec) for spec in tasks_of(compile_plan(write(case, tmp_path)))]
     assert any(case.says in str(objection) for objection in found), found

@@ -1,4 +1,4 @@
-"""Fixtures of the lab's tests; what they give is in `hand_made`."""
+"""Fixtures of the lab's tests; their classes are in `hand_made`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hand_made import OBJECTION, Lab
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """The guide's four hosts with nothing on them; whatever was started there is ended, and they are removed."""
+    """The guide's four hosts in their initial state; at the end their processes are ended and they are removed."""
     if OBJECTION:
         pytest.skip(OBJECTION)
     made = Lab()

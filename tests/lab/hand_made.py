@@ -1,9 +1,9 @@
-"""The hosts of the guide, made by hand: lead, db1, client1 and client2, each with its own address, names, /etc,
-/var/lib and home.
+"""The hosts of the guide without docs/lab/lab.py: lead, db1, client1 and client2, each with its own address, names,
+/etc, /var/lib and home.
 
 Data flow: `docs/lab/network` makes the namespaces -> `Lab.run` and `Lab.start` run a line of shell on a host, in a
-mount namespace whose /etc and /var/lib are the host's own folders -> `Lab.down` ends what runs in the namespaces and
-removes them. What a line exports stays for the later ones of that host, as in a terminal.
+mount namespace whose /etc and /var/lib are the host's own folders -> `Lab.down` ends the processes in the namespaces
+and removes them. Exported variables of a line remain for later lines of that host, as in a terminal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOUNTS = 'mount --bind "$1/etc" /etc && mount --bind "$1/var-lib" /var/lib && cd
 
 
 def objection() -> str:
-    """Why there can be no lab here."""
+    """Return the reason for which this machine cannot have a lab; "" when it can."""
     if os.geteuid() != 0:
         return "needs root"
     if missing := [tool for tool in ("ip", "unshare", "mount") if shutil.which(tool) is None]:
@@ -54,8 +54,8 @@ OBJECTION = objection()
 
 
 def faketime() -> str:
-    """What stands before a command whose wall clock is `{}` (+1h) off, its monotonic clock being the host's; "" without
-    libfaketime."""
+    """Return a prefix for a command that shifts its wall clock by `{}` (such as +1h) and leaves its monotonic clock; ""
+    without libfaketime."""
     found = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
     return f"LD_PRELOAD={found} FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME={{}}" if found else ""
 
@@ -64,11 +64,11 @@ FAKETIME = faketime()
 
 
 class Lab:
-    """Four hosts. `folder` has one of each; `network` is theirs."""
+    """Four hosts. `folder` contains a folder for each host; `network` connects them."""
 
     def __init__(self) -> None:
         self.prefix = f"pv{secrets.token_hex(4)}"
-        # Neither below /var/lib, which hosts have their own of, nor where a server's own user may not go.
+        # Not below /var/lib, which hosts replace, and in a place that the server's user can access.
         self.folder = Path("/var/tmp") / f"proveout-{self.prefix}"
         self.stays: list[subprocess.Popen[bytes]] = []
         self.guard: subprocess.Popen[bytes]
@@ -76,7 +76,7 @@ class Lab:
         self._hosts = {host.name: host for host in HOSTS}
 
     def up(self) -> None:
-        """Make the hosts, each of which knows the others by name."""
+        """Create the hosts, with the names of all of them in each /etc/hosts."""
         self.folder.mkdir(mode=0o755)
         (self.folder / MARK).touch()
         where = ["--prefix", self.prefix, "--directory", str(self.folder)]
@@ -95,7 +95,7 @@ class Lab:
             (own / "exports").touch()
 
     def argv(self, host: str, line: str) -> list[str]:
-        """How a line of shell is run on a host."""
+        """Return the argv that runs a line of shell on a host."""
         own = self.folder / host
         whole = f". {shlex.quote(str(own / 'exports'))}; {line}"
         mounted = ["unshare", "--mount", "--", "sh", "-c", MOUNTS, "sh", str(own), whole]
@@ -107,7 +107,7 @@ class Lab:
         return {**kept, "PATH": path, "HOME": str(self.folder / host / "home"), "PYTHONUNBUFFERED": "1"}
 
     def run(self, host: str, line: str, *, code: int | None = 0) -> str:
-        """Run a line to its end, and give back all that it said; its exit code is `code` (None: any)."""
+        """Run a line to its end and return its output; its exit code must be `code` (None: any)."""
         if line.startswith("export "):
             with (self.folder / host / "exports").open("a") as exports:
                 exports.write(line + "\n")
@@ -126,7 +126,7 @@ class Lab:
         return done.stdout
 
     def start(self, host: str, line: str, log: str) -> subprocess.Popen[bytes]:
-        """Start what stays, with a log of that name."""
+        """Start a process that keeps running, with a log of this name."""
         with self.log(host, log).open("wb") as stream:
             started = subprocess.Popen(
                 self.argv(host, line),
@@ -142,8 +142,8 @@ class Lab:
     def log(self, host: str, name: str) -> Path:
         return self.folder / host / f"{name}.log"
 
-    def until_said(self, host: str, name: str, pattern: str) -> str:
-        """Wait for a log to say it; all that it says then."""
+    def until_logged(self, host: str, name: str, pattern: str) -> str:
+        """Wait until a log matches the pattern; return the log."""
         until(
             lambda: re.search(pattern, self.read(host, name)) is not None, lambda: f"{pattern}\n{self.read(host, name)}"
         )
@@ -153,7 +153,7 @@ class Lab:
         return self.log(host, name).read_text(errors="replace")
 
     def down(self) -> None:
-        """End what runs on the hosts, and remove them: the guard does, as when the tests are killed."""
+        """End all processes on the hosts and remove them, by closing the guard's stdin as when the tests are killed."""
         with self.guard:
             assert self.guard.stdin is not None
             self.guard.stdin.close()
@@ -164,7 +164,7 @@ class Lab:
 
 
 def until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
-    """Wait until it holds, with a deadline."""
+    """Wait until `holds` is true, with a deadline."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline_s, what()

@@ -1,12 +1,12 @@
-"""The page `lab-first-run` is walked: each of its commands is run as it stands, on the host that the page says, and
-says what the page shows.
+"""The commands of the page `lab-first-run`: each is executed unchanged on the host that the page names, and must print
+the output that the page shows.
 
-Data flow: the page -> `steps` (a block of commands or of what they show, with the host of the sentence before it) ->
-`hand_made.Lab`. What stays (`pki serve`, `agent`) is started and waited for. Of section 2 the blocks are run once more
-for each other host, with its name. What is not run: `pip install`, and the run of half an hour; the short run only with
-PROVEOUT_LONG=1.
+Data flow: the page -> `steps` (a block of commands or of output, with the host of the sentence before it) ->
+`hand_made.Lab`. Services (`pki serve`, `agent`) are started in the background. The blocks of section 2 are executed
+again for each other host, with its name. Not executed: `pip install`, and the run of half an hour; the short run only
+with PROVEOUT_LONG=1.
 
-Not shown by it: machines with clocks and networks of their own, and a user other than root.
+Not tested: separate machines with their own clocks and networks, and a user other than root.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WHOLE = "proveout run study.yaml\n"
 
 @dataclass(frozen=True)
 class Step:
-    """Commands of a host (`language` sh), statements (sql), or what the step before shows (text)."""
+    """Commands of a host (`language` sh), statements (sql), or the output of the previous step (text)."""
 
     section: str
     host: str
@@ -58,22 +58,22 @@ STEPS = tuple(steps(PAGE.read_text()))
 
 
 def as_shown(text: str) -> list[re.Pattern[str]]:
-    """A pattern for each line of what is shown: `…` is anything, blanks are any."""
+    """Return a pattern for each line of the output: `…` matches any text, a blank any number of blanks."""
     lines = (" ".join(line.split()) for line in text.splitlines())
     return [re.compile(re.escape(line).replace("…", ".*?").replace(r"\ ", r"\s+")) for line in lines]
 
 
 class Walk:
-    """Runs steps; `said` is what the last commands said."""
+    """Executes steps; `output` is that of the last commands."""
 
     def __init__(self, lab: Lab) -> None:
-        self.lab, self.said, self.log, self.invitation, self.shown = lab, "", ("", ""), "", 0
+        self.lab, self.output, self.log, self.invitation, self.shown = lab, "", ("", ""), "", 0
 
     def step(self, step: Step) -> None:
         match step.language:
             case "sh":
                 lines = [line for line in step.text.splitlines() if not line.startswith(LEFT_OUT)]
-                self.said = "".join(self.command(step.host, line) for line in lines)
+                self.output = "".join(self.command(step.host, line) for line in lines)
             case "text":
                 for pattern in as_shown(step.text):
                     self.shows(pattern)
@@ -81,30 +81,30 @@ class Walk:
                 self.statements(step.text)
 
     def shows(self, pattern: re.Pattern[str]) -> None:
-        """What goes on says it sooner or later; what has ended has said it."""
+        """Check that the output matches: wait for it in the log of a service, or find it in that of ended commands."""
         self.shown += 1
         if self.log[0]:
             until(lambda: pattern.search(self.lab.read(*self.log)) is not None, lambda: self.lab.read(*self.log))
         else:
-            assert pattern.search(self.said), f"{pattern.pattern}\n{self.said[-4000:]}"
+            assert pattern.search(self.output), f"{pattern.pattern}\n{self.output[-4000:]}"
 
     def command(self, host: str, line: str) -> str:
         self.log = ("", "")
         if "proveout pki enrol" in line:
             alike = re.escape(line).replace("…", r"\S+")
-            assert re.fullmatch(alike, self.invitation), "the invitation is another command than the page shows"
+            assert re.fullmatch(alike, self.invitation), "the invitation differs from the command on the page"
             line = self.invitation
         if line.startswith(STAYS):
             self.log = (host, line.split()[1])
             self.lab.start(host, line, self.log[1])
             return ""
-        said = self.lab.run(host, line, code=None if line.startswith("proveout run") else 0)
+        output = self.lab.run(host, line, code=None if line.startswith("proveout run") else 0)
         if line.startswith("proveout pki invite"):
-            self.invitation = said.strip()
-        return said
+            self.invitation = output.strip()
+        return output
 
     def statements(self, text: str) -> None:
-        """As the administrator of db1's server, which is reached by its socket."""
+        """Execute statements as the administrator of db1's server, through its socket."""
         with psycopg.connect(
             host=str(self.lab.folder / "pg"), user="postgres", dbname="postgres", autocommit=True
         ) as own:
@@ -114,14 +114,14 @@ class Walk:
 
 @pytest.fixture(scope="module")
 def server(lab: Lab) -> None:
-    """A PostgreSQL of somebody's on db1, that its administrator has set up to be reached from the lab's hosts."""
+    """An existing PostgreSQL on db1 that accepts connections from the lab's hosts."""
     made = Server(network=lab.network, host=DB1, folder=lab.folder / "pg", programs=programs(lab.folder), settings={})
     lab.stays.append(made.start("not-this-one"))
 
 
 @pytest.fixture(scope="module")
 def walk(lab: Lab, server: None) -> Walk:
-    """The page walked up to its run."""
+    """Execute the page up to its run."""
     walk = Walk(lab)
     for step in STEPS:
         if step.section.startswith(RUN):
@@ -134,7 +134,7 @@ def walk(lab: Lab, server: None) -> Walk:
 
 
 def admit(walk: Walk, name: str) -> None:
-    """The steps of db1, with another host's name."""
+    """Execute the steps of db1 for another host."""
     mine = [step for step in STEPS if step.section.startswith(ADMITTED)]
     for step in itertools.takewhile(lambda step: LISTED not in step.text, mine):
         swapped = replace(step, host=step.host.replace("db1", name), text=step.text.replace("db1", name))
@@ -142,7 +142,7 @@ def admit(walk: Walk, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_command_up_to_the_run_does_what_the_page_says(walk: Walk) -> None:
+def test_every_command_up_to_the_run_has_the_output_of_the_page(walk: Walk) -> None:
     sections = dict.fromkeys(step.section[:1] for step in STEPS)
     assert list(sections) == ["R", "1", "2", "3", "4", "5"]
     assert walk.shown >= 16, "the page shows what its commands say"
@@ -150,11 +150,11 @@ def test_every_command_up_to_the_run_does_what_the_page_says(walk: Walk) -> None
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("PROVEOUT_LONG"), reason="takes most of a minute: set PROVEOUT_LONG=1")
-def test_so_do_those_of_the_run(walk: Walk) -> None:
+def test_the_commands_of_the_run_have_the_output_of_the_page(walk: Walk) -> None:
     for step in STEPS:
         if step.section.startswith(RUN):
             walk.step(replace(step, text=step.text.removeprefix(WHOLE)))
-    page = Path(walk.said.strip())  # what `proveout report` has written
+    page = Path(walk.output.strip())  # the file that `proveout report` has written
     assert "A PostgreSQL server under load from two client machines" in page.read_text()
 
 
@@ -177,58 +177,58 @@ ADDRESSES: Mapping[str, tuple[str, str]] = {
     "speaks protocol": ("old", "client1.lab:7502"),
     "the agent is busy with run": ("client2", "client2.lab:7443"),
 }
-"""A host of a plan for each wrong thing: its name, and the address that it has there."""
+"""Error of the page -> a host of a plan that causes it: its name and its address in the plan."""
 TOKENS = ("this token was used before", "this token is too old")
 CLOCKS = ("certificate is not yet valid", "the authority's certificate is valid from")
 LOST = "agent client2 is lost"
 INVITE = "proveout pki invite ~/lab-authority db1 --address db1.lab --authority lead.lab:7444"
 
 
-def test_every_wrong_thing_of_the_page_is_provoked() -> None:
+def test_every_error_in_the_table_of_the_page_is_tested() -> None:
     table = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), re.MULTILINE)
     assert set(table) == {*ADDRESSES, *TOKENS, *CLOCKS, LOST}
 
 
 def asked(lab: Lab, hosts: Mapping[str, str], before: str = "") -> str:
-    """What `explain --facts` on lead says of hosts of which none can be asked."""
+    """Return the errors of `explain --facts` on lead for hosts that cannot be queried."""
     topology = ", ".join(f'{name}: {{roles: [server], address: "{address}"}}' for name, address in hosts.items())
     lines = ["proveout: 1", "name: asked", f"topology: {{hosts: {{{topology}}}}}", "stages: [{pause: {duration: 60s}}]"]
     lines.append(f"tuning: [{{name: swapping, on: [{', '.join(hosts)}], sysctl: {{vm.swappiness: 10}}}}]")
     (lab.folder / "lead" / "home" / "asked.yaml").write_text("\n".join(lines))
-    said = lab.run("lead", f"{before} proveout explain --facts asked.yaml", code=None)
-    _, found, answers = said.partition("as the hosts are now")
-    assert found, said
+    output = lab.run("lead", f"{before} proveout explain --facts asked.yaml", code=None)
+    _, found, answers = output.partition("as the hosts are now")
+    assert found, output
     return answers
 
 
 def strange_agents(lab: Lab) -> None:
-    """On client1: one of another authority, and one of another release."""
+    """Start two agents on client1: one of another authority, and one of another release."""
     (lab.folder / "client1" / "home" / "other.py").write_text(OTHER_RELEASE)
     issue = "proveout pki issue /etc/other client1 --address client1.lab --out /etc/strange"
     lab.run("client1", f"proveout pki init /etc/other && {issue}")
     agent = "agent --name client1 --listen 0.0.0.0:750"
     lab.start("client1", f"proveout {agent}1 --pki /etc/strange --state-dir /var/lib/strange", "strange")
     lab.start("client1", f"python other.py {agent}2 --pki /etc/proveout/pki --state-dir /var/lib/old", "old")
-    lab.until_said("client1", "strange", "listens at")
-    lab.until_said("client1", "old", "listens at")
+    lab.until_logged("client1", "strange", "listens at")
+    lab.until_logged("client1", "old", "listens at")
 
 
 @pytest.fixture(scope="module")
 def answers(lab: Lab, walk: Walk) -> Iterator[str]:
-    """What is said of all the hosts at once, while a run has the agent of client2."""
+    """Return the errors for all the hosts in one query, while a run uses the agent of client2."""
     strange_agents(lab)
     pausing = "proveout: 1\nname: pausing\nstages: [{pause: {duration: 10m}}]\n"
     topology = 'topology: {hosts: {client2: {roles: [client], address: "client2.lab:7443"}}}\n'
     (lab.folder / "lead" / "home" / "pausing.yaml").write_text(pausing + topology)
     running = lab.start("lead", "exec proveout run pausing.yaml --headless", "pausing")
-    lab.until_said("lead", "pausing", "agent client2 is up")
+    lab.until_logged("lead", "pausing", "agent client2 is up")
     yield asked(lab, dict(ADDRESSES.values()))
     running.terminate()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", ADDRESSES)
-def test_a_host_that_cannot_be_had_is_named_with_its_address_and_the_way_out(words: str, answers: str) -> None:
+def test_an_unavailable_host_is_named_with_its_address_and_the_way_out(words: str, answers: str) -> None:
     host, address = ADDRESSES[words]
     (line,) = [line for line in answers.splitlines() if f"host {host} ({address}): " in line]
     assert words in line
@@ -237,25 +237,25 @@ def test_a_host_that_cannot_be_had_is_named_with_its_address_and_the_way_out(wor
 
 @pytest.mark.slow
 @pytest.mark.skipif(not FAKETIME, reason="needs libfaketime")
-def test_a_clock_that_is_an_hour_off_is_what_is_said_to_be_wrong(lab: Lab, walk: Walk) -> None:
-    said = asked(lab, {"db1": "db1.lab:7443"}, FAKETIME.format("-1h"))
-    assert f"host db1 (db1.lab:7443): the agent's {CLOCKS[0]}" in said.replace("certificate is not accepted: ", "")
-    assert "Compare the clocks" in said
-    said = enrolled(lab, lab.run("lead", INVITE), FAKETIME.format("-1h"))
-    assert CLOCKS[1] in said
-    assert "Set the clock" in said
+def test_a_clock_that_is_an_hour_off_is_reported_as_the_error(lab: Lab, walk: Walk) -> None:
+    output = asked(lab, {"db1": "db1.lab:7443"}, FAKETIME.format("-1h"))
+    assert f"host db1 (db1.lab:7443): the agent's {CLOCKS[0]}" in output.replace("certificate is not accepted: ", "")
+    assert "Compare the clocks" in output
+    output = enrolled(lab, lab.run("lead", INVITE), FAKETIME.format("-1h"))
+    assert CLOCKS[1] in output
+    assert "Set the clock" in output
 
 
 @pytest.mark.slow
-def test_an_invitation_is_good_for_once_and_for_its_time(lab: Lab, walk: Walk) -> None:
+def test_an_invitation_is_valid_once_and_for_a_limited_time(lab: Lab, walk: Walk) -> None:
     assert TOKENS[0] in enrolled(lab, walk.invitation)
     assert TOKENS[1] in enrolled(lab, lab.run("lead", f"{INVITE} --minutes 0.00001"))
 
 
 def enrolled(lab: Lab, command: str, before: str = "") -> str:
-    """What an enrolment on db1 says that must not succeed."""
+    """Execute an enrolment on db1 that must fail, and return its error."""
     line = f"{before} {command.strip().replace('/etc/proveout/pki', '/etc/second')}"
-    said = lab.run("db1", line, code=4)
-    assert said.startswith("error: lead.lab:7444: ")
-    assert "\n  " in said, "there is a way out"
-    return said
+    output = lab.run("db1", line, code=4)
+    assert output.startswith("error: lead.lab:7444: ")
+    assert "\n  " in output, "there is a way out"
+    return output

@@ -1,8 +1,8 @@
 """The lab of docs/lab: hosts in network namespaces with clocks of their own, enrolled agents, servers, and a client
 that is cut off in mid-run.
 
-Needs root, network namespaces and the embedded PostgreSQL. Hosts share one machine: what this does not show is a
-network that is slow or loses packets, and clocks that drift.
+Needs root, network namespaces and the embedded PostgreSQL. Hosts share one machine, so that slow or lossy networks and
+drifting clocks are not tested.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ needs_a_lab = pytest.mark.skipif(bool(OBJECTION), reason=OBJECTION)
 
 
 class Place:
-    """Where one lab of this test is, apart from all others of the machine."""
+    """The folder and the name prefix of a lab of this test, distinct from all others of the machine."""
 
     def __init__(self, folder: Path) -> None:
         mark = secrets.token_hex(4)
@@ -61,13 +61,13 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def run(place: Place, *more: str) -> tuple[dict[str, Any], str]:
-    """Run the smallest plan: its result, and what the run said. Passed, and nothing is left of the lab."""
+    """Run the smallest plan and check that it passes and that the lab is removed; return its result and output."""
     result = place.folder / "result.json"
     argv = place.argv("run", "--plan", str(PLAN), "--headless", "--json", str(result), *more)
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:] + ended.stdout[-4000:]
     assert place.is_gone()
-    assert "4 tables are the same" in ended.stdout  # nothing was lost on the way from host to host
+    assert "4 tables are the same" in ended.stdout  # no row was lost between the hosts
     return json.loads(result.read_text()), ended.stdout
 
 
@@ -88,14 +88,14 @@ def test_a_run_across_hosts_whose_clocks_are_months_apart(place: Place) -> None:
 @needs_a_lab
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("PROVEOUT_LONG"), reason="takes most of a minute: set PROVEOUT_LONG=1")
-def test_a_run_goes_on_without_the_client_that_is_cut_off(place: Place) -> None:
+def test_a_run_goes_on_without_a_disconnected_client(place: Place) -> None:
     said, told = run(place, "-p", "repeats=2", "--cut", "client2@base")
     assert "client2 was lost" in told and "continues without client2" in told
     assert [lost["host"] for lost in said["lost"]] == ["client2"]
 
 
 @needs_a_lab
-def test_a_lab_that_is_killed_while_it_is_made_leaves_nothing(place: Place) -> None:
+def test_a_lab_killed_during_its_set_up_leaves_nothing(place: Place) -> None:
     making = subprocess.Popen(
         place.argv("run", "--plan", str(PLAN)), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
@@ -111,7 +111,7 @@ def test_a_lab_that_is_killed_while_it_is_made_leaves_nothing(place: Place) -> N
 
 
 @needs_a_lab
-def test_ctrl_c_leaves_nothing_of_an_earlier_lab_either(place: Place) -> None:
+def test_ctrl_c_also_removes_an_earlier_lab(place: Place) -> None:
     subprocess.run(["ip", "netns", "add", f"{place.prefix}-db1"], check=True)
     place.directory.mkdir()
     (place.directory / ".proveout-lab").touch()
@@ -127,7 +127,7 @@ def test_ctrl_c_leaves_nothing_of_an_earlier_lab_either(place: Place) -> None:
     assert place.is_gone()
 
 
-def test_a_folder_that_no_lab_has_made_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_does_not_belong_to_a_lab_is_not_removed(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis").write_text("x")
@@ -137,7 +137,7 @@ def test_a_folder_that_no_lab_has_made_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", ["client2", "nobody@base", "client2@base:soon"])
-def test_a_cut_that_cannot_be_is_refused(cut: str) -> None:
+def test_an_invalid_cut_is_refused(cut: str) -> None:
     said = subprocess.run([sys.executable, str(LAB), "run", "--cut", cut], capture_output=True, text=True, check=False)
     assert said.returncode == 2
     assert "--cut" in said.stderr

@@ -1,4 +1,4 @@
-"""The pytest plugin: what is collected and when, how verdicts become outcomes, and one whole run."""
+"""The pytest plugin: the collection of plans, the outcomes of verdicts, and one whole run."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ filterwarnings =
     ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning
 """
 IMPORTED_BEFORE = (compiler, messages, options)
-"""Sessions inside this one forget what they import, and some of it cannot be imported twice."""
+"""Sessions inside this one remove the modules that they import, and some of those cannot be imported twice."""
 FRAGMENT = "captures:\n  host: {kind: os, on: all, every: 1s}\n"
 
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """A project with an ordinary test, a plan, and YAML files that are none; of all plugins it has ours only."""
+    """A project with an ordinary test, a plan, and other YAML files; the only plugin is proveout's."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makefile(".ini", pytest=INI)
     pytester.makepyfile(test_ordinary="def test_fine(): pass")
@@ -84,12 +84,12 @@ def collected(project: pytest.Pytester, *arguments: str) -> list[str]:
 TINY = ["plans/tiny.yaml::run", *(f"plans/tiny.yaml::{name}" for name in ("answers", "impossible", "hoped-for"))]
 
 
-def test_nothing_is_collected_that_was_not_asked_for(project: pytest.Pytester) -> None:
+def test_plans_are_not_collected_by_default(project: pytest.Pytester) -> None:
     assert collected(project) == ["test_ordinary.py::test_fine"]
     assert collected(project, "plans") == []
 
 
-def test_a_plan_that_is_named_is_collected_verdict_by_verdict(project: pytest.Pytester) -> None:
+def test_a_named_plan_is_collected_verdict_by_verdict(project: pytest.Pytester) -> None:
     assert collected(project, "plans/tiny.yaml") == TINY
     assert collected(project, "plans/tiny.yaml::answers") == TINY[1:2]
 
@@ -99,7 +99,7 @@ def test_plans_in_folders_are_collected_with_the_flag_and_other_yaml_never(proje
     assert collected(project, "--proveout") == [*TINY, "test_ordinary.py::test_fine"]
 
 
-def test_patterns_in_the_ini_file_ask_for_plans(project: pytest.Pytester) -> None:
+def test_patterns_in_the_ini_file_collect_plans(project: pytest.Pytester) -> None:
     (project.path / "plans" / "other.yaml").write_text(PLAN)
     assert collected(project, "-o", "proveout_plans=plans/t*.yaml docs/*.yaml") == [
         *TINY,
@@ -155,7 +155,7 @@ def test_the_plan_is_run_once_and_every_verdict_is_an_outcome(project: pytest.Py
     assert "evidence of answers" in (project.path / "junit.xml").read_text()
 
 
-def test_a_run_that_cannot_begin_is_an_error_with_its_words(project: pytest.Pytester) -> None:
+def test_a_run_that_cannot_begin_is_an_error_with_its_message(project: pytest.Pytester) -> None:
     plan = PLAN.replace("provision: embedded", 'dsn: "host=x password=${secrets.dsn}"').replace(
         "engine: sqlite", "engine: postgres"
     )
@@ -167,7 +167,7 @@ def test_a_run_that_cannot_begin_is_an_error_with_its_words(project: pytest.Pyte
 
 
 def test_a_worker_of_xdist_refuses(project: pytest.Pytester) -> None:
-    """Shown with the mark that xdist leaves on its workers' config, without xdist."""
+    """Tested with the attribute that xdist sets on its workers' config, without xdist."""
     project.makeconftest("def pytest_configure(config): config.workerinput = {}")
     result = project.runpytest_inprocess("plans/tiny.yaml::answers")
     result.assert_outcomes(errors=1)
@@ -189,12 +189,12 @@ def test_outcomes(outcome: str, severity: str, mode: str, expected: str) -> None
     assert answer(outcome, severity, mode) == expected
 
 
-def test_another_word_for_inconclusive_is_refused() -> None:
+def test_an_unknown_mode_for_inconclusive_is_refused() -> None:
     with pytest.raises(pytest.UsageError, match="ignore: use fail or skip"):
         answer("PASS", "fail", "ignore")
 
 
-def test_a_built_in_verdict_is_told_without_a_place() -> None:
+def test_a_built_in_verdict_is_described_without_a_position() -> None:
     verdict = {"id": "propagation:cache", "title": "", "outcome": "FAIL", "severity": "fail", "check": "c",
     "evidence": "e",
                "iterations": [], "file": "", "line": 0}  # fmt: skip
@@ -203,8 +203,10 @@ def test_a_built_in_verdict_is_told_without_a_place() -> None:
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["while it is started", "while it runs"])
-def test_an_interrupt_is_handed_on_and_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early: bool) -> None:
-    """A child that stands in for the run: it says that it was interrupted, as the run does when it has cleaned up."""
+def test_an_interrupt_is_forwarded_and_the_end_of_the_run_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early: bool
+) -> None:
+    """A child process replaces the run: it writes a file when it is interrupted, as a run does its cleanup."""
     child = tmp_path / "child.py"
     child.write_text(
         "import os, signal, sys, time\n"
@@ -231,7 +233,7 @@ def test_an_interrupt_is_handed_on_and_waited_for(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "cleaned").exists()
 
 
-def test_pytest_starts_without_anything_of_ours() -> None:
+def test_pytest_starts_without_importing_proveout() -> None:
     code = (
         "import sys, pytest, proveout.pytest_plugin as plugin;"
         "heavy = {'pydantic', 'numpy', 'typer', 'proveout.dsl', 'proveout.cli', 'grpc'} & set(sys.modules);"

@@ -1,11 +1,11 @@
-"""Ways in which a plan could have a secret of the coordinator sent elsewhere, as data. `test_secret_destinations` tries
+"""Attacks as data: plans that try to send a secret of the coordinator to another host. `test_secret_destinations` runs
 them.
 
 A soak command can import them. Each has the files of a plan (`plan.yaml`, and perhaps includes and an inventory), the
 parameters of the run, and `said`, a pattern of the refusal. The secrets are `CANARY`: in the variable LEAK_WORD, and in
 the file {folder}/word of mode 0600; {folder}/key is a private key of mode 0600, and {folder}/.ssh, {folder}/pki hold
-one each. `{port}` is a listener on loopback. An attack has succeeded when an endpoint of the run holds the canary or
-the key, or when the listener hears of it.
+one each. `{port}` is a listener on loopback. An attack has succeeded when an endpoint of the run contains the canary or
+the key, or when the listener receives a connection.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ secrets: {{k: {{env: LEAK_WORD}}}}
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """Files by name, parameters, what the refusal says."""
+    """Files by name, parameters, and a pattern of the refusal."""
 
     files: Mapping[str, str]
     said: str
@@ -50,7 +50,7 @@ class Attack:
 
 
 def scraped(url: str, secrets: str = "k: {{env: LEAK_WORD}}", more: str = "") -> Mapping[str, str]:
-    """A plan that asks an exporter."""
+    """A plan that scrapes an exporter."""
     capture = f'captures: {{{{c: {{{{kind: prometheus, on: here, url: "{url}", metrics: [{{{{name: up}}}}]}}}}}}}}\n'
     return {"plan.yaml": f"{HEAD}{LOCAL}secrets: {{{{{secrets}}}}}\n{capture}{more}"}
 

@@ -1,14 +1,12 @@
-"""A secret that nobody may ever see goes through a run that works and one whose login fails; then everything left is
-searched.
+"""A search for a secret in all outputs of a run that works and of a run whose login fails.
 
-Looked through: standard output and error (exceptions are told there), every file of the run's directory (journals with
-their write-ahead logs, samples, the HTML report, logs, audit log), result files that were asked for (JUnit, JSON,
-summary), what the run says as OpenMetrics, command lines and environments of all processes while it ran, those that
-speak to the database among them. Looked for: the secret as it is, quoted for URLs, in base64 at each of the three
-offsets, in hexadecimal, backwards. Files are read at the end, and all the while that the run goes on
-(`canary.FileWatch`). An agent that is killed in the middle: `test_canary_agent.py`.
+Searched: standard output and error (with exceptions), every file of the run's directory (journals with their
+write-ahead logs, samples, the HTML report, logs, audit log), the requested result files (JUnit, JSON, summary), the
+OpenMetrics text, command lines and environments of all processes of the run, with those of database clients. Forms of
+the secret: plain, quoted for URLs, in base64 at each of the three offsets, in hexadecimal, backwards. Files are read at
+the end and continuously during the run (`canary.FileWatch`). For an agent that is killed see `test_canary_agent.py`.
 
-It is not proved that a driver or the server keeps it to itself: the server's own log is not ours.
+Not tested: leaks by the driver or the server, such as the server's own log.
 """
 
 from __future__ import annotations
@@ -60,13 +58,13 @@ verdicts:
 
 @dataclass
 class Watch:
-    """Command lines and environments of a process and all below it, as long as it runs, and its metrics. Environments:
-    of those below it."""
+    """Collects the command lines of a process and its descendants and the environments of the descendants while it
+    runs, and its metrics."""
 
     root: int
     metrics: Path
     seen: set[bytes] = field(default_factory=set)
-    told: list[bytes] = field(default_factory=list)
+    scraped: list[bytes] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -77,16 +75,16 @@ class Watch:
                         self.seen.add(Path(f"/proc/{process.pid}/{name}").read_bytes())
                     except OSError:
                         continue
-            self.ask()
+            self.scrape()
 
-    def ask(self) -> None:
-        """Keep what it tells as OpenMetrics, once it listens."""
+    def scrape(self) -> None:
+        """Collect its OpenMetrics text, when its socket exists."""
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(5)
             asking.connect(str(self.metrics))
             asking.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
             while piece := asking.recv(65536):
-                self.told.append(piece)
+                self.scraped.append(piece)
 
 
 def test_the_forms_are_found() -> None:
@@ -98,7 +96,7 @@ def test_the_forms_are_found() -> None:
 
 
 def run(tmp_path: Path, dsn: str) -> tuple[int, bytes, Watch]:
-    """(exit code, everything that was said, what was seen while it ran)."""
+    """Run the plan: (exit code, output, collected processes and metrics)."""
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN.format(dsn=dsn))
     outputs = [word for name in ("junit", "json", "summary") for word in (f"--{name}", str(tmp_path / name))]
@@ -130,12 +128,12 @@ def run(tmp_path: Path, dsn: str) -> tuple[int, bytes, Watch]:
             watch.stop.set()
         watching.join()
         assert files.hits == set()
-        assert "journal.sqlite-wal" in files.read, "it is there only while the run goes on"
+        assert "journal.sqlite-wal" in files.read, "it exists only during the run"
         return process.wait(120), said, watch
 
 
 def left(tmp_path: Path) -> list[str]:
-    """Files in which it is, of all that the run has left."""
+    """Return the files of the run that contain the secret."""
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "audit.log" for path in files)
     return [str(path) for path in files if found(path.read_bytes()) or found(str(path).encode())]
@@ -143,7 +141,7 @@ def left(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def role(postgres_server: str) -> Iterator[str]:
-    """A role whose password is the canary; the server's folder of sockets."""
+    """Create a role whose password is the canary; yield the server's folder of sockets."""
     with psycopg.connect(postgres_server, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(ROLE), sql.Literal(CANARY)))
         yield str(conninfo_to_dict(postgres_server)["host"])
@@ -151,7 +149,7 @@ def role(postgres_server: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("way", ["works", "fails"])
-def test_a_secret_is_seen_nowhere(role: str, tmp_path: Path, way: str) -> None:
+def test_a_secret_is_in_no_output_file_or_process(role: str, tmp_path: Path, way: str) -> None:
     user = ROLE if way == "works" else "nobody_of_that_name"
     uri = f"postgresql://{user}:${{secrets.word}}@/postgres?host={quote(role, safe='')}"
     words = f"host={role} user={user} dbname=postgres password=${{secrets.word}}"
@@ -160,8 +158,8 @@ def test_a_secret_is_seen_nowhere(role: str, tmp_path: Path, way: str) -> None:
     if way == "fails":
         assert b"password authentication failed" in said
     assert not found(said)
-    assert len(watch.seen) > 1  # the search has seen processes begin; how many depends on when it looked
+    assert len(watch.seen) > 1  # the search has found processes; their number depends on the times of the search
     assert [each[:200] for each in watch.seen if found(each)] == []
-    assert b"proveout_" in b"".join(watch.told)
-    assert not found(b"".join(watch.told))
+    assert b"proveout_" in b"".join(watch.scraped)
+    assert not found(b"".join(watch.scraped))
     assert left(tmp_path) == []

@@ -1,9 +1,8 @@
-"""The password of a database that a permanent agent tunes is in no file at any moment: while it tunes, when it is
-killed (-9), and when it is started again.
+"""The password of a database that a permanent agent tunes is never in a file: while the agent tunes, when it is killed
+(-9), and when it is restarted.
 
-A real PostgreSQL that asks for the password (SCRAM), a real agent with a state directory. All files of the agent are
-read again and again, write-ahead logs and what its processes hold open among them. The server's own files are not ours
-and are left out.
+A real PostgreSQL that requires the password (SCRAM), a real agent with a state directory. All files of the agent are
+read continuously, with write-ahead logs and the open files of its processes. The server's own files are not searched.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ SETTINGS = Tuning(
 
 @pytest.fixture
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The dsn of the administrator of a server of the test's own, whose settings it may change."""
+    """Start a server of the test, whose settings may be changed; yield the dsn of its administrator."""
     system = System(name="db", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),))
     started = Server(system, tmp_path_factory.mktemp("canary-server"))
     try:
@@ -60,7 +59,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class Agent:
-    """A permanent agent, started again on the same folders."""
+    """A permanent agent that can be restarted on the same folders."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -139,7 +138,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 def stored(dsn: str) -> str:
-    """What ALTER SYSTEM has left in the server."""
+    """Return the value of `work_mem` that ALTER SYSTEM has stored; "" for none."""
     with psycopg.connect(dsn, autocommit=True) as admin:
         query = (
             "SELECT setting FROM pg_file_settings WHERE sourcefile LIKE '%postgresql.auto.conf' AND name = 'work_mem'"
@@ -148,7 +147,7 @@ def stored(dsn: str) -> str:
     return "" if row is None else str(row[0])
 
 
-async def test_a_killed_agent_leaves_no_password_and_undoes_when_it_is_told_again(
+async def test_a_killed_agent_leaves_no_password_and_reverts_when_it_receives_the_password_again(
     server: str, agent: Agent, tmp_path: Path
 ) -> None:
     where = conninfo_to_dict(server)

@@ -91,6 +91,26 @@ def test_a_load_that_met_a_full_disk_is_explained_by_the_agent_of_the_database()
     assert "load" in assert_ended(load).reason
 
 
+def test_a_server_that_does_not_start_after_a_client_met_a_full_disk_stops_the_run_as_a_full_disk() -> None:
+    """A server that cannot write its log does not name the full disk; the client's message does."""
+
+    class Silent(Filling):
+        def _finish(self, host: str, key: str, spec: object) -> Input | None:
+            if self.number <= 0 and isinstance(spec, StartSystem):
+                return self._heard(host, TaskFailed(key=key, error=replace(FULL, code="fault", message="no start")))
+            return super()._finish(host, key, spec)
+
+    first = Silent(climbing(LADDER), Model(), "load", 3)
+    first.run()
+    end = assert_ended(first)
+    assert end.exit_code == 4
+    assert "no space is left" in end.reason
+    assert "no start" in end.reason
+    second = simulate(climbing(LADDER), world=first.world, epoch=2)
+    assert assert_ended(second).exit_code == 0
+    assert sorted(ran(second.world)) == sorted(whole(LADDER))
+
+
 @pytest.mark.parametrize("spoilt", [1, 2])
 def test_iterations_that_ended_with_errors_before_the_full_disk_was_found_do_not_count(spoilt: int) -> None:
     """The server died of a full disk, so that the load saw lost connections; only its restart finds why."""

@@ -1,5 +1,4 @@
-"""`resume` while a permanent agent of the run is being restarted: it is waited for, within a bound, and the run says
-so."""
+"""`resume` during the restart of a permanent agent: the run waits for the agent up to a limit, with a warning."""
 
 from __future__ import annotations
 
@@ -76,7 +75,7 @@ class Installed:
             time.sleep(0.05)
 
     def interrupted(self) -> None:
-        """Leave a run that a resume can go on with, and no agent."""
+        """Interrupt a run, so that it can be resumed, and stop the agent."""
         agent = self.agent()
         run = self.proveout("run", "plan.yaml", "--headless", "--pki", str(self.folder / "coordinator"), log="run.log")
         self.until(
@@ -98,7 +97,7 @@ def installed(tmp_path: Path) -> Iterator[Installed]:
             process.wait()
 
 
-def test_an_agent_that_is_being_restarted_is_waited_for(installed: Installed) -> None:
+def test_a_resume_waits_for_an_agent_that_restarts(installed: Installed) -> None:
     installed.interrupted()
     resumed = installed.proveout("resume", "latest", "--headless", log="resume.log")
     waiting = "nothing listens there: waiting for up to 20 s for the agent to start again"
@@ -109,7 +108,7 @@ def test_an_agent_that_is_being_restarted_is_waited_for(installed: Installed) ->
     assert f"warning on box: {waiting}" in installed.said("resume.log")
 
 
-def test_an_agent_that_stays_away_ends_the_resume_after_the_bound(installed: Installed) -> None:
+def test_a_resume_ends_with_4_when_the_agent_does_not_come_back(installed: Installed) -> None:
     installed.interrupted()
     resumed = installed.proveout("resume", "latest", "--headless", log="resume.log")
     assert resumed.wait(PATIENCE_S) == 4, installed.said("resume.log")

@@ -1,5 +1,4 @@
-"""Whole runs with real agents and a real PostgreSQL: what the user sees and what is left when parts of it are
-killed."""
+"""Whole runs with real agents and a real PostgreSQL: their results, and their remains after parts are killed."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ stages:
       retries: 4
       capture: [host]
       limits: {start_skew: 10s, tps_slope: 100%, tps_cv: 100%}
-report: {figures: [lag]}  # there is none to draw: drawing takes a second of a processor
+report: {figures: [lag]}  # a figure without data, because drawing others takes a second of CPU time
 verdicts:
   - {id: answers, check: ladder.at(1).tps.mean > 0.0}
 """
@@ -66,7 +65,7 @@ pytestmark = pytest.mark.slow
 
 
 class Run:
-    """A coordinator's process, and every process that was ever seen below it."""
+    """A coordinator's process, and all of its descendants that were found while it ran."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder, self.runs = folder, folder / "runs"
@@ -77,7 +76,7 @@ class Run:
         self.family: dict[int, psutil.Process] = {}
 
     def until(self, what: Callable[[RunProgress], bool], within_s: float = 120.0) -> RunProgress:
-        """Wait until the journal says so, remembering the processes that there are meanwhile."""
+        """Wait until `what` is true of the journal's facts; collect the processes of the run meanwhile."""
         deadline = time.monotonic() + within_s
         while not what(facts := self.facts()):
             self.look()
@@ -95,7 +94,7 @@ class Run:
         self.family |= {child.pid: child for child in children}
 
     def named(self, *words: str) -> list[psutil.Process]:
-        """Processes of the run whose command line has these words."""
+        """Return the processes of the run whose command line contains these words."""
         self.look()
         return [p for p in self.family.values() if p.is_running() and all(w in _command(p) for w in words)]
 
@@ -103,11 +102,11 @@ class Run:
         found = sorted(self.runs.glob("*/journal.sqlite"))
         try:
             return run_progress(stamped.event for stamped in read(found[-1].parent)) if found else RunProgress()
-        except JournalFault:  # made just now
+        except JournalFault:  # its tables do not exist yet
             return RunProgress()
 
     def end(self, within_s: float = 120.0) -> int:
-        """Its exit code, once it has ended by itself."""
+        """Wait for its end; return the exit code."""
         deadline = time.monotonic() + within_s
         while self.process.poll() is None:
             self.look()
@@ -116,13 +115,13 @@ class Run:
         return int(self.process.returncode)
 
     def assert_nothing_left(self, within_s: float = 30.0) -> None:
-        """No process of the run is alive after `within_s` (leases last 10 s)."""
+        """Check that no process of the run is alive after `within_s` (leases last 10 s)."""
         _, alive = psutil.wait_procs(list(self.family.values()), timeout=within_s)
         assert not [(p.pid, _command(p)) for p in alive if not _is_over(p)]
 
 
 def _is_over(process: psutil.Process) -> bool:
-    """Whether it has ended; a zombie has."""
+    """Whether the process has ended, also as a zombie."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -138,7 +137,7 @@ def _command(process: psutil.Process) -> str:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
-    """Starts coordinators; what is left of them after the test is killed."""
+    """Return a function that starts coordinators; their remaining processes are killed after the test."""
     (tmp_path / "small.yaml").write_text(PLAN)
     started: list[Run] = []
 
@@ -157,7 +156,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
 
 
 def running(count: int) -> Callable[[RunProgress], bool]:
-    """Whether an iteration is under way after `count` finished ones."""
+    """Return a condition: an iteration runs after `count` finished ones."""
     return lambda facts: len(facts.iterations) >= count and facts.open_iteration is not None
 
 
@@ -169,7 +168,7 @@ def assert_complete(facts: RunProgress) -> None:
 
 
 def clients_in(pid: int) -> set[str]:
-    """The clients of databases whose libraries a process has loaded."""
+    """Return the database clients whose libraries a process has loaded."""
     maps = Path(f"/proc/{pid}/maps").read_text()
     assert "libpython" in maps or "python" in maps
     return {name for name in ("psycopg", "libpq", "apsw", "oracledb") if name in maps}
@@ -229,7 +228,7 @@ def test_killed_then_interrupted_then_resumed_to_the_end(start: Callable[..., Ru
 def test_a_killed_agent_voids_an_iteration_and_a_killed_database_is_in_the_findings(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """The database belongs to the system under test: its iteration counts, unless a task of it failed."""
+    """The database is part of the system under test: the iteration counts, unless one of its tasks failed."""
     (tmp_path / "small.yaml").write_text(PLAN.replace("measure: 1s", "measure: 4s"))
     run = start("run", "small.yaml")
     run.until(running(0))
@@ -251,7 +250,7 @@ def test_a_killed_agent_voids_an_iteration_and_a_killed_database_is_in_the_findi
     assert len([e for e in facts.history if isinstance(e, events.PopulateFinished)]) == 1
 
 
-def test_a_run_that_cannot_be_driven_fails_with_one_message(start: Callable[..., Run], tmp_path: Path) -> None:
+def test_a_run_that_cannot_proceed_fails_with_one_message(start: Callable[..., Run], tmp_path: Path) -> None:
     text = PLAN.replace('synchronous_commit: "off"', 'synchronous_commit: "sometimes"')
     (tmp_path / "small.yaml").write_text(text)
     run = start("run", "small.yaml")
@@ -283,16 +282,16 @@ verdicts:
 
 
 def port_of(daemon: subprocess.Popen[bytes], log: Path) -> str:
-    """The port that an agent says it listens at."""
+    """Wait until an agent logs its port; return it."""
     deadline = time.monotonic() + 60
-    while not (said := re.search(r"listens at \S+:(\d+)\n", log.read_text())):
+    while not (found := re.search(r"listens at \S+:(\d+)\n", log.read_text())):
         assert daemon.poll() is None and time.monotonic() < deadline, log.read_text()
         time.sleep(0.05)
-    return said[1]
+    return found[1]
 
 
 def test_a_server_and_an_agent_that_run_already(tmp_path: Path, database: str) -> None:
-    """Also: the password is on no disk of the run, and in nothing that it says."""
+    """Also: the password is in no file and in no output of the run."""
     dsn = conninfo_to_dict(database)
     password = str(dsn.pop("password"))
     authority = Authority.create()
@@ -320,7 +319,7 @@ def test_a_server_and_an_agent_that_run_already(tmp_path: Path, database: str) -
         assert not [path for path in written if secret.encode() in path.read_bytes()]
 
 
-def test_agents_that_run_already_want_certificates(tmp_path: Path) -> None:
+def test_agents_that_run_already_require_certificates(tmp_path: Path) -> None:
     (tmp_path / "remote.yaml").write_text(REMOTE.replace("PORT", "7443").replace("DSN", "host=localhost"))
     environment = {name: value for name, value in os.environ.items() if name != "PROVEOUT_PKI"}
     argv = [COMMAND, "run", "remote.yaml", "--headless"]

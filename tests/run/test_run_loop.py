@@ -1,4 +1,4 @@
-"""The loop in this process, with real local agents: what happens when the coordinator itself is in trouble."""
+"""The loop in this process, with real local agents: failures of the coordinator itself."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def arrange(tmp_path: Path, text: str) -> tuple[RunOptions, Plan]:
 
 
 def agents() -> list[str]:
-    """Command lines of the agents that this process has."""
+    """Return the command lines of the agents that are children of this process."""
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
@@ -64,7 +64,7 @@ def agents() -> list[str]:
     return [line for line in found if "proveout.agent" in line]
 
 
-async def test_a_run_tells_its_listeners_what_it_journals(tmp_path: Path) -> None:
+async def test_listeners_receive_the_journalled_events(tmp_path: Path) -> None:
     sitting = replace(arrange(tmp_path, PAUSE)[0], beat_s=0.1)
     heard: list[events.Stamped] = []
     with Journal(sitting.directory.path) as journal:
@@ -87,7 +87,7 @@ async def test_a_journal_that_is_full_ends_the_run_cleanly(tmp_path: Path) -> No
 
         def fill(stamped: events.Stamped) -> None:
             if isinstance(stamped.event, events.StageStarted):
-                journal._database.execute("PRAGMA max_page_count=1")  # no larger than it is now
+                journal._database.execute("PRAGMA max_page_count=1")  # its present size
                 for size in (5000, 500, 50, 5, 0):
                     with contextlib.suppress(StorageFailed):
                         while True:
@@ -140,7 +140,7 @@ async def test_samples_that_cannot_be_written_fail_the_run_and_keep_it_readable(
     assert any(isinstance(event, events.PopulateFinished) for event in kept)
 
 
-async def test_a_run_tells_that_its_coordinators_certificates_end(tmp_path: Path) -> None:
+async def test_a_run_warns_when_the_coordinators_certificates_end_soon(tmp_path: Path) -> None:
     Authority.create(timedelta(seconds=60)).write_coordinator(
         tmp_path / "pki"
     )  # their time is nearly over: slack is before it

@@ -1,8 +1,8 @@
-"""Secrets go only where they may: a plan that sends one elsewhere is refused before the secret is read, and a listener
-hears nothing.
+"""Destinations of secrets: a plan that sends a secret to another host is refused before the secret is read, and a
+listener receives no connection.
 
-Each attack goes through the compiler and through what fills secrets in; the one of a plan that scrapes an exporter goes
-through a whole run, beside a control whose exporter is named and is sent the password.
+Each attack goes through the compiler and through the function that inserts secrets. The attack with an exporter also
+goes through a whole run, beside a control run whose exporter is listed and receives the password.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.server
 
 
 class Listener:
-    """An exporter on loopback that keeps what it is sent."""
+    """An exporter on loopback that stores the requests that it receives."""
 
     def __init__(self) -> None:
         heard: list[str] = []
@@ -49,7 +49,7 @@ class Listener:
                 self.wfile.write(b"up 1\n")
 
             def log_message(self, format: str, *args: object) -> None:
-                """Say nothing."""
+                """Discard log messages."""
 
         self.heard = heard
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -144,7 +144,7 @@ def test_a_plan_that_sends_a_secret_elsewhere_is_refused(
     assert listener.heard == []
 
 
-def test_there_are_many_attacks() -> None:
+def test_the_table_has_many_attacks() -> None:
     assert len(ATTACKS) >= 60
 
 
@@ -222,7 +222,7 @@ HOSTS = (
         ("other", "host=db1 password=${secrets.k}"),
     ],
 )  # fmt: skip
-def test_hosts_of_the_topology_need_no_word(engine: str, dsn: str) -> None:
+def test_hosts_of_the_topology_do_not_need_to(engine: str, dsn: str) -> None:
     plan = plan_of(engine, dsn, Secret(name="k", kind="env", reference="W"))
     assert CANARY in external_endpoints(plan, {"W": CANARY})["db"].dsn
 
@@ -237,7 +237,7 @@ def plan_of(engine: str, dsn: str, secret: Secret) -> Plan:
     )  # fmt: skip
 
 
-def test_the_coordinator_checks_a_plan_that_no_compiler_has_seen() -> None:
+def test_the_coordinator_checks_the_compiled_plan_itself() -> None:
     secret = Secret(name="k", kind="env", reference="W")
     plan = plan_of("postgres", "host=evil.example password=${secrets.k}", secret)
     with pytest.raises(SecretRefused, match=r"does not name evil\.example") as caught:
@@ -247,8 +247,8 @@ def test_the_coordinator_checks_a_plan_that_no_compiler_has_seen() -> None:
     assert CANARY in external_endpoints(named, {"W": CANARY})["db"].dsn
 
 
-def test_a_secret_that_is_refused_is_not_read(tmp_path: Path) -> None:
-    """The file is not there: to read it would say so."""
+def test_a_refused_secret_is_not_read(tmp_path: Path) -> None:
+    """The file does not exist, so that reading it would raise another error."""
     secret = Secret(name="k", kind="file", reference=str(tmp_path / "none"))
     with pytest.raises(SecretRefused):
         external_endpoints(plan_of("postgres", "host=evil.example password=${secrets.k}", secret), {})
@@ -276,18 +276,18 @@ def test_an_inventory_may_name_further_hosts(tmp_path: Path) -> None:
         ("/run/x", Place("localhost")),
     ],
 )
-def test_a_place_in_its_plain_form(text: str, expected: Place) -> None:
+def test_a_place_is_normalised(text: str, expected: Place) -> None:
     assert place(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "*", "*.lab", "a b", "a/b", "http://x", "x:y", "x:123456", "-x", "x\n"])
-def test_what_is_not_a_place(text: str) -> None:
+def test_invalid_places_are_refused(text: str) -> None:
     with pytest.raises(Unclear):
         place(text)
 
 
-def test_libpq_is_not_told_of_another_host_than_is_checked() -> None:
-    """What libpq itself finds in a dsn is among what was found here."""
+def test_all_hosts_that_libpq_finds_in_a_dsn_are_checked() -> None:
+    """The hosts that libpq itself parses from a dsn are among those that `of_system` finds."""
     from psycopg.conninfo import conninfo_to_dict
 
     for dsn in (

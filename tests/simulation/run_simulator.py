@@ -1,9 +1,9 @@
 """A whole run without clock, network, agents or databases: the real scheduler against simulated agents.
 
-Data flow: `Simulation.run()` pops the earliest thing that is due -> `machine.advance` -> its commands change the
-simulated world and put new things on the agenda. Time jumps from one to the next, so hours of a plan take milliseconds.
-A `Fault` strikes just before the n-th input is handled. The world keeps what the tests want to know: which tasks still
-run, which systems are up, whether two tasks that exclude each other overlapped, what was journalled.
+Data flow: `Simulation.run()` pops the earliest entry of the agenda -> `state_machine.advance` -> its commands change
+the simulated world and add entries to the agenda. Time jumps from one entry to the next, so hours of a plan take
+milliseconds. A `Fault` strikes just before the n-th input is handled. The `World` records the state that tests check:
+running tasks, running systems, overlaps of tasks that exclude each other, journalled events.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ INPUTS_MAX = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What goes wrong just before input `at` (from 0).
+    """A fault just before input `at` (from 0).
 
-    `lose`: the agent of `host` dies (its databases with it, not their data) and can be had again; `lose_for_good`: it
-    cannot; `fail`: a task it has in hand fails; `silent`: it answers nothing more; `interrupt`: Ctrl-C; `kill`: the
-    coordinator is gone.
+    `lose`: the agent of `host` ends with its database servers, keeps their data, and can be started again;
+    `lose_for_good`: it cannot; `fail`: one of its running tasks fails; `silent`: it sends no more messages;
+    `interrupt`: Ctrl-C; `kill`: the coordinator is killed.
     """
 
     at: int
@@ -106,8 +106,11 @@ class Fault:
 
 @dataclass(slots=True)
 class World:
-    """What really is, as opposed to what the coordinator believes. `data`: provisioned systems with a data directory;
-    `tuned`: by host. `left_tuned`: hosts whose agent died with changes in place, until its next start."""
+    """The true state of the hosts, which can differ from the state that the coordinator derives from its messages.
+
+    `data`: provisioned systems with a data directory; `tuned`: names of the applied tunings by host; `left_tuned`: hosts
+    whose agent ended with changes in place, until its next start.
+    """
 
     running: dict[str, Task] = field(default_factory=dict)
     hosts: dict[str, set[str]] = field(default_factory=dict)
@@ -128,7 +131,8 @@ Work = Callable[[str, float | None], IterationFinished]
 
 
 class Simulation:
-    """One sitting of a run in a world; `world.events` is its journal, so a second one on the same world is a resume."""
+    """One coordinator process of a run; `world.events` is its journal, so a second simulation on the same world is a
+    resume."""
 
     def __init__(
         self,
@@ -151,7 +155,7 @@ class Simulation:
         self._order = itertools.count()
 
     def run(self) -> World:
-        """Drive the run to its end, or to the coordinator's."""
+        """Advance the run until it ends or the coordinator is killed."""
         external = {
             s.name: Endpoint(system=s.name, engine=s.engine, dsn=s.dsn or "") for s in self.plan.systems if s.dsn
         }
@@ -159,7 +163,7 @@ class Simulation:
         state, commands = state_machine.start(
             self.plan, setup, run_progress(self.world.events), self.evaluator, self._now_s
         )
-        self._obey(commands)
+        self._execute(commands)
         while not state.over and not self.killed:
             state = self._step(state)
         return self.world
@@ -178,11 +182,11 @@ class Simulation:
 
     def _advance(self, state: State, event: Input) -> State:
         state, commands = state_machine.advance(state, event, self.evaluator)
-        self._obey(commands)
+        self._execute(commands)
         return state
 
     def _next(self, state: State) -> Input | None:
-        """The earliest thing on the agenda, or the tick that is owed before it."""
+        """Return the earliest entry of the agenda, or the tick that is due before it."""
         wake_s = state_machine.wake_s(state)
         due_s = self._agenda[0][0] if self._agenda else None
         if wake_s is not None and (due_s is None or wake_s < due_s):
@@ -198,7 +202,7 @@ class Simulation:
 
     # ---- commands --------------------------------------------------------------------------------------------------
 
-    def _obey(self, commands: Sequence[Command]) -> None:
+    def _execute(self, commands: Sequence[Command]) -> None:
         for command in commands:
             match command:
                 case Emit(event=event):
@@ -207,7 +211,7 @@ class Simulation:
                     for host in hosts:
                         self._dial(host)
                 case SendMessage(host=host, message=message):
-                    self._told(host, message)
+                    self._deliver(host, message)
                 case StartLoads(loads=loads, in_s=in_s):
                     for host, key in loads:
                         self._start(host, key, in_s)
@@ -224,9 +228,9 @@ class Simulation:
 
     def _close(self, command: EndRun, *, keep_data: bool) -> None:
         self.closed = command
-        for host in list(self.world.hosts):  # dialled, but too late to be parted from: the fabric ends them
+        for host in list(self.world.hosts):  # connected after the sessions were closed: the transport ends them
             self._agent_ends(host, keep_data=keep_data)
-        if not keep_data:  # the data of local agents lies in the run directory, which the coordinator tidies
+        if not keep_data:  # the data of local agents is in the run directory, which the coordinator cleans up
             self.world.data -= {s.name for s in self.plan.systems if self.plan.host(s.host).is_local}
 
     def _dial(self, host: str) -> None:
@@ -240,7 +244,7 @@ class Simulation:
 
         self._at(0.2, answered)
 
-    def _told(self, host: str, message: Task | Finish | Cancel) -> None:
+    def _deliver(self, host: str, message: Task | Finish | Cancel) -> None:
         if host not in self.world.hosts:
             return
         match message:
@@ -254,7 +258,7 @@ class Simulation:
     def _task(self, host: str, task: Task) -> None:
         world = self.world
         if task.key in world.keys:
-            world.wrongs.append(f"{task.key} was given twice")
+            world.wrongs.append(f"{task.key} was sent twice")
         others = [t for t in world.running.values() if not isinstance(t.spec, RunCapture)]
         if isinstance(task.spec, RunLoad | RunFio) and any(type(t.spec) is not type(task.spec) for t in others):
             world.wrongs.append(f"{task.key} overlaps {[t.key for t in others]}")
@@ -283,7 +287,7 @@ class Simulation:
         return self._heard(host, TaskDone(key=key, result=tuned or self._effect(spec)))
 
     def _tuned(self, host: str, spec: object) -> TuningDone | None:
-        """What a tuning task brings about on a host; None for other tasks."""
+        """Apply the effect of a tuning task to a host and return its result; None for other tasks."""
         applied = self.world.tuned.get(host, [])
         match spec:
             case ApplyTuning(tunings=tunings):
@@ -299,8 +303,8 @@ class Simulation:
             case _:
                 return None
 
-    def _effect(self, spec: object) -> TaskResult:  # one arm per kind of task
-        """What a task brings about in the world, and what it answers."""
+    def _effect(self, spec: object) -> TaskResult:  # one case per kind of task
+        """Apply the effect of a task to the world and return its result."""
         world = self.world
         match spec:
             case StartSystem(system=system):
@@ -329,7 +333,7 @@ class Simulation:
                 return FactsRead(facts=(("kernel", "6.1"),))
             case CheckInvariants(endpoint=endpoint):
                 if endpoint.system not in world.loaded:
-                    world.wrongs.append(f"the invariants of {endpoint.system} were looked at before it was populated")
+                    world.wrongs.append(f"the invariants of {endpoint.system} were checked before it was populated")
                 checks = (InvariantCheck(name="sum", holds=True, evidence="3 = 3"),)
                 return InvariantsChecked(checks=checks, seconds=0.5)
             case RunSql(statements=statements):
@@ -338,13 +342,13 @@ class Simulation:
                 return Done()
 
     def _say(self, host: str, delay_s: float, message: AgentMessage) -> None:
-        def said() -> Input | None:
+        def arrived() -> Input | None:
             key = getattr(message, "key", None)
             if host not in self.world.hosts or host in self.world.silent or key not in self.world.running:
                 return None
             return self._heard(host, message)
 
-        self._at(delay_s, said)
+        self._at(delay_s, arrived)
 
     def _heard(self, host: str, message: AgentMessage) -> MessageReceived:
         if isinstance(message, (TaskDone, TaskFailed)):
@@ -388,7 +392,7 @@ class Simulation:
         return AgentGone(at_s=self._now_s, host=host, reason="its lease ended")
 
     def _agent_ends(self, host: str, *, keep_data: bool) -> None:
-        """An agent ends all that it holds, whether it is told to or its lease is over."""
+        """End an agent's tasks, systems and tunings: after `CloseSessions`, or at the end of its lease."""
         self.world.tuned.pop(host, None)
         for key in self.world.hosts.pop(host, set()):
             self.world.running.pop(key, None)
@@ -421,7 +425,7 @@ def _endpoint(system: str, engine: str) -> Endpoint:
 
 
 def finished(command: Summarise, metrics: Mapping[str, object], *, valid: bool = True) -> IterationFinished:
-    """An iteration's numbers, made up by a test's model of the system under test."""
+    """Return the event of a finished iteration with metrics from a test's model of the system under test."""
     return replace(
         IterationFinished(
             id=command.id, rate=command.rate, measure_s=1.0, valid=valid, findings=(), metrics={}, transactions=()

@@ -1,10 +1,10 @@
-"""Many seeds of the simulation, or one with all that happened in it.
+"""Run many seeds of the simulation, or print the history of one.
 
     python tests/simulation/seeds.py                     10,000 seeds from 0
     python tests/simulation/seeds.py --count 500 --from 20000
     python tests/simulation/seeds.py --seed 4711         one history, event by event
 
-Exit code 1 when a rule was broken; the first lines say which seed, which faults, and the command that plays it again.
+Exit code 1 when a rule was broken; the output names the seed, its faults, and the command that replays it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one seed."""
+    """The result of one seed."""
 
     seed: int
     ends: tuple[str, ...]
@@ -49,17 +49,17 @@ class Outcome:
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}:", *(f"  {fault}" for fault in self.faults), *(f"  WRONG {w}" for w in self.wrongs)]
-        return "\n".join([*lines, f"play it again: {replay(self.seed)}"])
+        return "\n".join([*lines, f"replay: {replay(self.seed)}"])
 
 
 def replay(seed: int) -> str:
-    """The command that plays a seed again."""
+    """Return the command that replays a seed."""
     return f"python tests/simulation/seeds.py --seed {seed}"
 
 
 def play(seed: int, *, faults: tuple[Fault, ...] | None = None, plan: Plan | None = None) -> Outcome:
-    """Run one seed, with the faults and the plan that it draws or with these. The same seed always gives the same
-    outcome."""
+    """Run one seed, with these faults and this plan, or with those that the seed draws. The same seed always gives the
+    same outcome."""
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
         history = History(seed, Path(folder), faults, plan).run()
     return Outcome(
@@ -75,7 +75,7 @@ def play(seed: int, *, faults: tuple[Fault, ...] | None = None, plan: Plan | Non
 
 
 def _batch(seeds: range) -> list[Outcome]:
-    """The cycles of a history are collected when it is over: to look for them all along takes a sixth of the time."""
+    """Run some seeds with garbage collection only between them; with automatic collection they take a sixth longer."""
     played: list[Outcome] = []
     gc.freeze()
     gc.disable()
@@ -86,7 +86,7 @@ def _batch(seeds: range) -> list[Outcome]:
 
 
 def outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
-    """The outcomes of many seeds, in batches over processes, in order."""
+    """Yield the outcomes of many seeds in order; batches of them run in parallel processes."""
     batches = [range(start, min(start + BATCH, seeds.stop)) for start in range(seeds.start, seeds.stop, BATCH)]
     with ProcessPoolExecutor(jobs) as pool:
         for batch in pool.map(_batch, batches):
@@ -95,7 +95,7 @@ def outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, help="play this one and print its history")
+    parser.add_argument("--seed", type=int, help="run this seed and print its history")
     parser.add_argument("--from", type=int, default=0, dest="first")
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=2)
@@ -122,7 +122,7 @@ def main() -> int:
     print(f"{given.count} seeds in {took}, {true_s / 3600:.0f} simulated hours, {bad} broke a rule")
     print("ends:", ", ".join(f"{n} {kind}" for kind, n in ends.most_common()))
     print("faults:", ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()))
-    print("operations (applied, set back, struck at a step):", ", ".join(tally.lines()))
+    print("operations (applied, reverted, struck at a step):", ", ".join(tally.lines()))
     return 1 if bad else 0
 
 

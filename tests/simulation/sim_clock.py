@@ -1,14 +1,14 @@
-"""An event loop whose time is a number, and processes in it that can be killed, stopped and continued.
+"""An event loop with simulated time, and simulated processes that can be killed, stopped and continued.
 
 Data flow: coroutines of the real coordinator and the real agents schedule callbacks as on any loop -> a heap ordered by
-(instant, serial) -> `SimLoop.run_until` pops the earliest and runs it. No callback waits for the machine: a wait of an
-hour costs nothing, and one seed gives one history.
+(instant, serial) -> `SimLoop.run_until` pops the earliest and runs it. Waits take no real time, and one seed gives one
+history.
 
-A `Process` is whatever shares a fate. Each callback belongs to the process in whose context it was scheduled: one of a
-dead process is never run again (kill -9: no `finally`, no last word), one of a stopped process waits for SIGCONT.
-`SimTime` is the `time` module as a process sees it: monotonic clocks differ by an offset and a drift, wall clocks jump.
+Each callback belongs to the `Process` in whose context it was scheduled. Callbacks of a killed process never run (as
+after kill -9, without `finally`); those of a stopped process run after SIGCONT. `SimTime` replaces the `time` module
+for a process: monotonic clocks differ by an offset and a drift, wall clocks jump.
 
-Tasks and futures hash by a serial number, so that a set of them is walked in the same order in every replay.
+Tasks and futures hash by a serial number, so that iterating over a set of them has the same order in every replay.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proces
 
 @dataclass(eq=False)
 class Process:
-    """Something that lives and dies as one. `offset_ns`, `drift_ppm`: its monotonic clock; `wall_s`: its wall clock's
-    error."""
+    """A simulated process. `offset_ns` and `drift_ppm` are the errors of its monotonic clock, `wall_s` that of its wall
+    clock."""
 
     name: str
     offset_ns: int = 0
@@ -47,8 +47,8 @@ class Process:
 
 
 class _Call:
-    """What a loop gives for a scheduled callback: as asyncio's own handles, as far as anybody asks, and quicker
-    made."""
+    """The handle of a scheduled callback: the methods of asyncio's handles that are used here, and cheaper to
+    create."""
 
     __slots__ = ("args", "callback", "context", "is_cancelled", "process", "when_s")
 
@@ -82,8 +82,8 @@ class _Future(asyncio.Future[T]):
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """The loop; `now_s` is true time, from 0, in whole nanoseconds: a clock that shows those shows a wait's end when it
-    is."""
+    """The loop. `now_s` is true time from 0 in whole nanoseconds, so that a clock in nanoseconds shows the exact end of
+    a wait."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -93,9 +93,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._serial = itertools.count(1)
         self._tasks: list[_Task[Any]] = []
         self._holding: dict[tuple[str, int], Process] = {}
-        self._burying = False
+        self._closing = False
 
-    # ---- what asyncio asks of a loop ---------------------------------------------------------------------------------
+    # ---- the interface of asyncio's loops ----------------------------------------------------------------------------
 
     def time(self) -> float:
         return self.now_s
@@ -145,7 +145,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return task
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
-        """Threads would be a second source of order: what is given to one is done at once."""
+        """Call `func` at once: a real thread would make the order of callbacks random."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -154,10 +154,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         return future
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if not self._burying:
+        if not self._closing:
             self.raised.append(f"{context.get('message')}: {context.get('exception')!r}")
 
-    # ---- driving it ------------------------------------------------------------------------------------------------
+    # ---- running ---------------------------------------------------------------------------------------------------
 
     def run_until(self, over: Callable[[], bool], limit_s: float) -> bool:
         """Run callbacks in order until `over()`; False when the time limit came first."""
@@ -177,7 +177,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if call.is_cancelled:
             return
         process = call.process
-        if process is not None and (process.stopped or not process.alive) and not self._burying:
+        if process is not None and (process.stopped or not process.alive) and not self._closing:
             process.held.append(call)
             self._holding[process.name, id(process)] = process
             return
@@ -188,7 +188,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.call_exception_handler({"message": f"in {call.callback}", "exception": error})
 
     def skip(self, seconds: float) -> bool:
-        """Let that time go by at once if nothing is to happen within it."""
+        """Advance the clock at once when no callback is due within `seconds`; return whether it was advanced."""
         while self._agenda and self._agenda[0][2].is_cancelled:
             heapq.heappop(self._agenda)
         if self._agenda and self._agenda[0][0] <= self.now_s + seconds:
@@ -204,17 +204,16 @@ class SimLoop(asyncio.AbstractEventLoop):
             return context.run(lambda: self.create_task(work, name=name))
 
     def proceed(self, process: Process) -> None:
-        """SIGCONT: what became due meanwhile is due now, in its order."""
+        """SIGCONT: schedule the callbacks that became due in the meantime for now, in their order."""
         process.stopped = False
         held, process.held = process.held, []
         for call in held:
             if not call.is_cancelled:
                 heapq.heappush(self._agenda, (self.now_s, next(self._serial), call))
 
-    def bury(self) -> None:
-        """End every task that is left, so that nothing of this history outlives it. What they still do has no
-        effect."""
-        self._burying = True
+    def end_tasks(self) -> None:
+        """End every remaining task, so that no task outlives its history. Their actions no longer have an effect."""
+        self._closing = True
         for process in self._holding.values():
             self.proceed(process)
         for _ in range(20):
@@ -227,7 +226,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.run_until(lambda left=left: all(task.done() for task in left), self.now_s + 30.0)  # type: ignore[misc]
         for task in self._tasks:
             if task.done() and not task.cancelled():
-                task.exception()  # it has been looked at
+                task.exception()  # marks the exception as retrieved
         assert all(task.done() for task in self._tasks), [task for task in self._tasks if not task.done()]
         self._tasks.clear()
         self._agenda.clear()
@@ -244,7 +243,7 @@ def _running(loop: SimLoop) -> Iterator[None]:
 
 
 class SimTime:
-    """`time` as the current process sees it."""
+    """The module `time` with the clocks of the current process."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop

@@ -1,8 +1,7 @@
-"""A simulated PostgreSQL as tuning sees it: settings that are stored, and settings that it runs with until it is
-started again.
+"""A simulated PostgreSQL for tuning: stored settings, and the settings in effect until the server is restarted.
 
 Data flow: the real `postgres_settings` and `sql` -> `SimDatabases` in place of `agent.tuning.sql_access` -> the
-`Settings` of its host, which outlive the server as its data does, or `SimOracle`. Nobody can ask while the server is
+`Settings` of its host, which outlive the server as its data does, or `SimOracle`. Statements fail while the server is
 down.
 """
 
@@ -27,7 +26,7 @@ _RESET = re.compile(r"ALTER SYSTEM RESET (\w+)")
 
 
 class Settings:
-    """Of one server, and of its data."""
+    """The settings and roles of one server and of its data directory."""
 
     def __init__(self) -> None:
         self.stored: dict[str, str] = {}
@@ -35,17 +34,17 @@ class Settings:
         self.running = {name: value for name, (value, _, _) in DEFAULTS.items()}
 
     def start(self) -> None:
-        """The server comes up with what is stored."""
+        """Start the server with the stored settings."""
         self.running = {name: self.stored.get(name, value) for name, (value, _, _) in DEFAULTS.items()}
 
     def reload(self) -> None:
-        """It takes up what can be changed while it runs."""
+        """Apply the stored settings that can be changed while the server runs."""
         self.running |= {
             name: self.stored.get(name, value) for name, (value, _, when) in DEFAULTS.items() if when != "postmaster"
         }
 
     def remove(self) -> None:
-        """The run's data goes, and all that was set in it."""
+        """Remove the run's data, with its stored settings and roles."""
         self.stored.clear()
         self.roles.clear()
 
@@ -60,13 +59,13 @@ class Settings:
         elif (found := _ROLE.fullmatch(statement)) is not None:
             (self.roles.add if found[1] == "CREATE ROLE" else self.roles.discard)(found[2])
         else:
-            raise AssertionError(f"the simulated server does not know {statement!r}")
+            raise AssertionError(f"the simulated server does not implement {statement!r}")
 
 
 class SimDatabases(Databases):
-    """The systems of the plan: `db`, which the run starts, and an Oracle Database that is there already.
+    """The systems of the plan: `db`, which the run starts, and an Oracle Database that runs already.
 
-    `answers(act)` does what a database is asked to do, in its time; `wrote()` is told before each change.
+    `answers(act)` executes a statement and takes the time of one; `wrote()` is called before each change.
     """
 
     def __init__(
@@ -90,12 +89,12 @@ class SimDatabases(Databases):
         settings = self._settings
         if "pg_roles" in statement:
             return ((str(sum(f"'{role}'" in statement for role in settings.roles)),),)
-        asked = [name for name in sorted(DEFAULTS) if f"'{name}'" in statement]
+        queried = [name for name in sorted(DEFAULTS) if f"'{name}'" in statement]
         if "pg_file_settings" in statement:
-            return tuple((name, settings.stored[name]) for name in asked if name in settings.stored)
+            return tuple((name, settings.stored[name]) for name in queried if name in settings.stored)
         return tuple(
             (name, settings.running[name], DEFAULTS[name][1], "integer", DEFAULTS[name][2], "configuration file")
-            for name in asked
+            for name in queried
         )
 
     def run(self, system: str, statement: str) -> None:

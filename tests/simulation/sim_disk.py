@@ -1,13 +1,12 @@
-"""A simulated disk, and the part of the module `os` that reaches it: what was not synced may be gone after a power
-loss.
+"""A simulated disk, and the part of the module `os` that accesses it: a power loss can discard unsynced changes.
 
-Data flow: the real `agent.tuning.file_changes` calls `SimOs` in place of `os` -> the `Disk` of the host whose process
-calls -> inodes and names. Every call that changes something takes a moment, in which the process may be killed or the
-power fail.
+Data flow: the real `agent.tuning.file_changes` calls `SimOs` in place of `os` -> the `Disk` of the calling process's
+host -> inodes and names. Every call that changes a file takes simulated time, in which the process can be killed or the
+power can fail.
 
-Durability is POSIX's: a file's content, mode and owner are safe once the file was fsynced, a name once its folder was.
-At a power loss the names of a folder go back to any state between that and the last (in order, as a journalling
-filesystem keeps it), and a file that was not synced has its old content, a part of the new one, or all of it.
+Durability follows POSIX: a file's content, mode and owner are durable after an fsync of the file, a name after an fsync
+of its folder. At a power loss the names of a folder return to any state between the last fsync and the present one (in
+order, as on a journalling filesystem), and an unsynced file has its old content, a part of the new one, or all of it.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from sim_threads import Killed, Threads, is_dead
 
 STEP_S = 0.004
 FIRST = 1_000_000
-"""Descriptors begin there, so that none of a real file is taken for one."""
+"""The first simulated descriptor, far above those of real files, so that the two cannot be confused."""
 
 
 @dataclass(slots=True)
 class Data:
-    """What a file is, apart from its name."""
+    """The content and attributes of a file, without its name."""
 
     content: bytes = b""
     mode: int = 0o600
@@ -47,7 +46,7 @@ class Data:
 
 @dataclass(eq=False, slots=True)
 class Inode:
-    """A file: as processes see it, and as it is on the platters."""
+    """A file: its present data, and the data that survives a power loss."""
 
     now: Data
     safe: Data | None = None
@@ -56,7 +55,7 @@ class Inode:
         self.safe = self.now.copy()
 
     def lose(self, chance: random.Random) -> None:
-        """The power has failed."""
+        """Lose unsynced data at a power loss: all of it, a part, or none."""
         if self.safe == self.now:
             return
         kind = chance.randrange(3)
@@ -71,7 +70,7 @@ Names = dict[str, Inode]
 
 
 class Disk:
-    """The files of a host by absolute path; `folders` are there from the beginning, and safe."""
+    """The files of a host by absolute path; `folders` exist from the beginning and are durable."""
 
     def __init__(self, chance: random.Random, folders: tuple[str, ...]) -> None:
         self._chance = chance
@@ -81,7 +80,7 @@ class Disk:
         self._states: dict[str, list[Names]] = {folder: [{}] for folder in self.folders}
 
     def put(self, path: str, data: Data) -> None:
-        """A file that another process writes, complete and synced."""
+        """Write a file as another process does, completely and synced."""
         inode = Inode(data)
         inode.sync()
         self.names[path] = inode
@@ -99,7 +98,7 @@ class Disk:
         return {path: inode for path, inode in self.names.items() if path.rpartition("/")[0] == folder}
 
     def lose_power(self) -> None:
-        """Names of each folder as they were at some time since it was synced; of what was not synced, anything."""
+        """Set the names of each folder to one of its states since its last fsync, and lose unsynced data of files."""
         self.names = {}
         for folder, states in self._states.items():
             self.names |= self._chance.choice(states)
@@ -112,7 +111,8 @@ class Disk:
 
 
 class _Writer(io.RawIOBase):
-    """A file that is written to; every piece takes its moment, so that half of it may be there."""
+    """A file that is open for writing. Each half of a write takes its own step, so that a fault between them leaves
+    half of the data."""
 
     def __init__(self, sim: SimOs, descriptor: int, inode: Inode) -> None:
         self._sim, self._descriptor, self._inode = sim, descriptor, inode
@@ -130,8 +130,8 @@ class _Writer(io.RawIOBase):
 
 
 class SimOs:
-    """The functions of `os` that `agent.tuning.file_changes` uses. `disk()` is that of the process that calls;
-    `wrote(path)` is told of each change."""
+    """The functions of `os` that `agent.tuning.file_changes` uses. `disk()` returns the disk of the calling process;
+    `wrote(path)` is called before each change."""
 
     def __init__(self, threads: Threads, disk: Callable[[], Disk], wrote: Callable[[str], None]) -> None:
         self._threads, self._disk, self._wrote = threads, disk, wrote
@@ -197,7 +197,7 @@ class SimOs:
         self.step()
         folder = self._open[dir_fd][0]
         self._inode(f"{folder}/{name}")
-        if ".proveout-" not in name:  # a new file that was never put in its place is nobody's
+        if ".proveout-" not in name:  # a temporary file that was not renamed yet needs no undo entry
             self._wrote(f"{folder}/{name}")
         del self._disk().names[f"{folder}/{name}"]
         self._disk().changed(folder)

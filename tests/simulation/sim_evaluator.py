@@ -1,4 +1,4 @@
-"""A judge that finds everything good: histories are about what happens, not about numbers."""
+"""An evaluator with constant results: conditions hold, verdicts pass. Histories do not test numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proveout.proto import events
 
 
 class SimEvaluator:
-    """In place of `PlanEvaluator`."""
+    """Replaces `PlanEvaluator`."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan

@@ -1,7 +1,7 @@
-"""What goes wrong in a history, drawn from its seed: pure data, printed with a failing seed.
+"""The faults of a history, drawn from its seed: pure data, printed with a failing seed.
 
-A fault has its healing: what is held is let go, what is stopped goes on, what is killed is started again (an agent as
-systemd would, a coordinator as a person would by `proveout resume`), a full disk gets room.
+Each fault is repaired after its time: held messages are delivered, stopped processes continue, killed ones are started
+again (an agent as systemd does, a coordinator as a user does by `proveout resume`), a full disk has space again.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from dataclasses import dataclass, replace
 HOSTS = ("db1", "client1", "client2")
 TUNED = ("db1", "client1")
 STEPS = 60
-"""A tuning of the plan on a host takes about so many, with what it takes to undo it."""
+"""About the number of steps in which a host applies and reverts the tunings of the plan."""
 STEPS_OF_ONE = 14
-"""An operation takes about so many, undone and all."""
+"""About the number of steps in which one operation is applied and reverted."""
 STEPPED = 0.5
-"""Of all faults, those that strike at a step."""
+"""The share of faults that strike at a step of a tuning."""
 WITHIN_S = 40.0
-"""Faults strike in the first seconds of a history; the plan takes about 32 s when nothing does."""
+"""Faults strike within this time from the start; without faults the plan takes about 32 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that happens at an instant (true seconds); `host` "" is the coordinator; it lasts `for_s`.
+    """A fault at an instant (true seconds) that lasts `for_s`; `host` "" is the coordinator.
 
-    With a `step` it waits, from that instant on, for as many steps of tuning that the host's agent (any agent) takes,
-    and strikes in the midst of the last one; if there are not so many it never strikes. `at` an operation, only steps
-    of that one count.
+    With `step` it counts, from that instant on, the steps of tuning on the host (on all hosts when `host` is ""), and
+    strikes during step number `step`; with fewer steps it never strikes. With `at`, only steps of that operation count.
     """
 
     at_s: float
@@ -63,11 +62,11 @@ _LONGEST_S = {
 
 
 Aims = tuple[tuple[str, tuple[str, ...]], ...]
-"""Operations with the hosts that have them."""
+"""Operations, each with the hosts that it runs on."""
 
 
 def draw(chance: random.Random, aims: Aims = ()) -> tuple[Fault, ...]:
-    """The faults of one history, in order of time; some of them strike at steps of these operations."""
+    """Draw the faults of one history, in order of time; some of them strike at steps of the operations in `aims`."""
     faults = [_one(chance, aims) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4, 6)))]
     return tuple(sorted(faults, key=lambda fault: fault.at_s))
 

@@ -1,13 +1,12 @@
 """One seed: a whole run of the real coordinator and three real agents through the faults that the seed draws.
 
-Data flow: seed -> faults (`sim_faults`) and delays -> `History.run()`: sittings of `coordinator.run` (a killed one is
-resumed) against `servicer.Servicer` per host over `sim_wire` -> what was seen -> `sim_rules.judge`.
+Data flow: seed -> faults (`sim_faults`) and delays -> `History.run()`: one or more coordinator processes ("sittings"; a
+killed one is resumed) against one `servicer.Servicer` per host over `sim_wire` -> recorded facts -> `sim_rules.judge`.
 
-Real are: scheduler, loop, sessions, dialling, journals (SQLite files), codec, signatures, the agents' admission,
-session, lease, outbox, work, and all of tuning but the kernel, the units and the programs beneath it. Simulated are:
-the event loop and its time, processes and threads, the network below gRPC, the other handlers and databases, the
-numbers of an iteration (`sim_world`, `_Numbers`), machines and their disks (`sim_machine`, `sim_disk`). TLS and audit
-logs are left out.
+Real parts: scheduler, loop, sessions, connecting, journals (SQLite files), codec, signatures, the agents' admission,
+session, lease, outbox and task runner, and all of tuning except kernel, units and programs. Simulated parts: the event
+loop and its time, processes and threads, the network below gRPC, the other handlers and databases, the numbers of an
+iteration (`sim_world`, `_Numbers`), machines and their disks (`sim_machine`, `sim_disk`). Left out: TLS and audit logs.
 """
 
 from __future__ import annotations
@@ -66,15 +65,14 @@ from proveout.proto.wire import results
 from proveout.proto.wire.tasks import Endpoint
 
 END_S = 2400.0
-"""By then a sitting has ended, whatever has happened: some sittings of a plan of half a minute, with every loss and
-retry."""
+"""The limit for a run with all its sittings, losses and retries; the plan takes half a minute."""
 QUIET_S = 60.0
 STORING_EVERY = 10
-"""One of so many histories stores a setting that is not in effect."""
+"""One history of this many stores a setting that is not in effect."""
 AGAIN_S = 180.0
-"""Within that agents that are started again have undone what is left, although every program may hang once."""
+"""The limit for restarted agents to revert all remaining changes, although each program may hang once."""
 REVERTED_S = 10.0
-"""After the end of a lease, on the agent's own clock."""
+"""The limit for reverting after the end of a lease, on the agent's own clock."""
 LOOK_EVERY_S = 0.5
 EXTERNAL = {name: Endpoint(system=name, engine="oracle", dsn="x/x@x") for name in ("orcl", "asm")}
 
@@ -91,8 +89,7 @@ class RunJournal(Journal):
 
 
 class _Numbers:
-    """In place of `samples` in the loop: the real gathering, what it has lost as the real one counts it, made-up
-    metrics."""
+    """Replaces `samples` in the loop: gathers and counts lost samples as the real module; the metrics are invented."""
 
     Gathering = samples.Gathering
 
@@ -113,8 +110,8 @@ class _Numbers:
 
 
 class History:
-    """One seed's world. `folder` is empty, and on a disk that is quick to sync. With faults of its own it has the plan
-    that all have, or `plan`."""
+    """One seed's history. `folder` is empty and should be on a disk with a fast fsync. With given `faults` it runs the
+    usual plan, or `plan`; without them it draws both."""
 
     def __init__(
         self, seed: int, folder: Path, faults: tuple[Fault, ...] | None = None, plan: Plan | None = None
@@ -162,11 +159,10 @@ class History:
         self.over_s = 0.0
         self.strikes = Strikes(self)
 
-    # ---- driving -----------------------------------------------------------------------------------------------------
+    # ---- running -----------------------------------------------------------------------------------------------------
 
     def run(self) -> History:
-        """Through all sittings, a while on until everything that was left has ended itself, and through one more start
-        of every agent."""
+        """Run all sittings, wait until remaining leases have ended, and start every agent once more."""
         with _patched(self):
             for host in self.hosts.values():
                 host.start()
@@ -188,11 +184,11 @@ class History:
         return [0.0, *(fault.at_s + fault.for_s for fault in self.faults)]
 
     def _hung_until_s(self) -> float:
-        """A program that began to hang when everything else was over has its time as well."""
+        """Return the time at which the last hanging program ends."""
         return max(host.machine.hung_until_s for host in self.hosts.values())
 
     def begin(self) -> None:
-        """A coordinator sits down: `proveout run`, or `proveout resume` after a kill."""
+        """Start a coordinator: `proveout run`, or `proveout resume` after a kill."""
         self.resume_due = False
         self.sittings += 1
         crashed = self.journal is not None
@@ -201,7 +197,7 @@ class History:
             self.coordinator.wall_s,
             Process("coordinator", offset_ns=-self.sittings * 10**9),
         )
-        self.coordinator.wall_s = wall_s  # its host's clock stays as it was set
+        self.coordinator.wall_s = wall_s  # the host's clock keeps its error
         task_signing._counter = task_signing._Counter()
         sitting = RunOptions(
             plan=self.plan,
@@ -211,15 +207,15 @@ class History:
             external=EXTERNAL,
             crashed=crashed,
             lease_s=LEASE_S,
-            gather_hosts=len(HOSTS) + self.seed % 2,  # with every other seed the samples of a host go together
+            gather_hosts=len(HOSTS) + self.seed % 2,  # with every other seed the samples of a host are sent in groups
         )
         self.world.note(f"sitting {self.sittings} begins, epoch {self.journal.epoch}")
         self.interrupts = asyncio.Queue()
-        work = run.run(sitting, self.journal, [self._told], interrupts=self.interrupts)
+        work = run.run(sitting, self.journal, [self._record], interrupts=self.interrupts)
         self.sitting = self.loop.spawn(self.coordinator, work, "coordinator")
-        self.sitting.add_done_callback(self._sat, context=outside())
+        self.sitting.add_done_callback(self._sitting_ended, context=outside())
 
-    def _sat(self, sitting: asyncio.Task[events.RunFinished]) -> None:
+    def _sitting_ended(self, sitting: asyncio.Task[events.RunFinished]) -> None:
         if sitting.cancelled():
             self.world.wrong("the coordinator was cancelled")
         elif (error := sitting.exception()) is not None:
@@ -229,55 +225,54 @@ class History:
             self.world.note(f"the run {end.status}, {end.exit_code}: {end.reason}")
             self.ends.append(end)
 
-    def _told(self, stamped: events.Stamped) -> None:
+    def _record(self, stamped: events.Stamped) -> None:
         if isinstance(stamped.event, events.LIVE_EVENTS) or (self.journal is not None and self.journal.full):
             return
         self.acknowledged[stamped.sequence] = stamped.event
         self.world.note(f"event {stamped.sequence} {_short(stamped.event)}")
 
     def here(self) -> Machine:
-        """The machine of the process that runs now."""
+        """Return the machine of the current process."""
         process = CURRENT.get()
         assert process is not None
         return self.hosts[process.name].machine
 
-    # ---- looking -----------------------------------------------------------------------------------------------------
+    # ---- checking ----------------------------------------------------------------------------------------------------
 
     def _renewed(self, name: str) -> None:
-        self.world.heard_s[name] = self.loop.now_s
+        self.world.renewed_s[name] = self.loop.now_s
 
     def _look(self) -> None:
-        """Now and then: no agent works on without its coordinator (promise 3)."""
+        """Check periodically that no agent works on after its lease (promise 3)."""
         now_s = self.loop.now_s
         for one in self.world.running:
             host = self.hosts[one.host]
-            heard_s = max(self.world.heard_s.get(one.host, 0.0), host.since_s, host.machine.hung_until_s)
-            if host.process.alive and not host.process.stopped and now_s - heard_s > LEASE_S + 2.0:
-                self.world.wrong(f"{one.key} goes on {now_s - heard_s:.1f} s after the last word of a coordinator")
-                host.since_s = now_s  # once is enough
+            renewed_s = max(self.world.renewed_s.get(one.host, 0.0), host.since_s, host.machine.hung_until_s)
+            if host.process.alive and not host.process.stopped and now_s - renewed_s > LEASE_S + 2.0:
+                self.world.wrong(f"{one.key} goes on {now_s - renewed_s:.1f} s after the last beat of a coordinator")
+                host.since_s = now_s  # report it once
         for host in self.hosts.values():
             self._late(host, now_s)
         self.loop.call_later(LOOK_EVERY_S, self._look, context=outside())
 
     def _late(self, host: SimHost, now_s: float) -> None:
-        """An agent has set its host back soon after its lease, or after it was started again (promise 3)."""
-        since_s = max(self.world.heard_s.get(host.name, 0.0), host.since_s, host.machine.hung_until_s)
+        """Check that an agent reverts its host soon after the end of its lease, or after its restart (promise 3)."""
+        since_s = max(self.world.renewed_s.get(host.name, 0.0), host.since_s, host.machine.hung_until_s)
         due_s = since_s + LEASE_S + REVERTED_S + LOOK_EVERY_S
         if not host.process.alive or host.process.stopped or now_s <= due_s or host.checked_s > due_s or host.full:
             return
         host.checked_s = now_s
         if unnamed := host.unnamed():
-            self.world.wrong(f"{host.name}: {now_s - since_s:.1f} s after the last word of a coordinator {unnamed}")
+            self.world.wrong(f"{host.name}: {now_s - since_s:.1f} s after the last beat of a coordinator {unnamed}")
 
     def count(self, gathering: Any, outcomes: Any, lost: Any) -> None:
-        """At the end of an iteration: what was received and what is known to be lost is what was produced (promise
-        12)."""
+        """Check at the end of an iteration that received and lost samples add up to the produced ones (promise 12)."""
         for key, host in gathering.hosts.items():
             received = len(gathering.seconds.get(key, ())) + len(gathering.captured.get(key, ()))
             missing = lost.get((gathering.names.get(key, "load"), host), 0)
             produced = self.world.produced.get(key, 0)
             if key in outcomes and received + missing != produced:
-                self.world.wrong(f"{key}: {produced} samples made, {received} received, {missing} said to be lost")
+                self.world.wrong(f"{key}: {produced} samples made, {received} received, {missing} reported as lost")
         for key, (host, began_s) in self._starts(gathering, outcomes).items():
             self._skew(key, host, began_s, gathering, outcomes[key])
 
@@ -286,19 +281,20 @@ class History:
         return {key: (gathering.hosts[key], self.world.began_s[key]) for key in loads}
 
     def _skew(self, key: str, host: str, began_s: float, gathering: Any, result: results.LoadResult) -> None:
-        """A load began when it was to begin, within what its agent says and the bound of the clock (promise 16)."""
+        """Check that a load began at T0 plus the skew that its agent reports, within the clock's uncertainty (promise
+        16)."""
         t0_true_s = (gathering.t0_ns - self.coordinator.offset_ns) / 1e9
         late_s = began_s - t0_true_s
         bound_s = gathering.clocks[host][1] / 1e9 + 2e-4
         if abs(late_s - result.start_skew_ns / 1e9) > bound_s:
             self.world.wrong(
-                f"{key} began {late_s:.6f} s late, said {result.start_skew_ns / 1e9:.6f}, bound {bound_s:.6f}"
+                f"{key} began {late_s:.6f} s late, reported {result.start_skew_ns / 1e9:.6f}, bound {bound_s:.6f}"
             )
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        from sim_rules import judge, set_back
+        from sim_rules import check_reverted, judge
 
         if self.journal is not None:
             self.journal.close()
@@ -309,10 +305,10 @@ class History:
             host.kill()
             host.start()
         self.loop.run_until(lambda: all(host.ready for host in self.hosts.values()), self.loop.now_s + AGAIN_S)
-        set_back(self)
+        check_reverted(self)
         wrongs = list(self.world.wrongs)
         self.threads.close()
-        self.loop.bury()
+        self.loop.end_tasks()
         self.world.wrongs[:] = wrongs
         for host in self.hosts.values():
             host.close()
@@ -327,7 +323,7 @@ def _short(event: events.Event) -> str:
 
 @contextlib.contextmanager
 def _patched(history: History) -> Iterator[None]:
-    """Clock, network and numbers in place of the real ones, wherever the code under test would reach for those."""
+    """Replace clock, network, numbers and host access in the modules under test."""
     facts = SimpleNamespace(machine_id=lambda: "m", cores=lambda: 2, facts=lambda: ())
     changes: list[tuple[Any, str, Any]] = [
         (servicer, "host_facts", facts),
@@ -341,10 +337,10 @@ def _patched(history: History) -> Iterator[None]:
         (agent_session, "time", history.time),
         (agent_outbox, "time", history.time),
         (agent_journal, "time", history.time),
-        (agent_session, "end_children", lambda: None),  # it would end the children of the test process
+        (agent_session, "end_children", lambda: None),  # the real one would end the children of the test process
         (run_audit, "AuditLog", NoAudit),
         (run, "release_memory", lambda: None),
-        (run, "rare_garbage_collection", contextlib.nullcontext),  # `seeds` collects
+        (run, "rare_garbage_collection", contextlib.nullcontext),  # `seeds` collects garbage
         (agent_journal, "sqlite3", history.store.module),
         (coordinator_journal, "sqlite3", history.store.module),
         (task_signing, "time", history.time),

@@ -1,8 +1,8 @@
 """A simulated host: the real agent in a process that can be killed, on a machine whose power can fail.
 
-Data flow: `SimHost.start` -> the real recovery of an agent that starts -> `agent.daemon.servicer` behind the host's
-link, with the handlers of `sim_world` and the real ones of tuning -> `sim_machine`. A host whose agent was killed is
-started again on the state that the last one left.
+Data flow: `SimHost.start` -> the real recovery at the start of an agent -> `agent.daemon.servicer` behind the host's
+link, with the handlers of `sim_world` and the real handlers of tuning -> `sim_machine`. A killed agent is started again
+on the state directory of the previous one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Full(sqlite3.OperationalError):
 
 
 class _Disk:
-    """A database whose disk can be full: it reads, and does not write."""
+    """A database connection that refuses writes while the disk of its host is full."""
 
     def __init__(self, database: sqlite3.Connection, host: SimHost) -> None:
         self._database, self._host = database, host
@@ -53,7 +53,7 @@ class _Disk:
 
 
 class SimHost:
-    """A host with an agent that is started again when it is killed."""
+    """A host with an agent that is restarted after it is killed."""
 
     def __init__(self, history: History, name: str, folder: Path) -> None:
         self.history, self.name, self.folder = history, name, folder
@@ -79,11 +79,11 @@ class SimHost:
 
     @property
     def full(self) -> bool:
-        """Whether its disk is."""
+        """Whether its disk is full."""
         return self.machine.disk.full
 
     def outstanding(self) -> list[Outstanding]:
-        """What its undo journal holds; read again when it was written to, or when it is not there any more."""
+        """Return the entries of its undo journal; read again after each commit, empty when the file does not exist."""
         path = self.folder / "tuning" / FILE
         if not path.exists():
             return []
@@ -92,22 +92,22 @@ class SimHost:
         return self._outstanding
 
     def tuned_by(self) -> set[str]:
-        """The runs that have tuned it and not set it back. On a full disk an undo journal cannot be told that they
-        have."""
+        """Return the runs whose tunings of this host are not reverted. Empty once the disk was full: then the undo
+        journal may lack the record of a revert."""
         return set() if self.machine.was_full else {one.run for one in self.outstanding() if not one.residue}
 
     def unnamed(self) -> str:
-        """What is not as it ought to be, and of what the undo journal does not say why; "" when there is nothing."""
-        # On a disk that is full nobody can write down why; that it is outstanding stands there already.
+        """Return the subjects with a wrong state that the undo journal does not explain; "" for none."""
+        # A full disk prevents the record of the reason, but the entry itself is in the journal.
         named = {one.subject for one in self.outstanding() if one.residue or self.machine.was_full}
         return "; ".join(
             f"{subject} is {now}, not {wanted}"
-            for subject, (now, wanted) in self.machine.strange().items()
+            for subject, (now, wanted) in self.machine.unexpected().items()
             if subject.removesuffix(READS) not in named
         )
 
     def start(self) -> None:
-        """Start the agent on the state that the last one left."""
+        """Start the agent on the state directory of the previous one."""
         if self.process.alive:
             return
         self.process = Process(self.name, offset_ns=self.offset_ns, drift_ppm=self.drift_ppm, wall_s=self.wall_s)
@@ -161,14 +161,14 @@ class SimHost:
             self._journal.close()
 
     def close(self) -> None:
-        """The history is over."""
+        """Close the files of the agent at the end of the history."""
         self.machine.die()
         if self._journal is not None:
             self._journal.close()
 
 
 class NoAudit:
-    """In place of audit logs, which decide nothing and take a tenth of the time."""
+    """Replaces audit logs, which do not affect a history and take a tenth of its time."""
 
     def __init__(self, _path: Path | None = None) -> None:
         pass
@@ -184,7 +184,7 @@ class NoAudit:
 
 
 class _Trust:
-    """An agent's `TrustStore`, from memory; the checks themselves are the real ones."""
+    """An agent's `TrustStore` in memory; the checks themselves are the real ones."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,8 +1,8 @@
-"""The attributes of a simulated kernel below /proc and /sys, and the names that lead to its disks.
+"""The attributes of a simulated kernel below /proc and /sys, and the symbolic links to its disks.
 
 Data flow: the real operations -> `SimTexts` in place of `agent.tuning.sysfs.Attributes` -> `Kernel`, which keeps
-values, shows choices with the current one in brackets, and does by itself what Linux does: another scheduler gives a
-queue its usual length, and comes with attributes of its own.
+values, shows choices with the current one in brackets, and has the side effects of Linux: a change of the I/O scheduler
+resets the queue's length and replaces the scheduler's own attributes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
     "none": {},
     "kyber": {"read_lat_nsec": "2000000"},
 }
-"""Scheduler -> its own attributes, as they are when it begins."""
+"""I/O scheduler -> its own attributes with their initial values."""
 DISKS = ("sdb", "sdc")
 CPUS = (0, 1)
 THP = "/sys/kernel/mm/transparent_hugepage"
@@ -30,9 +30,9 @@ ASM_DISKS = {
     "/dev/oraudev/disks/D1": ("sdf", "/dev/disk/by-id/wwn-0x600d1"),
     "/dev/oraudev/disks/D2": ("sdg", "/dev/disk/by-id/wwn-0x600d2"),
 }
-"""What ASM calls a disk -> the kernel's name, and the one that it has for good."""
+"""The name of a disk in ASM -> its kernel name and its persistent name."""
 PLACE, PLACE_DEVICE = "/ttdb", "/dev/disk/by-label/ttdb"
-"""A folder that nothing is mounted at, and what could be."""
+"""A folder without a mount, and a device that can be mounted there."""
 
 
 def governor(cpu: int) -> str:
@@ -40,7 +40,7 @@ def governor(cpu: int) -> str:
 
 
 def _disk(folder: str, numbers: str) -> dict[str, bytes]:
-    """An empty disk of 100 GiB."""
+    """Return the attributes of an empty disk of 100 GiB."""
     words = {"size": "209715200", "ro": "0", "dev": numbers, "queue/logical_block_size": "512"}
     return {f"{folder}/{name}": f"{word}\n".encode() for name, word in words.items()}
 
@@ -60,7 +60,8 @@ BOOT = {
     "/sys/block/sdc/queue/iosched/read_expire": "120",
     **{f"/sys/block/{disk}/queue/rotational": "1" for disk in DISKS},
 }
-"""What may be set, as it is after a start; its owner has given sdc a shorter queue than usual, and less patience."""
+"""The writable attributes with their values after a boot; those of sdc (a shorter queue, a shorter read_expire) differ
+from the defaults of their scheduler."""
 CHOICES: Mapping[str, tuple[str, ...]] = {
     f"{THP}/enabled": ("always", "madvise", "never"),
     f"{THP}/defrag": ("always", "defer", "defer+madvise", "madvise", "never"),
@@ -94,7 +95,7 @@ class Kernel(dict[str, str]):
     """Attribute -> value."""
 
     def set(self, path: str, value: str) -> None:
-        """As a write to it does."""
+        """Set an attribute with the side effects of a write."""
         self[path] = value
         if path.endswith("/queue/scheduler"):
             self[path.replace("scheduler", "nr_requests")] = QUEUE_USUAL[value]
@@ -104,7 +105,7 @@ class Kernel(dict[str, str]):
             self.update({f"{own}{name}": usual for name, usual in OWN[value].items()})
 
     def shown(self, path: str) -> bytes | None:
-        """What a read of it gives."""
+        """Return the bytes that a read of the attribute gives; None when it does not exist."""
         value = self.get(path)
         if value is None:
             return FIXED.get(path)
@@ -115,7 +116,7 @@ class Kernel(dict[str, str]):
 
 @functools.cache
 def matching(pattern: str) -> tuple[str, ...]:
-    """The attributes and folders that a pattern matches; a star stays within its folder."""
+    """Return the attributes and folders that a pattern matches; `*` does not match a slash."""
     parts = pattern.split("/")
     found = {"/".join(path.split("/")[: len(parts)]) for path in (*BOOT, *FIXED, *LINKS)}
     return tuple(
@@ -127,8 +128,8 @@ def matching(pattern: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimTexts(Attributes):
-    """What `Attributes` is asked, answered from a `Kernel`; `more` has what depends on the rest of the machine. A value
-    that is written is there at once."""
+    """`Attributes` on a `Kernel`; `more` returns attributes that depend on the rest of the machine. A written value has
+    its effect at once."""
 
     kernel: Kernel
     more: Callable[[str], bytes | None]

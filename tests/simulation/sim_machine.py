@@ -1,13 +1,12 @@
-"""A simulated machine below the real tuning: files, kernel, units, programs, the undo journal's disk, its owner's other
-hand.
+"""A simulated machine below the real tuning: files, kernel, units, programs, the undo journal's disk, and changes by
+the machine's owner.
 
-Data flow: the agent's `Tuner` -> the real transaction, undoing and undo journal (`sim_undo`) -> `SimHostView` in place
-of `Host`, whose files are the real ones over `SimOs`, whose kernel attributes, units, programs and databases are tables
-(`sim_kernel`, `sim_programs`, `sim_database`, `sim_oracle`) -> `Machine`. Each of them takes its time in
-`Threads.pause`.
+Data flow: the agent's `Tuner` -> the real transaction, revert and undo journal (`sim_undo`) -> `SimHostView` in place
+of `Host`: its files are the real ones over `SimOs`; its kernel attributes, units, programs and databases are tables
+(`sim_kernel`, `sim_programs`, `sim_database`, `sim_oracle`) -> `Machine`. Each access takes time in `Threads.pause`.
 
-A `Machine` also keeps book of what ought to be: `owned` is how it would be had no run been there, `kept` what a
-transaction that ended well has promised to leave. `strange()` is what is neither.
+A `Machine` also records the expected state: `owned` is the state without any run, `kept` the changes with `keep` of
+transactions that succeeded. `unexpected()` returns the differences from both.
 """
 
 from __future__ import annotations
@@ -81,13 +80,13 @@ MORE_BY_HAND = (
 TRIED_BY_HAND = ("/proc/sys/vm/swappiness", "/etc/app/app.conf", "/etc/app/kept.conf", "/etc/sysctl.d/90-app.conf")
 PROGRAM_S = 0.15
 STATEMENT_S = 0.002
-READS = " goes by what was"
-"""After the name of who reads files, where he has read others."""
+READS = " uses outdated configuration"
+"""The suffix of a subject for a program that has read an older state of its files."""
 
 
 @dataclass(eq=False)
 class Machine:
-    """One host. `tell(text)` is told of a broken rule; `note(text)` of what happens."""
+    """One host. `tell(text)` reports a broken rule; `note(text)` records an event of the history."""
 
     threads: Threads
     chance: random.Random
@@ -118,14 +117,14 @@ class Machine:
         self.tried_by_hand = TRIED_BY_HAND
         self.at = ""
 
-    # ---- what is, and what ought to be -----------------------------------------------------------------------------
+    # ---- the present and the expected state ------------------------------------------------------------------------
 
     def state(self) -> dict[str, object]:
         table = {SPARE_ID: (self.programs.table, self.programs.ends)}
         return {**self.kernel, **self.units, **table, **self.oracle.state(), **self.disk.picture()}
 
-    def strange(self) -> dict[str, tuple[object, object]]:
-        """subject -> (what is, what ought to be) where they differ; a name that is not there is None."""
+    def unexpected(self) -> dict[str, tuple[object, object]]:
+        """Return subject -> (present state, expected state) where they differ; None for a missing name."""
         now, wanted = self.state(), {**self.owned, **self.kept}
         subjects = sorted(now.keys() | wanted.keys())
         found = {
@@ -135,12 +134,12 @@ class Machine:
         }
         for reader, pair in self.programs.stale().items():
             where = READERS.get(reader, SPARE_ID)
-            if not any(one.startswith(where) for one in found):  # what is not as it was will be read when it is
+            if not any(one.startswith(where) for one in found):  # a wrong file is read again when it is reverted
                 found[f"{reader}{READS}"] = pair
         return found
 
     def hand(self) -> None:
-        """Somebody else changes something that a run may have tuned, or may tune yet."""
+        """Change a subject as another process does; a run may have tuned it or may tune it later."""
         self.hands += 1
         subject = self.chance.choice(self.tried_by_hand)
         self.note(f"another process changes {subject}")
@@ -154,7 +153,7 @@ class Machine:
         self.booted.pop(subject, None)
 
     def lose_power(self) -> None:
-        """Off, and on again: memory is gone, and of the disk what was not synced."""
+        """Switch the machine off and on: memory and unsynced data of the disk are lost."""
         self.disk.lose_power()
         before = {path: {self.kernel.get(path), self.owned[path], self.kept.get(path)} for path in BOOT}
         self.kernel = Kernel({**BOOT, **self._configured(self.disk.picture())})
@@ -168,7 +167,7 @@ class Machine:
             self.booted[MOUNT] = {self.units[MOUNT]}
 
     def _configured(self, files: dict[str, Any]) -> dict[str, str]:
-        """What sysctl(8) makes of /etc/sysctl.d at boot."""
+        """Return the attributes that sysctl(8) sets from /etc/sysctl.d at boot."""
         lines = [
             line.partition("=")
             for path in sorted(files)
@@ -181,18 +180,18 @@ class Machine:
     # ---- the rule of the undo journal --------------------------------------------------------------------------------
 
     def wrote(self, subject: str) -> None:
-        """Somebody is about to change something for a run: its original must be durable by now."""
+        """Check, just before a run changes `subject`, that its original is durable in the undo journal."""
         if is_dead():
             raise Killed
         if self.journal is None or not self.journal.covers(subject):
             self.tell(f"{subject} was changed, and no durable entry of the undo journal covers it")
 
     def promised(self, subject: str) -> None:
-        """A transaction that keeps this has ended well."""
+        """Expect the present state of `subject` from now on: a transaction that keeps its change has succeeded."""
         self.kept[subject] = self.state().get(subject)
 
     def die(self) -> None:
-        """The agent is gone: its files are closed, and what it had begun in its journal is rolled back."""
+        """Close the agent's files and roll back the open transaction of its undo journal: the agent was killed."""
         if self.journal is not None:
             self.journal.die()
             self.journal = None
@@ -203,7 +202,7 @@ class Machine:
     # ---- the kernel and databases ----------------------------------------------------------------------------------
 
     def shown(self, path: str) -> bytes | None:
-        """Of the kernel's attributes, those that tell of mounts and partitions."""
+        """Return the kernel attributes of mounts and partitions; None for other paths."""
         if path == "/proc/self/mounts":
             mounted = f"/dev/sde {PLACE} xfs rw,noatime 0 0\n" if self.units[MOUNT].active else ""
             return f"/dev/sda1 / ext4 rw 0 0\n{mounted}".encode()
@@ -212,19 +211,19 @@ class Machine:
         return None
 
     def put_back(self, content: bytes) -> None:
-        """The first and last bytes of the spare disk are written, durable at once."""
+        """Write the first and last bytes of the spare disk, durable at once."""
         self.threads.pause(STATEMENT_S)
         self.wrote(SPARE_ID)
         self.programs.ends = content
 
     def writes(self, path: str) -> None:
-        """An attribute is about to be written."""
+        """Take the time of a write to an attribute and check its undo entry."""
         self.threads.pause(0.001, short=True)
         self.wrote(path)
 
     def answers(self, act: Callable[[], None]) -> None:
-        """A database does something, unless what fails on this host keeps it from it; it goes on without whoever has
-        asked."""
+        """Execute a statement, unless the host's fault `fail` prevents it. A statement whose client is killed meanwhile
+        completes in half of the cases."""
         try:
             self.threads.pause(STATEMENT_S)
         except Killed:
@@ -238,7 +237,7 @@ class Machine:
     # ---- programs and units ------------------------------------------------------------------------------------------
 
     def program(self, name: str, now_s: float) -> None:
-        """It takes its time, or hangs until somebody ends it, or fails. TaskFault."""
+        """Take the time of a program, or hang until `interrupt` or the timeout, or fail. TaskFault."""
         if is_dead():
             raise Killed
         self.interrupted = False
@@ -253,15 +252,15 @@ class Machine:
             left_s -= 0.25
         if self.interrupted:
             self.hung_until_s = min(self.hung_until_s, now_s + TIMEOUT_S - left_s)
-            raise TaskFault("fault", f"{name} failed with exit code -9: it said nothing")
+            raise TaskFault("fault", f"{name} failed with exit code -9 without output")
         if is_hung:
             raise TaskFault("timeout", f"{name} did not end within {TIMEOUT_S:g} s")
         if self.fails:
-            raise TaskFault("fault", f"{name} failed with exit code 1: it said nothing")
+            raise TaskFault("fault", f"{name} failed with exit code 1 without output")
 
 
 class SimTools:
-    """Programs, in place of `tools.Processes`."""
+    """Programs; replaces `tools.Processes`."""
 
     def __init__(self, machine: Machine, now_s: Callable[[], float]) -> None:
         self._machine, self._now_s = machine, now_s
@@ -277,12 +276,12 @@ class SimTools:
             if fault.code != "fault":
                 raise
             return Output(code=1, text="")
-        except Killed:  # a program goes on without whoever has started it
-            if machine.programs.said(argv) is None and machine.chance.random() < 0.5:
+        except Killed:  # a program continues when the process that started it is killed
+            if machine.programs.query(argv) is None and machine.chance.random() < 0.5:
                 machine.programs.effect(argv)
             raise
-        if (said := machine.programs.said(argv)) is not None:
-            return said
+        if (output := machine.programs.query(argv)) is not None:
+            return output
         if argv[0] in {tool.path for tool in TOOLS}:
             machine.wrote(argv[0])
         machine.programs.effect(argv)
@@ -290,7 +289,7 @@ class SimTools:
 
 
 class SimUnits:
-    """Units, in place of `units.Systemd`."""
+    """Units; replaces `units.Systemd`."""
 
     def __init__(self, machine: Machine, now_s: Callable[[], float]) -> None:
         self._machine, self._now_s = machine, now_s
@@ -318,7 +317,7 @@ class SimUnits:
 
 @dataclass(slots=True, kw_only=True)
 class SimHostView(Host):
-    """The real `Host`, with another kernel beneath."""
+    """The real `Host` with the simulated kernel."""
 
     machine: Machine | None = None
 
@@ -330,7 +329,7 @@ class SimHostView(Host):
 
 
 def view(machine: Machine, host: Host, now_s: Callable[[], float]) -> Host:
-    """What `Tuner(prepare=…)` takes."""
+    """Return the host for `Tuner(prepare=…)`."""
     units = SimUnits(machine, now_s)
     databases = SimDatabases(machine.settings, machine.serves, machine.oracle, machine.answers, machine.wrote)
     return SimHostView(

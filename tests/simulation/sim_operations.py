@@ -1,7 +1,8 @@
-"""What a history tunes beside the plan that all have: operations drawn from its seed, each as a plan would have it.
+"""Tunings of a history in addition to those of the usual plan, drawn from its seed.
 
-Data flow: `drawn(plan, chance)` -> a plan with some of `CHOICES` on some hosts, before the stages or in the `tune`
-stage. A history has a few of them, so it costs what it did; ten thousand have every one a thousand times and more.
+Data flow: `drawn(chance)` -> a plan with some of `OF_A_HOST` and `OF_A_SYSTEM` on some hosts, before the stages or in
+the `tune` stage. A history has at most `EXTRAS_MAX` of them, to keep it short; ten thousand histories have each
+operation more than a thousand times.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from proveout.dsl.plan.topology import System
 ORACLE_HOST = "client1"
 EXTRAS_MAX = 4
 LATER_SHARE = 0.3
-"""Of those drawn, how many stand in the `tune` stage."""
+"""The share of the drawn operations that are in the `tune` stage."""
 SELDOM = ("service", "postgres_settings")
 OF_A_HOST = (
     tuning("huge_pages", "pages", (), pages=512),
@@ -60,7 +61,7 @@ OF_A_HOST = (
 
 
 def of_system(kind: str, name: str, system: str, **fields: object) -> Tuning:
-    """A compiled tuning of a system; `fields` are the operation's."""
+    """Return a compiled tuning of a system; `fields` are those of the operation."""
     parameters = to_values(OPERATIONS[kind].model_validate({"system": system, **fields}))
     return Tuning(
         name=name,
@@ -98,7 +99,7 @@ OF_A_SYSTEM = (
 
 
 def drawn(chance: random.Random, *, stores: bool = False) -> Plan:
-    """A plan with some operations more, and some of the usual ones left out; `stores`: with a setting that is stored
+    """Draw a plan with some more operations and without some of the usual ones; `stores`: with a setting that is stored
     and not in effect."""
     kept = tuple(one for one in PLAN.tunings if chance.random() < 0.7)
     extras = [_placed(one, chance) for one in chance.sample((*OF_A_HOST, *OF_A_SYSTEM), chance.randint(1, EXTRAS_MAX))]
@@ -120,13 +121,13 @@ def _placed(one: Tuning, chance: random.Random) -> Tuning:
 
 
 def having(*operations: str) -> Plan:
-    """The usual plan with these operations on db1 as well."""
+    """Return the usual plan with these operations on db1 as well."""
     more = tuple(replace(one, hosts=("db1",)) for one in OF_A_HOST if one.operation in operations)
     return replace(PLAN, tunings=(*PLAN.tunings, *more))
 
 
 def alone(one: Tuning) -> Plan:
-    """The usual stages with one operation, and nothing else before them."""
+    """Return the usual stages with one operation as the only tuning before them."""
     system = (
         (System(name=one.system, engine="oracle", host=ORACLE_HOST, dsn="x/x@x"),)
         if one.system not in ("", "db")
@@ -137,8 +138,8 @@ def alone(one: Tuning) -> Plan:
 
 
 def aims_of(plan: Plan) -> Aims:
-    """The operations that faults aim at, with their hosts: twice what a plan has and the usual one has not, and of that
-    what is seldom met by chance."""
+    """Return the operations at whose steps faults strike, with their hosts: twice those that only this plan has, and
+    once those of `SELDOM`, which few faults strike by chance."""
     tune = tuple(one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings)
     usual = {one.operation for one in PLAN.tunings}
     drawn_ones = tuple((one.operation, one.hosts) for one in (*plan.tunings, *tune) if one.operation not in usual)

@@ -1,11 +1,10 @@
-"""A simulated Oracle Database with its ASM instance, as tuning sees them: what their views say, and what a statement
-makes of them.
+"""A simulated Oracle Database with its ASM instance for tuning: the rows of their views, and the effects of statements.
 
-Data flow: the real `oracle_parameters`, `oracle_redo`, `asm_disk_group` and `sql` -> their statements, read here by
-patterns -> the tables below. It is nobody's run's: what is set in it stays until it is set back. A statement that a
-database would refuse is refused with its number.
+Data flow: the real `oracle_parameters`, `oracle_redo`, `asm_disk_group` and `sql` -> their statements, matched here by
+patterns -> the tables below. The database does not belong to a run: settings last until they are reverted. Statements
+that Oracle refuses raise a fault with the ORA number.
 
-That Oracle takes these texts, and means by them what is done here, is not shown by this.
+This does not prove that Oracle accepts these statements, nor that they have these effects there.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _CREATE_GROUP = re.compile(r"CREATE DISKGROUP (\w+) EXTERNAL REDUNDANCY DISK (.+
 _DROP_GROUP = re.compile(r"DROP DISKGROUP (\w+) EXCLUDING CONTENTS")
 _USER = re.compile(r"(CREATE|DROP) USER (?:IF EXISTS )?(\w+)")
 _ONCE = "IF n > 0 THEN"
-"""Of a block that looks before it does something."""
+"""The text by which a PL/SQL block that first checks the present state is recognised."""
 CHECKPOINT = "ALTER SYSTEM CHECKPOINT"
 
 
@@ -51,23 +50,23 @@ def _groups() -> dict[int, Group]:
 
 @dataclass
 class SimOracle:
-    """Of one database, and of the instance that has its disks."""
+    """The state of one database and of the ASM instance with its disks."""
 
     running: dict[str, str] = field(default_factory=lambda: {"open_cursors": "300", "optimizer_index_cost_adj": "100"})
     stored: dict[str, str] = field(default_factory=lambda: {"open_cursors": "300"})
     redo: dict[int, Group] = field(default_factory=_groups)
     disk_groups: dict[str, tuple[tuple[str, ...], int]] = field(default_factory=dict)
     headers: set[str] = field(default_factory=set)
-    """Disks that ASM has written its header to; it stays there."""
+    """Disks that ASM has written its header to; a dropped disk group keeps it."""
     users: set[str] = field(default_factory=set)
 
     def state(self) -> dict[str, object]:
-        """What must be again as it was, by system; which of its groups a database writes to is its own affair."""
+        """Return the state that a revert must restore, by system; the current redo group is not part of it."""
         redo = tuple((number, one.thread, one.size, one.place) for number, one in sorted(self.redo.items()))
         settings = (tuple(sorted(self.running.items())), tuple(sorted(self.stored.items())))
         return {"orcl": (settings, redo, tuple(sorted(self.users))), "asm": tuple(sorted(self.disk_groups.items()))}
 
-    # ---- what it says ----------------------------------------------------------------------------------------------
+    # ---- queries ---------------------------------------------------------------------------------------------------
 
     def rows(self, statement: str) -> Rows:
         if "gv$system_parameter" in statement:
@@ -102,16 +101,16 @@ class SimOracle:
         return "FORMER" if disk in self.headers else "CANDIDATE"
 
     def has_header(self, device: str) -> bool:
-        """Whether ASM has written to a disk, by the name that it has for good."""
+        """Whether ASM has written to a disk, by its persistent name."""
         return any(ASM_DISKS[disk][1] == device for disk in self.headers)
 
-    # ---- what it does ----------------------------------------------------------------------------------------------
+    # ---- statements ------------------------------------------------------------------------------------------------
 
     def run(self, statement: str) -> None:
         if found := _SET.search(statement):
             (self.stored if found[3] == "SPFILE" else self.running)[found[1]] = found[2]
         elif found := _RESET.search(statement):
-            self._unless(
+            self._require(
                 found[1] in self.stored or "-32010" in statement, "ORA-32010: cannot find entry to delete in SPFILE"
             )
             self.stored.pop(found[1], None)
@@ -123,18 +122,18 @@ class SimOracle:
             self._asm(statement)
 
     @staticmethod
-    def _unless(is_well: bool, said: str) -> None:
-        if not is_well:
-            raise TaskFault("fault", said)
+    def _require(holds: bool, message: str) -> None:
+        if not holds:
+            raise TaskFault("fault", message)
 
     def _user(self, verb: str, user: str, *, is_sure: bool) -> None:
         if verb == "CREATE":
-            self._unless(
+            self._require(
                 user not in self.users, f"ORA-01920: user name '{user}' conflicts with another user or role name"
             )
             self.users.add(user)
         else:
-            self._unless(user in self.users or is_sure, f"ORA-01918: user '{user}' does not exist")
+            self._require(user in self.users or is_sure, f"ORA-01918: user '{user}' does not exist")
             self.users.discard(user)
 
     def _redo(self, statement: str) -> None:
@@ -144,16 +143,16 @@ class SimOracle:
                 self._switch()
         elif found := _ADD.search(statement):
             is_new = int(found[2]) not in self.redo
-            self._unless(is_new or _ONCE in statement, f"ORA-01184: logfile group {found[2]} already exists")
+            self._require(is_new or _ONCE in statement, f"ORA-01184: logfile group {found[2]} already exists")
             self.redo.setdefault(int(found[2]), Group(int(found[1]), int(found[4]) * _SIZES.get(found[5], 1), found[3]))
         elif found := _DROP.search(statement):
-            self._unless(int(found[1]) in self.redo or _ONCE in statement, f"ORA-00350: log {found[1]} is not there")
+            self._require(int(found[1]) in self.redo or _ONCE in statement, f"ORA-00350: log {found[1]} is not there")
             self._drop(int(found[1]))
         elif statement == CHECKPOINT:
             for one in self.redo.values():
                 one.status = "INACTIVE" if one.status == "ACTIVE" else one.status
         else:
-            raise AssertionError(f"the simulated database does not know {statement!r}")
+            raise AssertionError(f"the simulated database does not implement {statement!r}")
 
     def _current(self) -> int:
         return next(number for number, one in self.redo.items() if one.status == "CURRENT")
@@ -175,13 +174,13 @@ class SimOracle:
     def _asm(self, statement: str) -> None:
         if found := _CREATE_GROUP.search(statement):
             is_new = found[1] not in self.disk_groups
-            self._unless(is_new, f"ORA-15030: diskgroup name {found[1]} is in use by another diskgroup")
+            self._require(is_new, f"ORA-15030: diskgroup name {found[1]} is in use by another diskgroup")
             disks = tuple(part.strip(" '") for part in found[2].split(","))
             self.disk_groups[found[1]] = (disks, int(found[3]))
             self.headers |= set(disks)
         elif found := _DROP_GROUP.search(statement):
             is_there = found[1] in self.disk_groups
-            self._unless(is_there or _ONCE in statement, f"ORA-15001: diskgroup {found[1]} does not exist")
+            self._require(is_there or _ONCE in statement, f"ORA-15001: diskgroup {found[1]} does not exist")
             self.disk_groups.pop(found[1], None)
         else:
-            raise AssertionError(f"the simulated database does not know {statement!r}")
+            raise AssertionError(f"the simulated database does not implement {statement!r}")

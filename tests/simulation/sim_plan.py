@@ -1,5 +1,5 @@
-"""The plan that histories run: a database, two clients, a ladder of two rungs, twice; about 32 s when nothing goes
-wrong."""
+"""The usual plan of histories: a database, two clients, a ladder of two rungs with two repeats; about 32 s without
+faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEASE_S = 10.0
 def tuning(
     kind: str, name: str, hosts: tuple[str, ...], *, keep: bool = False, restart: str = "", **fields: object
 ) -> Tuning:
-    """A compiled tuning; `fields` are the operation's."""
+    """Return a compiled tuning; `fields` are those of the operation."""
     parameters = to_values(OPERATIONS[kind].model_validate(fields))
     return Tuning(name=name, operation=kind, hosts=hosts, parameters=parameters, keep=keep, restart=restart)
 
@@ -62,7 +62,7 @@ STORED = replace(
         OPERATIONS["postgres_settings"].model_validate({"system": "db", "settings": {"max_connections": "200"}})
     ),
 )
-"""In effect only when the server has been started again, which no step of the plan does."""
+"""Takes effect only after a restart of the server, and no step of the plan restarts it."""
 LATER = (
     tuning("sysctl", "again", ("client1",), settings={"vm.swappiness": "1"}),
     tuning("file", "more", ("db1",), path="/etc/app/more.conf", content="x = 1\n"),
@@ -72,7 +72,7 @@ RIVALS = (
     tuning("sysctl", "theirs", HOSTS, settings={"vm.swappiness": "33"}, file="/etc/sysctl.d/95-theirs.conf"),
     tuning("file", "theirs_too", HOSTS, path="/etc/app/kept.conf", content="theirs\n"),
 )
-"""What another run would have."""
+"""The tunings of another run."""
 PLAN = Plan(
     name="p",
     title="t",
@@ -104,6 +104,6 @@ PLAN = Plan(
     verdicts=(Check(id="v", check=Expression(text="true")),),
 )
 STORING = replace(PLAN, tunings=(*PLAN.tunings, STORED))
-"""That plan with a setting that is stored and not in effect: no history of it finishes, unless the server is started
-anew meanwhile."""
+"""The usual plan with a setting that is stored and not in effect: no history of it finishes, unless a fault restarts
+the server."""
 SLOTS = frozenset((rung, repeat) for rung in (2, 4) for repeat in (1, 2))

@@ -1,8 +1,8 @@
-"""The programs that operations start on a simulated machine, and what those that read files have read.
+"""The programs that operations start on a simulated machine, and the configuration that programs have read.
 
 Data flow: `SimTools.run(argv)` -> the program takes its time, hangs or fails (`Machine.program`) -> `Programs.effect`,
-which changes the machine, or `Programs.said` for those that only look. What udev, multipathd and systemd go by is what
-they read last: `stale()` says whose files are others now.
+which changes the machine, or `Programs.query` for programs that only read. udev, multipathd and systemd use the files
+as they read them last: `stale()` returns those whose files have changed since.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UDEVADM, SYSTEMCTL, MULTIPATHD = "/usr/bin/udevadm", "/usr/bin/systemctl", "mult
 PARTED, WIPEFS, PARTPROBE, BLKID = "/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/partprobe", "/usr/sbin/blkid"
 DPKG = "/usr/bin/dpkg-query"
 READERS = {UDEVADM: "/etc/udev/rules.d/", MULTIPATHD: "/etc/multipath/conf.d/", SYSTEMCTL: "/etc/fstab"}
-"""Who reads which files, and keeps to what he has read until he is told to read again."""
+"""Program or unit -> the path of the files that it reads, and uses until it reads them again."""
 TOOLS = tuple(Tool(path=path, arguments=("*",)) for path in (UDEVADM, SYSTEMCTL, PARTED, WIPEFS, PARTPROBE, BLKID))
 INSTALLED = {"tuned": "2.20.0"}
 
@@ -28,23 +28,23 @@ Read = tuple[tuple[str, Data], ...]
 
 
 class Programs:
-    """Of one machine."""
+    """The programs of one machine."""
 
     def __init__(self, disk: Disk, oracle: SimOracle) -> None:
         self._disk, self._oracle = disk, oracle
         self.table = ""
-        """The partition table of the spare disk, as parted tells its lines; "" for none."""
+        """The partition table of the spare disk as the lines that parted prints; "" for none."""
         self.ends = b"an old loader"
-        """What lies where a table is written to: its owner's, the table's, or what is left when the table's signatures
-        were taken away."""
+        """The bytes where a table is written: the original ones, the table's, or those after its signatures were
+        wiped."""
         self.seen = ""
-        """That table as the kernel knows it."""
+        """The partition table that the kernel has read."""
         self._pending: Read = ()
         self._read: dict[str, Read] = {}
         self.boot()
 
     def boot(self) -> None:
-        """Everybody reads, and the kernel looks at its disks."""
+        """Let all programs read their files and the kernel its partition tables."""
         self._read = {reader: self._there(reader) for reader in READERS}
         self._pending = self._read[UDEVADM]
         self.seen = self.table
@@ -57,17 +57,18 @@ class Programs:
         )
 
     def read(self, reader: str) -> None:
-        """It reads its files."""
+        """Let a program read its files."""
         self._read[reader] = self._there(reader)
 
     def boot_readers(self, path: str) -> None:
-        """Whoever has changed a file by hand has its reader read it."""
+        """Let the program that uses `path` read it, as a user does after an edit."""
         for reader, where in READERS.items():
             if path.startswith(where):
                 self.read(reader)
 
     def stale(self) -> dict[str, tuple[object, object]]:
-        """Reader -> (what it goes by, what is there), and the same of the kernel and the table of a disk."""
+        """Return program -> (files as it read them, present files) where they differ; for the kernel, the partition
+        tables."""
         found: dict[str, tuple[object, object]] = {
             reader: (had, now) for reader, had in self._read.items() if had != (now := self._there(reader))
         }
@@ -75,17 +76,17 @@ class Programs:
 
     @property
     def has_place(self) -> bool:
-        """Whether systemd has a unit for the folder that something can be mounted at."""
+        """Whether systemd has read a unit for the mount point `PLACE`."""
         return any(f" {PLACE} ".encode() in data.content for _, data in self._read[SYSTEMCTL])
 
     def parts(self) -> tuple[str, ...]:
         count = sum(line[:1].isdigit() for line in self.seen.splitlines())
         return tuple(f"/sys/block/{SPARE}/{SPARE}{number}/dev" for number in range(1, count + 1))
 
-    # ---- what they do ----------------------------------------------------------------------------------------------
+    # ---- running them ----------------------------------------------------------------------------------------------
 
-    def said(self, argv: Sequence[str]) -> Output | None:
-        """The answer of a program that only looks; None of the others."""
+    def query(self, argv: Sequence[str]) -> Output | None:
+        """Return the output of a program that only reads; None for the others."""
         if argv[0] == BLKID:
             found = "PTTYPE=gpt\n" if argv[-1] == SPARE_ID and self.table else ""
             found += "TYPE=oracleasm\n" if self._oracle.has_header(argv[-1]) else ""
@@ -100,7 +101,7 @@ class Programs:
         return None
 
     def effect(self, argv: Sequence[str]) -> None:
-        """What the others change."""
+        """Apply the effect of a program that changes the machine."""
         match tuple(argv):
             case (program, "control", "--reload") if program == UDEVADM:
                 self._pending = self._there(UDEVADM)

@@ -1,5 +1,4 @@
-"""What must hold of every history, whatever has gone wrong in it. (`World` and `History` find the rest while it
-runs.)"""
+"""The rules that every history must keep under all faults. (`World` and `History` check others while it runs.)"""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def judge(history: History, journal: Sequence[events.Stamped]) -> None:
-    """Write every broken rule into `world.wrongs`."""
+    """Add every broken rule to `world.wrongs`."""
     world = history.world
     for text in history.loop.raised:
         world.wrong(text)
@@ -29,18 +28,18 @@ def judge(history: History, journal: Sequence[events.Stamped]) -> None:
         _complete(history, journal)
 
 
-def set_back(history: History) -> None:
-    """Every agent was started once more, with room on its disk and programs that work: nothing is left, and nothing
-    outstanding."""
+def check_reverted(history: History) -> None:
+    """Check that after one more start of every agent, with free disk space and working programs, every change is
+    reverted and no undo journal is left."""
     for host in history.hosts.values():
-        for subject, (now, wanted) in host.machine.strange().items():
+        for subject, (now, wanted) in host.machine.unexpected().items():
             history.world.wrong(f"{host.name}, after another start: {subject} is {now}, not {wanted}")
         if (host.folder / "tuning").exists():
             history.world.wrong(f"{host.name}, after another start: the undo journal is still there")
 
 
 def _nothing_left(history: History) -> None:
-    """Safety after the end: no agent works, no database is up."""
+    """Check that after the end no agent runs a task and no database is up."""
     for one in history.world.running:
         if history.hosts[one.host].process.alive:
             history.world.wrong(f"{one.key} still runs on {one.host}, a minute after the end")
@@ -49,11 +48,11 @@ def _nothing_left(history: History) -> None:
 
 
 def _nothing_forgotten(history: History, journal: Sequence[events.Stamped]) -> None:
-    """What anybody was told is in the journal, and each finished iteration has its samples."""
+    """Check that every published event is in the journal, and that each finished iteration has its samples."""
     kept = {stamped.sequence: stamped.event for stamped in journal}
     for sequence, event in history.acknowledged.items():
         if kept.get(sequence) != event:
-            history.world.wrong(f"event {sequence} was told and is not in the journal: {event}")
+            history.world.wrong(f"event {sequence} was published and is not in the journal: {event}")
     names = [str(event.id) for event in kept.values() if isinstance(event, events.IterationFinished)]
     if len(names) != len(set(names)):
         history.world.wrong(f"an iteration finished twice: {sorted(names)}")
@@ -63,7 +62,7 @@ def _nothing_forgotten(history: History, journal: Sequence[events.Stamped]) -> N
 
 
 def _complete(history: History, journal: Sequence[events.Stamped]) -> None:
-    """The last sitting ended, says how, and when it says `finished` it has all numbers."""
+    """Check that the last sitting has an end in the journal, and all numbers when its status is `finished`."""
     facts = run_progress(stamped.event for stamped in journal)
     end = history.ends[-1]
     if facts.ended != end:

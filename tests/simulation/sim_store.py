@@ -1,11 +1,11 @@
-"""The journals of agents and of the coordinator, in memory: SQLite as it is, without a disk that nobody looks at.
+"""The journals of agents and of the coordinator as SQLite databases in memory, because no test reads their files.
 
-Data flow: `agent.daemon.task_journal` and `coordinator.storage.journal` ask their module `sqlite3` for a connection ->
-`Store.module` in place of it -> one database for each path, for as long as the history lasts. Whoever closes a
-connection, or is killed with one, loses what was not committed.
+Data flow: `agent.daemon.task_journal` and `coordinator.storage.journal` open a connection of `sqlite3` ->
+`Store.module` in place of it -> one database for each path, until the end of the history. When a connection is closed,
+or its process is killed, uncommitted changes are rolled back.
 
-What a commit on a real disk promises is SQLite's. Of the undo journal it is held that nothing is changed before one:
-`sim_machine`.
+The durability of a commit on a real disk is SQLite's and not tested here. That no change precedes the commit of its
+undo entry is checked in `sim_machine`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class _Kept(sqlite3.Connection):
-    """A connection that outlives those who use it."""
+    """A connection that stays open after `close`."""
 
     def close(self) -> None:
         if self.in_transaction:
@@ -36,7 +36,7 @@ class Store:
 
     @property
     def module(self) -> SimpleNamespace:
-        """In place of the module `sqlite3`."""
+        """The replacement of the module `sqlite3`."""
         return SimpleNamespace(connect=self._connect, Error=sqlite3.Error, Connection=sqlite3.Connection)
 
     def _connect(self, where: Path | str, **_more: Any) -> sqlite3.Connection:
@@ -47,7 +47,7 @@ class Store:
         return self._kept[path]
 
     def close(self) -> None:
-        """The history is over."""
+        """Close all databases at the end of the history."""
         for kept in self._kept.values():
             kept.end()
         self._kept.clear()

@@ -1,7 +1,7 @@
-"""Faults as they strike a history: each kind of `sim_faults` is a method here.
+"""Injection of faults into a history: each kind of `sim_faults` is a method here.
 
-Data flow: `Strikes.arm(faults)` -> at its instant, or at its step of a tuning, a fault strikes hosts, links or the
-coordinator of the `History` -> it heals by itself.
+Data flow: `Strikes.arm(faults)` -> at its instant, or at its step of a tuning, a fault strikes a host, a link or the
+coordinator of the `History` -> the same method schedules its repair.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SPEC = tasks.RunSql(endpoint=tasks.Endpoint(system="db", engine="postgres", dsn
 
 
 class Strikes:
-    """What can be done to a history."""
+    """The fault injector of a history."""
 
     def __init__(self, history: History) -> None:
         self.history, self.loop, self.world, self.chance = history, history.loop, history.world, history.chance
@@ -38,12 +38,12 @@ class Strikes:
         history.threads.stepped = self._stepped
 
     def arm(self, faults: tuple[Fault, ...]) -> None:
-        """Have them strike when it is their time."""
+        """Schedule the faults."""
         for fault in faults:
             self.loop.call_at(fault.at_s, self._due, fault, context=outside())
 
     def disarm(self) -> None:
-        """What still waits for its step never strikes."""
+        """Cancel the faults that still wait for their step."""
         self._armed.clear()
 
     def _due(self, fault: Fault) -> None:
@@ -53,8 +53,7 @@ class Strikes:
             self._strike(fault)
 
     def _stepped(self, process: Process) -> None:
-        """A thread of an agent is about to take a step of a tuning; what strikes there strikes before that step is
-        over."""
+        """Count a step of tuning that a thread of an agent begins; the faults of this step strike before it ends."""
         operation = self.history.hosts[process.name].machine.at
         left: list[tuple[Fault, int]] = []
         for fault, before in self._armed:
@@ -89,7 +88,7 @@ class Strikes:
         host.link.held_until_s = max(host.link.held_until_s, self.loop.now_s + for_s)
 
     def _deaf(self, host: SimHost, for_s: float) -> None:
-        """What the agent says is lost for a while; then the connection breaks."""
+        """Drop the agent's messages for a while, then break the connection."""
         for connection in host.link.connections:
             connection.back.deaf = True
         self._later(for_s, host.link.cut)
@@ -101,7 +100,7 @@ class Strikes:
         host.link.repeat_next += 5
 
     def _lossy(self, host: SimHost, for_s: float) -> None:
-        """The connection breaks again and again."""
+        """Break the connection repeatedly."""
         for _ in range(self.chance.randint(2, 12)):
             self._later(self.chance.uniform(0.0, for_s), host.link.cut)
 
@@ -117,7 +116,7 @@ class Strikes:
             self._later(for_s, self._continue, host, process)
 
     def _continue(self, host: SimHost, process: Process) -> None:
-        host.since_s = max(host.since_s, self.loop.now_s - LEASE_S)  # it may not have had the time to see its lease end
+        host.since_s = max(host.since_s, self.loop.now_s - LEASE_S)  # a stopped agent detects the end of its lease late
         self.loop.proceed(process)
 
     def _fill(self, host: SimHost, for_s: float) -> None:
@@ -128,45 +127,46 @@ class Strikes:
         host.process.wall_s += self.chance.choice((3600.0, -3600.0))
 
     def _power(self, host: SimHost, for_s: float) -> None:
-        """The power of the whole host fails."""
+        """Cut the power of the whole host."""
         if host.process.alive:
             host.kill()
             host.machine.lose_power()
             self._later(for_s, host.start)
 
     def _hand(self, host: SimHost, _for_s: float) -> None:
-        """Its owner changes something; not within the milliseconds in which the agent looks at it and replaces it."""
+        """Change something as the host's owner; not in the milliseconds between the agent's check and its
+        replacement."""
         if self.history.threads.busy(host.process):
             self.loop.call_later(0.001, self._hand, host, 0.0, context=outside())
         else:
             host.machine.hand()
 
     def _hang(self, host: SimHost, _for_s: float) -> None:
-        """The next program that is started there hangs."""
+        """Let the next program that is started there hang."""
         host.machine.hangs = True
 
     def _fail(self, host: SimHost, for_s: float) -> None:
-        """Programs fail for a while."""
+        """Let programs fail for a while."""
         host.machine.fails += 1
-        self._later(for_s, self._mend, host)
+        self._later(for_s, self._repair, host)
 
-    def _mend(self, host: SimHost) -> None:
+    def _repair(self, host: SimHost) -> None:
         host.machine.fails -= 1
 
-    # ---- strangers ---------------------------------------------------------------------------------------------------
+    # ---- attackers and other runs ------------------------------------------------------------------------------------
 
     def _intrude(self, host: SimHost, _for_s: float) -> None:
-        """Somebody writes tasks into the stream: of before, of another host, changed ones, one whose time is over."""
-        heard = [data for link in self.history.links.values() for data in link.heard]
+        """Write forged tasks into the stream: replayed ones, those of another host, changed ones, an expired one."""
+        recorded = [data for link in self.history.links.values() for data in link.recorded]
         for connection in host.link.connections[-1:]:
-            for data in self.chance.sample(heard, min(3, len(heard))):
+            for data in self.chance.sample(recorded, min(3, len(recorded))):
                 connection.there.put(data)
                 connection.there.put(_changed(data))
             connection.there.put(self._expired(host.name))
 
     def _expired(self, name: str) -> bytes:
-        """Signed for this agent by this coordinator, two days ago (its host's clock may be hours off); its number is
-        the highest."""
+        """Return a task signed for this agent by this coordinator two days ago (its host's clock may be hours off),
+        with the highest sequence number."""
         to = Addressee(agent=f"agent/{name}", run=self.history.directory.name, epoch=self.history.sittings)
         key = f"run/-/0/0/{self.history.sittings}.98/{FORGED}/{name}"
         task = tasks.Task(key=key, spec=_SPEC, deadline_s=60.0)
@@ -176,8 +176,8 @@ class Strikes:
         return codec.coordinator_envelope(signed).SerializeToString()
 
     def _thief(self, host: SimHost, _for_s: float) -> None:
-        """Somebody who may speak as a coordinator, and sign nothing, sends again what he has heard: while the run goes
-        on, or later."""
+        """Replay recorded tasks with a coordinator's TLS certificate but without its signing key, during the run or
+        after it."""
         process = Process(f"thief at {host.name}")
         self._later(self.chance.uniform(0.0, 45.0), self._steal, process, host)
 
@@ -188,16 +188,16 @@ class Strikes:
         hello = messages.Hello(
             run_id=self.history.directory.name, epoch=self.history.sittings, host=host.name, lease_s=LEASE_S
         )
-        heard = [data for link in self.history.links.values() for data in link.heard]
+        recorded = [data for link in self.history.links.values() for data in link.recorded]
         with contextlib.suppress(dial.AgentRefused, dial.AgentUnreachable, grpc.aio.AioRpcError):
             stream, _ = await dial.open_stream(host.name, f"{host.name}:7443", COORDINATOR, hello, 20.0)
-            for data in self.chance.sample(heard, min(12, len(heard))):
+            for data in self.chance.sample(recorded, min(12, len(recorded))):
                 await stream._call.write(pb.CoordinatorEnvelope.FromString(data))
             await asyncio.sleep(1.0)
             await stream.close()
 
     def _rival(self, host: SimHost, _for_s: float) -> None:
-        """Another run wants the host, and tunes it when it gets it."""
+        """Connect as another run and tune the host, if its agent accepts the connection."""
         process = Process(f"rival at {host.name}")
         self._later(self.chance.uniform(0.0, 10.0), self._rivals, process, host)
 
@@ -257,8 +257,8 @@ class Strikes:
             self.history.interrupts.put_nowait(None)
 
     def _coordinator_ghost(self, _for_s: float) -> None:
-        """An older coordinator of this run is still somewhere, and gives every agent a task."""
-        epoch = self.history.sittings  # the one before the next sitting's; fenced off once that has been there
+        """Send every agent a task from an older coordinator of this run that still exists."""
+        epoch = self.history.sittings  # agents refuse it once the next sitting, with a higher epoch, has connected
         self._coordinator_kill(0.5)
         for name in HOSTS:
             process = Process(f"ghost of {name}")
@@ -277,7 +277,7 @@ class Strikes:
 
 
 def _changed(data: bytes) -> bytes:
-    """A task under another key, signed as it was."""
+    """Return the task under another key with the original signature."""
     envelope = pb.CoordinatorEnvelope.FromString(data)
     *place, host = envelope.task.key.split("/")
     envelope.task.key = "/".join((*place, FORGED, host))

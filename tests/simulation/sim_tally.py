@@ -1,7 +1,7 @@
-"""Which operations a history applied, set back, and had struck by faults at their steps.
+"""Counts of the operations that a history applied, reverted, and had struck by faults at their steps.
 
-Data flow: the real transaction and undoing, with what they do to each operation noted -> `Tally`; a strike asks the
-machine of the process that is about to take a step which operation it is at.
+Data flow: the wrapped functions of the real transaction and revert count each operation -> `Tally`; they also note the
+present operation in `Machine.at`, where a fault reads it.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ Change = tuple[Any, str, Any]
 
 @dataclass
 class Tally:
-    """Operation -> how often."""
+    """Counts by operation."""
 
     applied: Counter[str] = field(default_factory=Counter)
     reverted: Counter[str] = field(default_factory=Counter)
     struck: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Tally) -> None:
-        """Of another history."""
+        """Add the counts of another history."""
         self.applied += other.applied
         self.reverted += other.reverted
         self.struck += other.struck
 
     def lines(self) -> list[str]:
-        """A word of each operation there is, in the order of their table."""
+        """Return a line with the three counts of each operation, in the order of their table."""
         return [f"{name} {self.applied[name]} {self.reverted[name]} {self.struck[name]}" for name in OPERATIONS]
 
     def changes(self, here: Callable[[], Machine]) -> list[Change]:
-        """What to put in place of parts of tuning, for as long as a history lasts."""
+        """Return the replacements of functions of tuning during a history, as (module, name, function)."""
         apply, undo, revert = transaction.Transaction._apply, undoing._undo, undoing.revert
 
         def applied(self_: Any, tuning: Any) -> Any:
@@ -67,7 +67,7 @@ class Tally:
 
 @contextlib.contextmanager
 def at(machine: Machine, operation: str) -> Iterator[None]:
-    """The agent of the machine is at this operation."""
+    """Set the present operation of a machine's agent."""
     before, machine.at = machine.at, operation
     try:
         yield

@@ -1,13 +1,11 @@
-"""Threads of simulated processes: code that blocks, one baton, and time that is a number.
+"""Threads of simulated processes for blocking code, in simulated time. Only the loop or one thread runs at any moment.
 
-Data flow: the real agent hands blocking work to a thread -> `Threads.run` -> a thread of its own that runs only while
-the loop waits for it -> wherever that work touches the host it calls `Threads.pause(seconds)`: the baton goes back to
-the loop, and returns when that time has passed. So whatever strikes between two steps of a transaction strikes there in
-a replay as well.
+Data flow: the real agent hands blocking work to a thread -> `Threads.run` -> a thread that runs only while the loop
+waits for it -> at each access to the host that work calls `Threads.pause(seconds)`: the loop runs until that time has
+passed, then the thread continues. So a fault between two steps of a transaction strikes at the same place in a replay.
 
-A thread whose process is killed never gets the baton back for what it had in mind: `pause` raises `Killed` in it, and
-`is_dead` tells what stands for its host to do nothing more for it, whatever its `finally` clauses ask for. One whose
-process is stopped waits.
+In a thread of a killed process `pause` raises `Killed`, and the simulated host checks `is_dead` to ignore the calls
+that the thread's `finally` clauses still make. A thread of a stopped process waits.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ T = TypeVar("T")
 
 
 class Killed(BaseException):
-    """The process is gone; nobody may catch this and go on."""
+    """The process was killed. Code that catches this must raise it again."""
 
 
 class _Worker:
@@ -51,12 +49,12 @@ class _Worker:
             self._back.release()
 
     def step(self) -> None:
-        """Of the loop: let it go on until it pauses or has done."""
+        """Called by the loop: continue the thread until it pauses or ends."""
         self._go.release()
         self._back.acquire()
 
     def wait(self) -> None:
-        """Of the thread: let the loop go on until it is this one's turn again."""
+        """Called by the thread: run the loop until the thread is continued."""
         self._back.release()
         self._go.acquire()
 
@@ -86,7 +84,7 @@ class Threads:
         self.stepped: Callable[[Process], None] = lambda _process: None
 
     async def run(self, work: Callable[[], T]) -> T:
-        """In place of `asyncio.to_thread`."""
+        """Replaces `asyncio.to_thread`."""
         process = CURRENT.get()
         assert process is not None
         done: asyncio.Future[T] = self._loop.create_future()
@@ -108,9 +106,10 @@ class Threads:
         return await done
 
     def pause(self, seconds: float, *, short: bool = False) -> None:
-        """Of a thread: `seconds` go by. Killed when its process is killed meanwhile. Elsewhere nothing happens.
+        """Called by a thread: let `seconds` pass. Killed when its process is killed meanwhile. Outside of the threads
+        of a history it has no effect.
 
-        `short`: within what takes a host a moment, like writing a file: no other process comes in between.
+        `short`: during a short operation such as writing a file, in which the host's owner does not interfere.
         """
         worker = _LOCAL.worker
         if worker is None or worker.process is None:
@@ -132,17 +131,17 @@ class Threads:
             worker.step()
 
     def busy(self, process: Process) -> bool:
-        """Whether a thread of the process is in the middle of something short."""
+        """Whether a thread of the process is in a short operation."""
         return any(worker.process is process and worker.is_short for worker in self._workers)
 
     def kill(self, process: Process) -> None:
-        """The process was killed: its threads end where they are."""
+        """End the threads of a killed process where they are."""
         for worker in self._workers:
             while worker.process is process:
                 worker.step()
 
     def close(self) -> None:
-        """The history is over."""
+        """End all threads at the end of the history."""
         for worker in self._workers:
             process = worker.process
             if process is not None:
@@ -160,13 +159,13 @@ class Threads:
 
 
 def is_dead() -> bool:
-    """Whether whoever asks is a thread of a process that was killed."""
+    """Whether the current thread belongs to a killed process."""
     process = CURRENT.get()
     return _LOCAL.worker is not None and process is not None and not process.alive
 
 
 class Asyncio:
-    """In place of the module `asyncio` where a tuner uses it: threads are those of the history."""
+    """Replaces the module `asyncio` in the tuner: `to_thread` uses the threads of the history."""
 
     def __init__(self, threads: Threads) -> None:
         self.to_thread = threads.run

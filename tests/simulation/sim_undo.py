@@ -2,7 +2,7 @@
 killed at any step.
 
 Data flow: `agent.tuning.undo_journal` -> `sqlite_of` and `os_of` in place of its modules `sqlite3` and `os` ->
-`UndoDatabase`, which tells the `Machine` of each commit, and whether a durable entry covers a subject.
+`UndoDatabase`, which reports each commit to the `Machine`, and whether a durable entry covers a subject.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class UndoDatabase:
 
 @dataclass(frozen=True, slots=True)
 class Outstanding:
-    """An entry of an undo journal: of which run, what it changes, and why it could not be undone so far."""
+    """An entry of an undo journal: its run, the changed subject, and the reason why it is not undoable (else "")."""
 
     run: str
     subject: str
@@ -122,13 +122,13 @@ class Outstanding:
 
 
 def outstanding_in(path: Path) -> list[Outstanding]:
-    """What an undo journal holds, whoever has it open."""
+    """Return the entries of an undo journal, which another process may have open."""
     if not path.exists():
         return []
     with contextlib.closing(sqlite3.connect(path)) as database:
         try:
             rows = database.execute("SELECT run, change, residue FROM change").fetchall()
-        except sqlite3.OperationalError:  # it was being made when its agent was killed
+        except sqlite3.OperationalError:  # its agent was killed before the tables existed
             return []
     return [Outstanding(run, subject, residue) for run, text, residue in rows for subject in _subjects(text)]
 
@@ -139,7 +139,7 @@ def _subjects(text: str) -> tuple[str, ...]:
 
 
 def subjects_of(change: Change) -> tuple[str, ...]:
-    """What a change is of: a path, a unit, a system; a program and the device that it works on."""
+    """Return the subjects of a change: a path, a unit, a system, or a program and its device."""
     if isinstance(change, Command):
         named = (*change.argv[:1], *change.undo[:1], change.device)
         return tuple(dict.fromkeys(one for one in named if one))
@@ -147,13 +147,13 @@ def subjects_of(change: Change) -> tuple[str, ...]:
 
 
 def sqlite_of(machine: Callable[[], Machine]) -> SimpleNamespace:
-    """In place of the module `sqlite3` in `agent.tuning.undo_journal`."""
+    """Return the replacement of the module `sqlite3` in `agent.tuning.undo_journal`."""
     return SimpleNamespace(connect=lambda path, **_more: UndoDatabase(machine(), path), Error=sqlite3.Error)
 
 
 def os_of(machine: Callable[[], Machine]) -> SimpleNamespace:
-    """In place of `os` in `agent.tuning.undo_journal` and `machine`: descriptors that end with their process, on a disk
-    that can be full."""
+    """Return the replacement of `os` in `agent.tuning.undo_journal` and `machine`: its descriptors close with their
+    process, and its disk can be full."""
 
     def opened(path: Path, flags: int, mode: int = 0o777) -> int:
         if is_dead():

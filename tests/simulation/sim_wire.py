@@ -1,11 +1,11 @@
-"""gRPC streams between simulated processes: bytes on two ordered pipes per connection, over links that can be unkind.
+"""gRPC streams between simulated processes: bytes on two ordered pipes per connection, over links with faults.
 
-Data flow: `dial.open_stream` (the real one) -> `Channel` in place of grpc's -> `Call.write` serialises -> `Pipe` -> the
-real `Servicer.Session` reads through `ServerSide`, and the same way back. What HTTP/2 promises holds: order within a
-stream, no loss and no double within it. What it does not promise is what the faults are made of: a stream that breaks
-loses whatever was on its way; one end notices long before the other; bytes of an old stream arrive when a new one is
-served already; nothing arrives for a while and nobody hangs up. `repeat_next` sends a message twice, as a proxy or a
-coordinator that retries would.
+Data flow: `dial.open_stream` (the real one) -> `_Channel` in place of grpc's -> `Call.write` serialises -> `Pipe` ->
+the real `Servicer.Session` reads through `ServerSide`, and the same way back. The guarantees of HTTP/2 hold: within a
+stream, messages keep their order and are neither lost nor duplicated. The faults are outside them: a broken stream
+loses the messages in transit; one end detects the break long before the other; bytes of an old stream arrive while a
+new one is served; a stalled stream stays open. `repeat_next` sends a message twice, as a proxy or a coordinator that
+retries does.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from proveout.proto.wire import agent_pb2 as pb
 
 EOF_MARK = grpc.aio.EOF  # type: ignore[attr-defined]
 ROOM = 64
-"""Messages that a stalled pipe takes before its writer has to wait (HTTP/2 flow control)."""
+"""The number of messages in a stalled pipe after which its writer waits (HTTP/2 flow control)."""
 
 
 AUTHORITY = Authority.create()
-"""TLS is not simulated; who signs tasks is real."""
+"""The real authority for the signatures of tasks; TLS is not simulated."""
 COORDINATOR = AUTHORITY.issue_coordinator()
 
 
 _SIGNED: set[tuple[bytes, bytes, bytes]] = set()
-"""(public key, signature, what was signed) of all that was signed here: that such a one is valid is the cipher's
-promise, and costs most to see."""
+"""(public key, signature, signed data) of all signatures made here; they are valid, and verifying them again would take
+most of the time."""
 
 
 class RememberingKey:
-    """A private key whose signatures are known to be its own."""
+    """A private key that records its signatures in `_SIGNED`."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key, self._public = key, key.public_key().public_bytes_raw()
@@ -58,7 +58,7 @@ class RememberingKey:
 
 
 class KnownKey:
-    """A public key that looks at every signature but those that were made here with its private key."""
+    """A public key that verifies every signature except those in `_SIGNED`."""
 
     def __init__(self, key: Ed25519PublicKey) -> None:
         self._key, self._public = key, key.public_bytes_raw()
@@ -69,7 +69,7 @@ class KnownKey:
 
 
 class SimSigner(task_signing.Signer):
-    """The real one, with a key that remembers."""
+    """The real signer with a `RememberingKey`."""
 
     def __init__(self, key: bytes) -> None:
         super().__init__(key)
@@ -77,12 +77,12 @@ class SimSigner(task_signing.Signer):
 
 
 def forget_signatures() -> None:
-    """Of histories that are over."""
+    """Clear the recorded signatures at the end of a history."""
     _SIGNED.clear()
 
 
 def outside() -> contextvars.Context:
-    """The context of the network itself, which belongs to no process."""
+    """Return a context without a process, for callbacks of the network itself."""
     context = contextvars.copy_context()
     context.run(CURRENT.set, None)
     return context
@@ -93,7 +93,7 @@ class Broken(Exception):
 
 
 class Aborted(Exception):
-    """What grpc raises in a method that called `abort`."""
+    """Raised in a method that called `abort`, as by grpc."""
 
 
 class Pipe:
@@ -110,7 +110,7 @@ class Pipe:
         self.deaf = False
 
     async def write(self, data: Any) -> None:
-        """Send; waits while too much is on its way. Broken."""
+        """Send; wait while `ROOM` messages are in transit. Broken."""
         while len(self._on_way) >= ROOM and not self.broken:
             waiter = self._loop.create_future()
             self._writers.append(waiter)
@@ -137,7 +137,7 @@ class Pipe:
         self._wake()
 
     async def read(self) -> Any:
-        """The next bytes, or `EOF_MARK`. Broken."""
+        """Return the next bytes, or `EOF_MARK`. Broken."""
         while not self._arrived:
             if self.broken:
                 raise Broken
@@ -146,7 +146,7 @@ class Pipe:
         return self._arrived.popleft()
 
     def break_off(self) -> None:
-        """Nothing more arrives. What had arrived can still be read."""
+        """Discard messages in transit; those that have arrived can still be read."""
         self.broken = True
         self._on_way.clear()
         self._wake()
@@ -162,7 +162,7 @@ class Pipe:
 
 @dataclass(eq=False)
 class Connection:
-    """Two pipes, and how the stream ended as the client sees it."""
+    """Two pipes, and the status with which the stream ended for the client."""
 
     there: Pipe
     back: Pipe
@@ -175,7 +175,7 @@ class Connection:
 
 @dataclass(eq=False)
 class Link:
-    """The way between the coordinator and one host, and what is wrong with it at the moment."""
+    """The network link between the coordinator and one host, with its present faults."""
 
     host: str
     chance: random.Random
@@ -187,8 +187,8 @@ class Link:
     serve: Callable[[ServerSide], Any] | None = None
     process: Process | None = None
     connections: list[Connection] = field(default_factory=list)
-    heard: list[bytes] = field(default_factory=list)
-    """Every task that went over it, for whoever has listened."""
+    recorded: list[bytes] = field(default_factory=list)
+    """Every task sent over the link, for faults that replay them."""
     loop: SimLoop | None = None
     renewed: Callable[[], None] = lambda: None
 
@@ -198,7 +198,8 @@ class Link:
         return self.base_s * (1.0 + self.chance.random()) + slow * self.chance.random()
 
     def cut(self, half_open_s: float = 0.0) -> None:
-        """Break what is open. The agent's end learns of it `half_open_s` later, and still gets what was on its way."""
+        """Break the open connections. The agent's end breaks `half_open_s` later and still receives messages in
+        transit."""
         assert self.loop is not None
         connections, self.connections = self.connections, []
         for connection in connections:
@@ -210,7 +211,7 @@ class Link:
 
 
 class ServerSide:
-    """The `context` of a gRPC method, as far as `daemon.Servicer` uses it."""
+    """The part of a gRPC method's `context` that `servicer.Servicer` uses."""
 
     def __init__(self, link: Link, connection: Connection) -> None:
         self._link, self._connection = link, connection
@@ -219,7 +220,7 @@ class ServerSide:
         try:
             data = await self._connection.there.read()
         except Broken:
-            return EOF_MARK  # as grpc.aio does in a method
+            return EOF_MARK  # as from grpc.aio in a method
         if data is EOF_MARK:
             return data
         envelope = pb.CoordinatorEnvelope.FromString(data)
@@ -239,7 +240,7 @@ class ServerSide:
 
 
 class Call:
-    """A client's end of a stream, as far as `dial.Stream` uses it."""
+    """The part of a client's call that `dial.Stream` uses."""
 
     def __init__(self, loop: SimLoop, link: Link, connection: Connection, encode: Any, decode: Any) -> None:
         self._loop, self._link, self._connection = loop, link, connection
@@ -248,7 +249,7 @@ class Call:
     async def write(self, message: Any) -> None:
         data = self._encode(message)
         if message.WhichOneof("message") == "task":
-            self._link.heard.append(data)
+            self._link.recorded.append(data)
         try:
             await self._connection.there.write(data)
             if self._link.repeat_next > 0 and message.WhichOneof("message") in ("task", "start", "finish", "cancel"):
@@ -267,7 +268,7 @@ class Call:
         return data if data is EOF_MARK else self._decode(data)
 
     def cancel(self) -> None:
-        """Hang up; the other end learns of it when the link lets it."""
+        """Close the stream; the other end receives the close with the delay of the link."""
         self._connection.back.break_off()
         self._connection.there.put(EOF_MARK)
 
@@ -277,7 +278,7 @@ class Call:
 
 
 class Network:
-    """All links, and what stands in for grpc and for the TCP probe in `coordinator.agents.connect`."""
+    """All links, and the replacements of grpc and of the TCP probe in `coordinator.agents.connect`."""
 
     def __init__(self, loop: SimLoop, links: dict[str, Link]) -> None:
         self.loop, self.links = loop, links
@@ -286,7 +287,7 @@ class Network:
 
     @property
     def grpc(self) -> SimpleNamespace:
-        """In place of the module `grpc` in `dial`."""
+        """The replacement of the module `grpc` in `dial`."""
         aio = SimpleNamespace(
             secure_channel=lambda address, *_args, **_more: _Channel(self, self.links[address.split(":")[0]]),
             AioRpcError=grpc.aio.AioRpcError,
@@ -294,9 +295,9 @@ class Network:
         return SimpleNamespace(aio=aio, ssl_channel_credentials=lambda **_more: None)
 
     async def probe(self, where: str, address: str, _credentials: object) -> bytes:
-        """In place of `dial._probe`."""
+        """Replaces `dial._probe`."""
         link = self.links[address.split(":", maxsplit=1)[0]]
-        while link.held_until_s > self.loop.now_s:  # noqa: ASYNC110 -- time lets go of it, nobody signals it
+        while link.held_until_s > self.loop.now_s:  # noqa: ASYNC110 -- it ends with time, without an event
             await asyncio.sleep(link.held_until_s - self.loop.now_s)
         await asyncio.sleep(link.delay_s())
         if link.serve is None:
@@ -324,7 +325,7 @@ class _Channel:
 
 
 def open_connection(loop: SimLoop, link: Link, encode: Any, decode: Any) -> Call:
-    """Connect; the agent's method runs in its process until the stream ends."""
+    """Connect: the agent's gRPC method runs in the agent's process until the stream ends."""
     connection = Connection(Pipe(loop, link), Pipe(loop, link))
     call = Call(loop, link, connection, encode, decode)
     if link.serve is None or link.process is None:

@@ -1,8 +1,9 @@
-"""What really is on the simulated hosts, as opposed to what anybody believes; and the handlers that change it.
+"""The true state of the simulated hosts, independent of the state in agents and coordinator; and the handlers that
+change it.
 
-Data flow: the real agent's `Work` runs a handler of `TABLE` -> the handler enters and leaves a `World`, which writes
-down who ran what, when, for which epoch -> the invariants (`sim_rules`) read that. The handlers do no work, they take
-time; what they answer is what the real ones answer. A handler of a process that was killed ends with it: `World.died`.
+Data flow: the real agent's task runner calls a handler of `table()` -> the handler enters and leaves a `World`, which
+records task, host, time and epoch -> `sim_rules` checks the record. The handlers only take time and return results like
+those of the real ones. Handlers of a killed process end with it: `World.died`.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from proveout.proto.wire import results, tasks
 
 SECOND_NS = 1_000_000_000
 FORGED = "forged"
-"""In the key of every task that no coordinator of the run has given."""
+"""A part of the key of every task that no coordinator of the run has sent."""
 
 
 @dataclass(eq=False)
 class Running:
-    """A task that a handler has in hand."""
+    """A task that a handler is executing."""
 
     host: str
     key: str
@@ -43,7 +44,7 @@ class Running:
 
 @dataclass(eq=False)
 class World:
-    """Facts. `wrongs` is what must never be."""
+    """The facts of a history. `wrongs`: the broken rules."""
 
     loop: SimLoop
     time: SimTime
@@ -51,7 +52,7 @@ class World:
     running: list[Running] = field(default_factory=list)
     entered: dict[tuple[str, str], int] = field(default_factory=dict)
     epoch: dict[tuple[str, str], int] = field(default_factory=dict)
-    heard_s: dict[str, float] = field(default_factory=dict)
+    renewed_s: dict[str, float] = field(default_factory=dict)
     systems: dict[str, str] = field(default_factory=dict)
     produced: dict[str, int] = field(default_factory=dict)
     began_s: dict[str, float] = field(default_factory=dict)
@@ -69,7 +70,7 @@ class World:
 
     @contextlib.asynccontextmanager
     async def doing(self, context: TaskContext, kind: str) -> AsyncIterator[Running]:
-        """A handler's whole life; a process that is killed in between is struck off by `died`."""
+        """Record the execution of a handler; `died` removes the record when its process is killed."""
         epoch = int(context.key.split("/")[-3].split(".")[0]) if context.key.count("/") > 3 else 0
         running = Running(context.host, context.key, epoch, self.loop.now_s, kind)
         self._enter(running)
@@ -88,7 +89,7 @@ class World:
         if self.entered[slot] > 1:
             self.wrong(f"{new.key} ran {self.entered[slot]} times on {new.host}")
         if not new.key.endswith(f"/{new.host}") or FORGED in new.key:
-            self.wrong(f"{new.key} was taken by {new.host}, and nobody has given it that")
+            self.wrong(f"{new.key} ran on {new.host}, and no coordinator has sent it there")
         highest = self.epoch.get((new.host, new.run), 0)
         if new.epoch < highest:
             self.wrong(f"{new.key} of epoch {new.epoch} began on {new.host} after epoch {highest} did")
@@ -98,13 +99,13 @@ class World:
                 self.wrong(f"{new.key} overlaps with {other.key} of another epoch or run")
 
     def died(self, host: str) -> None:
-        """kill -9 of an agent: its work and its child processes are gone with it."""
+        """Remove the tasks and child processes of an agent that received kill -9."""
         self.running = [one for one in self.running if one.host != host]
         self.systems = {name: where for name, where in self.systems.items() if where != host}
 
 
 class Server(Resource):
-    """A database server that a session keeps."""
+    """A database server as a resource of an agent's session."""
 
     def __init__(self, world: World, name: str, host: str) -> None:
         self._world, self._name = world, name
@@ -117,7 +118,7 @@ class Server(Resource):
 
 
 def table(world: World) -> dict[type, Handler]:
-    """The handlers of one world."""
+    """Return the handlers of one world by type of task."""
 
     def plain(kind: str, longest_s: float, answer: Any) -> Handler:
         async def handle(context: TaskContext, spec: Any) -> Any:
@@ -172,7 +173,7 @@ def table(world: World) -> dict[type, Handler]:
 
 
 def _settled(world: World, kind: str, spec: Any, done: results.TuningDone) -> None:
-    """What the server runs with is what was said of it."""
+    """Check that the server's settings agree with the reported outcomes."""
     outcomes = {
         state.name: state.outcome for state in done.states if not any("is down" in line for line in state.lines)
     }

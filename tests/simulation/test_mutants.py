@@ -1,7 +1,7 @@
-"""The simulation can find bugs: each mutant takes away one thing that a promise rests on, and a rule breaks within some
+"""Mutation tests of the simulation: each test removes one safeguard of the code, and a rule must break within some
 seeds.
 
-A mutant that survives says that the simulation does not look where it should.
+A surviving mutant shows a gap in the simulation's checks.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ WITHIN = 300
 
 
 def struck(seed: int, kind: str, host: str = "", for_s: float = 2.0) -> Outcome:
-    """A seed with one fault, of a kind that the mutant is weak against: drawn ones get there as well, but later."""
+    """Run a seed with one fault of the kind that shows the mutant; drawn faults show it too, but take more seeds."""
     return play(seed, faults=(Fault(8.0 + seed % 20, kind, host, for_s),))
 
 
 def first_bad(kind: str = "", host: str = "", for_s: float = 2.0, within: int = WITHIN) -> tuple[int, str]:
-    """The first seed that breaks a rule, and which."""
+    """Return the first seed that breaks a rule, and the broken rules."""
     for seed in range(within):
         outcome = struck(seed, kind, host, for_s) if kind else play(seed)
         if outcome.wrongs:
@@ -34,7 +34,7 @@ def first_bad(kind: str = "", host: str = "", for_s: float = 2.0, within: int = 
     raise AssertionError(f"no rule broke within {within} seeds")
 
 
-def test_an_agent_that_forgets_what_it_has_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_without_its_record_of_executed_tasks_runs_a_task_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     def accept(self: Any, run: str, epoch: int, key: str, digest: str, sequence: int) -> None:
         self._db.execute("INSERT OR REPLACE INTO task VALUES (?, ?, ?, ?, NULL)", (run, epoch, key, digest))
 
@@ -43,25 +43,25 @@ def test_an_agent_that_forgets_what_it_has_done(monkeypatch: pytest.MonkeyPatch)
     assert "ran 2 times" in first_bad()[1]
 
 
-def test_an_agent_that_lets_an_old_coordinator_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_without_a_check_of_epochs_accepts_an_old_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_journal.AgentJournal, "highest_epoch", lambda *_: None)
     assert "after epoch" in first_bad("ghost")[1]
 
 
-def test_a_new_coordinator_that_does_not_wait_for_the_old_ones_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_admission_without_a_check_for_live_sessions_overlaps_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission.Admission, "_live", lambda _: None)
     assert "epoch" in first_bad("kill")[1]
 
 
-def test_an_agent_whose_lease_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_without_the_end_of_its_lease_works_on(monkeypatch: pytest.MonkeyPatch) -> None:
     async def watch(_: Any) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(session.Session, "_watch_lease", watch)
-    assert "after the last word of a coordinator" in first_bad("hold", "client1", 20.0)[1]
+    assert "after the last beat of a coordinator" in first_bad("hold", "client1", 20.0)[1]
 
 
-def test_a_coordinator_that_does_not_count_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_coordinator_without_a_count_of_gaps_misses_lost_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     add = samples.Gathering.add
 
     def without_gaps(self: Any, message: Any) -> None:
@@ -69,17 +69,17 @@ def test_a_coordinator_that_does_not_count_gaps(monkeypatch: pytest.MonkeyPatch)
         self.gaps.clear()
 
     monkeypatch.setattr(samples.Gathering, "add", without_gaps)
-    assert "said to be lost" in first_bad("deaf", "client1", 1.5)[1]
+    assert "reported as lost" in first_bad("deaf", "client1", 1.5)[1]
 
 
-def test_a_coordinator_that_takes_an_agents_clock_for_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_coordinator_without_clock_offsets_starts_loads_at_a_wrong_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_session.AgentSession, "to_agent_ns", lambda _, coordinator_ns: coordinator_ns)
-    assert "late, said" in first_bad()[1] or "no end" in first_bad()[1]
+    assert "late, reported" in first_bad()[1] or "no end" in first_bad()[1]
 
 
-def test_a_coordinator_that_does_not_say_again_what_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lost task is noticed by its deadline, so the run still ends; it costs the iteration that a broken stream does
-    not."""
+def test_a_coordinator_that_does_not_resend_messages_voids_more_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lost task ends with its deadline, so the run still ends; but its iteration is void, which a broken stream alone
+    does not cause."""
 
     def nothing(self: Any) -> None:
         self._outgoing.clear()

@@ -1,7 +1,7 @@
-"""Histories by seed: whatever goes wrong, a run ends, says how, leaves nothing, runs nothing twice and loses nothing it
-has told.
+"""Histories by seed: under all faults a run ends with a status, leaves no task, server or change behind, executes no
+task twice, and loses no published event.
 
-`seeds.py` runs 10,000; here are enough to notice what breaks. A failing one prints how to play it again.
+`seeds.py` runs 10,000 seeds, this file fewer. A failing seed prints the command that replays it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def test_seeds() -> None:
         outcome = play(seed)
         assert not outcome.wrongs, str(outcome)
         ends.update(outcome.ends)
-    assert ends["finished"] > seeds // 2, f"most runs get through: {ends}"
-    assert ends["failed"] or ends["interrupted"], f"the faults are felt: {ends}"
+    assert ends["finished"] > seeds // 2, f"most runs finish: {ends}"
+    assert ends["failed"] or ends["interrupted"], f"the faults end some runs: {ends}"
 
 
 def test_a_seed_gives_the_same_history_in_another_process() -> None:
-    """Also with another hash seed: nothing hangs on the order of a set."""
+    """Also with another hash seed: the history does not depend on the order of a set."""
     argv = [sys.executable, str(Path(__file__).with_name("seeds.py")), "--seed", "28"]
     ended = subprocess.run(argv, capture_output=True, text=True, env={"PYTHONHASHSEED": "1"}, check=True)
     here = play(28)
@@ -53,7 +53,7 @@ def test_every_operation_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("one", [*OF_A_HOST, *OF_A_SYSTEM], ids=lambda one: one.name)
-def test_an_operation_that_nothing_goes_wrong_with_is_applied_and_set_back(one: Tuning) -> None:
+def test_an_operation_is_applied_and_reverted_without_faults(one: Tuning) -> None:
     outcome = play(0, faults=(), plan=alone(one))
     assert (outcome.ends, outcome.wrongs) == (("finished",), ())
     assert outcome.tally.applied[one.operation] == 1
@@ -64,9 +64,7 @@ def test_an_operation_that_nothing_goes_wrong_with_is_applied_and_set_back(one: 
 def test_one_fault_on_a_client_in_the_middle_of_an_iteration(kind: str, tmp_path: Path) -> None:
     history = History(1, tmp_path, (Fault(12.0, kind, "client1", 4.0),)).run()
     assert not history.world.wrongs
-    wanted = (
-        "failed" if kind == "fill" else "finished"
-    )  # a full disk is for a person; what passes costs an iteration at most
+    wanted = "failed" if kind == "fill" else "finished"  # a user must free a full disk; other faults are repaired
     assert [end.status for end in history.ends] == [wanted]
 
 
@@ -81,8 +79,8 @@ def test_one_fault_on_the_coordinator(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [1, 3])
 def test_an_interrupt_that_comes_together_with_the_end_of_an_iteration(seed: int) -> None:
-    """The coordinator was stopped meanwhile, so it hears of both at once: the iteration is given up before its numbers
-    are worked up."""
+    """A stopped coordinator receives both at once after it continues, and voids the iteration before its numbers are
+    computed."""
     at_s = 13.5 if seed == 1 else 12.5
     outcome = play(seed, faults=(Fault(at_s, "stop", "", 10.0), Fault(at_s + 8.0, "interrupt")))
     assert not outcome.wrongs, str(outcome)

@@ -1,8 +1,8 @@
-"""The simulation looks where tuning can go wrong: each mutant takes away one thing that undoing rests on, and a rule
-breaks within some seeds.
+"""Mutation tests of tuning in the simulation: each test removes one safeguard of reverting, and a rule must break
+within some seeds.
 
-Each is struck by the kind of fault that it is weak against; that the real code holds under the same faults is in the
-same test.
+Each mutant runs under the kind of fault that shows it; the same test checks that the real code passes under these
+faults.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ def quiet(_seed: int) -> tuple[Fault, ...]:
 
 
 def at_a_step(kind: str, host: str = "db1", for_s: float = 1.0) -> Strike:
-    """A fault in the midst of the first tuning, at another step for each seed."""
+    """Return a fault during the first tuning, at another step for each seed."""
     return lambda seed: (Fault(0.0, kind, host, for_s, step=9 + 4 * seed),)
 
 
 def at(operation: str, kind: str, for_s: float = 1.0) -> Strike:
-    """A fault at the steps of one operation, another one for each seed."""
+    """Return a fault at a step of one operation, another step for each seed."""
     return lambda seed: (Fault(0.0, kind, "db1", for_s, step=1 + seed, at=operation),)
 
 
 def found(strike: Strike, within: int = WITHIN, plan: Plan | None = None) -> str:
-    """Which rules the first seed breaks that breaks any."""
+    """Return the rules that break in the first seed that breaks any."""
     for seed in range(within):
         if wrongs := play(seed, faults=strike(seed), plan=plan).wrongs:
             return " ".join(wrongs)
     raise AssertionError(f"no rule broke within {within} seeds")
 
 
-def test_changes_before_their_originals_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_made_before_their_originals_are_recorded_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def make(self: Any, tuning: Any, changes: Any) -> None:
         noted = [(change, self.host.original(change)) for change in changes]
         for change in changes:
@@ -61,7 +61,7 @@ def test_changes_before_their_originals_are_kept(monkeypatch: pytest.MonkeyPatch
     assert "no durable entry of the undo journal covers it" in found(quiet)
 
 
-def test_originals_that_are_written_and_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_originals_without_a_sync_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     connected = undo.UndoJournal._connected
 
     def hasty(self: Any) -> Any:
@@ -73,13 +73,13 @@ def test_originals_that_are_written_and_not_synced(monkeypatch: pytest.MonkeyPat
     assert "no durable entry of the undo journal covers it" in found(quiet)
 
 
-def test_undoing_the_first_change_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undoing_in_the_order_of_the_changes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     outstanding = undo.UndoJournal.outstanding
     monkeypatch.setattr(undo.UndoJournal, "outstanding", lambda self, **more: outstanding(self, **more)[::-1])
     assert "/proc/sys/vm/swappiness is 10, not 60" in found(quiet)
 
 
-def test_undoing_over_another_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revert_that_overwrites_changes_of_other_processes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     compare = undoing.compare
     strike: Strike = lambda seed: tuple(Fault(12.0 + n, "hand", "db1") for n in range(3))  # noqa: E731
     assert play(0, faults=strike(0)).wrongs == ()
@@ -87,17 +87,17 @@ def test_undoing_over_another_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "by hand" in found(strike) or "700" in found(strike)
 
 
-def test_an_agent_that_does_not_undo_at_the_end_of_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_does_not_revert_at_the_end_of_its_lease_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def close(self: Any, *, keep_data: bool) -> None:
         return None
 
     strike: Strike = lambda seed: (Fault(8.0 + seed, "hold", "client1", 25.0),)  # noqa: E731
     assert play(0, faults=strike(0)).wrongs == ()
     monkeypatch.setattr(tuner.Tuner, "close", close)
-    assert "s after the last word of a coordinator /" in found(strike)
+    assert "s after the last beat of a coordinator /" in found(strike)
 
 
-def test_entries_that_are_removed_before_their_change_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undo_entries_removed_before_their_change_is_undone_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def revert(host: Any, journal: Any, *, after: int = 0, systems_only: bool = False) -> Any:
         done = []
         for entry in journal.outstanding(after=after):
@@ -109,13 +109,13 @@ def test_entries_that_are_removed_before_their_change_is_undone(monkeypatch: pyt
     assert "no durable entry of the undo journal covers it" in found(quiet)
 
 
-def test_undoing_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reverting_a_change_with_keep_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(undoing, "kept", lambda *_, **__: ())
     assert "/etc/app/kept.conf is" in found(quiet)
 
 
-def test_an_agent_that_does_not_recover_what_another_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither when it starts, nor before it tunes: each of the two makes up for the other in most histories."""
+def test_an_agent_that_does_not_revert_the_changes_of_a_killed_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant reverts neither at its start nor before it tunes; in most histories either of the two suffices."""
 
     async def recover(self: Any) -> tuple[()]:
         return ()
@@ -129,21 +129,21 @@ def test_an_agent_that_does_not_recover_what_another_left(monkeypatch: pytest.Mo
     assert "after another start" in found(at_a_step("kill", for_s=40.0))
 
 
-def test_half_written_files_that_nobody_removes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_written_files_that_remain_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     strike = at_a_step("kill")
     assert all(play(seed, faults=strike(seed)).wrongs == () for seed in range(4))
     monkeypatch.setattr(file_changes.Files, "sweep", lambda *_: None)
     assert ".proveout-" in found(strike)
 
 
-def test_originals_that_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody changes the file while its original is being kept."""
+def test_a_missing_second_check_of_originals_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process changes the file while its original is being recorded."""
     strike: Strike = lambda seed: tuple(Fault(0.0, "hand", "db1", step=2 + seed // 3) for _ in range(4))  # noqa: E731
     monkeypatch.setattr(transaction.Transaction, "_check_unchanged", lambda *_: None)
     assert "by hand" in found(strike, 40) or "700" in found(strike, 40)
 
 
-def test_what_a_full_disk_kept_from_the_journal_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outcomes_lost_because_of_a_full_disk_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def catch_up(self: Any, database: Any) -> None:
         real(self, database)
         self._unwritten.clear()
@@ -159,11 +159,11 @@ def test_what_a_full_disk_kept_from_the_journal_is_forgotten(monkeypatch: pytest
 
 
 def holds(strike: Strike, plan: Plan) -> bool:
-    """Whether the code as it is breaks no rule under the same faults."""
+    """Whether the real code breaks no rule under the same faults."""
     return not any(play(seed, faults=strike(seed), plan=plan).wrongs for seed in range(4))
 
 
-def test_a_pool_of_huge_pages_whose_size_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_original_size_of_the_huge_page_pool_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = undo.change_text
 
     def text(change: Any) -> str:
@@ -173,7 +173,7 @@ def test_a_pool_of_huge_pages_whose_size_is_forgotten(monkeypatch: pytest.Monkey
     assert "nr_hugepages is 512, not 0" in found(quiet, plan=having("huge_pages"))
 
 
-def test_a_line_of_fstab_that_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_left_in_fstab_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = undoing._undo
 
     def undo(host: Any, entry: Any) -> Any:
@@ -183,7 +183,7 @@ def test_a_line_of_fstab_that_is_left_behind(monkeypatch: pytest.MonkeyPatch) ->
     assert "/etc/fstab is" in found(quiet, plan=having("mount"))
 
 
-def test_a_mount_that_systemd_has_not_read_and_that_is_stopped_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopping_a_mount_unit_that_systemd_has_not_loaded_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     strike, plan, real = at("mount", "kill"), having("mount"), undoing._compare_unit
     assert holds(strike, plan)
 
@@ -194,22 +194,22 @@ def test_a_mount_that_systemd_has_not_read_and_that_is_stopped_all_the_same(monk
     assert "the undo journal is still there" in found(strike, plan=plan)
 
 
-def test_what_follows_an_undoing_and_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs hang one after the other: udev is told to read again, or to look at its devices, but not both."""
+def test_a_follow_up_command_that_does_not_wait_for_its_undo_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the programs hangs: udev either reloads its rules or triggers its devices, but not both."""
     strike: Strike = lambda seed: (Fault(20.0, "hang", "db1", step=1 + seed, at="udev_rules"),)  # noqa: E731
     plan = having("udev_rules")
     assert holds(strike, plan)
     monkeypatch.setattr(undoing, "only_undoes", lambda _change: False)
-    assert "/usr/bin/udevadm goes by what was" in found(strike, plan=plan)
+    assert "/usr/bin/udevadm uses outdated configuration" in found(strike, plan=plan)
 
 
-def test_the_length_of_a_queue_that_goes_with_its_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_length_lost_with_its_scheduler_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = BlockQueue._of
     monkeypatch.setattr(BlockQueue, "_of", lambda *given: (change for change in real(*given) if change.after))
     assert "/sys/block/sdc/queue/nr_requests is 256, not 200" in found(quiet, plan=having("block_queue"))
 
 
-def test_the_attributes_of_a_scheduler_that_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attributes_lost_with_their_scheduler_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BlockQueue, "_own_of_scheduler", lambda *_: ())
     assert "/sys/block/sdc/queue/iosched/read_expire is 500, not 120" in found(quiet, plan=having("block_queue"))
 
@@ -221,14 +221,14 @@ def intruded(seed: int) -> tuple[Fault, ...]:
     return (Fault(10.0 + seed, "intrude", "client1"),)
 
 
-def test_an_agent_that_takes_what_nobody_has_signed_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_accepts_tasks_without_a_valid_signature_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert play(0, faults=intruded(0)).wrongs == ()
     monkeypatch.setattr(session.Session, "_objection", lambda *_: "")
-    assert "nobody has given it that" in found(intruded)
+    assert "no coordinator has sent it there" in found(intruded)
 
 
-def test_an_agent_that_takes_a_number_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who may speak as a coordinator sends again what he has heard, when the run is over and its keys are forgotten."""
+def test_an_agent_that_accepts_a_sequence_number_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A holder of a coordinator's certificate replays tasks after the run, when the agent has removed their keys."""
     strike: Strike = lambda seed: tuple(Fault(36.0, "thief", "client1") for _ in range(3))  # noqa: E731
     assert play(0, faults=strike(0)).wrongs == ()
     monkeypatch.setattr(AgentJournal, "highest_sequence", lambda *_: 0)
@@ -236,12 +236,12 @@ def test_an_agent_that_takes_a_number_twice(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def late(seed: int) -> Outcome:
-    """A coordinator whose host's clock jumps, perhaps back, and that is killed after that."""
+    """Run a seed in which the coordinator's wall clock jumps, forward or back, and the coordinator is then killed."""
     return play(seed, faults=(Fault(9.0, "wall"), Fault(10.0, "kill", for_s=1.0)))
 
 
-def test_numbers_that_outlive_their_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No rule breaks, but where the clock was set back no agent listens to the next coordinator."""
+def test_sequence_numbers_kept_across_epochs_fail_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No rule breaks, but where the clock was set back every agent refuses the tasks of the next coordinator."""
     assert [late(seed).ends for seed in range(4)] == [("finished",)] * 4
     execute = AgentJournal.note_epoch
 

@@ -1,9 +1,9 @@
-"""Real agents whose process, connection or replies are taken away again and again: what ran, how often, and which
-samples came.
+"""Real agents under repeated kills, broken connections and lost replies: count the executions of tasks and the received
+samples.
 
 `kills`: kill -9 of a permanent agent under tasks and a capture (promises 4, 5, 12). `cuts`: the connection breaks and
-heals, also under two coordinators in turn (4). `retries`: what the agent says of a task is lost (5). The agents are
-`fake_agent.py`'s: a real daemon whose handlers write a line per effect, so that an effect can be counted.
+is restored, also under two coordinators in turn (4). `retries`: the agent's replies to a task are lost (5). The agents
+are those of `fake_agent.py`: a real daemon whose handlers write one line per effect, so that effects can be counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Figure = tuple[str, list[str]]
 
 
 async def kills(count: int, seed: int = 1) -> Figure:
-    """Kill an agent `count` times in the middle of things; give it the same tasks again when it is back."""
+    """Kill an agent `count` times while it executes tasks, restart it and send the same tasks again."""
     chance, failures, received = random.Random(seed), [], 0
     with tempfile.TemporaryDirectory() as folder:
         agent = Permanent(Path(folder))
@@ -78,8 +78,7 @@ async def _one_kill(agent: Permanent, file: Path, number: int, chance: random.Ra
 
 
 async def cuts(count: int, seed: int = 2) -> Figure:
-    """Cut and heal the connection `count` times under tasks that say when they begin and end: none ever overlaps with
-    itself."""
+    """Cut and restore the connection `count` times under tasks that record their begin and end: each runs once."""
     chance, failures = random.Random(seed), []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "effects"
@@ -105,7 +104,7 @@ async def cuts(count: int, seed: int = 2) -> Figure:
 
 
 async def retries(count: int, seed: int = 3) -> Figure:
-    """`count` tasks of which every reply is lost at first; each is asked for again and has one effect."""
+    """Lose the first reply of each of `count` tasks; each task is sent again and has one effect."""
     chance, failures, lost = random.Random(seed), [], 0
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "effects"
@@ -138,7 +137,7 @@ async def _through(folder: Path) -> tuple[Bench, Proxy, Line]:
 async def _all_done(line: Line, keys: set[str]) -> list[str]:
     left, wrongs = set(keys), []
     while left:
-        event = await line.hear(lambda e: isinstance(getattr(e, "message", e), (TaskDone, TaskFailed, Lost)))
+        event = await line.receive(lambda e: isinstance(getattr(e, "message", e), (TaskDone, TaskFailed, Lost)))
         if isinstance(event, Lost):
             return [*wrongs, f"lost: {event.reason}"]
         message = event.message
@@ -149,7 +148,7 @@ async def _all_done(line: Line, keys: set[str]) -> list[str]:
 
 
 async def counted(cut_every_s: float, samples: int, seed: int = 4) -> tuple[int, int, int]:
-    """A capture over a connection that breaks: samples (made, received, numbers missing), for promise 12."""
+    """Run a capture over a connection that breaks, for promise 12: samples (made, received, missing numbers)."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         bench, proxy, line = await _through(Path(folder))

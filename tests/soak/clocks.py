@@ -1,9 +1,9 @@
-"""A real agent under libfaketime, whose wall clock jumps by an hour and back in the middle of a load and of a lease.
+"""A real agent under libfaketime, whose wall clock jumps by an hour and back during a load and during a lease.
 
-Data flow: `Wall` (the file that libfaketime reads) -> agents and their load workers see `now + offset`; their monotonic
-clock and the coordinator's clocks are the machine's -> a run that must not notice, and a run whose coordinator is
-killed, after which the load must end with the lease. That the agents did see another time is read from the lines of
-their log.
+Data flow: `Wall` (the file that libfaketime reads) -> agents and their load workers read `now + offset` as the wall
+clock; their monotonic clock and the coordinator's clocks are the machine's -> a run that must not be affected, and a
+run whose coordinator is killed, after which the load must end with the lease. The timestamps in the agents' log prove
+that their wall clock differed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ STAMP = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ ", re.MULTILINE)
 
 
 def library() -> str:
-    """libfaketime; "" where there is none (Debian: apt-get install faketime)."""
+    """Return the path of libfaketime; "" when it is not installed (Debian: apt-get install faketime)."""
     if shutil.which("faketime") is None:
         return ""
     return next((str(path) for pattern in LIBRARIES for path in Path("/").glob(pattern.lstrip("/"))), "")
 
 
 class Wall:
-    """The wall clock of whatever runs in `environment`: the machine's, `jump` seconds away from it."""
+    """The wall clock of processes with `environment()`: the machine's plus the offset set by `jump`."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "wall"
@@ -52,15 +52,15 @@ class Wall:
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # it would have waits on the monotonic clock never end, or spin
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # with the fix, waits on the monotonic clock never end, or spin
         }
         fake["PROVEOUT_PASS_ENV"] = ",".join(fake)  # to the agent's workers as well
         return {"LEASED_AGENTS": json.dumps(["env", *(f"{name}={value}" for name, value in fake.items())])}
 
 
 def unnoticed(folder: Path, *, lease_s: float, jumps: tuple[int, ...] = (HOUR_S, -HOUR_S, 0)) -> tuple[int, list[str]]:
-    """A run in whose measure window the agent's wall clock jumps, and stays there for a lease each time: jumps made,
-    and what is wrong."""
+    """Execute a run in whose measure window the agent's wall clock jumps several times, each time for a lease; return
+    the number of jumps and the errors."""
     wall = Wall(folder)
     measure_s = round(lease_s * len(jumps) + 2.0, 1)
     run = LiveRun(folder, plan(measure_s=measure_s), lease_s=lease_s, environment=wall.environment())
@@ -71,7 +71,7 @@ def unnoticed(folder: Path, *, lease_s: float, jumps: tuple[int, ...] = (HOUR_S,
             until_s = time.monotonic() + lease_s
             run.until(lambda until_s=until_s: time.monotonic() >= until_s, "a lease has passed")  # type: ignore[misc]
         code, facts = run.end(), run.facts
-        wrongs = [] if code == 0 else [f"exit code {code}: {run.said[-1000:]}"]
+        wrongs = [] if code == 0 else [f"exit code {code}: {run.output[-1000:]}"]
         wrongs += [f"{lost.host} was lost: {lost.reason}" for lost in run.all(AgentLost)]
         wrongs += [f"void: {void.reason}" for void in facts.voided]
         wrongs += [
@@ -85,9 +85,10 @@ def unnoticed(folder: Path, *, lease_s: float, jumps: tuple[int, ...] = (HOUR_S,
 
 
 def abandoned(folder: Path, *, lease_s: float, jump_s: int, after_s: float = 0.0) -> tuple[float, float, list[str]]:
-    """Kill the coordinator in mid-load; the wall clock jumps `after_s` later (0: just before, so that a machine that is
-    slow cannot come too late). Seconds from the kill until no load worker was left, and until the agent had gone; and
-    what is wrong."""
+    """Kill the coordinator during a load; the wall clock jumps `after_s` later (0: just before the kill, so that the
+    jump cannot come too late on a slow machine).
+
+    Return the seconds from the kill until no load worker was left, and until the agent had ended; and the errors."""
     wall = Wall(folder)
     run = LiveRun(folder, plan(measure_s=60.0), lease_s=lease_s, environment=wall.environment())
     try:
@@ -107,7 +108,7 @@ def abandoned(folder: Path, *, lease_s: float, jump_s: int, after_s: float = 0.0
                 jumped = True
             load_s = load_s if load_s is not None or loads(agent) else passed_s
             gone_s = None if agent.is_running() and agent.status() != psutil.STATUS_ZOMBIE else passed_s
-            assert passed_s < GONE_S, "the agent stays, as if the lease were on the wall clock"
+            assert passed_s < GONE_S, "the agent does not end: its lease follows the wall clock"
             time.sleep(POLL_S)
         assert load_s is not None
         directory = run.directory
@@ -115,7 +116,7 @@ def abandoned(folder: Path, *, lease_s: float, jump_s: int, after_s: float = 0.0
         log = (directory / "logs" / "agent-box.log").read_text()
     finally:
         run.kill()
-    wrongs = [] if jumped else [f"all was over {gone_s:.1f} s after the kill, before the clock jumped"]
+    wrongs = [] if jumped else [f"the agent ended {gone_s:.1f} s after the kill, before the clock jumped"]
     wrongs += [] if abs(ahead_s(log) - jump_s) < 60 else [f"the agent's log is {ahead_s(log)} s ahead, not {jump_s}"]
     return load_s, gone_s, wrongs
 
@@ -128,6 +129,6 @@ def loads(agent: psutil.Process) -> bool:
 
 
 def ahead_s(log: str) -> float:
-    """By how much the last line of a log, written just now, is ahead of the machine's clock."""
-    said = datetime.fromisoformat(STAMP.findall(log)[-1]).timestamp()
-    return said - datetime.now(UTC).timestamp()
+    """Return the seconds by which the last line of a log, written just now, is ahead of the machine's clock."""
+    logged = datetime.fromisoformat(STAMP.findall(log)[-1]).timestamp()
+    return logged - datetime.now(UTC).timestamp()

@@ -1,9 +1,9 @@
-"""Many at an agent's door: thousands of connections that say nothing, and a line that loses bytes.
+"""Load on an agent's port: thousands of idle connections, unfinished TLS handshakes, and a link that loses bytes.
 
-`idle`: TCP connections that are opened and left alone, while a coordinator is served (bad input over RPC). `lossy`: a
-proxy that drops a share of what it forwards. TCP does not lose bytes, so below TLS a lost chunk is a record that does
-not verify: the connection breaks, again and again, and the session is taken up again; of a capture's samples every one
-is received or is known to be missing by its number (promise 12).
+`idle`: TCP connections that stay open without data while the agent serves coordinators. `handshakes`: TLS handshakes
+that stop after the first message. `lossy`: a proxy that drops a share of the chunks. Above TCP a lost chunk is a TLS
+record that does not verify: the connection breaks repeatedly and the session resumes; every sample of a capture is
+either received or counted as missing by its sequence number (promise 12).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SPARE_FILES = 500
 
 
 def idle(count: int) -> tuple[str, list[str]]:
-    """Open `count` connections to an agent, from 127.0.0.1, and have it serve one run after the other meanwhile."""
+    """Open `count` connections to an agent from 127.0.0.1 while it serves one run after the other."""
     failures: list[str] = []
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + SPARE_FILES
@@ -73,7 +73,7 @@ def idle(count: int) -> tuple[str, list[str]]:
 
 
 def handshakes(count: int) -> tuple[str, list[str]]:
-    """Five crowds of `count` handshakes that stop after their first message, each gone before the next comes."""
+    """Open `count` handshakes that stop after their first message, five times; each group is closed before the next."""
     failures: list[str] = []
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
@@ -84,7 +84,7 @@ def handshakes(count: int) -> tuple[str, list[str]]:
         for _ in range(5):
             for one in target.half_open(count):
                 one.close()
-            time.sleep(5.0)  # what is freed is given back every 2 s
+            time.sleep(5.0)  # the agent returns freed memory to the system every 2 s
             kept.append((target.rss_bytes - before_bytes) >> 20)
         _served(target, failures)
         target.close()
@@ -101,7 +101,7 @@ def _served(target: Target, failures: list[str]) -> float:
 
 
 class LossyProxy(Proxy):
-    """A proxy that loses a share of the chunks that it forwards, either way, once `share` is more than 0."""
+    """A proxy that drops a share of the chunks in both directions when `share` is more than 0."""
 
     def __init__(self, target: str, seed: int) -> None:
         super().__init__(target)
@@ -120,7 +120,7 @@ class LossyProxy(Proxy):
 
 
 async def lossy(samples: int, share: float = 0.01, seed: int = 5) -> tuple[str, list[str]]:
-    """A capture of at least `samples` samples over a line that loses 1 % of its chunks."""
+    """Run a capture of at least `samples` samples over a link that loses 1 % of its chunks."""
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(LocalFabric(FAKE_AGENT), Path(folder) / "logs")
         proxy = LossyProxy(await bench.start(), seed)

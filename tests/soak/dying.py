@@ -1,10 +1,11 @@
 """Processes that kill themselves (SIGKILL) at a chosen boundary, once: `python dying.py agents|coordinator ARGUMENTS of
 proveout…`.
 
-`DYING_AT` numbers the boundary, from 1; `DYING_MARK` names a file: as long as it is not there the process is to die,
-and makes it just before. An agent's boundaries are before and after each write to its journal, the beginning and the
-end of each handler, and each thing it has to say; a coordinator's are before and after each event of its journal and
-each file of results. With `DYING_AT=0` nothing dies, and the mark says how many boundaries there were.
+`DYING_AT` is the number of the boundary, from 1. `DYING_MARK` is a file that the process creates just before it kills
+itself; when it exists, no process kills itself. An agent's boundaries are before and after each write to its journal,
+the beginning and the end of each handler, and each message that it sends; a coordinator's are before and after each
+event of its journal and each result file. With `DYING_AT=0` no process kills itself, and the mark contains the number
+of boundaries.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WHERE: list[str] = []
 
 
 def boundary(name: str) -> None:
-    """One more; the last one when it is the one."""
+    """Count a boundary, and kill the process when it is the chosen one."""
     WHERE.append(name)
     if len(WHERE) == AT and not MARK.exists():
         MARK.write_text(f"{AT} {name}")
@@ -32,7 +33,7 @@ def boundary(name: str) -> None:
 
 
 def around(owner: Any, name: str) -> None:
-    """Boundaries before and after a method."""
+    """Wrap a method with a boundary before and after each call."""
     real: Callable[..., Any] = getattr(owner, name)
 
     def wrapped(*arguments: Any, **named: Any) -> Any:
@@ -45,7 +46,7 @@ def around(owner: Any, name: str) -> None:
 
 
 def around_results(store: Any) -> None:
-    """Boundaries before and after each file that is written after the last event."""
+    """Wrap the writing of result files with a boundary before and after each file."""
     real = store.write_whole
 
     def wrapped(path: Path, text: str) -> None:
@@ -59,7 +60,7 @@ def around_results(store: Any) -> None:
 
 
 def undoing(arguments: list[str]) -> list[str]:
-    """The arguments of an agent whose folder of undo journals is this run's own, and not the machine's."""
+    """Add the option for a folder of undo journals of this run, in place of the machine's, to an agent's arguments."""
     place = os.environ.get("DYING_UNDO", "")
     return [*arguments, "--undo-dir", place] if place and "--name" in arguments else arguments
 
@@ -85,14 +86,14 @@ def agent(arguments: list[str]) -> None:
 
 
 def plain_agent(arguments: list[str]) -> None:
-    """An agent that does not die."""
+    """Start an agent without boundaries."""
     from proveout.agent.daemon import process
 
     process.main(undoing(arguments))
 
 
 def agents(arguments: list[str]) -> None:
-    """A coordinator whose local agents are to die."""
+    """Start a coordinator whose local agents have boundaries."""
     from proveout.cli import execute
 
     with_agents("agent")

@@ -1,9 +1,9 @@
-"""A real run whose disk, a small tmpfs, fills up at a moment that a seed draws; what becomes of it, and of its resume.
+"""Real runs whose disk, a small tmpfs, fills up at a moment drawn from a seed; and their resumes.
 
-Data flow: seed -> `drawn` -> tmpfs, `proveout run` in it -> the disk is filled up to a drawn rest, when a drawn number
-of events is in the journal and a drawn time has gone by -> exit code and journal -> the disk is freed -> `proveout
-resume` -> a list of what is wrong. SQLite in a file, or PostgreSQL, is the database. Run directory, agent, captures and
-database share the disk, so that any of them may meet its end first; or the disk is that of the database alone.
+Data flow: seed -> `drawn` -> tmpfs, `proveout run` in it -> after a drawn number of journal events and a drawn time,
+the disk is filled up to a drawn rest -> exit code and journal -> the disk is freed -> `proveout resume` -> a list of
+errors. The database is SQLite in a file, or PostgreSQL. Run directory, agent, captures and database share the disk, so
+that any of them can be the first to fail; or the disk holds only the database.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ stages:
   - populate: {{workload: hlr, into: db}}
   - ladder: {{workload: hlr, target: db, threads: [1, 2], ramp_up: 100ms, measure: {measure}, ramp_down: 100ms, repeat: 2,
              retries: {retries}, capture: [host], limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, void: 100%, client_cpu: 100%}}}}
-report: {{figures: [lag]}}  # there is none to draw: drawing takes a second of a processor
+report: {{figures: [lag]}}  # a figure without data, because drawing others takes a second of CPU time
 verdicts:
   - {{id: answers, check: ladder.at(1).tps.mean > 0.0 && ladder.at(2).tps.mean > 0.0}}
 """
@@ -53,7 +53,8 @@ verdicts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """When the disk is filled (events in the journal, then seconds) and how much is left; `retries` of the plan.
+    """The moment at which the disk is filled (after events in the journal, then seconds), the space left, and the
+    plan's `retries`.
 
     `alone`: the disk holds the database's data only.
     """
@@ -70,17 +71,17 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """What became of a case: exit codes of the run and of its resumes, and what is wrong."""
+    """The result of a case: exit codes of the run and of its resumes, the log, and the errors."""
 
     case: Case
     codes: tuple[int, ...]
     iterations: int
     wrongs: tuple[str, ...]
-    said: str
+    output: str
 
 
 def drawn(seed: int, engine: str = "sqlite") -> Case:
-    """The case of a seed."""
+    """Draw the case of a seed."""
     chance = random.Random(f"{engine}-{seed}")
     size = chance.randrange(8, 24) * MIB if engine == "sqlite" else chance.randrange(110, 180) * MIB
     return Case(
@@ -97,7 +98,7 @@ def drawn(seed: int, engine: str = "sqlite") -> Case:
 
 @contextmanager
 def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
-    """A tmpfs. PermissionError when this host does not let us mount one."""
+    """Mount a tmpfs. PermissionError when this host does not permit it."""
     folder.mkdir(parents=True, exist_ok=True)
     argv = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=711", "tmpfs", str(folder)]
     mounted = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -110,7 +111,7 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
 
 
 def fill(path: Path, left_bytes: int) -> None:
-    """Take all the room but the rest."""
+    """Fill the disk except for `left_bytes`."""
     about = os.statvfs(path.parent)
     with path.open("wb", buffering=0) as stream:
         left = about.f_bavail * about.f_frsize - left_bytes
@@ -124,7 +125,7 @@ def fill(path: Path, left_bytes: int) -> None:
 
 
 def facts(runs: Path) -> RunProgress:
-    """Of the one run there is; none when it has just been made."""
+    """Return the progress of the only run; an empty one when its journal has just been created."""
     found = list(runs.glob("*/journal.sqlite"))
     try:
         return run_progress(stamped.event for stamped in read(found[0].parent)) if found else RunProgress()
@@ -134,7 +135,7 @@ def facts(runs: Path) -> RunProgress:
 
 def played(case: Case, folder: Path) -> Filled:
     """Run a case in an empty folder."""
-    folder.chmod(0o755)  # the database has an account of its own
+    folder.chmod(0o755)  # the database runs as another user
     disk = folder / "disk"
     with ExitStack() as mounts:
         if not case.alone:
@@ -152,21 +153,21 @@ def played(case: Case, folder: Path) -> Filled:
         wrongs = []
         if codes[0] == 4:
             codes.append(_proveout(folder, disk, "resume", "latest"))
-        found, said = facts(disk / "runs"), (folder / "log").read_text(errors="replace")
+        found, output = facts(disk / "runs"), (folder / "log").read_text(errors="replace")
     valid = sum(iteration.valid for iteration in found.iterations)
     if codes[0] not in (0, 4) or codes[-1] != 0:
         wrongs.append(f"exit codes {codes}")
     if valid != ITERATIONS:
         wrongs.append(f"{valid} of {ITERATIONS} iterations")
-    if codes[0] == 4 and "file system" not in said:
+    if codes[0] == 4 and "file system" not in output:
         wrongs.append("no file system is named")
-    if "Traceback" in said:
+    if "Traceback" in output:
         wrongs.append("a traceback")
-    return Filled(case=case, codes=tuple(codes), iterations=valid, wrongs=tuple(wrongs), said=said)
+    return Filled(case=case, codes=tuple(codes), iterations=valid, wrongs=tuple(wrongs), output=output)
 
 
 def _filled_run(case: Case, folder: Path, disk: Path, mounts: ExitStack) -> tuple[list[int], Path]:
-    """The run's exit code, and the file that has filled the disk."""
+    """Return the run's exit code, and the file that has filled the disk."""
     process = _start(folder, disk, "run", "full.yaml")
     try:
         if case.alone:  # its agent takes a second to start, and the database another one
@@ -186,7 +187,7 @@ def _filled_run(case: Case, folder: Path, disk: Path, mounts: ExitStack) -> tupl
 
 
 def _until(found: Callable[[], T], process: subprocess.Popen[bytes]) -> T:
-    """Wait for something to be so, or for the end of the process."""
+    """Wait until `found` returns a true value, or until the process ends; return the value."""
     until_s = time.monotonic() + RUN_S
     while not (value := found()) and process.poll() is None:
         assert time.monotonic() < until_s, "it does not go on"
@@ -214,4 +215,6 @@ if __name__ == "__main__":
             result_ = played(drawn(seed_, engine_), Path(place_))
         print(result_.case, result_.codes, result_.iterations, result_.wrongs or "fine", flush=True)
         if result_.wrongs:
-            print("\n".join(line[:600] for line in result_.said.splitlines() if "exit code" in line or "rror" in line))
+            print(
+                "\n".join(line[:600] for line in result_.output.splitlines() if "exit code" in line or "rror" in line)
+            )

@@ -1,9 +1,9 @@
-"""A real run of a small plan in which an agent or the coordinator kills itself at a given boundary; what becomes of it.
+"""A real run of a small plan in which an agent or the coordinator kills itself at a given boundary.
 
-Data flow: `Point` -> `die(point, folder)` -> `proveout run` below `dying.py` (and `proveout resume`, when it was the
-coordinator) -> the journal, the exit code, the processes that are left -> a list of what is wrong. SQLite in a file is
-the database: it starts in no time, and a boundary is a boundary whatever the engine. A tuned plan changes a file and
-makes another one; afterwards both must be as they were, to the byte and to the mode.
+Data flow: `Point` -> `die(point, folder)` -> `proveout run` below `dying.py` (and `proveout resume` after a failure) ->
+journal, exit code, remaining processes -> a list of errors. The database is SQLite in a file, because it starts fast
+and the boundaries do not depend on the engine. A plan with tuning changes a file and creates another one; afterwards
+both must be restored, with their content and mode.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ stages:
   - populate: {workload: hlr, into: db}
   - ladder: {workload: hlr, target: db, threads: [1], think: {constant: 5ms}, ramp_up: 100ms, measure: 1s, ramp_down: 100ms, repeat: 1,
              retries: 3, capture: [host], limits: {start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, void: 100%}}
-report: {figures: [lag]}  # there is none to draw: drawing takes a second of a processor
+report: {figures: [lag]}  # a figure without data, because drawing others takes a second of CPU time
 verdicts:
   - {id: answers, check: ladder.at(1).errors.count.mean == 0.0}
 """
@@ -51,14 +51,14 @@ BEFORE = b"tuned = no\n# \xe4 comment of somebody's\n"
 MODE = 0o640
 DYING = str(Path(__file__).with_name("dying.py"))
 ORPHANS_S = {"agents": 10.0, "coordinator": 20.0}
-"""How long anything of a run may be left: promise 1; an agent whose coordinator was killed has its lease of 10 s first
-(promise 3)."""
+"""The time limit for processes of an ended run (promise 1); an agent whose coordinator was killed waits for the end of
+its lease of 10 s first (promise 3)."""
 RUN_S = 240.0
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Who dies (`agents`, `coordinator`), and at which of its boundaries (from 1; 0: nobody, to count them)."""
+    """The part that kills itself (`agents`, `coordinator`) and its boundary (from 1; 0: none, to count them)."""
 
     who: str
     at: int
@@ -67,8 +67,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What became of it. `boundary` is its name; `orphans_s` how long processes of the run were still there at the end;
-    `left_tuned`: the last agent was the one that died, so that only the next one on that host could set it back."""
+    """The result of a point. `boundary` is its name; `orphans_s` the time until the processes of the run were gone;
+    `left_tuned`: the last agent was killed, so that only the next one on that host could revert it."""
 
     point: Point
     boundary: str
@@ -79,7 +79,7 @@ class Death:
 
 
 def die(point: Point, folder: Path) -> Death:
-    """Run the plan with that death in it. `folder` is empty."""
+    """Run the plan with a kill at this point. `folder` is empty."""
     options = [*(_tuned(folder) if point.tuned else []), "--junit", "junit.xml"]
     (folder / "small.yaml").write_text(PLAN + (TUNING.format(etc=folder / "etc") if point.tuned else ""))
     mark = folder / "mark" / "died"
@@ -93,23 +93,23 @@ def die(point: Point, folder: Path) -> Death:
         "PROVEOUT_PASS_ENV": "DYING_AT,DYING_MARK,DYING_UNDO,PROVEOUT_RUNS_DIR",
     }
     codes = [_proveout(folder, environment, point.who, "run", "small.yaml", "--headless", *options)]
-    if codes[0] != 0:  # killed, or failed as a whole because of it: either way a resume goes on
+    if codes[0] != 0:  # killed, or failed because of the kill: a resume continues it
         codes.append(_proveout(folder, environment, point.who, "resume", "latest", "--headless"))
     orphans_s = _until_none(str(folder), ORPHANS_S[point.who] + 10.0)
     boundary = mark.read_text() if mark.exists() else ""
     wrongs = _wrongs(point, folder, codes, boundary, orphans_s)
     left = point.tuned and not _as_before(folder)
-    if left:  # the next agent on this host sets back what a killed one has left
+    if left:  # the next agent on this host reverts the changes of a killed one
         _proveout(folder, environment | {"DYING_AT": "-1"}, point.who, "run", "small.yaml", "--headless", *options)
     if point.tuned and not _as_before(folder):
-        wrongs.append(f"the host is not as it was: {[path.name for path in (folder / 'etc').iterdir()]}")
+        wrongs.append(f"the host is not restored: {[path.name for path in (folder / 'etc').iterdir()]}")
     if point.tuned and _begun(folder) and not _tuned_once(folder):
-        wrongs.append("nothing was ever tuned")
+        wrongs.append("no tuning was applied")
     return Death(point, boundary, tuple(codes), orphans_s, tuple(wrongs), left)
 
 
 def _tuned(folder: Path) -> list[str]:
-    """A host that may be tuned: the files as they are, the owner's policy; the options of the run."""
+    """Create the file to tune and the owner's policy; return the options of the run."""
     (folder / "etc").mkdir()
     place = folder / "etc" / "app.conf"
     place.write_bytes(BEFORE)
@@ -128,14 +128,13 @@ def _as_before(folder: Path) -> bool:
 
 
 def _tuned_once(folder: Path) -> bool:
-    """Some sitting of the run told that it had tuned."""
+    """Whether a coordinator of the run logged that it applied the tuning."""
     return "tuning settings: applied" in (folder / "log").read_text(errors="replace")
 
 
 def _begun(folder: Path) -> bool:
-    """The run has a first event; one that was killed before it has done nothing, and is not resumed. A later run tidies
-    up after it."""
-    return any(True for _ in read(min((folder / "runs").iterdir())))  # their names begin with when they began
+    """Whether the run has a first event; one that was killed before it has changed nothing and cannot be resumed."""
+    return any(True for _ in read(min((folder / "runs").iterdir())))  # names of runs begin with their start time
 
 
 def _proveout(folder: Path, environment: dict[str, str], *arguments: str) -> int:
@@ -147,7 +146,7 @@ def _proveout(folder: Path, environment: dict[str, str], *arguments: str) -> int
 
 
 def _until_none(folder: str, patience_s: float) -> float:
-    """How long processes were still there that have this run's folder in their environment."""
+    """Wait until no process has this run's folder in its environment; return the seconds."""
     began_s = time.monotonic()
     while time.monotonic() - began_s < patience_s:
         if not _left(folder):
@@ -173,16 +172,16 @@ def _wrongs(point: Point, folder: Path, codes: list[int], boundary: str, orphans
     (directory,) = (folder / "runs").iterdir()
     facts = run_progress(stamped.event for stamped in read(directory))
     late = [f"processes were left for {orphans_s:.1f} s"] if orphans_s > ORPHANS_S[point.who] else []
-    if facts.started is None:  # nobody was told of anything: there is nothing to go on with, and resume says so
+    if facts.started is None:  # killed before the first event: resume has nothing to continue and ends with exit code 2
         return late if codes == [-signal.SIGKILL, 2] else [f"exit codes {codes}", *late]
     good = codes[-1] == 0
     wrongs = late if good else [f"exit codes {codes}: {(folder / 'log').read_text()[-1500:]}", *late]
     results = (directory / "result.json", directory / "report.html", folder / "junit.xml")
     wrongs += [f"no {path.name}" for path in results if not path.is_file()]
     if point.at and not boundary.startswith(f"{point.at} "):
-        wrongs.append("nobody died")
+        wrongs.append("no process was killed")
     if facts.ended is None or facts.open_iteration is not None:
-        wrongs.append("the journal has no definite end")
+        wrongs.append("the journal does not contain the end of the run")
     if not any(i.valid for i in facts.iterations):
         wrongs.append("no valid iteration")
     if len({str(i.id) for i in facts.iterations}) != len(facts.iterations):

@@ -1,9 +1,9 @@
-"""A long run in short: four ladders of seven rungs and three repeats, whose coordinator and agents must not grow
-(promise 15).
+"""A run of many short iterations (four ladders of seven rungs and three repeats), in which the memory and descriptors of
+coordinator and agents must not grow (promise 15).
 
 Data flow: the plan with windows of half a second -> at the start of each iteration the memory and the descriptors of
-the coordinator and of its agent -> the median of each ladder. The first ladder warms caches and imports up; the last is
-held against it.
+the coordinator and of its agent -> the median of each ladder. The first ladder loads caches and imports; the last
+ladder is compared with it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Marks = dict[str, list[tuple[int, int]]]
 
 
 def ladders(repeats: int, progress: Callable[[int], None]) -> tuple[str, list[str]]:
-    """Run the plan, and compare: (figure, failures)."""
+    """Run the plan and compare the ladders: (figure, failures)."""
     text = PLAN + "".join(LADDER.format(number=number, rungs=list(RUNGS), repeats=repeats) for number in range(LADDERS))
     text += "verdicts:\n  - {id: answers, check: l0.at(1).tps.mean > 0.0}\n"
     with tempfile.TemporaryDirectory() as folder:
@@ -51,10 +51,10 @@ def ladders(repeats: int, progress: Callable[[int], None]) -> tuple[str, list[st
         try:
             marks = _watch(run, progress)
             code = run.end()
-            said = run.said[-800:]
+            output = run.output[-800:]
         finally:
             run.kill()
-    failures = [] if code == 0 else [f"exit code {code}: {said}"]
+    failures = [] if code == 0 else [f"exit code {code}: {output}"]
     parts = []
     for who, seen in marks.items():
         size = len(seen) // LADDERS
@@ -72,7 +72,7 @@ def ladders(repeats: int, progress: Callable[[int], None]) -> tuple[str, list[st
 
 
 def _watch(run: LiveRun, progress: Callable[[int], None]) -> Marks:
-    """(Memory in bytes, descriptors) of each process at the start of each iteration, when nothing else goes on."""
+    """Return (memory in bytes, descriptors) of each process at the start of each iteration."""
     marks: Marks = {}
     run.until(lambda: run.agents() and run.all(IterationStarted), "it begins")
     processes = {"coordinator": psutil.Process(run.process.pid), "agent": psutil.Process(run.agents()[0])}

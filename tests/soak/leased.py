@@ -1,9 +1,8 @@
-"""`python leased.py LEASE_S ARGUMENTS of proveout…`: its runs have that lease instead of 10 s, and a fifth of it
+"""`python leased.py LEASE_S ARGUMENTS of proveout…`: run proveout with this lease instead of 10 s, and a fifth of it
 between beats.
 
-What depends on the lease alone is then shown in less time; the lease of 10 s is shown by `make soak`. `LEASED_AGENTS`
-is a command (JSON, an argv) that starts local agents: below another program, or in another environment than the
-coordinator's.
+Tests of the lease then take less time; `make soak` tests the lease of 10 s. `LEASED_AGENTS` is a command (JSON, an
+argv) that starts local agents below another program, or in another environment than the coordinator's.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A real agent and a real coordinator on two hosts made of network namespaces, and a cable that is pulled in mid-load.
+"""A real agent and a real coordinator in two network namespaces, whose link is disconnected during a load.
 
-Data flow: `Wire` (two namespaces, a switch, an agent on one) -> `proveout run` on the other -> the cable is pulled in
-the measure window -> when the coordinator says that the agent is lost, when the agent's load workers are gone and when
-its session has ended -> the cable is put back -> what the run comes to. All clocks are the one of this machine, so
-times are from the pull.
+Data flow: `Wire` (two namespaces, a switch, an agent in one) -> `proveout run` in the other -> the link is disconnected
+in the measure window -> the times until the coordinator reports the agent as lost, until the agent's load workers have
+ended, and until its session has ended -> the link is restored -> the end of the run. All processes have the clock of
+this machine; times count from the disconnection.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """Seconds from the pull until the coordinator knew, until no load worker was left, and until the agent's session
-    had ended; the run's exit code, and how many iterations were void and how many valid."""
+    """Seconds from the disconnection until the coordinator reported the lost agent, until no load worker was left, and
+    until the agent's session had ended; the run's exit code; the numbers of void and of valid iterations."""
 
     lost_s: float
     load_s: float
@@ -55,7 +55,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="proveout-wire-"))
-        self.folder.chmod(0o711)  # the server is nobody's
+        self.folder.chmod(0o711)  # the server runs as the user `nobody`
         self.network = Network(f"pv{secrets.token_hex(4)}", (CONTROL, BOX))
         self.agent: subprocess.Popen[bytes] | None = None
 
@@ -126,17 +126,17 @@ class Wire:
         return [process.pid for process in found if WORKER in command(process)]
 
     def sessions(self) -> int:
-        """How many sessions have ended."""
+        """The number of sessions that have ended."""
         return self.log.count("ends: the agent lost its coordinator")
 
 
 def pull(*, measure_s: float, lease_s: float | None = None) -> Pulled:
-    """Pull the cable a second into the measure window; put it back when both sides know."""
+    """Disconnect the link a second into the measure window; restore it when both sides have detected it."""
     with Wire() as wire:
         run = wire.run(measure_s=measure_s, lease_s=lease_s)
         try:
             run.until_measuring()
-            assert wire.workers(), "nothing is loaded"
+            assert wire.workers(), "no load worker runs"
             wire.network.cut(BOX.name)
             began_s = time.monotonic()
             times: dict[str, float] = {}
@@ -149,7 +149,7 @@ def pull(*, measure_s: float, lease_s: float | None = None) -> Pulled:
                 for name in seen.keys() - times.keys():
                     if seen[name]():
                         times[name] = time.monotonic() - began_s
-                assert time.monotonic() - began_s < 120, f"{times}\n{wire.log[-1000:]}\n{run.said[-1000:]}"
+                assert time.monotonic() - began_s < 120, f"{times}\n{wire.log[-1000:]}\n{run.output[-1000:]}"
                 time.sleep(POLL_S)
             wire.network.mend(BOX.name)
             code = run.end()
@@ -168,7 +168,7 @@ def pull(*, measure_s: float, lease_s: float | None = None) -> Pulled:
 
 
 def quiet(_line: str) -> None:
-    """The lab tells what it does; a test does not."""
+    """Discard the progress messages of the lab."""
 
 
 network.say = servers.say = quiet

@@ -1,8 +1,8 @@
-"""A real run of a small plan under way: its journal as it grows, its agents' processes, and what it comes to.
+"""A real run of a small plan as a child process: its growing journal, its agents' processes, and its end.
 
-Data flow: plan -> `proveout run` as a process (below `leased.py`, when its lease is not to be 10 s) ->
-`LiveRun.until(…)` watches the journal -> the test does something to it -> `end()`, the exit code. SQLite in a file is
-the database unless something else is asked for: it starts in no time.
+Data flow: plan -> `proveout run` as a process (below `leased.py` for a lease other than 10 s) -> `LiveRun.until(…)`
+polls the journal -> the test disturbs the run -> `end()` returns the exit code. The default database is SQLite in a
+file, because it starts fast.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ stages:
   - populate: {{workload: hlr, into: db}}
   - ladder: {{workload: hlr, target: db, threads: [1], think: {{constant: 2ms}}, ramp_up: 0s, measure: {measure_s}s, ramp_down: 0s, repeat: 1,
              retries: 3, limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, void: 100%, errors: 100%, client_cpu: 100%}}}}
-report: {{figures: [lag]}}  # there is none to draw: drawing takes a second of a processor
+report: {{figures: [lag]}}  # a figure without data, because drawing others takes a second of CPU time
 verdicts:
   - {{id: answers, check: ladder.at(1).errors.count.mean == 0.0}}
 """
@@ -55,7 +55,8 @@ E = TypeVar("E", bound=Event)
 def plan(
     *, address: str = "local", engine: str = "sqlite", where: str = "provision: embedded", measure_s: float = 6.0
 ) -> str:
-    """The plan's text. Variation of the throughput is let pass: a pause varies it, and is to be found by itself."""
+    """Return the plan's text. Its limits on the variation of throughput are wide, so that only the check for pauses
+    finds a pause."""
     return PLAN.format(address=address, engine=engine, where=where, measure_s=measure_s)
 
 
@@ -82,7 +83,7 @@ class LiveRun:
             )
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
 
     @property
@@ -90,11 +91,11 @@ class LiveRun:
         return next((path.parent for path in self.runs.glob("*/journal.sqlite")), None)
 
     def events(self) -> list[Event]:
-        """What is in the journal by now."""
+        """Return the events that are in the journal."""
         directory = self.directory
         try:
             return [stamped.event for stamped in read(directory)] if directory else []
-        except JournalFault:  # made just now
+        except JournalFault:  # its tables do not exist yet
             return []
 
     @property
@@ -102,16 +103,18 @@ class LiveRun:
         return run_progress(self.events())
 
     def until(self, holds: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> float:
-        """Wait until something holds while the run goes on: how long it took. AssertionError when it never does."""
+        """Wait until `holds` is true while the run goes on; return the seconds. AssertionError after `patience_s`."""
         began_s = time.monotonic()
         while not holds():
-            assert self.process.poll() is None or holds(), f"it ended ({self.process.returncode}): {self.said[-2000:]}"
-            assert time.monotonic() - began_s < patience_s, f"never: {what}\n{self.said[-2000:]}"
+            assert self.process.poll() is None or holds(), (
+                f"it ended ({self.process.returncode}): {self.output[-2000:]}"
+            )
+            assert time.monotonic() - began_s < patience_s, f"never: {what}\n{self.output[-2000:]}"
             time.sleep(POLL_S)
         return time.monotonic() - began_s
 
     def until_event(self, kind: type[E], number: int = 1) -> E:
-        """The `number`th event of a kind, when it is there."""
+        """Wait for the `number`th event of a kind and return it."""
         self.until(lambda: len(self.all(kind)) >= number, f"{kind.__name__} {number}")
         return self.all(kind)[number - 1]
 
@@ -125,14 +128,14 @@ class LiveRun:
         self.until(lambda: time.monotonic() >= begins_s, "it measures")
 
     def end(self, patience_s: float = PATIENCE_S) -> int:
-        """Wait for the end: the exit code."""
+        """Wait for the end of the run and return the exit code."""
         try:
             return self.process.wait(patience_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"it does not end\n{self.said[-2000:]}") from None
+            raise AssertionError(f"it does not end\n{self.output[-2000:]}") from None
 
     def kill(self) -> None:
-        """End what is left of it, agents and databases included."""
+        """End the remaining processes of the run, with its agents and databases."""
         for process in (*self.below(), psutil_of(self.process.pid)):
             if process is not None:
                 signalled(process.pid, signal.SIGCONT)
@@ -145,7 +148,7 @@ class LiveRun:
                 self.process.wait()
 
     def below(self) -> list[psutil.Process]:
-        """The processes of a run whose agents are local."""
+        """Return the child processes of the run, with those of its local agents."""
         process = psutil_of(self.process.pid)
         try:
             return process.children(recursive=True) if process else []
@@ -167,7 +170,7 @@ def psutil_of(pid: int) -> psutil.Process | None:
 
 
 def command(process: psutil.Process) -> list[str]:
-    """The argv of a process; [] when it is gone."""
+    """Return the argv of a process; [] when it has ended."""
     try:
         return process.cmdline()
     except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
@@ -175,7 +178,7 @@ def command(process: psutil.Process) -> list[str]:
 
 
 def signalled(pid: int, number: signal.Signals) -> bool:
-    """Send a signal; whether there was anybody."""
+    """Send a signal; return whether the process existed."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

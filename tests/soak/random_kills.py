@@ -1,13 +1,12 @@
-"""Runs of which a part is killed, stopped or ended at a random moment, and then resumed: what is left afterwards, and
-what the run comes to.
+"""Runs of which a part receives a signal at a random moment, and which are then resumed.
 
-Data flow: a seed -> `Blow` (plan, victim, signal, moment) -> `struck(blow, folder)`: `proveout run`, the blow,
-`proveout resume` until the run has finished -> a list of what is wrong. The whole takes place below this process, which
-adopts orphans (PR_SET_CHILD_SUBREAPER), so that a process that is left is seen whatever its name, user or environment
-is. Temporary files go to a folder of the test.
+Data flow: a seed -> `Blow` (engine, victim, signal, moment) -> `struck(blow, folder)`: `proveout run`, the signal,
+`proveout resume` until the run has finished -> a list of errors. This process adopts orphans
+(PR_SET_CHILD_SUBREAPER), so that remaining processes are found with any name, user or environment. Temporary files go
+to a folder of the test.
 
-Looked at after each: processes, temporary files, POSIX and System V shared memory, the tuned files to the byte and the
-mode, the number of valid iterations, the exit code, and the files that a finished run must have.
+Checked after each: processes, temporary files, POSIX and System V shared memory, content and mode of the tuned files,
+the number of valid iterations, the exit code, and the files of a finished run.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ verdicts:
 """
 
 VICTIMS: dict[str, Callable[[psutil.Process], bool]] = {
-    "coordinator": lambda process: False,  # the run's own process, which is none of its children
+    "coordinator": lambda process: False,  # the run's own process, not one of its children
     "agent": lambda process: "proveout.agent" in process.cmdline() or "--local" in process.cmdline(),
     "together": lambda process: False,
     "server": lambda process: process.name() in ("postgres", "mariadbd"),
@@ -76,8 +75,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blow:
-    """What is done to a run: to which of its parts, with which signal, how far into it (0 to 1). SIGSTOP is followed by
-    SIGCONT."""
+    """A signal to a part of a run at a moment (0 to 1, as a share of its length). SIGSTOP is followed by SIGCONT."""
 
     seed: int
     engine: str
@@ -99,7 +97,7 @@ class Blow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of it: whether the signal found its victim, the exit codes, and what is wrong."""
+    """The result of a blow: whether the signal found its victim, the exit codes, and the errors."""
 
     blow: Blow
     hit: bool
@@ -108,7 +106,7 @@ class Outcome:
 
 
 def kills(count: int, progress: Callable[[int], None]) -> tuple[str, list[str]]:
-    """`count` blows that hit, each to a run of its own."""
+    """Execute blows, each to a run of its own, until `count` have found their victim."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     lengths = {engine: _length_s(engine) for engine in ("sqlite", "postgres")}
     failures: list[str] = []
@@ -127,13 +125,13 @@ def kills(count: int, progress: Callable[[int], None]) -> tuple[str, list[str]]:
     if hits < count:
         failures.append(f"only {hits} of {seed} signals found their victim")
     return (
-        f"{hits} parts of runs struck in {seed} runs, {resumed} of them resumed, {len(failures)} with anything left or wrong",
+        f"{hits} parts of runs struck in {seed} runs, {resumed} of them resumed, {len(failures)} errors",
         failures,
     )
 
 
 def _length_s(engine: str) -> float:
-    """How long an undisturbed run takes here, in seconds."""
+    """Measure the length of an undisturbed run on this machine, in seconds."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         began_s = time.monotonic()
         blow = Blow(seed=-1, engine=engine, victim="any", signal=signal.SIGTERM, moment=1e9)
@@ -143,7 +141,7 @@ def _length_s(engine: str) -> float:
 
 
 def struck(blow: Blow, folder: Path, length_s: float) -> Outcome:
-    """A run with that blow, and its resumes. `folder` is empty."""
+    """Execute a run with this blow, and its resumes. `folder` is empty."""
     for name in ("etc", "tmp", "policy"):
         (folder / name).mkdir(mode=0o700)
     (folder / "etc" / "app.conf").write_bytes(BEFORE)
@@ -184,7 +182,7 @@ def _code(process: subprocess.Popen[bytes]) -> int:
 
 
 def _strike(blow: Blow, run: subprocess.Popen[bytes], length_s: float) -> bool:
-    """Wait for the moment, then do it; whether the victim was there."""
+    """Wait for the moment, then send the signal; return whether the victim existed."""
     until_s = time.monotonic() + blow.moment * length_s
     while time.monotonic() < until_s:
         if run.poll() is not None:
@@ -231,8 +229,8 @@ def _begun(folder: Path) -> bool:
 
 
 def _until_alone(patience_s: float = GONE_S) -> list[str]:
-    """Wait until no process of the run is left: those that are there after `patience_s`. Orphans are children of this
-    process."""
+    """Wait until no process of the run is left; return those that remain after `patience_s`. Orphans are children of
+    this process."""
     until_s = time.monotonic() + patience_s
     while True:
         left = [_named(process) for process in psutil.Process().children(recursive=True)]
@@ -243,7 +241,7 @@ def _until_alone(patience_s: float = GONE_S) -> list[str]:
 
 
 def _named(process: psutil.Process) -> str:
-    """How a process is called, "" for one that has ended; an ended orphan is reaped."""
+    """Return the command line of a process, "" for one that has ended; an ended orphan is reaped."""
     try:
         if process.status() != psutil.STATUS_ZOMBIE:
             return " ".join(process.cmdline()[:6]) or process.name()
@@ -255,7 +253,7 @@ def _named(process: psutil.Process) -> str:
 
 
 def _shared_memory() -> set[str]:
-    """PostgreSQL's POSIX segments that no process maps, and System V segments that no process is attached to."""
+    """Return PostgreSQL's POSIX segments without a mapping, and System V segments without an attached process."""
     mapped = set()
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
@@ -271,7 +269,7 @@ def _wrongs(folder: Path, codes: list[int], shared: set[str]) -> list[str]:
     wrongs += [f"exit codes {codes}: {log[-1500:]}"] if codes[-1] != 0 else []
     wrongs += ["a traceback"] if "Traceback (most recent call last)" in log else []
     wrongs += [f"temporary file left: {path.name}" for path in (folder / "tmp").iterdir()]
-    # Once more after a moment: a server that another program starts at this instant is not attached yet.
+    # Check again after 2 s: a server that another program is just starting is not attached yet.
     if new := _shared_memory() - shared:
         time.sleep(2.0)
         wrongs += [f"shared memory left: {name}" for name in sorted(new & _shared_memory())]
@@ -284,17 +282,19 @@ def _tuned(folder: Path) -> list[str]:
     names = sorted(path.name for path in (folder / "etc").iterdir())
     if names == [place.name] and place.read_bytes() == BEFORE and place.stat().st_mode & 0o777 == MODE:
         return []
-    return [f"the host is not as it was: {names}, {place.read_bytes() if place.exists() else b''!r}"]
+    return [f"the host is not restored: {names}, {place.read_bytes() if place.exists() else b''!r}"]
 
 
 def _recorded(folder: Path) -> list[str]:
-    """What the journal and the files of the run that finished say."""
+    """Check the journal and the files of the finished run."""
     directory = sorted((folder / "runs").glob("*/journal.sqlite"))[-1].parent
     facts = run_progress(stamped.event for stamped in read(directory))
     valid = [str(one.id) for one in facts.iterations if one.valid]
     wrongs = [f"{len(valid)} valid iterations: {valid}"] if len(valid) != ITERATIONS else []
     wrongs += (
-        [] if facts.ended is not None and facts.ended.status == "finished" else ["the journal has no definite end"]
+        []
+        if facts.ended is not None and facts.ended.status == "finished"
+        else ["the journal does not contain the end of the run"]
     )
     wrongs += [f"no {name}" for name in ("result.json", "report.html") if not (directory / name).exists()]
     wrongs += ["data of systems was left"] if (directory / "systems").exists() else []

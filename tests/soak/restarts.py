@@ -1,7 +1,8 @@
-"""A PostgreSQL that others run, which is restarted, or refuses connections for a while, at any moment of a run.
+"""An external PostgreSQL that is restarted, or refuses connections for a while, at any moment of a run.
 
-Data flow: a server of the test's own (`External`), an undisturbed run for how long one takes -> a run that is struck at
-a seeded moment (`strike`) -> its exit code and journal: it has to end well, whatever it was doing.
+Data flow: a server of the test (`External`), an undisturbed run to measure its length -> a run with an interruption of
+the server at a seeded moment (`strike`) -> its exit code and journal (`Struck.wrong`): no run ends with 4, and one
+ends with 3, an undecided verdict, only where the interruption is a finding of an iteration that counts.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ import psycopg
 from live_run import LiveRun
 
 from proveout.agent.engines.postgres.installation import find_installation
-from proveout.proto.events import Notice
+from proveout.proto.events import IterationFinished, Notice
 
 USER = "nobody"
 KINDS = {"restart": 2.0, "refuse": 4.0}
-"""How long the server is away, s."""
+"""The time without the server, s."""
+OF_THE_DATABASE = ("outage:", "errors", "load", "unfinished", "missed", "hung:", "capture:")
+"""The findings that an interruption of the database leaves in an iteration that counts."""
 
 PLAN = """
 proveout: 1
@@ -48,7 +51,7 @@ stages:
              capture: [waits, sizes],
              limits: {{start_skew: 10s, tps_slope: 10000%, tps_cv: 10000%, void: 100%, client_cpu: 100%}}}}
   - sql: {{id: last, system: db, statements: "SELECT pg_sleep(0.5)"}}
-report: {{figures: [lag]}}  # there is none to draw: drawing takes a second of a processor
+report: {{figures: [lag]}}  # a figure without data, because drawing others takes a second of CPU time
 verdicts:
   - {{id: answers, check: ladder.at(2).tps.mean > 0.0}}
 """
@@ -85,7 +88,7 @@ class External:
             self.until_up()
 
     def until_up(self) -> None:
-        """Wait until it takes connections."""
+        """Wait until the server accepts connections."""
         assert self._process is not None
         while True:
             try:
@@ -97,7 +100,7 @@ class External:
                 return
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT: a fast shutdown; SIGQUIT: as a crash."""
+        """Stop the server. SIGINT: a fast shutdown; SIGQUIT: an immediate one, like a crash."""
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait(60)
@@ -105,14 +108,14 @@ class External:
 
 
 def programs() -> Path:
-    """The folder of PostgreSQL's programs: the system's, or the wheel's."""
+    """Return the folder of PostgreSQL's programs: the system's, else the wheel's."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     return found[-1].parent if found else find_installation().programs
 
 
 @contextmanager
 def external() -> Iterator[External]:
-    """A server that runs, in a folder that its user can reach."""
+    """Start a server in a folder that its user can access."""
     folder = Path(tempfile.mkdtemp(prefix="proveout-external-"))
     try:
         if os.geteuid() == 0:
@@ -129,29 +132,36 @@ def external() -> Iterator[External]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Struck:
-    """What became of a run: what was done to its database and when, how it ended, what it said, how long it took."""
+    """The result of a run: the kind and moment of the interruption, exit code, notices, the findings of the iterations
+    on the database, length and output."""
 
     kind: str
     at_s: float
     code: int
     notices: tuple[str, ...]
+    findings: tuple[str, ...]
     seconds: float
-    said: str
+    output: str
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the run ended in a way that the interruption does not explain."""
+        return self.code not in ((0, 3) if self.findings else (0,))
 
 
 def undisturbed(server: External, folder: Path) -> float:
-    """How long a run takes to which nothing happens, s."""
+    """Measure the length of a run without an interruption, s."""
     began_s = time.monotonic()
     run = LiveRun(folder, PLAN.format(dsn=server.dsn, address="local"))
     try:
-        assert run.end() == 0, run.said
+        assert run.end() == 0, run.output
     finally:
         run.kill()
     return time.monotonic() - began_s
 
 
 def strike(server: External, folder: Path, kind: str, at_s: float) -> Struck:
-    """Take the database away `at_s` seconds after the run's start, for as long as the kind says."""
+    """Stop the database `at_s` seconds after the run's start, and start it again after the time of `KINDS`."""
     began_s = time.monotonic()
     run = LiveRun(folder, PLAN.format(dsn=server.dsn, address="local"))
 
@@ -169,12 +179,20 @@ def strike(server: External, folder: Path, kind: str, at_s: float) -> Struck:
         striking.join()
         run.kill()
     notices = tuple(notice.text for notice in run.all(Notice))
+    findings = tuple(
+        f"{iteration.id}: {finding.check}: {finding.evidence}"
+        for iteration in run.all(IterationFinished)
+        for finding in iteration.findings
+        if not finding.ok and finding.check.startswith(OF_THE_DATABASE)
+    )
     seconds = time.monotonic() - began_s
-    return Struck(kind=kind, at_s=at_s, code=code, notices=notices, seconds=seconds, said=run.said)
+    return Struck(
+        kind=kind, at_s=at_s, code=code, notices=notices, findings=findings, seconds=seconds, output=run.output
+    )
 
 
 def struck(count: int, seed: int = 1) -> Iterator[Struck]:
-    """So many runs, each struck once, spread over the whole of a run; at seeded moments."""
+    """Yield `count` runs, each with one interruption; the seeded moments are spread over the length of a run."""
     drawn = random.Random(seed)
     with external() as server:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""Screens that are killed (SIGKILL) again and again while runs go on: no run notices (promise 14).
+"""Screens that are killed (SIGKILL) repeatedly while runs go on, without an effect on the runs (promise 14).
 
 Data flow: `proveout run` on a pseudo-terminal, killed as soon as it has drawn something -> `proveout watch` on the same
-run, killed, again and again until the run ends by itself -> its journal: finished, every iteration valid at its first
+run, killed repeatedly until the run ends by itself -> its journal: finished, every iteration valid at its first
 attempt. Then the next run.
 """
 
@@ -45,7 +45,7 @@ class Screen:
         self.drawn = b""
 
     def until(self, holds: Callable[[], bool]) -> bool:
-        """Read what it draws until something holds; False when it ends before."""
+        """Read its output until `holds` is true; False when it ends before."""
         until_s = time.monotonic() + PATIENCE_S
         while not holds():
             assert time.monotonic() < until_s, self.drawn[-500:]
@@ -62,7 +62,7 @@ class Screen:
         return self.until(lambda: len(self.drawn) >= DRAWN_MIN_BYTES)
 
     def kill(self) -> bool:
-        """SIGKILL; whether it was still there."""
+        """Send SIGKILL; return whether the process still ran."""
         there = self.process.poll() is None
         if there:
             self.process.send_signal(signal.SIGKILL)

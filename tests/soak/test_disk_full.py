@@ -1,5 +1,5 @@
-"""A run whose disk, a tmpfs of 8 MiB, fills up under it: it fails cleanly, what was finished stays, and it goes on when
-there is room."""
+"""Runs whose disk, a small tmpfs, fills up: the run stops with exit code 4, keeps its finished iterations, and can be
+resumed when the disk has free space."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def facts(runs: Path) -> RunProgress:
     found = list(runs.glob("*/journal.sqlite"))
     try:
         return run_progress(stamped.event for stamped in read(found[0].parent)) if found else RunProgress()
-    except JournalFault:  # made just now
+    except JournalFault:  # its tables do not exist yet
         return RunProgress()
 
 
 def fill(path: Path) -> None:
-    """Take all the room that there is, to the last block."""
+    """Fill the disk to the last block."""
     with path.open("wb", buffering=0) as stream:
         for size in (1 << 16, 1 << 12):
             try:
@@ -57,7 +57,7 @@ def fill(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_stops_the_run_with_4_and_it_can_be_resumed(small_disk: Path, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(PLAN.replace("repeat: 1", "repeat: 6"))
     runs, log = small_disk / "runs", tmp_path / "log"
     environment = {**os.environ, "PROVEOUT_RUNS_DIR": str(runs)}
@@ -75,9 +75,9 @@ def test_a_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
     finally:
         run.kill()
         run.wait()
-    said = log.read_text()
-    assert "Traceback" not in said
-    assert "full" in said or "No space left" in said
+    output = log.read_text()
+    assert "Traceback" not in output
+    assert "full" in output or "No space left" in output
     kept = facts(runs).iterations
     assert kept, "finished iterations stay readable"
     (small_disk / "filler").unlink()
@@ -90,18 +90,18 @@ def test_a_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
 
 
 SEEDS = int(os.environ.get("PROVEOUT_FULL_DISKS", str(thorough.count(2, 1))))
-"""How many moments and sizes are drawn for each engine."""
+"""The number of moments and sizes that are drawn for each engine."""
 
 
 @pytest.mark.slow
 @pytest.mark.thorough
-@pytest.mark.skipif(os.geteuid() != 0, reason="to mount a small disk takes root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-def test_a_disk_of_any_size_that_fills_up_at_any_moment_costs_no_iteration(engine: str, seed: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="proveout-full-") as folder:  # the database's account has to reach it
+def test_a_disk_full_at_a_random_moment_loses_no_iteration(engine: str, seed: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="proveout-full-") as folder:  # the database's user needs access to it
         try:
             found = played(drawn(seed, engine), Path(folder))
         except PermissionError as refused:
             pytest.skip(f"this host does not let the tests mount a tmpfs: {refused}")
-    assert not found.wrongs, f"{found.case}: {found.wrongs}\n{found.said[-3000:]}"
+    assert not found.wrongs, f"{found.case}: {found.wrongs}\n{found.output[-3000:]}"

@@ -1,4 +1,4 @@
-"""A database that stands still over a measure window: no verdict passes on such an iteration."""
+"""A database that is stopped over a measure window: no verdict passes on such an iteration."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ def test_no_verdict_passes_on_an_iteration_of_a_frozen_database() -> None:
         print(f"frozen at {found.at_s:.2f} s: {found.tps:.0f} TPS, {found.evidence}")
         assert found.valid, found
         assert any(text.startswith(("outage:db: ", "load: ")) for text in found.evidence), found
-        assert found.code in (1, 3), found.said[-2000:]
+        assert found.code in (1, 3), found.output[-2000:]

@@ -1,7 +1,7 @@
-"""A real load with a short lease, whose wall clock jumps by an hour.
+"""A real load with a short lease, during which the agent's wall clock jumps by an hour.
 
-The lease of 10 s and more jumps, a cable that is pulled, and pauses of 5 and 15 s are parts of `make soak` (`clocks`,
-`links`, `stops`).
+The parts `clocks`, `links` and `stops` of `make soak` test the lease of 10 s with more jumps, a disconnected network
+link, and pauses of 5 and 15 s.
 """
 
 from __future__ import annotations

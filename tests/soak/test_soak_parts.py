@@ -1,4 +1,4 @@
-"""The soak's parts with small counts: that they run, and that what they look for is found when it is there."""
+"""The parts of the soak test with small counts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_retries() -> None:
     assert not failures, figure
 
 
-async def test_what_is_missing_is_known_by_its_number() -> None:
+async def test_missing_samples_are_counted_by_their_numbers() -> None:
     made, received, missing = await broken_lines.counted(cut_every_s=0.2, samples=200)
     assert received + missing == made
     assert received >= 200

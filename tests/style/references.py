@@ -3,7 +3,7 @@ exists.
 
 Data flow: tracked files -> `Tree` (paths, defined names, words of the code) -> `stale_references(tree, path, text)` for
 each file -> messages. Prose is what `vocabulary` reads: docstrings and comments of Python, Markdown outside code
-blocks. Rules, each on text between backquotes unless it says otherwise:
+blocks. Rules, each on text between backquotes unless another form is named:
 
 1. A path to a source, a page or a plan exists, from the root, from `tests/` or `docs/`, or from the file that names it.
 2. A file name without a folder (`units.py`) is the name of a tracked file.

@@ -1,4 +1,4 @@
-"""Tables that say the same thing in two places are held together here."""
+"""Checks that tables with the same content in two places agree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.explain.timetable import estimate_s, terminals, timetable
 from proveout.dsl.expr import name_types
 from proveout.dsl.plan import values
-from proveout.dsl.plan.canonical import canonical_json, to_data
+from proveout.dsl.plan.plan import canonical_json, to_data
 from proveout.dsl.plan.stages import Ladder, Limits, Open, Search, Stage
 from proveout.dsl.rules import host_rules
 from proveout.dsl.schema import models, stage_models
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 EVERYTHING = ROOT / "tests" / "golden" / "good" / "everything.yaml"
 
 
-def test_the_compiler_knows_the_settings_that_agents_know() -> None:
+def test_the_compiler_and_agents_have_the_same_settings() -> None:
     assert dict(embedded.DEFAULTS)["max_connections"] == str(stage_rules.CONNECTIONS)
     assert frozenset(embedded_sqlite.FILE_SETTINGS) == host_rules.SQLITE_SETTINGS
 
@@ -35,7 +35,7 @@ def test_every_kind_of_stage_is_in_the_language() -> None:
     assert kinds == set(stage_models.STAGES)
 
 
-def test_limits_default_to_what_the_plan_says() -> None:
+def test_limits_have_the_same_defaults_in_schema_and_plan() -> None:
     assert stages._limits(stage_models.LimitsEntry.model_validate({})) == Limits()
 
 
@@ -44,7 +44,7 @@ def test_figures_are_those_of_the_schema() -> None:
     assert tuple(entry.figures) == models.FIGURES
 
 
-def test_digest_depends_on_content_and_not_on_place(tmp_path: Path) -> None:
+def test_the_digest_depends_on_content_and_not_on_positions(tmp_path: Path) -> None:
     text = (ROOT / "plans" / "smoke.yaml").read_text().replace("include: [fragments/linux-captures.yaml]", "")
     text = text.replace("captures:\n", "captures:\n  host: {kind: os, on: all, every: 1s}\n")
     first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
@@ -56,13 +56,13 @@ def test_digest_depends_on_content_and_not_on_place(tmp_path: Path) -> None:
     assert compile_plan(first, overrides={"measure": "2000ms"}).digest == other.digest
 
 
-def test_the_canonical_form_holds_no_position() -> None:
+def test_the_canonical_form_has_no_positions() -> None:
     compiled = compile_plan(EVERYTHING)
     assert "everything.yaml" not in canonical_json(compiled)
     assert "everything.yaml" in str(to_data(compiled, positions=True))
 
 
-def test_expressions_know_the_stages_that_they_wait_for() -> None:
+def test_expressions_list_the_stages_that_they_need() -> None:
     compiled = compile_plan(EVERYTHING)
     opened, searched = compiled.stage("open"), compiled.stage("cap")
     assert isinstance(opened, Ladder)
@@ -75,7 +75,7 @@ def test_expressions_know_the_stages_that_they_wait_for() -> None:
     assert searched.accept.needs == ()
 
 
-def test_vocabulary_offers_what_is_captured_and_nothing_else() -> None:
+def test_expressions_offer_exactly_the_captured_metrics() -> None:
     compiled = compile_plan(EVERYTHING)
     closed = compiled.stage("closed")
     assert isinstance(closed, Ladder)

@@ -1,12 +1,12 @@
-"""The documents say what is so: the reference is what the code says, every command in README and guide is run or at
-least parsed, and the site is built with every link in it leading somewhere.
+"""Checks of the documents: the reference agrees with the code, every command in README and guide is run or at least
+parsed, and the site is built without a broken link.
 
-Commands stand in fenced blocks, ```` ```sh ```` (every line is one) or ```` ```console ```` (those after `$ `; the rest
-is what they print). A block is run here, in a folder that has `plans/` and, in `runs/`, one run of a small plan. One
-that cannot be says why in a comment on the line before it:
+Commands are in fenced blocks, ```` ```sh ```` (every line is one) or ```` ```console ```` (the lines after `$ `; the
+rest is their output). A block is run here, in a folder with `plans/` and, in `runs/`, one run of a small plan. A block
+that cannot be run has the reason in a comment on the line before it:
 
     <!-- only parsed: it takes three minutes -->      its proveout commands are parsed, plans and parameters compiled
-    <!-- not run: it needs an Oracle server -->       as above, and it may have commands of others
+    <!-- not run: it needs an Oracle server -->       as above, and it may have commands of other programs
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_reference_is_up_to_date() -> None:
 
 
 @pytest.mark.slow
-def test_the_site_is_built_and_every_link_in_it_leads_somewhere(tmp_path: Path) -> None:
+def test_the_site_is_built_without_broken_links(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     built = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert built.returncode == 0, built.stderr
@@ -93,7 +93,7 @@ class Block:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The command lines, those that go on after a backslash in one piece."""
+        """The command lines; lines continued by a backslash are joined."""
         text = "\n".join(self.lines).replace("\\\n", " ")
         lines = [line.strip() for line in text.splitlines()]
         if self.language == "console":
@@ -130,7 +130,7 @@ RUN = [block for block in SHELL if not block.tag]
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block not in SHELL], ids=str)
-def test_commands_stand_where_they_are_looked_at(block: Block) -> None:
+def test_commands_are_in_checked_blocks(block: Block) -> None:
     """Put commands into a fenced block, ```sh or ```console: see the top of this file."""
     assert not (block.language == "bash" or block.language == "shell"), "write ```sh"
     if block.language in {"", "indented", "text"}:
@@ -138,8 +138,8 @@ def test_commands_stand_where_they_are_looked_at(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
-def test_commands_can_be_given_as_they_stand(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert block.commands, "there is no command in it"
+def test_commands_are_valid(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert block.commands, "the block has no command"
     for command in block.commands:
         words = shlex.split(command, comments=True)
         while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
@@ -148,12 +148,12 @@ def test_commands_can_be_given_as_they_stand(block: Block, monkeypatch: pytest.M
         if words[0] == "proveout":
             parse(words[1:])
         elif words[0] != "echo":
-            assert block.tag != "only parsed", f"`{command}` is not parsed: say `not run: …`"
+            assert block.tag != "only parsed", f"`{command}` is not parsed: write `not run: …`"
             assert_is_there(words)
 
 
 def parse(words: Sequence[str]) -> None:
-    """Have the command line parsed, and what it says about plans compiled."""
+    """Parse a command line of proveout, and compile its plan."""
     group: Any = cli.typer.main.get_command(cli._application(words))
     context = group.make_context("proveout", list(words), resilient_parsing=True)
     name, command, rest = group.resolve_command(context, list(words))
@@ -174,7 +174,7 @@ def parse(words: Sequence[str]) -> None:
 
 
 def assert_is_there(words: Sequence[str]) -> None:
-    """What a command of others names of ours: a target of the Makefile, a file, an extra."""
+    """Check the names of the project in a command of another program: a target of the Makefile, a file, an extra."""
     if words[0] == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert words[1] in targets, f"there is no `make {words[1]}`"
@@ -188,7 +188,7 @@ def assert_is_there(words: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_options_that_a_sentence_names_exist(page: Path) -> None:
+def test_options_named_in_sentences_exist(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for span in re.findall(r"`proveout ([^`]+)`", text):
         words = span.split()
@@ -203,7 +203,7 @@ def test_options_that_a_sentence_names_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["github-workflow.yml", "gitlab-ci.yml"])
-def test_workflows_are_shown_as_they_are_and_what_they_keep_is_written(name: str) -> None:
+def test_workflows_in_pages_equal_their_files_and_their_artifacts_are_written(name: str) -> None:
     text = (ROOT / "docs" / "ci" / name).read_text()
     shown = [block for block in BLOCKS if block.page.name == "ci.md" and "\n".join(block.lines) == text.rstrip()]
     assert len(shown) == 1, f"docs/guide/ci.md does not show docs/ci/{name} as it is"
@@ -257,7 +257,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shell(folder: Path, command: str) -> str:
-    """Run it as a reader would who is not at a terminal; what it printed."""
+    """Run a command without a terminal; return its output."""
     beside = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(folder), "NO_COLOR": "1"}
     ended = subprocess.run(
         ["bash", "-euc", command],

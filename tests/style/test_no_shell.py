@@ -1,5 +1,5 @@
-"""Nothing in this project hands text to a shell, or bytes of others to something that runs them: looked for in the
-syntax, call by call."""
+"""No module passes text to a shell, or foreign data to a function that executes it: a check of every call in the
+syntax tree."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
 
 
 def problems(text: str) -> Iterator[str]:
-    """What a module does of this kind, as `line: what`."""
+    """Yield the forbidden calls of a module as `line: call`."""
     tree = ast.parse(text)
     names = {alias.asname or alias.name: f"{node.module}.{alias.name}" for node in ast.walk(tree)
              if isinstance(node, ast.ImportFrom) for alias in node.names}  # fmt: skip
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            said = ast.unparse(node.func)
-            if names.get(said, said) in CALLS:
-                yield f"{node.lineno}: {said}"
+            called = ast.unparse(node.func)
+            if names.get(called, called) in CALLS:
+                yield f"{node.lineno}: {called}"
             for word in node.keywords:
                 if word.arg == "shell" and not (isinstance(word.value, ast.Constant) and word.value.value is False):
                     yield f"{node.lineno}: shell={ast.unparse(word.value)}"
@@ -63,12 +63,12 @@ def problems(text: str) -> Iterator[str]:
         "import pickle\npickle.loads(b'')",
     ],
 )
-def test_it_is_found(text: str) -> None:
+def test_forbidden_calls_are_found(text: str) -> None:
     assert list(problems(text))
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_there_is_none(package: str) -> None:
+def test_packages_have_no_forbidden_calls(package: str) -> None:
     files = sorted((ROOT / package).rglob("*.py"))
     assert files
     assert [f"{file}:{one}" for file in files for one in problems(file.read_text())] == []

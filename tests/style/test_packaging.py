@@ -1,10 +1,12 @@
-"""The sdist holds the whole tree: sdist -> wheel -> clean environment -> `proveout check` works there.
+"""The sdist holds the whole tree: sdist -> wheel -> clean environment -> `proveout check` works there. Versions are pinned.
 
 Needs to install the dependencies into a fresh environment, so it is skipped where pip cannot reach any source of them.
 """
 
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -70,3 +72,17 @@ def test_clean_environment_runs_check(built: tuple[Path, Path], tmp_path: Path) 
     (plan,) = plan.glob("python*/site-packages/proveout/plans/hlr-cache-embedded.yaml")
     checked = _run(str(tmp_path / "venv" / "bin" / "proveout"), "check", str(plan), cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_every_dependency_has_one_tested_version() -> None:
+    """Each is in constraints.txt, or pinned by its extra because it cannot be installed with those versions."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    required = {one for group in (project["dependencies"], *extras) for one in group if not one.startswith("proveout[")}
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    tested = {_package(line) for line in lines if "==" in line}
+    assert [one for one in sorted(required) if _package(one) not in tested and "==" not in one] == []
+
+
+def _package(requirement: str) -> str:
+    return re.split(r"[\[=<>~!; ]", requirement)[0].lower().replace("_", "-")

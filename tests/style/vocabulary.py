@@ -1,11 +1,11 @@
 """Check the wording of docstrings, comments, messages and documentation pages against `vocabulary.yaml`.
 
-Data flow: files -> blocks of prose with their first line -> matches of the patterns -> allow-list -> per-file baseline
--> findings, exit code. Python: docstrings, comments and string literals (in tests: docstrings, comments and names of
+Data flow: files -> blocks of prose with their first line -> matches of the patterns -> allow-list -> findings, exit
+code. Python: docstrings, comments and string literals (in tests: docstrings, comments and names of
 tests, as their strings quote other texts). Markdown: everything but code blocks. Other sources: comments. Code between
 backquotes counts as one opaque word, in every language.
 
-`python tests/style/vocabulary.py [--update-baseline] [PATH ...]`; without PATH: every file that git tracks and the
+`python tests/style/vocabulary.py [PATH ...]`; without PATH: every file that git tracks and the
 rules below select.
 """
 
@@ -15,13 +15,11 @@ import argparse
 import ast
 import fnmatch
 import io
-import json
 import re
 import subprocess
 import sys
 import tokenize
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -33,7 +31,6 @@ import yaml
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RULES = HERE / "vocabulary.yaml"
-BASELINE = HERE / "vocabulary_baseline.json"
 
 COMMENT_MARKS = {
     ".proto": "//",
@@ -291,54 +288,27 @@ def unused_allowances(paths: Iterable[str], allowed: Iterable[Allowed]) -> list[
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the findings of files that exceed their baseline. Exit code 1 when there are any."""
+    """Print the findings. Exit code 1 when there are any, or when an entry of the allow-list is not used."""
     parser = argparse.ArgumentParser(description="Check the wording of sources and documentation.")
     parser.add_argument("paths", nargs="*", help="files or folders; all tracked files by default")
-    parser.add_argument(
-        "--update-baseline", action="store_true", help="accept the present findings of the files checked"
-    )
-    parser.add_argument("--all", action="store_true", help="also list the findings that the baseline covers")
     options = parser.parse_args(argv)
     rules, allowed = read_rules()
     paths = list(select_files(options.paths))
     findings = {path: check_text(path, (ROOT / path).read_text(encoding="utf-8"), rules, allowed) for path in paths}
-    baseline: dict[str, int] = json.loads(BASELINE.read_text(encoding="utf-8")) if BASELINE.exists() else {}
-    if options.update_baseline:
-        return _update_baseline(baseline, findings, complete=not options.paths)
     stale = [] if options.paths else unused_allowances(paths, allowed)
     for entry in stale:
         print(f"{RULES.relative_to(ROOT)}: allowed text {entry.text!r} ({entry.path}) does not occur: remove the entry")
-    return max(report(findings, baseline, show_all=options.all), bool(stale))
+    return max(report(findings), int(bool(stale)))
 
 
-def report(findings: dict[str, list[Finding]], baseline: dict[str, int], *, show_all: bool = False) -> int:
-    """Print findings and a summary; 1 when a file has more than its baseline."""
-    over = {path: found for path, found in findings.items() if len(found) > baseline.get(path, 0)}
-    for path, found in findings.items():
-        if show_all or path in over:
-            print(*found, sep="\n", end="\n" if found else "")
-    total, covered = sum(map(len, findings.values())), sum(baseline.get(path, 0) for path in over)
-    for path, found in over.items():
-        if path in baseline:
-            print(f"{path}: {len(found)} findings, {baseline[path]} before: reword what is new")
-    known = total - sum(map(len, over.values())) + covered
-    print(f"vocabulary: {len(findings)} files, {total - known} new findings, {known} accepted by the baseline", end="")
-    print("; words that are right in their place: `allow` in tests/style/vocabulary.yaml" if over else "")
-    return int(bool(over))
-
-
-def _update_baseline(baseline: dict[str, int], findings: dict[str, list[Finding]], *, complete: bool) -> int:
-    counts = Counter({path: len(found) for path, found in findings.items()})
-    new = {**({} if complete else baseline), **counts}
-    new = {path: count for path, count in sorted(new.items()) if count}
-    if new:
-        BASELINE.write_text(json.dumps(new, indent=1) + "\n", encoding="utf-8")
-    else:
-        BASELINE.unlink(missing_ok=True)
-    print(
-        f"vocabulary: baseline of {sum(baseline.values())} findings in {len(baseline)} files is now {sum(new.values())} in {len(new)}"
-    )
-    return 0
+def report(findings: dict[str, list[Finding]]) -> int:
+    """Print the findings and a summary; 1 when there are any."""
+    found = [finding for each in findings.values() for finding in each]
+    for finding in found:
+        print(finding)
+    advice = "; for text that is correct as it is, add `allow` in tests/style/vocabulary.yaml" if found else ""
+    print(f"vocabulary: {len(findings)} files, {len(found)} findings{advice}")
+    return int(bool(found))
 
 
 if __name__ == "__main__":

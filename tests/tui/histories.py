@@ -1,4 +1,4 @@
-"""Runs that never were, the same every time: events with fixed times for the screens' tests."""
+"""Invented runs for the tests of the screens: events with fixed times."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def foreseen(name: str, outcome: str) -> VerdictForeseen:
 
 
 def searching() -> list[Event]:
-    """The ladder has ended, so two verdicts can be told; the search goes on; an agent has missed its beats."""
+    """The ladder has ended and has two provisional verdicts; the search continues; an agent has missed its beats."""
     return [
         *climbing(),
         ended(16, 1, 9000.0),
@@ -233,7 +233,7 @@ def judged() -> list[Event]:
 
 
 def tuned() -> list[Event]:
-    """Applied on two hosts and looked at; one host is set back, on the other something is left."""
+    """Applied and verified on two hosts; one host is reverted, on the other a change is outstanding."""
 
     def seen(host: str, act: str, *states: TuningState) -> TuningSeen:
         return TuningSeen(host=host, act=act, states=states)  # type: ignore[arg-type]
@@ -258,13 +258,13 @@ def stamped(events: Sequence[Event]) -> list[Stamped]:
 
 
 class Still:
-    """A source that gives all it has at once and then stands still, as a run does between events."""
+    """A source that yields all its events at once and then no more, like a run between events."""
 
     replayed = False
 
     def __init__(self, events: Sequence[Event], *, stops: bool = True) -> None:
         self._events, self._stops = stamped(events), stops
-        self.asked = 0
+        self.stop_requests = 0
 
     async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
         import asyncio
@@ -277,5 +277,5 @@ class Still:
         return self._events[-1].unix_s
 
     async def stop(self) -> bool:
-        self.asked += 1
+        self.stop_requests += 1
         return self._stops

@@ -1,4 +1,4 @@
-"""The home screen as people see it: pictures at two sizes, what the keys do, and what it is left with."""
+"""The home screen: snapshots at two sizes, keys, and exit values."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from proveout.tui.home.app import HomeApp, Place
 from proveout.tui.home.comparison_screen import ComparedScreen
 from proveout.tui.home.form import Asked, FormScreen
 from proveout.tui.home.model import HomeView, found_runs, matches, read_run, spark, sparks
-from proveout.tui.home.screen import HomeScreen
+from proveout.tui.home.screen import HomeScreen, Listing
 from proveout.tui.run.dialogs import HelpScreen
-from proveout.tui.widgets.list_view import Listing
 
 SMALL, LARGE = (80, 24), (200, 60)
 HOSTILE = "[red]x[/red]\x1b[31mevil\u202e"
@@ -35,12 +34,12 @@ FIELDS = (
 
 
 class FakeServices:
-    """Services whose plans and runs are always the same; `asked` is what the app wanted compiled."""
+    """Services with fixed plans and runs; `compiled` has the compilations that the app requested."""
 
     here, runs_here = "/home/anna/studies", "/home/anna/studies/runs"
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, str], str]] = []
+        self.compiled: list[tuple[str, dict[str, str], str]] = []
         self.cards = {
             "/p/smoke.yaml": shown.PlanCard(
                 path="/p/smoke.yaml", name="smoke.yaml", state="fine", title="One small server, end to end",
@@ -85,7 +84,7 @@ class FakeServices:
         return [shown.Found(path=path, name=card.name, stamp=1) for path, card in self.cards.items()]
 
     def plan(self, path: str, overrides: Mapping[str, str], inventory: str) -> shown.PlanCard:
-        self.asked.append((path, dict(overrides), inventory))
+        self.compiled.append((path, dict(overrides), inventory))
         if "/nowhere" in inventory:
             return replace(self.cards[path], state="wrong", lines=("/nowhere: no such file",))
         return self.cards[path]
@@ -146,7 +145,7 @@ def home(services: FakeServices | None = None, place: Place | None = None) -> Ho
 
 
 async def until(pilot: Pilot[Any], holds: Callable[[], object]) -> None:
-    """Wait for what an application does in its own time."""
+    """Wait until `holds()` is true, while the application works."""
     until_s = time.monotonic() + 90
     while not holds():
         assert time.monotonic() < until_s, "it never came to that"
@@ -155,7 +154,7 @@ async def until(pilot: Pilot[Any], holds: Callable[[], object]) -> None:
 
 
 async def settled(pilot: Pilot[Any]) -> None:
-    """Everything has been read and is drawn."""
+    """Wait until all is read and drawn."""
     app = pilot.app
     assert isinstance(app, HomeApp)
 
@@ -171,7 +170,7 @@ async def settled(pilot: Pilot[Any]) -> None:
 
 
 async def checked(pilot: Pilot[Any]) -> None:
-    """The form is there, and the plan has been compiled with it."""
+    """Wait for the form and the compilation of the plan."""
     await until(pilot, lambda: isinstance(pilot.app.screen, FormScreen) and pilot.app.screen.query("#said"))
     for field in pilot.app.screen.query(Input):
         field.cursor_blink = False
@@ -191,7 +190,7 @@ def pressing(*keys: str, then: Callable[[Pilot[Any]], Any] | None = None) -> Cal
 
 
 async def still(pilot: Pilot[Any]) -> None:
-    """Nothing moves any more: two pictures in a row are the same."""
+    """Wait until two screenshots in a row are equal."""
     drawn = [""]
 
     def again() -> bool:
@@ -227,7 +226,7 @@ STATES: dict[str, Callable[[Pilot[Any]], Any]] = {
 
 
 LARGE_ALSO = ("plans", "form", "compared")
-"""States that look different in a wide terminal."""
+"""States whose layout differs in a wide terminal."""
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -250,7 +249,7 @@ def test_a_notice_is_shown_on_coming_back(snap_compare: Any) -> None:
     assert snap_compare(home(place=place), terminal_size=SMALL, run_before=pressing())
 
 
-def test_a_line_of_blocks_goes_from_nothing_to_the_highest() -> None:
+def test_a_sparkline_ranges_from_empty_to_full() -> None:
     assert spark(()) == ""
     assert spark((0.0, 0.0)) == "▁▁"
     assert spark((0.0, 50.0, 100.0)) == "▁▅█"
@@ -260,13 +259,13 @@ def test_a_line_of_blocks_goes_from_nothing_to_the_highest() -> None:
     assert sparks(ladders) == "▂▄▆█ ▃▅█▆ 17,000"
 
 
-def test_every_word_of_a_filter_must_be_there() -> None:
+def test_a_filter_matches_rows_with_all_its_words() -> None:
     assert matches("smoke PASS", "a smoke test", "pass")
     assert not matches("smoke fail", "a smoke test", "pass")
     assert matches("", "anything")
 
 
-def test_what_has_gone_is_forgotten_also_as_the_reference() -> None:
+def test_removed_runs_are_deselected_also_as_the_reference() -> None:
     services = FakeServices()
     view = found_runs(HomeView(reference="/r/a"), services.runs())
     assert view.reference == "/r/a"
@@ -278,7 +277,7 @@ def test_what_has_gone_is_forgotten_also_as_the_reference() -> None:
     assert read_run(view, services.run("/r/a"), 7) is view
 
 
-async def test_enter_on_a_run_leaves_to_watch_it() -> None:
+async def test_enter_on_a_run_exits_with_the_watch_command() -> None:
     app = home()
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot)
@@ -288,7 +287,7 @@ async def test_enter_on_a_run_leaves_to_watch_it() -> None:
     assert (app.place.pane, app.place.run) == ("runs", "/r/b")
 
 
-async def test_coming_back_is_where_one_left() -> None:
+async def test_the_home_screen_reopens_at_the_previous_place() -> None:
     place = Place(pane="runs", run="/r/c", theme="textual-light")
     app = home(place=place)
     async with app.run_test(size=SMALL) as pilot:
@@ -302,7 +301,7 @@ async def test_coming_back_is_where_one_left() -> None:
     assert app.return_value == shown.Resume(run="/r/c")
 
 
-async def test_only_what_did_not_come_to_its_end_is_resumed() -> None:
+async def test_only_unfinished_runs_can_be_resumed() -> None:
     app = home()
     async with app.run_test(size=SMALL, notifications=True) as pilot:
         await settled(pilot)
@@ -313,7 +312,7 @@ async def test_only_what_did_not_come_to_its_end_is_resumed() -> None:
     assert app.return_value is None
 
 
-async def test_a_plan_is_started_with_what_was_changed_only() -> None:
+async def test_a_plan_is_started_with_the_changed_parameters_only() -> None:
     services = FakeServices()
     app = home(services)
     async with app.run_test(size=SMALL) as pilot:
@@ -324,13 +323,13 @@ async def test_a_plan_is_started_with_what_was_changed_only() -> None:
         assert isinstance(screen, FormScreen)
         assert "not yet: dsn" in str(screen.query_one("#said", Static).content)
         assert screen.query_one("#start", Button).disabled
-        asked = {each.field.name: each for each in screen.query(Asked)}
-        asked["dsn"].query_one(Input).value = "host=db1"
-        asked["mode"].query_one(Select).value = "async"
-        asked["subscribers"].query_one(Input).value = "9"
+        fields = {each.field.name: each for each in screen.query(Asked)}
+        fields["dsn"].query_one(Input).value = "host=db1"
+        fields["mode"].query_one(Select).value = "async"
+        fields["subscribers"].query_one(Input).value = "9"
         await until(pilot, lambda: "not yet: subscribers" in str(screen.query_one("#said", Static).content))
-        assert "below its minimum of 100" in str(asked["subscribers"].query_one(".told", Static).content)
-        asked["subscribers"].query_one(Input).value = "500"
+        assert "below its minimum of 100" in str(fields["subscribers"].query_one(".told", Static).content)
+        fields["subscribers"].query_one(Input).value = "500"
         await until(pilot, lambda: not screen.query_one("#start", Button).disabled)
         command = str(screen.query_one("#command", Static).content)
         assert command == "$ proveout run smoke.yaml -p subscribers=500 -p mode=async -p dsn=host=db1"
@@ -338,7 +337,7 @@ async def test_a_plan_is_started_with_what_was_changed_only() -> None:
         await until(pilot, lambda: app.return_value is not None)
     wanted = {"subscribers": "500", "mode": "async", "dsn": "host=db1"}
     assert app.return_value == shown.Start(plan="/p/smoke.yaml", overrides=wanted)
-    assert services.asked[-1] == ("/p/smoke.yaml", wanted, "")
+    assert services.compiled[-1] == ("/p/smoke.yaml", wanted, "")
 
 
 async def test_a_plan_that_does_not_compile_with_the_answers_is_not_started() -> None:
@@ -363,7 +362,7 @@ async def test_a_plan_that_does_not_compile_with_the_answers_is_not_started() ->
     assert app.return_value is None
 
 
-async def test_a_plan_is_asked_for_the_files_that_it_has_a_use_for() -> None:
+async def test_the_form_has_fields_for_the_files_that_a_plan_uses() -> None:
     app = home()
     async with app.run_test(size=SMALL) as pilot:
         await settled(pilot)
@@ -389,7 +388,7 @@ async def test_a_plan_that_cannot_be_read_has_no_form() -> None:
         assert isinstance(app.screen, HomeScreen)
 
 
-async def test_comparing_refuses_insists_swaps_and_says_what_cannot_be_read() -> None:
+async def test_comparing_refuses_overrides_swaps_and_reports_unreadable_runs() -> None:
     app = home()
     async with app.run_test(size=SMALL) as pilot:
         await settled(pilot)
@@ -416,7 +415,7 @@ async def test_comparing_refuses_insists_swaps_and_says_what_cannot_be_read() ->
         )
 
 
-async def test_hostile_words_are_words() -> None:
+async def test_hostile_text_is_escaped() -> None:
     app = home()
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot)
@@ -432,7 +431,7 @@ async def test_hostile_words_are_words() -> None:
         assert "\u202e" not in drawn
 
 
-async def test_the_filter_takes_words_and_escape_gives_all_back() -> None:
+async def test_the_filter_selects_by_words_and_escape_clears_it() -> None:
     app = home()
     async with app.run_test(size=SMALL) as pilot:
         await settled(pilot)
@@ -466,7 +465,7 @@ async def test_the_row_under_the_cursor_stays_there_when_a_run_is_added() -> Non
         assert screen.here("runs") == "/r/a"
 
 
-async def test_keys_typed_at_once_go_where_they_belong() -> None:
+async def test_keys_typed_without_a_pause_reach_the_right_widget() -> None:
     app = home()
     async with app.run_test(size=SMALL) as pilot:
         await settled(pilot)

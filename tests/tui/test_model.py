@@ -1,4 +1,4 @@
-"""Event histories -> what a person sees."""
+"""Event histories -> the view of a run."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from proveout.proto.events import (
     Stamped,
     SystemUp,
     TransactionsTick,
+    TransactionSummary,
     TuningSeen,
     ValidityFinding,
     VerdictForeseen,
@@ -46,6 +47,7 @@ from proveout.proto.events import (
 )
 from proveout.proto.wire.results import Populated, TuningState
 from proveout.tui.run_view import NOTICES_MAX, TICKS_MAX, HostView, RunView, reduce
+from proveout.tui.widgets import plan_tree, tables
 from proveout.tui.widgets.header import alert
 from proveout.tui.widgets.tables import lease
 
@@ -62,7 +64,7 @@ STARTED = RunStarted(
 
 
 def view_of(*events: Event | tuple[float, Event], view: RunView | None = None) -> RunView:
-    """The view after these events, a second apart from 1000 on unless a time is given."""
+    """The view after these events; without a time they are a second apart from 1000 on."""
     now = 1000.0
     stamped = []
     for number, item in enumerate(events, 1):
@@ -173,11 +175,11 @@ def test_remaining_time_goes_down_by_stages_and_by_iterations() -> None:
     assert left(*loaded, (1012.0, finish)) == 0.0
 
 
-def test_time_never_runs_backwards() -> None:
+def test_time_never_decreases() -> None:
     assert view_of((1000.0, STARTED), (1005.0, tick(0)), (1003.0, tick(1))).elapsed_s == 5.0
 
 
-def test_everything_that_grows_is_bounded() -> None:
+def test_all_growing_lists_are_bounded() -> None:
     notices = [Notice(level="info", host="", text=str(number)) for number in range(NOTICES_MAX + 50)]
     view = view_of(STARTED, begun(), *(tick(second) for second in range(TICKS_MAX + 50)), *notices)
     assert len(view.ticks) == TICKS_MAX
@@ -186,7 +188,7 @@ def test_everything_that_grows_is_bounded() -> None:
     assert view.notices[-1].text == str(NOTICES_MAX + 49)
 
 
-def test_hosts_come_and_go_and_show_their_newest_readings() -> None:
+def test_hosts_connect_and_disconnect_and_show_their_newest_readings() -> None:
     up = AgentUp(host="db1", agent_version="1", machine_id="m", cores=8, offset_ns=0, uncertainty_ns=7)
     ticks = [HostTick(host="db1", capture="os", readings={"cpu.busy_fraction": value}) for value in (0.1, 0.9)]
     view = view_of(STARTED, up, *ticks, HostTick(host="db1", capture="lag", readings={"lag.seconds": 2.0}))
@@ -198,6 +200,24 @@ def test_hosts_come_and_go_and_show_their_newest_readings() -> None:
     assert view_of(AgentLost(host="db1", reason="lease"), up, view=view).hosts["db1"].up
 
 
+def test_a_percentile_beyond_what_was_answered_is_shown_as_a_lower_bound() -> None:
+    numbers: dict[str, Any] = {"ok": 99, "logical_failures": 0, "errors": {}, "retried": 0, "missed": 0, "tps": 50.0}
+    line = TransactionSummary(name="Get", response={"p50_us": 400.0}, service={}, **numbers)
+    paths = {"response.p99_us": 4_999_000.0, "transactions.Get.response.p95_us": 1_000.0}
+    withheld = {"transactions.Get.response.p99_us": 2_000.0}
+    event = dataclasses.replace(
+        ended(),
+        metrics={"tps": 100.0, "response": {"avg_us": 500.0}},
+        transactions=(line,),
+        at_least=paths | withheld,
+        not_given=tuple(withheld),
+    )
+    view = view_of(STARTED, stage("base", "ladder", 5.0), begun(), event)
+    assert [str(label) for _, label in plan_tree.lines(view) if "p99" in str(label)] == ["✓ #1 100 p99 ≥ 4.99 s"]
+    (row,) = tables.transactions(view)
+    assert row[-3:] == ("400 µs", "≥ 1.00 ms", "-")
+
+
 def test_a_search_shows_its_probes_and_its_answer() -> None:
     probe = ProbeFinished(stage="cap", probe=1, phase="bracket", rate=5.0, accepted=True, evidence="")
     found = SearchFinished(stage="cap", rate=5.0, probes=1, reason="")
@@ -205,7 +225,7 @@ def test_a_search_shows_its_probes_and_its_answer() -> None:
     assert (cap.probes, cap.search) == ((probe,), found)
 
 
-def test_progress_is_gone_when_its_task_is() -> None:
+def test_progress_is_removed_with_its_task() -> None:
     progress = StageProgress(stage="load", host="c1", done=5, total=10, unit="rows")
     running = view_of(STARTED, stage("load", "populate", 10.0), progress)
     assert running.stages[0].progress["c1"].done == 5
@@ -232,14 +252,14 @@ def test_a_resumed_run_keeps_what_is_finished_and_goes_on() -> None:
     assert (running.current, running.stages[1].state, len(running.stages[1].finished)) == ("base", "running", 1)
 
 
-def test_events_of_unknown_stages_are_taken_in() -> None:
+def test_events_of_unknown_stages_are_accepted() -> None:
     view = view_of(STARTED, ended(stage="other"), IterationVoided(id=identity(stage="other"), reason="", rerun=True))
     assert view.stage("other") is None
     shown = view_of(stage("other", "pause", 1.0), view=view)
     assert shown.stage("other") is not None
 
 
-def test_every_kind_of_event_is_understood() -> None:
+def test_every_kind_of_event_is_accepted() -> None:
     everything: list[Event] = [
         STARTED,
         SystemUp(system="db", host="db1", engine="postgres", version="18", provisioned=True),
@@ -280,7 +300,7 @@ def moving(identity: IterationId, window: Any, seconds: float) -> TransactionsTi
     return TransactionsTick(id=identity, window=window, seconds=seconds, transactions=())
 
 
-def test_what_moves_is_of_the_iteration_under_way_and_of_its_measure_window_to_the_end() -> None:
+def test_live_values_belong_to_the_current_iteration_and_its_measure_window() -> None:
     one, two = (IterationId(stage="base", rung=4, repeat=repeat, attempt=1) for repeat in (1, 2))
     begin = IterationStarted(id=one, rate=None, starts_in_s=0.3, ramp_up_s=1, measure_s=2, ramp_down_s=1)
     waits = WaitsTick(id=one, host="db", capture="w", seconds=1.0, waits=())
@@ -293,7 +313,7 @@ def test_what_moves_is_of_the_iteration_under_way_and_of_its_measure_window_to_t
     assert (view.transactions, dict(view.waits)) == (None, {})
 
 
-def test_agents_that_are_up_say_how_they_stand_and_lost_ones_stay_lost() -> None:
+def test_connected_agents_show_their_lease_and_lost_ones_stay_lost() -> None:
     up = AgentUp(host="a", agent_version="1", machine_id="m", cores=2, offset_ns=1, uncertainty_ns=1)
     line = AgentLine(host="a", offset_ns=5, uncertainty_ns=6, silent_s=7.0, connected=False)
     stranger = dataclasses.replace(line, host="b")
@@ -308,7 +328,7 @@ def test_agents_that_are_up_say_how_they_stand_and_lost_ones_stay_lost() -> None
 
 
 @pytest.mark.parametrize(
-    ("host", "said"),
+    ("host", "text"),
     [
         (HostView(name="h"), "· not yet"),
         (HostView(name="h", up=True, silent_s=4.0), "✓ up, has lease"),
@@ -316,8 +336,8 @@ def test_agents_that_are_up_say_how_they_stand_and_lost_ones_stay_lost() -> None
         (HostView(name="h", up=True, silent_s=3.0, connected=False), "! dialling again, lease ends in 7 s"),
     ],
 )
-def test_the_lease_is_said_in_words(host: HostView, said: str) -> None:
-    assert lease(host, lease_s=10.0, beat_s=2.0) == said
+def test_the_text_of_a_lease(host: HostView, text: str) -> None:
+    assert lease(host, lease_s=10.0, beat_s=2.0) == text
 
 
 def test_a_tuning_is_followed_to_its_end() -> None:
@@ -338,7 +358,7 @@ def test_a_tuning_is_followed_to_its_end() -> None:
     assert "NOT reverted" in above.plain
 
 
-def test_one_that_could_not_be_applied_undoes_the_others_and_the_worst_end_counts() -> None:
+def test_a_tuning_that_fails_reverts_the_others_and_the_worst_outcome_counts() -> None:
     def seen(act: Any, **outcomes: Any) -> TuningSeen:
         states = tuple(TuningState(name=name, operation="o", outcome=outcome) for name, outcome in outcomes.items())
         return TuningSeen(host="h", act=act, states=states)

@@ -1,4 +1,4 @@
-"""The screens as people see them: pictures of every state at two sizes, and what the keys do."""
+"""The screens of a run: snapshots of every state at two sizes, and the keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STATES: dict[str, Callable[[], list[Event]]] = {
 
 
 async def until(pilot: Pilot[Any], holds: Callable[[], object]) -> None:
-    """Wait for what an application does in its own time."""
+    """Wait until `holds()` is true, while the application works."""
     until_s = time.monotonic() + 90
     while not holds():
         assert time.monotonic() < until_s, "it never came to that"
@@ -103,7 +103,7 @@ async def test_the_mouse_opens_panes() -> None:
         assert app.screen.query_one(ContentSwitcher).current == "hosts"
 
 
-async def test_the_plan_makes_room() -> None:
+async def test_the_plan_pane_can_be_hidden() -> None:
     app = RunApp(histories.Still(histories.climbing()))
     async with app.run_test(size=SMALL) as pilot:
         await pilot.press("p")
@@ -112,7 +112,7 @@ async def test_the_plan_makes_room() -> None:
         assert app.screen.query_one(PlanTree).display
 
 
-async def test_the_filter_takes_words_and_letters_are_no_commands_there() -> None:
+async def test_the_filter_takes_words_and_letters_are_not_commands_in_it() -> None:
     app = RunApp(histories.Still(histories.troubled()))
     async with app.run_test(size=SMALL) as pilot:
         await pilot.press("slash")
@@ -127,7 +127,7 @@ async def test_the_filter_takes_words_and_letters_are_no_commands_there() -> Non
         assert app.screen.query_one(ContentSwitcher).current == "live"
 
 
-async def test_trouble_is_said_at_once_and_why() -> None:
+async def test_losses_are_shown_at_once_with_the_reason() -> None:
     app = RunApp(histories.Still(histories.troubled()))
     async with app.run_test(size=SMALL) as pilot:
         await pilot.pause()
@@ -137,7 +137,7 @@ async def test_trouble_is_said_at_once_and_why() -> None:
         assert "base/16/1/1 is invalid: the client was at 97 % of its CPU" in str(alert.content)
 
 
-async def test_hostile_words_are_words() -> None:
+async def test_hostile_text_is_escaped() -> None:
     app = RunApp(histories.Still(histories.troubled()))
     async with app.run_test(size=LARGE) as pilot:
         await pilot.press("3")
@@ -147,7 +147,7 @@ async def test_hostile_words_are_words() -> None:
         assert "said [red]x[/red]\\x1b[31mevil" in str(app.screen.query_one("#side-events Static", Static).content)
 
 
-async def test_quitting_asks_and_detaching_leaves_the_run_alone() -> None:
+async def test_quitting_needs_a_confirmation_and_detaching_does_not_stop_the_run() -> None:
     source = histories.Still(histories.climbing())
     app = RunApp(source)
     async with app.run_test(size=SMALL) as pilot:
@@ -157,26 +157,26 @@ async def test_quitting_asks_and_detaching_leaves_the_run_alone() -> None:
         assert not isinstance(app.screen, AskScreen)
         await pilot.press("ctrl+c", "d")
     assert app.return_value == "detached"
-    assert source.asked == 0
+    assert source.stop_requests == 0
 
 
-async def test_stopping_asks_the_run_and_stays_to_show_its_end() -> None:
+async def test_stopping_requests_the_end_of_the_run_and_shows_it() -> None:
     source = histories.Still(histories.climbing())
     app = RunApp(source)
     async with app.run_test(size=SMALL) as pilot:
         await pilot.press("q", "s")
-        await until(pilot, lambda: source.asked == 1)
+        await until(pilot, lambda: source.stop_requests == 1)
         assert app.is_running
 
 
-async def test_stopping_what_cannot_be_asked_says_so() -> None:
+async def test_stopping_a_run_that_cannot_be_stopped_shows_a_notice() -> None:
     app = RunApp(histories.Still(histories.climbing(), stops=False))
     async with app.run_test(size=SMALL, notifications=True) as pilot:
         await pilot.press("q", "s")
         await until(pilot, lambda: any("Ctrl-C" in note.message for note in app._notifications))
 
 
-async def test_a_run_that_has_ended_is_left_without_a_question() -> None:
+async def test_quitting_a_finished_run_needs_no_confirmation() -> None:
     app = RunApp(histories.Still(histories.judged()))
     async with app.run_test(size=SMALL) as pilot:
         await pilot.pause()
@@ -193,7 +193,7 @@ async def test_help_opens_and_closes() -> None:
         assert not isinstance(app.screen, HelpScreen)
 
 
-async def test_a_replay_stands_still_goes_on_and_changes_its_speed() -> None:
+async def test_a_replay_pauses_continues_and_changes_its_speed() -> None:
     pace = Pace(speed=10.0, paused=True)
     source = Replay(histories.stamped(histories.judged()), pace, step_s=0.001)
     app = RunApp(source)

@@ -1,6 +1,4 @@
-"""The replay of a run as a source of events: everything once, in the order of time, what was live between what was
-kept.
-"""
+"""The replay of a run as a source of events: every event once, in order of time, live events between journalled ones."""
 
 from __future__ import annotations
 
@@ -29,17 +27,17 @@ async def replayed(speed: float) -> list[Stamped]:
     return [stamped async for batch in source.batches() for stamped in batch]
 
 
-async def test_what_was_live_comes_between_what_was_kept_at_any_speed() -> None:
+async def test_live_events_come_between_journalled_ones_at_any_speed() -> None:
     for speed in (100.0, 1000.0, 1e6):
         seen = await replayed(speed)
         kinds = [type(stamped.event).__name__ for stamped in seen]
         assert kinds[-4:] == ["IterationStarted", "LoadTick", "LoadTick", "IterationFinished"]
         assert [stamped.unix_s for stamped in seen] == sorted(stamped.unix_s for stamped in seen)
         ticks = [stamped.event.second for stamped in seen if isinstance(stamped.event, LoadTick)]
-        assert ticks == [0, 1]  # the third is after the end of the journal: nobody waits for it
+        assert ticks == [0, 1]  # the third is after the end of the journal and is not waited for
 
 
-async def test_without_samples_there_is_the_journal() -> None:
+async def test_without_samples_the_replay_has_the_journal_only() -> None:
     events = histories.stamped(histories.judged())
     source = Replay(events, Pace(speed=1e6), step_s=0.001)
     assert [stamped async for batch in source.batches() for stamped in batch] == events

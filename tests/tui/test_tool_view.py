@@ -55,19 +55,19 @@ def stamped() -> list[Stamped]:
     return [Stamped(sequence=n, unix_s=1000.0 + n, event=event) for n, event in enumerate(EVENTS, 1)]
 
 
-def test_the_tree_has_depths_with_what_they_reached() -> None:
+def test_the_tree_has_depths_with_their_results() -> None:
     view = fold(reduce, stamped(), RunView())
     stage = view.stage("reads")
     assert stage is not None
     assert (stage.iterations, stage.repeats) == (6, 3)
-    told = {path: str(label) for path, label in lines(view)}
-    assert told["reads",].startswith("▶ reads tool")
-    assert told["reads", "16"].startswith("depth 16 1,100 ±")
-    assert told["reads", "16", "reads/16/1/1"] == "✓ #1 1,000 p99 300 µs"
-    assert told["reads", "16", str(NEXT)] == "▶ #3 running"
+    labels = {path: str(label) for path, label in lines(view)}
+    assert labels["reads",].startswith("▶ reads tool")
+    assert labels["reads", "16"].startswith("depth 16 1,100 ±")
+    assert labels["reads", "16", "reads/16/1/1"] == "✓ #1 1,000 p99 300 µs"
+    assert labels["reads", "16", str(NEXT)] == "▶ #3 running"
 
 
-def test_charts_say_what_they_count() -> None:
+def test_charts_have_a_unit() -> None:
     view = fold(reduce, stamped(), RunView())
     ((stage, points),) = ladders(view)
     assert list(points) == [16]

@@ -1,14 +1,14 @@
-"""What stands behind the TNS server of the tests: one Oracle session, done by a real PostgreSQL.
+"""The backend of the TNS server of the tests: one Oracle session on a real PostgreSQL.
 
 Flow: seerdb.server decodes a call -> `PostgresBackend.execute(sql, binds)` -> sqlglot turns the Oracle text into
 PostgreSQL's (once per text) -> psycopg -> rows with Oracle's column types, or PostgreSQL's error as the ORA- error that
-Oracle has for it. Transactions are PostgreSQL's; a failed statement undoes itself and not its transaction, as Oracle's
-do.
+Oracle has for it. Transactions are PostgreSQL's; as in Oracle, a failed statement is rolled back without its
+transaction.
 
-It shows how the driver speaks: order, binds, fetches, commits, errors. It does not show that Oracle takes a text: what
-sqlglot translates may be no Oracle SQL at all. PL/SQL it has none: for a procedure of TPROC-C its twin in PL/pgSQL is
-made, by its name, and a call of it calls that one. So calls are shown, with binds, errors and the commit that is in the
-procedure; not a line of the PL/SQL.
+It tests the driver's use of the protocol: order, binds, fetches, commits, errors. It does not prove that Oracle accepts
+a statement: sqlglot may translate texts that are not valid Oracle SQL. It has no PL/SQL: for a procedure of TPROC-C it
+creates the PL/pgSQL procedure of the same name and calls that one. So calls are tested, with binds, errors and the
+commit in the procedure, but not the PL/SQL.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from proveout.dsl.workloads.tprocc.procedures import POSTGRES_FUNCTIONS
 from proveout.dsl.workloads.tprocc.statements import ROLLED_BACK_STATE
 
 USER = "hlr"
-FIELD_VERSION_19 = 13  # of the wire: python-oracledb thin asks for 12.1 at least
+FIELD_VERSION_19 = 13  # of the protocol: python-oracledb thin requires 12.1 or later
 
 # Oracle's error for PostgreSQL's: unique, foreign key, not null, deadlock, serialization, no table, no column,
 # cancelled
@@ -83,13 +83,12 @@ CREATE TABLE IF NOT EXISTS oracle.gv$sys_time_model (inst_id int, stat_name varc
 CREATE TABLE IF NOT EXISTS oracle.gv$osstat (inst_id int, stat_name varchar(64), value bigint, cumulative varchar(3));
 CREATE TABLE IF NOT EXISTS oracle.gv$sysstat (inst_id int, name varchar(64), value bigint);
 """
-"""The few views of Oracle's dictionary that the product asks. The gv$ ones are tables, which tests fill as they
-need."""
+"""The views of Oracle's dictionary that proveout queries. Those of gv$ are tables, which tests fill."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A statement in PostgreSQL's words: `text` with $1 …, the bind of each (names in order of their first place)."""
+    """A statement in PostgreSQL's syntax: `text` with $1 …, and the index of the bind of each."""
 
     text: str
     kind: str  # query, dml, ddl, call
@@ -99,7 +98,7 @@ class Translated:
 
 @lru_cache(maxsize=2_000)
 def translate(sql: str) -> Translated:
-    """An Oracle statement -> PostgreSQL's. BackendError (ORA-00900) for what sqlglot cannot read."""
+    """Translate an Oracle statement to PostgreSQL. BackendError (ORA-00900) when sqlglot cannot parse it."""
     if match := _STATS.fullmatch(sql.strip()):
         return Translated(f"ANALYZE {match[1].lower()}", "ddl", ())
     if match := _LOCK_TIMEOUT.fullmatch(sql.strip()):
@@ -125,7 +124,7 @@ def translate(sql: str) -> Translated:
 
 
 def _of_procedure(sql: str) -> Translated | None:
-    """What makes, removes or calls a procedure of TPROC-C, as the same of its twin; None when it is something else."""
+    """Translate a statement that creates, drops or calls a procedure of TPROC-C; None for other statements."""
     if match := _PROCEDURE_DROP.fullmatch(sql):
         return Translated(f"DROP FUNCTION IF EXISTS {match[1]}", "ddl", ())
     match = _PROCEDURE.fullmatch(sql) or _CALL.fullmatch(sql)
@@ -244,7 +243,7 @@ class PostgresBackend:
             raise self._as_oracle(error) from None
 
     def describe(self, sql: str) -> list[ColumnMeta]:
-        """The columns of a query that is not run."""
+        """Return the columns of a query without running it."""
         statement = translate(sql)
         values = [None] * len(statement.places)
         try:
@@ -275,7 +274,7 @@ class PostgresBackend:
         return Result(columns=[_column(c) for c in cursor.description or ()], rows=cursor.fetchall())
 
     def _change(self, text: str, batch: list[list[Any]]) -> int:
-        """DML, in a transaction; undone by itself when it fails."""
+        """Execute DML in a transaction; a failed statement is rolled back alone."""
         self._begin("BEGIN")
         connection, cursor = self._connection, self._connection.cursor()
         try:
@@ -307,7 +306,7 @@ class PostgresBackend:
                 raise self._as_oracle(error) from None
 
     def _as_oracle(self, error: psycopg.Error) -> Exception:
-        """PostgreSQL's error as Oracle's; a connection that is gone as ORA-03113, which clients take for the end."""
+        """Return PostgreSQL's error as Oracle's; a lost connection as ORA-03113, which clients treat as the end."""
         if self._connection.broken:
             return BackendError("end-of-file on communication channel", ora_code=3113)
         code, text = ERRORS.get(error.sqlstate or "", (900, f"invalid SQL statement (PostgreSQL: {error.sqlstate})"))
@@ -317,7 +316,7 @@ class PostgresBackend:
 
 
 def _plain(value: Any) -> Any:
-    """A bind as psycopg takes it: the wire's own kinds of text are plain text."""
+    """Convert a bind for psycopg: text types of the protocol become `str`."""
     if isinstance(value, BindVar):
         value = value.value
     return str(value) if isinstance(value, str) else value

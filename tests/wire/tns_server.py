@@ -2,8 +2,8 @@
 
 Flow: python-oracledb (thin) -> Oracle's protocol -> seerdb.server -> `tns_backend.PostgresBackend` -> PostgreSQL.
 Without `--postgres CONNINFO` it starts an embedded PostgreSQL of its own and removes it at the end. It prints one line,
-`dsn …`, when it is ready, and serves until its stdin ends or it is interrupted. User and password are `hlr` and `hlr`:
-nothing to protect is behind it.
+`dsn …`, when it is ready, and serves until its stdin ends or it is interrupted. User and password are `hlr` and `hlr`,
+because it serves only test data.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import select
 import signal
+import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
+from seerdb.common.exceptions import Truncated
 from seerdb.server import Server as TnsServer
 from seerdb.server import session as tns_session
 
@@ -31,13 +35,38 @@ from proveout.agent.engines.postgres.roles import administration
 from proveout.dsl.plan.topology import System
 
 SERVICE = "HLR"
-# How long the rest of a message may take. Two seconds, as it comes, are too few where every core is busy with tests.
+# The time limit for the rest of a message. The default of two seconds is too short on a machine busy with tests.
 tns_session._CONTINUATION_TIMEOUT = 30.0
+TNS_DATA = 6
+parse_message = tns_session._complete_message
+
+
+def _data_waits(stream: Any) -> bool:
+    """Whether a further packet of data has arrived: its type is the fifth byte."""
+    head = bytes(stream._acc[:5])
+    if len(head) < 5 and select.select([stream._sock], [], [], 0.0)[0]:
+        head += stream._sock.recv(5 - len(head), socket.MSG_PEEK)
+    return len(head) == 5 and head[4] == TNS_DATA
+
+
+def _complete_at_once(stream: Any, body: bytes, parse: Callable[[bytes], object]) -> bytes | None:
+    """As `parse_message`, which parses a message again with every packet: takes the packets that have arrived
+    first. A client sends nothing after a message until it is answered."""
+
+    def patient(whole: bytes) -> object:
+        if _data_waits(stream):
+            raise Truncated("more packets have arrived")
+        return parse(whole)
+
+    return parse_message(stream, body, patient)
+
+
+tns_session._complete_message = _complete_at_once
 
 
 @contextlib.contextmanager
 def postgres(conninfo: str | None) -> Iterator[str]:
-    """The database behind: the one given, or one of our own."""
+    """Yield the conninfo of the given database, or of an embedded one."""
     if conninfo is not None:
         yield conninfo
         return
@@ -58,9 +87,8 @@ def main() -> None:
     parser.add_argument("--postgres", metavar="CONNINFO")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
-    logging.getLogger("psycopg").setLevel(
-        logging.CRITICAL
-    )  # a statement that fails ends its pipeline, which is no news
+    # psycopg warns about each pipeline that a failed statement ends
+    logging.getLogger("psycopg").setLevel(logging.CRITICAL)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with postgres(arguments.postgres) as conninfo:
         with psycopg.connect(conninfo, autocommit=True) as connection:

@@ -1,29 +1,34 @@
 """The home application: plans, runs, the form that starts a run, two runs side by side.
 
-Data flow: messages of `scanner` -> `home.model` -> the frozen `HomeView` -> `HomeScreen.show`, at most `FRAMES_PER_S`
-times a second. `HomeApp.run()` returns the choice (`services.Choice`), None to quit; `view` and `place` go into the
-next `HomeApp`, so that it opens in the same state.
+Data flow: threads of `HomeServices` -> messages (`PlansFound`, `PlanRead`, `RunsFound`, `RunRead`) -> `home.model` ->
+the frozen `HomeView` -> `HomeScreen.show`, at most `FRAMES_PER_S` times a second. `HomeApp.run()` returns the choice
+(`services.Choice`), None to quit; `view` and `place` go into the next `HomeApp`, so that it opens in the same state.
+
+A file is read again only when its stamp has changed; a file that cannot be read does not delay others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import work
 from textual.app import App
 from textual.binding import Binding
+from textual.message import Message
+from textual.message_pump import MessagePump
 
 from proveout.core.errors import ProveoutError
 from proveout.tui import terminal_colours
-from proveout.tui.home import model, scanner
+from proveout.tui.home import model
 from proveout.tui.home.comparison_screen import ComparedScreen
 from proveout.tui.home.form import DEBOUNCE_S, FormScreen
 from proveout.tui.home.model import HomeView
 from proveout.tui.home.screen import HomeScreen, Wanted
-from proveout.tui.home.services import Choice, HomeServices, Resume, Start, Watch
+from proveout.tui.home.services import Choice, Found, HomeServices, PlanCard, Resume, RunCard, Start, Watch
 from proveout.tui.run.dialogs import HelpScreen
 
 FRAMES_PER_S = 5.0
@@ -87,8 +92,8 @@ class HomeApp(App[Choice | None]):
         self._of_home = HomeScreen(self.services.here, self.services.runs_here, self.place.notice)
         self._of_home.pane = self.place.pane
         self.push_screen(self._of_home)
-        self.run_worker(scanner.plans(self.services, self, self.view.plan_stamps), name="plans", group="plans")
-        self.run_worker(scanner.runs(self.services, self, self.view.run_stamps), name="runs", group="runs")
+        self.run_worker(plans(self.services, self, self.view.plan_stamps), name="plans", group="plans")
+        self.run_worker(runs(self.services, self, self.view.run_stamps), name="runs", group="runs")
         self.set_interval(1.0 / FRAMES_PER_S, self.draw)
         self.call_after_refresh(self.draw)
 
@@ -96,19 +101,19 @@ class HomeApp(App[Choice | None]):
         self._stale = self._stale or view != self.view
         self.view = view
 
-    def on_plans_found(self, message: scanner.PlansFound) -> None:
+    def on_plans_found(self, message: PlansFound) -> None:
         """Add it to the view; it is drawn with the next frame."""
         self._now(model.found_plans(self.view, message.found))
 
-    def on_plan_read(self, message: scanner.PlanRead) -> None:
+    def on_plan_read(self, message: PlanRead) -> None:
         """Add it to the view."""
         self._now(model.read_plan(self.view, message.card, message.stamp))
 
-    def on_runs_found(self, message: scanner.RunsFound) -> None:
+    def on_runs_found(self, message: RunsFound) -> None:
         """Add it to the view."""
         self._now(model.found_runs(self.view, message.found))
 
-    def on_run_read(self, message: scanner.RunRead) -> None:
+    def on_run_read(self, message: RunRead) -> None:
         """Add it to the view."""
         self._now(model.read_run(self.view, message.card, message.stamp))
 
@@ -184,3 +189,70 @@ class HomeApp(App[Choice | None]):
     def action_leave(self) -> None:
         """Quit; runs continue."""
         self._leave_with(None)
+
+
+AGAIN_S = 2.0
+
+
+class PlansFound(Message):
+    """All present plan files."""
+
+    def __init__(self, found: Sequence[Found]) -> None:
+        super().__init__()
+        self.found = found
+
+
+class PlanRead(Message):
+    """A plan has been compiled."""
+
+    def __init__(self, card: PlanCard, stamp: object) -> None:
+        super().__init__()
+        self.card, self.stamp = card, stamp
+
+
+class RunsFound(Message):
+    """All present runs."""
+
+    def __init__(self, found: Sequence[Found]) -> None:
+        super().__init__()
+        self.found = found
+
+
+class RunRead(Message):
+    """A run's journal has been read."""
+
+    def __init__(self, card: RunCard, stamp: object) -> None:
+        super().__init__()
+        self.card, self.stamp = card, stamp
+
+
+async def plans(
+    services: HomeServices, target: MessagePump, known: Mapping[str, object], again_s: float = AGAIN_S
+) -> None:
+    """Find and compile plans until cancelled; `known` are stamps by path."""
+    stamps = dict(known)
+    while True:
+        found = await asyncio.to_thread(services.plans)
+        target.post_message(PlansFound(found))
+        for one in found:
+            if stamps.get(one.path) != one.stamp:
+                card = await asyncio.to_thread(services.plan, one.path, {}, "")
+                stamps[one.path] = one.stamp
+                target.post_message(PlanRead(card, one.stamp))
+        await asyncio.sleep(again_s)
+
+
+async def runs(
+    services: HomeServices, target: MessagePump, known: Mapping[str, object], again_s: float = AGAIN_S
+) -> None:
+    """Find and read runs until cancelled."""
+    stamps = dict(known)
+    while True:
+        found = await asyncio.to_thread(services.runs)
+        target.post_message(RunsFound(found))
+        for one in found:
+            if stamps.get(one.path) != one.stamp:
+                card = await asyncio.to_thread(services.run, one.path)
+                stamps[one.path] = one.stamp
+                target.post_message(RunRead(card, one.stamp))
+        await asyncio.sleep(again_s)

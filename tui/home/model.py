@@ -1,6 +1,6 @@
 """View model of the home screen as one frozen value, and its texts. Pure; no clock, no terminal.
 
-Data flow: messages of `scanner` -> `found_plans`, `read_plan`, … -> `HomeView` -> rows and texts (below) -> the lists.
+Data flow: messages of `home.app` -> `found_plans`, `read_plan`, … -> `HomeView` -> rows and texts (below) -> the lists.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from rich.text import Text
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
-from proveout.core.numbers import clock, microseconds, number, safe, uncertainty
+from proveout.core.numbers import clock, lower_bound, microseconds, number, safe, uncertainty
 from proveout.tui.run_view import IterationView, RunView, StageView
 
 SIGNS = {"waiting": "·", "running": "▶", "ok": "✓", "failed": "✗", "skipped": "–"}
@@ -61,7 +61,7 @@ def _rung(stage: StageView, rung: int) -> Text:
     found = stage.throughput.get(rung) if stage.kind != "search" else None
     if found is None:
         return Text(_named(stage, rung))
-    half = f" ±{uncertainty(found.half)}" if found.half is not None else ""
+    half = f" ±{uncertainty(found.half, found.mean)}" if found.half is not None else ""
     return Text(f"{_named(stage, rung)} {number(found.mean, found.half)}{half}")
 
 
@@ -72,10 +72,14 @@ def _named(stage: StageView, rung: int) -> str:
 
 def _repeat(item: IterationView) -> Text:
     if not item.valid:
-        numbers = f"{number(item.tps)} p99 {microseconds(item.p99_us)}"
+        numbers = f"{number(item.tps)} p99 {_p99(item)}"
         return Text(f"✗ #{item.id.repeat} INVALID {numbers}: {safe(item.why)}", style="bold red")
     rate = f" at {number(item.rate)}/s" if item.rate else ""
-    return Text(f"✓ #{item.id.repeat}{rate} {number(item.tps)} p99 {microseconds(item.p99_us)}", style="green")
+    return Text(f"✓ #{item.id.repeat}{rate} {number(item.tps)} p99 {_p99(item)}", style="green")
+
+
+def _p99(item: IterationView) -> str:
+    return lower_bound(item.p99_at_least_us) if item.p99_us is None else microseconds(item.p99_us)
 
 
 class PlanTree(Tree[None]):

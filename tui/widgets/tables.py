@@ -12,9 +12,9 @@ from typing import TypeAlias
 from rich.text import Text
 from textual.widgets import DataTable
 
-from proveout.core.numbers import column, microseconds, number, percent, safe, search_answer, size
-from proveout.proto.events import IterationId, SearchFinished, TransactionLine, WaitLine
-from proveout.tui.run_view import HostView, RunView, is_silent
+from proveout.core.numbers import column, lower_bound, microseconds, number, percent, safe, search_answer, size
+from proveout.proto.events import IterationFinished, IterationId, SearchFinished, TransactionLine, WaitLine
+from proveout.tui.run_view import HostView, RunView, at_least_us, is_silent
 
 Row: TypeAlias = tuple[str, ...]
 HOSTS_MAX = 128
@@ -36,12 +36,26 @@ def transactions(view: RunView) -> list[Row]:
     if view.transactions is not None:
         lines = view.transactions.transactions
         return _with_times([_moving(line) for line in lines], [_times(line) for line in lines])
-    found, times = [], []
-    for item in view.last.transactions if view.last else ():
-        times.append(tuple(item.response.get(key) for key in ("p50_us", "p95_us", "p99_us")))
+    return [] if view.last is None else _of_iteration(view.last)
+
+
+def _of_iteration(ended: IterationFinished) -> list[Row]:
+    """Every transaction type of an iteration; a time of which only a lower bound is known is shown as that."""
+    found, times, keys = [], [], ("p50_us", "p95_us", "p99_us")
+    for item in ended.transactions:
+        times.append(tuple(item.response.get(key) for key in keys))
         counts = [number(item.ok), number(item.logical_failures), number(sum(item.errors.values()))]
         found.append((safe(item.name), number(item.tps), *counts))
-    return _with_times(found, times)
+    rows = _with_times(found, times)
+    return [
+        (*row[:-3], *_bounded(ended, item.name, row[-3:])) for row, item in zip(rows, ended.transactions, strict=True)
+    ]
+
+
+def _bounded(ended: IterationFinished, name: str, times: Row) -> Row:
+    paths = (f"transactions.{name}.response.{key}" for key in ("p50_us", "p95_us", "p99_us"))
+    bounds = (at_least_us(ended, path) for path in paths)
+    return tuple(lower_bound(bound) if cell == "-" else cell for cell, bound in zip(times, bounds, strict=True))
 
 
 _Times: TypeAlias = tuple[float | None, ...]
@@ -212,7 +226,7 @@ def probes(view: RunView) -> list[Row]:
 
 def _answer(answer: SearchFinished) -> tuple[str, str]:
     """The rate of an answer and its interval, or that there is none."""
-    shown = search_answer(answer.rate, answer.upper, answer.outcome)
+    shown = search_answer(answer.rate, answer.upper, answer.confirmations, answer.outcome)
     return (number(answer.rate), shown.partition(" ")[2]) if answer.rate is not None else ("", shown)
 
 

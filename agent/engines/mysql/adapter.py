@@ -15,9 +15,11 @@ from proveout.agent.engines.adapter import (
     EngineAdapter,
     FindsServer,
     Loader,
+    OpensQueries,
     Populates,
     ProvisionedSystem,
     Provisions,
+    QuerySession,
     Settings,
     require_client,
 )
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from proveout.agent.engines.mysql.driver import MysqlDriver
 
 
-class MysqlAdapter(EngineAdapter, Provisions, FindsServer, Populates, Checkpoints, CapturesSizes):
+class MysqlAdapter(EngineAdapter, Provisions, FindsServer, Populates, Checkpoints, OpensQueries, CapturesSizes):
     """See `adapter` for the protocols. Provisioning starts the host's own MariaDB; all other work goes through
     PyMySQL."""
 
@@ -76,6 +78,12 @@ class MysqlAdapter(EngineAdapter, Provisions, FindsServer, Populates, Checkpoint
         from proveout.agent.engines.mysql.populate import MysqlLoader
 
         return MysqlLoader(dsn, population)
+
+    def query_session(self, endpoint: Endpoint) -> QuerySession:
+        _require_client()
+        from proveout.agent.engines.mysql.sql import MysqlQueries
+
+        return MysqlQueries(endpoint)
 
     def size_catalogue(self, endpoint: Endpoint) -> Catalogue:
         _require_client()

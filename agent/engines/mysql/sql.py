@@ -7,9 +7,10 @@ Flow: `connected(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachab
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import pymysql
@@ -100,8 +101,16 @@ def _await_clean(endpoint: Endpoint, cursor: Any) -> None:
 def connected(endpoint: Endpoint) -> Iterator[Any]:
     """A connection for a `with` block; a database error inside it becomes a TaskFault."""
     try:
-        with closing(connect(parse(endpoint.dsn), timeout_s=CONNECT_S)) as connection:
+        with closing(open_for(endpoint)) as connection:
             yield connection
+    except pymysql.err.MySQLError as error:
+        raise _fault(endpoint, error) from None
+
+
+def open_for(endpoint: Endpoint) -> Any:
+    """A connection. TaskFault."""
+    try:
+        return connect(parse(endpoint.dsn), timeout_s=CONNECT_S)
     except MalformedDsn as error:
         raise TaskFault("invalid", f"system {endpoint.system!r}: {error.what}", way_out=error.way_out) from None
     except pymysql.err.MySQLError as error:
@@ -153,3 +162,30 @@ class SizeCatalogue:
 
     def close(self) -> None:
         """Nothing is open between queries."""
+
+
+class MysqlQueries:
+    """See `adapter.QuerySession`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._connection = open_for(endpoint)
+
+    def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        """Return names of columns and rows; none for a statement that returns no rows."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(query)
+                return [str(column[0]) for column in cursor.description or ()], cursor.fetchmany(most)
+        except pymysql.err.MySQLError as error:
+            raise _fault(self._endpoint, error) from None
+
+    def abort(self) -> None:
+        """Break the connection."""
+        with suppress(OSError, AttributeError):  # it may be closed already
+            self._connection._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection."""
+        with suppress(OSError, pymysql.err.Error):
+            self._connection.close()

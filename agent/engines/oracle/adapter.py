@@ -17,7 +17,9 @@ from proveout.agent.engines.adapter import (
     Loader,
     Observer,
     OpensCursors,
+    OpensQueries,
     Populates,
+    QuerySession,
     RedactsDsn,
     Settings,
     require_client,
@@ -35,6 +37,7 @@ class OracleAdapter(
     Checkpoints,
     OpensCursors,
     CapturesWaits,
+    OpensQueries,
     CapturesSizes,
     RedactsDsn,
 ):
@@ -83,6 +86,12 @@ class OracleAdapter(
 
         with connected(endpoint, "tuning") as connection, connection.cursor() as cursor:
             yield cursor
+
+    def query_session(self, endpoint: Endpoint) -> QuerySession:
+        _require_client()
+        from proveout.agent.engines.oracle.sql import OracleQueries
+
+        return OracleQueries(endpoint)
 
     def wait_observer(self, endpoint: Endpoint) -> Observer:
         _require_client()

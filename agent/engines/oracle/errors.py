@@ -17,7 +17,6 @@ from proveout.agent.engines.driver_contract import FailureKind
 
 NO_LISTENER = "ORA-12541"
 END_OF_FILE = "ORA-03113"
-CALL_TIMEOUT = "DPY-4024"
 NO_TABLE = "ORA-00942"
 
 # 08177 can't serialize, 00060 deadlock, 04068 a package was replaced under the session, 14402 .. a partition moved

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
 import oracledb
@@ -54,20 +54,53 @@ def open_labelled(endpoint: Endpoint, work: str) -> Any:
 @contextmanager
 def connected(endpoint: Endpoint, work: str, open_one: Opener = open_labelled) -> Iterator[Any]:
     """A connection in autocommit for a `with` block; errors become TaskFaults."""
+    connection = _open(endpoint, work, open_one)
     try:
-        connection = open_one(endpoint, work)
-    except StatementFailure as failure:
-        code = "missing" if failure.code.startswith("DPI-") else "invalid"
-        raise TaskFault(code, f"system {endpoint.system!r}: {failure.what}") from None
-    except oracledb.Error as error:
-        raise connect_fault(endpoint.system, error_text(error)) from None
-    try:
-        connection.autocommit = True
         yield connection
     except oracledb.Error as error:
         raise statement_fault(f"system {endpoint.system!r}", error_text(error)) from None
     finally:
         _close(connection)
+
+
+def _open(endpoint: Endpoint, work: str, open_one: Opener) -> Any:
+    """A connection in autocommit. TaskFault."""
+    try:
+        connection = open_one(endpoint, work)
+        connection.autocommit = True
+    except StatementFailure as failure:
+        code = "missing" if failure.code.startswith("DPI-") else "invalid"
+        raise TaskFault(code, f"system {endpoint.system!r}: {failure.what}") from None
+    except oracledb.Error as error:
+        raise connect_fault(endpoint.system, error_text(error)) from None
+    return connection
+
+
+class OracleQueries:
+    """See `adapter.QuerySession`."""
+
+    def __init__(self, endpoint: Endpoint, open_one: Opener = open_labelled) -> None:
+        self._name = f"system {endpoint.system!r}"
+        self._connection = _open(endpoint, "query", open_one)
+
+    def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        """Return names of columns and rows; none for a statement that returns no rows."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(query if _BLOCK.match(query) else query.strip().rstrip(";"))
+                names = [str(column[0]) for column in cursor.description or ()]
+                return names, cursor.fetchmany(most) if names else ()
+        except oracledb.Error as error:
+            raise statement_fault(self._name, error_text(error)) from None
+
+    def abort(self) -> None:
+        """Cancel the query."""
+        with suppress(oracledb.Error):
+            self._connection.cancel()
+
+    def close(self) -> None:
+        """Close the connection."""
+        _close(self._connection)
 
 
 def settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:

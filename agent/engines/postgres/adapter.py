@@ -23,10 +23,12 @@ from proveout.agent.engines.adapter import (
     Loader,
     Observer,
     OpensCursors,
+    OpensQueries,
     Populates,
     Propagates,
     ProvisionedSystem,
     Provisions,
+    QuerySession,
     RedactsDsn,
     Settings,
     require_client,
@@ -63,6 +65,7 @@ class PostgresAdapter(
     Checkpoints,
     OpensCursors,
     CapturesWaits,
+    OpensQueries,
     CapturesSizes,
     CapturesLag,
     Propagates,
@@ -121,6 +124,12 @@ class PostgresAdapter(
 
         with cursor(endpoint, "tuning") as opened:
             yield opened
+
+    def query_session(self, endpoint: Endpoint) -> QuerySession:
+        _require_client()
+        from proveout.agent.engines.postgres.sql import PostgresQueries
+
+        return PostgresQueries(endpoint)
 
     def wait_observer(self, endpoint: Endpoint) -> Observer:
         _require_client()

@@ -159,9 +159,14 @@ class CaptureSession(CaptureConnection[psycopg.Connection[tuple[Any, ...]]]):
 
     @staticmethod
     def _cancel(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        if not connection.closed:
-            with socket.socket(fileno=os.dup(connection.fileno())) as broken:
-                broken.shutdown(socket.SHUT_RDWR)
+        break_connection(connection)
+
+
+def break_connection(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Make the statement under way fail, from another thread. OSError."""
+    if not connection.closed:
+        with socket.socket(fileno=os.dup(connection.fileno())) as broken:
+            broken.shutdown(socket.SHUT_RDWR)
 
 
 def _capture_connection(endpoint: Endpoint, purpose: str, timeout_s: int | None) -> psycopg.Connection[tuple[Any, ...]]:

@@ -34,8 +34,7 @@ Array = npt.NDArray[np.generic]
 
 
 def encode(columns: Columns, rows: Sequence[Array]) -> bytes:
-    """The rows as bytes between HEADER and TRAILER; `rows` is one array per column. ValueError for an unknown
-    kind."""
+    """The rows as bytes between HEADER and TRAILER; `rows` is one array per column. ValueError for an unknown kind."""
     template = _template(columns)
     # As bytes, because numpy copies a record field by field
     image = np.empty((len(rows[0]), template.dtype.itemsize), dtype=np.uint8)
@@ -54,8 +53,7 @@ def encode(columns: Columns, rows: Sequence[Array]) -> bytes:
 
 
 def _values(kind: str, values: Array) -> Array:
-    """Return the values of the record's field: numbers as they are, timestamps from 2000 on, numerics as header and
-    digits."""
+    """The values of the record's field: numbers as they are, timestamps from 2000 on, numerics as header and digits."""
     plain = values.data if isinstance(values, np.ma.MaskedArray) else values
     if kind == "timestamp":
         return (plain - _EPOCH).astype(np.int64)  # type: ignore[operator]  # it is of datetime64

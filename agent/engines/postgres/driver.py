@@ -273,8 +273,7 @@ def failure_of(code: str, text: str, statement: Statement | None) -> StatementFa
 
 
 def kind_of(code: str, logical: frozenset[str]) -> FailureKind:
-    """Return the kind of an SQLSTATE; `logical` are those that the statement's specification counts as logical
-    failures."""
+    """The kind of an SQLSTATE; `logical` are those that the statement's specification counts as logical failures."""
     if code in logical:
         return FailureKind.LOGICAL
     if code in RETRYABLE:

@@ -1,11 +1,11 @@
-"""Capture `lag`: how far a sink is behind its source in asynchronous propagation, in bytes of log and in seconds.
+"""Capture `lag`: the delay of a sink behind its source in asynchronous propagation, in bytes of log and in seconds.
 
 `endpoints[0]` is the source (the capture's `system`, the cache), `endpoints[1]` the sink. Ten times a second the
-source's WAL insert position is noted with its time. At each `every_s` the applied position is read: the furthest of
-what the sink's replication origin says (every commit applied moves it) and what the source's slot has confirmed (log
-that holds no changes moves it, so idle WAL does not look like lag). The lag in seconds is now minus the time when the
-source stood at the applied position, interpolated between notes; it is 0 when all is applied. A change that waits grows
-it by 1 s each second.
+source's WAL insert position is noted with its time. At each `every_s` the applied position is read: the larger one of
+the position of the sink's replication origin (it advances with every applied commit) and the position that the source's
+slot has confirmed (it also advances over log without changes, so that idle WAL does not count as lag). The lag in
+seconds is the present time minus the time at which the source had the applied position, interpolated between notes; it
+is 0 when all changes are applied. While a change waits, the lag grows by 1 s each second.
 
 Readings of each sample (label ""):
 
@@ -16,8 +16,8 @@ Readings of each sample (label ""):
 | `lag.generated_bytes_total` | the source's WAL insert position, bytes |
 | `lag.applied_bytes_total` | the applied position in the source's WAL, bytes |
 
-A sample that cannot be taken (connection lost, server restarting) is left out and counted in `lost`, the connection is
-made again; while the subscription's worker is down, the lag simply grows, as it does.
+A sample that cannot be taken (connection lost, server restarting) is left out and counted in `lost`, and the capture
+connects again. While the subscription's worker is down, the lag grows.
 """
 
 from __future__ import annotations

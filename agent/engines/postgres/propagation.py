@@ -317,8 +317,7 @@ async def complaint(context: TaskContext, system: str) -> str:
 
 
 async def unlink(spec: LinkSystems) -> None:
-    """Remove subscription, slot and publication, where they exist. TaskFault when an end cannot be
-    reached."""
+    """Remove subscription, slot and publication, where they exist. TaskFault when an end cannot be reached."""
     async with _opened(spec, "unlink") as ends:
         await _remove(ends)
 

@@ -3,13 +3,20 @@ sizes."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.engines.postgres.connection import CaptureSession, connected, statement_fault
+from proveout.agent.engines.postgres.connection import (
+    CaptureSession,
+    break_connection,
+    connect_blocking,
+    connected,
+    statement_fault,
+)
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
@@ -113,3 +120,30 @@ class SizeCatalogue:
     def parts(self) -> Sequence[Sequence[Any]] | None:
         """Return one row per part; None when the query fails."""
         return self._session.rows(SIZES)
+
+
+class PostgresQueries:
+    """See `adapter.QuerySession`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._connection = connect_blocking(endpoint, "query")
+
+    def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        """Return names of columns and rows; none for a statement that returns no rows."""
+        try:
+            cursor = self._connection.execute(query.encode())
+            names = [column.name for column in cursor.description or ()]
+            return names, cursor.fetchmany(most) if names else ()
+        except psycopg.Error as error:
+            raise statement_fault(self._endpoint, error) from None
+
+    def abort(self) -> None:
+        """Break the connection."""
+        with contextlib.suppress(OSError, psycopg.Error):
+            break_connection(self._connection)
+
+    def close(self) -> None:
+        """Close the connection."""
+        with contextlib.suppress(psycopg.Error):
+            self._connection.close()

@@ -14,9 +14,11 @@ from proveout.agent.engines.adapter import (
     Checkpoints,
     EngineAdapter,
     Loader,
+    OpensQueries,
     Populates,
     ProvisionedSystem,
     Provisions,
+    QuerySession,
     Settings,
 )
 from proveout.dsl.plan.topology import System
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from proveout.agent.engines.sqlite.driver import SqliteDriver
 
 
-class SqliteAdapter(EngineAdapter, Provisions, Populates, Checkpoints, CapturesSizes):
+class SqliteAdapter(EngineAdapter, Provisions, Populates, Checkpoints, OpensQueries, CapturesSizes):
     """See `adapter` for the protocols. The engine runs in the process that opens the file, through apsw."""
 
     requirement = "apsw"
@@ -65,6 +67,11 @@ class SqliteAdapter(EngineAdapter, Provisions, Populates, Checkpoints, CapturesS
         from proveout.agent.engines.sqlite.populate import SqliteLoader
 
         return SqliteLoader(dsn, population)
+
+    def query_session(self, endpoint: Endpoint) -> QuerySession:
+        from proveout.agent.engines.sqlite.sql import SqliteQueries
+
+        return SqliteQueries(endpoint)
 
     def size_catalogue(self, endpoint: Endpoint) -> Catalogue:
         from proveout.agent.engines.sqlite.sql import SizeCatalogue

@@ -99,3 +99,32 @@ class SizeCatalogue:
     def close(self) -> None:
         """Close the file."""
         self._connection.close(True)
+
+
+class SqliteQueries:
+    """See `adapter.QuerySession`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._path = Path(endpoint.dsn)
+        self._connection = open_file(endpoint.dsn)
+        self.abort = self._connection.interrupt
+
+    def rows(self, query: str, most: int) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        """Return the names of the columns, and the rows; the names are empty when the result has no rows."""
+        names: list[str] = []
+        try:
+            cursor = self._connection.cursor()
+            found = []
+            for row in cursor.execute(query):
+                names = names or [str(column[0]) for column in cursor.get_description()]
+                found.append(row)
+                if len(found) >= most:
+                    break
+            cursor.close(True)
+        except apsw.Error as error:
+            raise file_fault(self._path, error) from None
+        return names, found
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close(True)

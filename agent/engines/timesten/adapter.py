@@ -13,7 +13,9 @@ from proveout.agent.engines.adapter import (
     EngineAdapter,
     Observer,
     OpensCursors,
+    OpensQueries,
     OwnsProcess,
+    QuerySession,
     RedactsDsn,
     Settings,
 )
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from proveout.agent.engines.timesten.driver import TimesTenDriver
 
 
-class TimesTenAdapter(EngineAdapter, Checkpoints, OpensCursors, CapturesLag, OwnsProcess, RedactsDsn):
+class TimesTenAdapter(EngineAdapter, Checkpoints, OpensCursors, OpensQueries, CapturesLag, OwnsProcess, RedactsDsn):
     """See `adapter` for the protocols. Settings and statements go through a process of its own (`timesten.sql`)."""
 
     requirement = "proveout[oracle]"
@@ -54,6 +56,12 @@ class TimesTenAdapter(EngineAdapter, Checkpoints, OpensCursors, CapturesLag, Own
 
         with connected(endpoint, "tuning", open_thick) as connection, connection.cursor() as cursor:
             yield cursor
+
+    def query_session(self, endpoint: Endpoint) -> QuerySession:
+        from proveout.agent.engines.oracle.sql import OracleQueries
+        from proveout.agent.engines.timesten.driver import open_thick
+
+        return OracleQueries(endpoint, open_thick)
 
     def lag_observer(self, source: Endpoint, sink: Endpoint) -> Observer:
         from proveout.agent.engines.timesten.lag import observer

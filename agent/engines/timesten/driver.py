@@ -50,8 +50,7 @@ class TimesTenDriver:
     waits: Literal["blocking"] = "blocking"
 
     def connect(self, dsn: str) -> TimesTenSession:
-        """A new connection. StatementFailure also where the client library is not there; the password is in no
-        message."""
+        """A new connection. StatementFailure also where the client library is absent; the password is in no message."""
         try:
             return TimesTenSession(open_timesten(dsn))
         except oracledb.Error as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proveout.dsl import engines
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, HLR_WRITERS, Hlr
 from proveout.dsl.workloads.mix import runs_any
@@ -10,8 +11,9 @@ from proveout.dsl.workloads.mix import runs_any
 def _engine_problem(model: Hlr, engine: str) -> str | None:
     if model.partitions == 1:
         return None
-    if engine == "sqlite":
-        return f"SQLite has no partitioned tables, but the workload asks for {model.partitions} partitions"
+    if engine in {"sqlite", "duckdb"}:
+        title = engines.of(engine).title
+        return f"{title} has no partitioned tables, but the workload asks for {model.partitions} partitions"
     if engine == "mysql":
         return (
             "MySQL's partitioned tables have no foreign keys, by which this workload's inserts fail where they should; "

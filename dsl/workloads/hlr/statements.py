@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proveout.dsl.engines import Dialect
+from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.hlr.tables import columns
 
@@ -16,12 +16,13 @@ _MISFITS = frozenset(
     {
         "23505", "23503", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_FOREIGNKEY",
         "ORA-00001", "ORA-02291", "1062", "1452", "1216",
+        "DUCKDB_PRIMARY_KEY", "DUCKDB_UNIQUE", "DUCKDB_FOREIGN_KEY",
     }
 )  # fmt: skip
 
 
 def _all(text: str) -> Mapping[Dialect, str]:
-    return {"postgres": text, "sqlite": text, "oracle": text, "mysql": text}
+    return dict.fromkeys(DIALECTS, text)
 
 
 _SUBSCRIBER_COLUMNS = columns(1)["subscriber"]

@@ -4,7 +4,7 @@ PostgreSQL tables are loaded bare and get keys, indexes and foreign keys afterwa
 keeping them up row by row; then they are vacuumed, so that no measured transaction pays for hint bits. SQLite declares
 keys with the table (it cannot add them) and clusters the three side tables on their keys (WITHOUT ROWID), which costs
 nothing as rows come in key order. So does MySQL, whose InnoDB tables are clustered on their primary key; there only
-the index on the number waits for the load.
+the index on the number waits for the load. DuckDB takes foreign keys with the table only.
 
 Column kinds are `int2 int4 int8 char(n) varchar(n)`; every text of this population has exactly n characters.
 """
@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from itertools import pairwise
 
-from proveout.dsl.engines import Dialect
+from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.hlr import oracle_tables
 from proveout.dsl.workloads.hlr.parameters import Hlr
 
@@ -54,7 +54,7 @@ def columns(population: int) -> Mapping[str, Columns]:
 
 
 def before(parameters: Hlr) -> Mapping[Dialect, tuple[str, ...]]:
-    """Statements that create the empty tables. SQLite and MySQL are left out where they cannot hold them
+    """Statements that create the empty tables. SQLite, MySQL and DuckDB are left out where they cannot hold them
     (partitions)."""
     tables = columns(parameters.population)
     made: dict[Dialect, tuple[str, ...]] = {
@@ -64,6 +64,7 @@ def before(parameters: Hlr) -> Mapping[Dialect, tuple[str, ...]]:
     if parameters.partitions == 1:
         made["sqlite"] = tuple(_sqlite_table(name, tables[name]) for name in NAMES)
         made["mysql"] = tuple(_mysql_table(name, tables[name]) for name in NAMES)
+        made["duckdb"] = tuple(_keyed_table(name, tables[name]) for name in NAMES)
     return made
 
 
@@ -82,6 +83,7 @@ def after(parameters: Hlr) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
     return {
         "postgres": ((*keys, *numbers), foreign, vacuum),
         "sqlite": sqlite,
+        "duckdb": sqlite,
         "oracle": oracle,
         "mysql": mysql,
     }
@@ -90,7 +92,7 @@ def after(parameters: Hlr) -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
 def drop() -> Mapping[Dialect, tuple[str, ...]]:
     """Statements that remove the tables where they are; referring tables first."""
     statements = tuple(f"DROP TABLE IF EXISTS {name}" for name in reversed(NAMES))
-    return {"postgres": statements, "sqlite": statements, "oracle": oracle_tables.drop(NAMES), "mysql": statements}
+    return {**dict.fromkeys(DIALECTS, statements), "oracle": oracle_tables.drop(NAMES)}
 
 
 def bounds(parameters: Hlr) -> tuple[int, ...]:
@@ -163,11 +165,12 @@ def _sqlite_type(kind: str) -> str:
 
 def _mysql_table(name: str, table: Columns) -> str:
     """Texts are compared byte by byte, as in the other dialects: they are ASCII."""
+    return f"{_keyed_table(name, table)} ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin"
+
+
+def _keyed_table(name: str, table: Columns) -> str:
     body = ", ".join(f"{column} {_SQL_TYPES.get(kind, kind)} NOT NULL" for column, kind in table)
     foreign = "".join(
         f", FOREIGN KEY ({key}) REFERENCES {to} ({key})" for referring, key, to in FOREIGN_KEYS if referring == name
     )
-    return (
-        f"CREATE TABLE {name} ({body}, PRIMARY KEY ({PRIMARY_KEYS[name]}){foreign})"
-        " ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin"
-    )
+    return f"CREATE TABLE {name} ({body}, PRIMARY KEY ({PRIMARY_KEYS[name]}){foreign})"

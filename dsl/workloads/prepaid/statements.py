@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proveout.dsl.engines import Dialect
+from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.prepaid.tables import ACTIVE
 from proveout.dsl.workloads.tptbm.statements import everywhere
@@ -83,14 +83,13 @@ def _two(of: Mapping[Dialect, tuple[str, str]]) -> Mapping[Dialect, str]:
     }
 
 
-_DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "oracle", "mysql")
 _BALANCES = "(SELECT coalesce(sum(current_balance), 0) FROM accounts)"
 _MOVED = "(SELECT coalesce(sum(amount), 0) FROM transactions)"
 
 TOTALS = Statement(
     name="totals",
     rows_max=1,
-    text=_two({d: (_whole(d, _BALANCES), f"{_whole(d, '$1')} + {_whole(d, _MOVED)}") for d in _DIALECTS}),
+    text=_two({d: (_whole(d, _BALANCES), f"{_whole(d, '$1')} + {_whole(d, _MOVED)}") for d in DIALECTS}),
     arguments=(int,),
     columns=(int, int),
 )

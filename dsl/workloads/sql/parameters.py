@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from proveout.core import units
 
-Engine: TypeAlias = Literal["any", "postgres", "sqlite", "oracle", "mysql"]
+Engine: TypeAlias = Literal["any", "postgres", "sqlite", "oracle", "mysql", "duckdb"]
 Scalar: TypeAlias = int | float | str
 SQL_MAX = 20_000
 TEXT_MAX = 4_000
@@ -38,15 +38,28 @@ LOGICAL_ERRORS: Mapping[str, frozenset[str]] = {
             "SQLITE_CONSTRAINT_ROWID",
             "ORA-00001",
             "1062",
+            "DUCKDB_PRIMARY_KEY",
+            "DUCKDB_UNIQUE",
         )
     ),
     "foreign_key": frozenset(
-        ("23503", "SQLITE_CONSTRAINT_FOREIGNKEY", "ORA-02291", "ORA-02292", "1216", "1217", "1451", "1452")
+        (
+            "23503",
+            "SQLITE_CONSTRAINT_FOREIGNKEY",
+            "ORA-02291",
+            "ORA-02292",
+            "1216",
+            "1217",
+            "1451",
+            "1452",
+            "DUCKDB_FOREIGN_KEY",
+        )
     ),
-    "check": frozenset(("23514", "SQLITE_CONSTRAINT_CHECK", "ORA-02290", "3819", "4025")),
-    "not_null": frozenset(("23502", "SQLITE_CONSTRAINT_NOTNULL", "ORA-01400", "ORA-01407", "1048")),
+    "check": frozenset(("23514", "SQLITE_CONSTRAINT_CHECK", "ORA-02290", "3819", "4025", "DUCKDB_CHECK")),
+    "not_null": frozenset(("23502", "SQLITE_CONSTRAINT_NOTNULL", "ORA-01400", "ORA-01407", "1048", "DUCKDB_NOT_NULL")),
 }
-"""Violations by name: SQLSTATE of PostgreSQL, apsw's names, Oracle's and MySQL's error numbers."""
+"""Violations by name: SQLSTATE of PostgreSQL, apsw's names, Oracle's and MySQL's error numbers, and
+the names of `engines.duckdb.errors`."""
 
 _ROWS: Mapping[str, tuple[int, int | None]] = {"any": (0, None), "some": (1, None), "none": (0, 0)}
 
@@ -388,9 +401,8 @@ class Custom(_Strict):
     )
     in_order: bool = Field(
         False,
-        description="A set of queries instead of a mix: each terminal runs all transactions as they stand, round and "
-        "round, the n-th "
-        "beginning with the n-th.",
+        description="A set of queries instead of a mix: each terminal runs all transactions in order, repeatedly; the "
+        "n-th terminal begins with the n-th transaction.",
     )
 
     @model_validator(mode="after")

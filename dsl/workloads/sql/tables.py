@@ -16,14 +16,13 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from proveout.dsl.engines import Dialect
+from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.base import Population, Table
 from proveout.dsl.workloads.hlr import oracle_tables
 from proveout.dsl.workloads.random_streams import words
 from proveout.dsl.workloads.sql.generators import Values, draw
 from proveout.dsl.workloads.sql.parameters import Custom, Generator, Scripts, TableEntry, missing_table, text_for
 
-DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "oracle", "mysql")
 PURPOSE_FIRST = 1 << 40  # above the streams of transactions (`sql`) and of the built-in workloads
 
 Fill = Callable[[int, int], Values]
@@ -90,7 +89,7 @@ def _after(tables: Mapping[str, TableEntry], dialect: Dialect) -> tuple[tuple[st
     own = tuple((text,) for entry in tables.values() for text in _scripts(entry.after, dialect))
     if dialect == "postgres":
         return (*own, tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in tables))
-    if dialect == "sqlite":
+    if dialect in {"sqlite", "duckdb"}:
         return (*own, ("ANALYZE",))
     if dialect == "mysql":
         return (*own, tuple(f"ANALYZE TABLE {name}" for name in tables))

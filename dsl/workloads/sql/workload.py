@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from proveout.dsl.engines import Dialect
+from proveout.dsl.engines import DIALECTS
 from proveout.dsl.workloads.base import (
     Body,
     Invariant,
@@ -49,7 +49,6 @@ from proveout.dsl.workloads.sql.parameters import (
     text_for,
 )
 
-DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "oracle", "mysql")
 BATCH = 256
 PURPOSE_FIRST = 20_000  # keys apart from those of populations (sql.tables) and of the built-in workloads
 
@@ -126,8 +125,7 @@ def build(parameters: Custom) -> SqlWorkload:
 
 
 def judge_failures(parameters: Custom, seen: Sequence[Seen]) -> Finding:
-    """Compare each transaction's logical failures with the plan; one without `logical_failures` is not
-    judged."""
+    """Compare each transaction's logical failures with the plan; one without `logical_failures` is not judged."""
     right: list[str] = []
     wrong: list[str] = []
     for one in seen:

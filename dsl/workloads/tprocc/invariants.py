@@ -8,10 +8,8 @@ Beside them, the sum of the districts' next order numbers: each committed New Or
 
 from __future__ import annotations
 
-from proveout.dsl.engines import Dialect
+from proveout.dsl.engines import DIALECTS
 from proveout.dsl.workloads.base import Invariant, Statement
-
-_DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "mysql", "oracle")
 
 _YTD = (
     "SELECT COUNT(CASE WHEN ROUND(w_ytd * 100) = ROUND(d.ytd * 100) THEN 1 END), COUNT(*)"
@@ -43,14 +41,14 @@ _LINES = (
 
 ORDERS_TAKEN = Statement(
     name="orders-taken",
-    text=dict.fromkeys(_DIALECTS, "SELECT SUM(d_next_o_id) FROM district"),
+    text=dict.fromkeys(DIALECTS, "SELECT SUM(d_next_o_id) FROM district"),
     arguments=(),
     columns=(int,),
 )
 
 
 def _invariant(name: str, title: str, left: str, right: str, text: str) -> Invariant:
-    statement = Statement(name=name, text=dict.fromkeys(_DIALECTS, text), arguments=(), columns=(int, int))
+    statement = Statement(name=name, text=dict.fromkeys(DIALECTS, text), arguments=(), columns=(int, int))
     return Invariant(name=name, title=title, left=left, right=right, statement=statement)
 
 

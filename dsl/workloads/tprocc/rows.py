@@ -30,7 +30,6 @@ Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[np.bytes_]
 Rows = Sequence[npt.NDArray[np.generic]]
 
-ORDERS_OF_WAREHOUSE = UNITS_PER_WAREHOUSE
 DELIVERED = CUSTOMERS - NEW_ORDERS
 LOADED_AT = np.datetime64("2021-07-01T00:00:00", "us")
 LAST_NAMES = 1_000

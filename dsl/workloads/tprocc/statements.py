@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proveout.dsl.engines import Dialect
+from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.tprocc.parameters import DISTRICTS
 from proveout.dsl.workloads.tprocc.tables import LINES_MAX, LINES_MIN
@@ -18,20 +18,21 @@ Type = type[int] | type[str]
 
 ROLLED_BACK_STATE = "TC001"
 """The error that the procedure raises for an item that does not exist; in Oracle it is error 20001."""
-_DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "mysql", "oracle")
 _WRITTEN: Mapping[str, Mapping[Dialect, str]] = {
-    "{lock}": {"postgres": " FOR UPDATE", "sqlite": "", "mysql": " FOR UPDATE", "oracle": " FOR UPDATE"},
+    "{lock}": {"postgres": " FOR UPDATE", "sqlite": "", "mysql": " FOR UPDATE", "oracle": " FOR UPDATE", "duckdb": ""},
     "{first}": {
         "postgres": " LIMIT 1",
         "sqlite": " LIMIT 1",
         "mysql": " LIMIT 1",
         "oracle": " FETCH FIRST 1 ROWS ONLY",
+        "duckdb": " LIMIT 1",
     },
     "{cents}": {
         "postgres": "CAST(i_price * 100 AS integer)",
         "sqlite": "CAST(ROUND(i_price * 100) AS INTEGER)",
         "mysql": "CAST(i_price * 100 AS SIGNED)",
         "oracle": "i_price * 100",
+        "duckdb": "CAST(i_price * 100 AS integer)",
     },
 }
 
@@ -40,7 +41,7 @@ def _statement(name: str, text: str, arguments: str, columns: str = "", *, reads
     """A statement of all dialects; `i` and `s` stand for a whole number and for text. It reads when it has columns."""
     return Statement(
         name=name,
-        text={dialect: _in(dialect, text) for dialect in _DIALECTS},
+        text={dialect: _in(dialect, text) for dialect in DIALECTS},
         arguments=_types(arguments),
         columns=_types(columns),
         reads=bool(columns) if reads is None else reads,
@@ -122,7 +123,7 @@ def _add_lines(count: int) -> Statement:
     rows = [_marks(1 + 9 * row, 9) for row in range(count)]
     values = f"INSERT INTO order_line ({columns}) VALUES {', '.join(f'({row})' for row in rows)}"  # noqa: S608
     query = " UNION ALL ".join(f"SELECT {row} FROM dual" for row in rows)  # noqa: S608
-    text: dict[Dialect, str] = dict.fromkeys(_DIALECTS, values)
+    text: dict[Dialect, str] = dict.fromkeys(DIALECTS, values)
     text["oracle"] = f"INSERT INTO order_line ({columns}) {query}"
     return Statement(name=f"add_lines_{count}", text=text, arguments=_types("iiiiiiiss" * count), reads=False)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from proveout.dsl.engines import Dialect
+from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.tprocc.parameters import CUSTOMERS, DISTRICTS, ITEMS, NEW_ORDERS, Tprocc
 from proveout.dsl.workloads.tprocc.procedures import FUNCTIONS, ORACLE_PROCEDURES, POSTGRES_FUNCTIONS
 
@@ -131,6 +131,7 @@ INDEXES: tuple[tuple[str, str, str], ...] = (
 _TYPES: Mapping[Dialect, Mapping[str, str]] = {
     "postgres": {"int2": "smallint", "int4": "integer", "int8": "bigint", "text": "varchar", "timestamp": "timestamp"},
     "sqlite": {"int2": "INTEGER", "int4": "INTEGER", "int8": "INTEGER", "timestamp": "TEXT", "numeric": "NUMERIC"},
+    "duckdb": {"int2": "smallint", "int4": "integer", "int8": "bigint", "text": "varchar", "timestamp": "timestamp"},
     "mysql": {"int2": "smallint", "int4": "int", "int8": "bigint", "text": "varchar", "timestamp": "datetime"},
     "oracle": {
         "int2": "NUMBER(5)",
@@ -165,6 +166,7 @@ def after() -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
     return {
         "postgres": ((*keys, *indexes), tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in NAMES)),
         "sqlite": (indexes, ("ANALYZE",)),
+        "duckdb": (*((index,) for index in indexes), ("ANALYZE",)),
         "mysql": (indexes, tuple(f"ANALYZE TABLE {name}" for name in NAMES)),
         "oracle": ((*keys, *indexes), tuple(_gather(name) for name in NAMES)),
     }
@@ -176,7 +178,8 @@ def drop(parameters: Tprocc) -> Mapping[Dialect, tuple[str, ...]]:
     functions = tuple(f"DROP FUNCTION IF EXISTS {name}" for name in FUNCTIONS)
     oracle = tuple(f"DROP TABLE {name} CASCADE CONSTRAINTS PURGE" for name in reversed(NAMES))
     procedures = tuple(_oracle_drop(name) for name in FUNCTIONS) if parameters.procedures else ()
-    return {"postgres": (*tables, *functions), "sqlite": tables, "mysql": tables, "oracle": (*oracle, *procedures)}
+    own: dict[Dialect, tuple[str, ...]] = {"postgres": (*tables, *functions), "oracle": (*oracle, *procedures)}
+    return {**dict.fromkeys(DIALECTS, tables), **own}
 
 
 def expected(parameters: Tprocc) -> Mapping[str, tuple[int, int]]:
@@ -201,12 +204,13 @@ def expected(parameters: Tprocc) -> Mapping[str, tuple[int, int]]:
 
 
 def _table(name: str, dialect: Dialect) -> str:
-    """SQLite and InnoDB cluster a table on its primary key, so there it is declared with the table."""
+    """SQLite and InnoDB cluster a table on its primary key, so there it is declared with the table; DuckDB adds no key
+    to a table that has an index."""
     parts = [f"{column} {_type(kind, dialect)}{_null(column)}" for column, kind in COLUMNS[name]]
-    clustered = dialect in {"sqlite", "mysql"} and name in PRIMARY_KEYS
+    clustered = dialect in {"sqlite", "mysql", "duckdb"} and name in PRIMARY_KEYS
     if clustered:
         parts.append(f"PRIMARY KEY ({PRIMARY_KEYS[name]})")
-    tail = " ENGINE = InnoDB" if dialect == "mysql" else " WITHOUT ROWID" if clustered else ""
+    tail = " ENGINE = InnoDB" if dialect == "mysql" else " WITHOUT ROWID" if clustered and dialect == "sqlite" else ""
     return f"CREATE TABLE {name} ({', '.join(parts)}){tail}"
 
 

@@ -68,7 +68,7 @@ def new_order(inputs: NewOrder) -> Body:
     prices = {row[0]: row[1] for row in found.rows()}
     if len(prices) < len(wanted):
         return LOGICAL_FAILURE
-    stock = yield from _stock(w_id, d_id, lines)
+    stock = yield from _stock(d_id, lines)
     values: list[Any] = []
     for number, (item, supply, quantity) in enumerate(lines, start=1):
         left, district_info = stock[supply, item]
@@ -83,7 +83,7 @@ def new_order(inputs: NewOrder) -> Body:
     return COMMIT
 
 
-def _stock(w_id: int, d_id: int, lines: Lines) -> Found:
+def _stock(d_id: int, lines: Lines) -> Found:
     """(quantity, district information) by (warehouse, item), locked: those of the home warehouse in one statement."""
     wanted: dict[int, set[int]] = {}
     for item, supply, _ in lines:

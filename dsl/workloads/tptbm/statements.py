@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proveout.dsl.engines import Dialect
+from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.base import Statement
 
 
 def everywhere(text: str) -> Mapping[Dialect, str]:
     """One text that every dialect takes."""
-    return {"postgres": text, "sqlite": text, "oracle": text, "mysql": text}
+    return dict.fromkeys(DIALECTS, text)
 
 
 READ = Statement(

@@ -76,7 +76,7 @@ def ceiling(
     shared = not hasattr(found, "dsn") or found.dsn is None or is_local(found.engine, found.dsn)
     typer.echo(f"{found.engine}, {'server on this machine' if shared else 'server elsewhere'}, {seconds:g} s each")
     typer.echo(_FORMAT.format("connections", "per second", "client CPU, µs", "p50, µs", "p99, µs"))
-    steps = asyncio.run(measuring.measure(found, counts, seconds=seconds, workers=workers, tell=_show))
+    steps = asyncio.run(measuring.measure(found, counts, seconds=seconds, workers=workers, on_step=_show))
     best = measuring.ceiling(found.engine, steps, shared=shared, workers=workers or measuring.cores())
     path = ceiling_store.keep(best)
     typer.echo(

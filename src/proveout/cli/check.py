@@ -32,8 +32,8 @@ def check(
 ) -> int:
     """Validate plans: every problem at once, with its line and what was expected.
 
-    A verdict that one repeat cannot decide has a note. Nothing is started and nothing is written. Exit code 0 when
-    all plans are fine, 2 otherwise.
+    A verdict that one repeat cannot decide has a note, and so has a stage that cannot be shown to be
+    steady. Nothing is started and nothing is written. Exit code 0 when all plans are fine, 2 otherwise.
     """
     from proveout.cli.common.messages import describe, show_error
     from proveout.core.errors import PlanError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli.common import completion
-from proveout.cli.common.options import Annotations, AnnotationsOption
+from proveout.cli.common.options import Annotations, AnnotationsOption, RunsDir
 
 if TYPE_CHECKING:
     from proveout.coordinator.compare.comparison import ComparedRuns
@@ -53,9 +53,7 @@ def compare(
         list[str] | None,
         typer.Option(metavar="CONDITION", help="Exit 1 when this holds: 'tps.change.upper < -5%'. May be given again."),
     ] = None,
-    runs_dir: Annotated[
-        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
-    ] = None,
+    runs_dir: RunsDir = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison as JSON.")] = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison in Markdown.")] = None,
     html: Annotated[

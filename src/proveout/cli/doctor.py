@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli.common import completion
-from proveout.cli.common.options import Inventory, Overrides, parse_overrides
+from proveout.cli.common.options import Inventory, Overrides, RunsDir, parse_overrides
 
 if TYPE_CHECKING:
     from proveout.agent.diagnosis import Finding
@@ -47,9 +47,7 @@ def doctor(
     *,
     parameters: Overrides = None,
     inventory: Inventory = None,
-    runs_dir: Annotated[
-        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
-    ] = None,
+    runs_dir: RunsDir = None,
     pki: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The coordinator's certificate [default: $PROVEOUT_PKI].")
     ] = None,

@@ -65,7 +65,7 @@ def explain(
     from proveout.dsl.compile.compiler import compile_plan
     from proveout.dsl.explain.text import render
     from proveout.dsl.explain.timetable import timetable
-    from proveout.dsl.plan.canonical import to_data
+    from proveout.dsl.plan.plan import to_data
 
     compiled = compile_plan(plan, overrides=parse_overrides(parameters or []), inventory=inventory)
     if not facts and (pki is not None or policy is not None):

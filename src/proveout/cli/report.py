@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli.common import completion
+from proveout.cli.common.options import RunsDir
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
@@ -45,9 +46,7 @@ def report(
         typer.Argument(metavar="RUN", help="A run's name, its directory, or `latest`.", autocompletion=completion.runs),
     ],
     *,
-    runs_dir: Annotated[
-        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
-    ] = None,
+    runs_dir: RunsDir = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one HTML file that needs no network.")
     ] = None,
@@ -58,6 +57,9 @@ def report(
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same rows as parquet.")] = None,
     sizes: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the sizes of tables and indexes, by iteration, as CSV.")
+    ] = None,
+    values: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the metrics of queries and commands as CSV.")
     ] = None,
     figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Write every figure into this directory.")] = None,
     form: Annotated[Format, typer.Option("--format", help="Of the figures.")] = Format.SVG,
@@ -74,7 +76,7 @@ def report(
     directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
     results = load_results(read(directory.path))
     messages.note_unchecked(directory.path)
-    wanted = {"html": html, "markdown": markdown, "csv": csv, "parquet": parquet, "sizes": sizes}
+    wanted = {"html": html, "markdown": markdown, "csv": csv, "parquet": parquet, "sizes": sizes, "values": values}
     if figures is None and not any(wanted.values()):
         wanted["html"] = directory.path / "report.html"
         result = outputs.kept(directory)[outputs.RESULT]
@@ -106,6 +108,8 @@ def _render(kind: str, results: RunResults, directory: RunDirectory) -> bytes:
             return csv_export.to_csv(results).encode()
         case "sizes":
             return csv_export.sizes_to_csv(results).encode()
+        case "values":
+            return csv_export.values_to_csv(results).encode()
         case _:
             return csv_export.to_parquet(results)
 

@@ -12,7 +12,14 @@ from typing import Annotated
 import typer
 
 from proveout.cli.common import completion
-from proveout.cli.common.options import Annotations, AnnotationsOption, CodeQuality, GitlabMetrics, MetricsAddress
+from proveout.cli.common.options import (
+    Annotations,
+    AnnotationsOption,
+    CodeQuality,
+    GitlabMetrics,
+    MetricsAddress,
+    RunsDir,
+)
 from proveout.cli.common.with_screen import TellFd
 
 EPILOG = """Examples:
@@ -32,9 +39,7 @@ def resume(
     ],
     *,
     headless: Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")] = False,
-    runs_dir: Annotated[
-        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
-    ] = None,
+    runs_dir: RunsDir = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
     summary: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of the file that `run` named.")] = None,
@@ -51,7 +56,6 @@ def resume(
     """
     from proveout.cli.common import messages, run_session, with_screen
     from proveout.cli.common import outputs as output_files
-    from proveout.coordinator.agents.endpoints import external_endpoints
     from proveout.coordinator.exporter import http_server
     from proveout.coordinator.storage import resume as resuming
     from proveout.coordinator.storage import run_directory
@@ -74,14 +78,8 @@ def resume(
             ) from None
         earlier = {name: Path(path) for name, path in found.command.outputs.items()}
         outputs = output_files.check_outputs({name: chosen[name] or earlier.get(name) for name in output_files.OUTPUTS})
-        pki_dir = found.command.pki or os.environ.get(run_session.PKI_VARIABLE)
-        external = external_endpoints(found.plan, os.environ)
-        credentials = run_session.remote_credentials(found.plan, pki_dir)
-        run_session.raise_file_limit(found.plan)
-        arranged = run_session.prepare(
-            found.plan, directory, found.command, external, credentials, crashed=found.crashed
-        )
+        options = run_session.again(found.plan, directory, found.command, crashed=found.crashed)
         with_screen.tell(tell_fd, directory.path)
         show = run_session.printer(headless=headless, earlier=found.events)
-        exit_code = run_session.execute(arranged, journal, show, outputs, annotations, metrics=listening)
+        exit_code = run_session.execute(options, journal, show, outputs, annotations, metrics=listening)
     raise typer.Exit(exit_code)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -18,8 +16,10 @@ from proveout.cli.common.options import (
     Labels,
     MetricsAddress,
     Overrides,
+    Pki,
     PlanFile,
     PolicyFile,
+    RunsDir,
     parse_labels,
     parse_overrides,
 )
@@ -44,9 +44,7 @@ def run(
     inventory: Inventory = None,
     headless: Annotated[bool, typer.Option("--headless", help="Plain lines, no screen.")] = False,
     labels: Labels = None,
-    runs_dir: Annotated[
-        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
-    ] = None,
+    runs_dir: RunsDir = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all results as JSON.")] = None,
     summary: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a summary in Markdown.")] = None,
@@ -54,12 +52,7 @@ def run(
     gitlab_metrics: GitlabMetrics = None,
     annotations: AnnotationsOption = Annotations.auto,
     metrics: MetricsAddress = None,
-    pki: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="The coordinator's certificate, for agents that run already [default: $PROVEOUT_PKI]."
-        ),
-    ] = None,
+    pki: Pki = None,
     policy: PolicyFile = None,
     tell_fd: TellFd = None,
 ) -> None:
@@ -70,9 +63,7 @@ def run(
     """
     from proveout.cli.common import outputs as output_files
     from proveout.cli.common import run_session, with_screen
-    from proveout.coordinator.agents.endpoints import external_endpoints
     from proveout.coordinator.exporter import http_server
-    from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage.journal import Journal
     from proveout.dsl.compile.compiler import compile_plan
 
@@ -85,25 +76,11 @@ def run(
     overrides, labelled = parse_overrides(parameters), parse_labels(labels)
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
     checked = output_files.check_outputs(outputs)
-    pki_dir = str(pki) if pki is not None else os.environ.get(run_session.PKI_VARIABLE)
-    credentials = run_session.remote_credentials(compiled, pki_dir)
-    run_session.raise_file_limit(compiled)
-    external = external_endpoints(compiled, os.environ)
-    command = run_directory.Command(
-        plan=str(plan.absolute()),
-        overrides=overrides,
-        inventory=str(inventory.absolute()) if inventory else None,
-        pki=str(Path(pki_dir).absolute()) if pki_dir else None,
-        policy=str(policy.absolute()) if policy else None,
-        outputs=checked,
-        labels=labelled,
-    )
+    named = run_session.Files(plan=plan, inventory=inventory, pki=pki, policy=policy, runs_dir=runs_dir)
     with http_server.bound(metrics) as listening:
-        runs = run_directory.runs_directory(runs_dir, os.environ)
-        directory = run_directory.create(runs, compiled, command, datetime.now().astimezone())
-        arranged = run_session.prepare(compiled, directory, command, external, credentials)
-        with Journal(directory.path) as journal:
-            with_screen.tell(tell_fd, directory.path)  # a watcher opens the journal
+        options = run_session.begin(compiled, named, overrides=overrides, outputs=checked, labels=labelled)
+        with Journal(options.directory.path) as journal:
+            with_screen.tell(tell_fd, options.directory.path)  # a watcher opens the journal
             show = run_session.printer(headless=headless)
-            exit_code = run_session.execute(arranged, journal, show, checked, annotations, metrics=listening)
+            exit_code = run_session.execute(options, journal, show, checked, annotations, metrics=listening)
     raise typer.Exit(exit_code)

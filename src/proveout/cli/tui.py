@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli.common import completion
+from proveout.cli.common.options import RunsDir
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ def tui(
         ),
     ] = None,
     *,
-    runs_dir: Annotated[
-        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
-    ] = None,
+    runs_dir: RunsDir = None,
 ) -> None:
     """Show the plans found here and the runs so far; start, watch, resume and compare them.
 

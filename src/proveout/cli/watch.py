@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from proveout.cli.common import completion
+from proveout.cli.common.options import RunsDir
 
 if TYPE_CHECKING:
     from proveout.coordinator.storage.run_directory import RunDirectory
@@ -28,9 +28,7 @@ def watch(
     ] = "latest",
     *,
     speed: Annotated[float, typer.Option(min=0.1, max=1000.0, help="The initial speed of a replay.")] = 10.0,
-    runs_dir: Annotated[
-        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
-    ] = None,
+    runs_dir: RunsDir = None,
 ) -> None:
     """Show a run full screen: live while its coordinator runs, else replayed from its journal and its samples.
 

@@ -82,7 +82,7 @@ def test_network_leaves_lo_out() -> None:
     }
 
 
-def test_pressure_is_the_some_line() -> None:
+def test_pressure_is_read_from_the_some_line() -> None:
     assert list(proc_counters.parse_pressure(PRESSURE, "io")) == [Reading(metric="pressure.io_us_total", value=3906943)]
 
 
@@ -121,7 +121,7 @@ def test_the_process_tree_counts_children_also_after_their_end() -> None:
     assert after[key] >= during[key]
     assert during["ours.rss_bytes", ""] > before["ours.rss_bytes", ""]
     servers = ("ours.servers_cpu_s_total", "")
-    assert during[servers] - before[servers] < 0.28  # below this process there are real ones too, which are seldom idle
+    assert during[servers] - before[servers] < 0.28  # this process also has real child servers, which are seldom idle
 
 
 NAMES_OF_CPU = ("cpu_s_total", "load_cpu_s_total", "servers_cpu_s_total")
@@ -151,7 +151,7 @@ def test_load_workers_are_a_group_of_the_agent_that_started_them(agent: str) -> 
     assert burnt["servers_cpu_s_total"] < 0.45  # the tests' own servers, which are seldom idle
 
 
-def test_the_process_tree_is_the_same_without_the_kernels_children_files() -> None:
+def test_the_process_tree_is_the_same_without_the_children_files_of_proc() -> None:
     with burn(0.0) as child:
         assert child.stdout is not None and child.stdin is not None
         child.stdout.readline()
@@ -238,12 +238,12 @@ before = time.process_time()
 while time.monotonic_ns() < end_ns: pass
 print(time.process_time() - before)
 """
-"""Spins from the start of the window to its end, and prints the CPU time it used in it."""
+"""Spins from the start to the end of the window and prints the CPU time that it used."""
 
 
-async def test_samples_at_the_edges_of_the_window_hold_all_cpu_of_a_process_that_spins_in_it(task_context: Any) -> None:
-    """One sample a minute, and the edges of a window of 1 s. The process counts its CPU itself, so that other load on
-    the machine plays no part; 30 ms are two ticks of the kernel's counters, and the lateness of the process."""
+async def test_samples_at_the_edges_of_the_window_cover_all_cpu_time_of_a_spinning_process(task_context: Any) -> None:
+    """One sample a minute, and the edges of a window of 1 s. The process measures its own CPU time, so other load on the
+    machine has no effect; the tolerance of 30 ms covers two ticks of the kernel's counters and the process's lateness."""
     capture = Capture(name="host", kind="os", every_s=60.0, hosts=("local",))
     t0_ns = task_context.t0_ns = time.monotonic_ns() + 500_000_000
     edges_ns = (t0_ns, t0_ns + 1_000_000_000)
@@ -273,7 +273,7 @@ async def test_without_a_start_there_are_no_samples_at_edges(task_context: Any) 
     assert (await running).samples == 2
 
 
-def test_extra_looks_do_not_move_the_others() -> None:
+def test_extra_samples_do_not_shift_the_regular_ones() -> None:
     control = Control()
     schedule = Schedule(control, every_s=0.2, poll_s=0.2)
     began_ns = time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""The exporter capture: selection over texts, an HTTP server that plays an exporter well and badly, and a real
+"""The exporter capture: selection of series from text, an HTTP server as a correct and a faulty exporter, and a real
 node_exporter."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from proveout.coordinator.measure.capture_metrics import exported_metrics
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.schedule.tasks import capture_tasks
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.plan.canonical import canonical_json
+from proveout.dsl.plan.plan import canonical_json
 from proveout.dsl.plan.topology import Capture, Scrape
 from proveout.proto.wire import codec
 from proveout.proto.wire.results import CaptureResult, CaptureSample, Reading
@@ -89,23 +89,23 @@ def test_series_are_selected_by_name_and_labels(wanted: Scrape, value: float) ->
         scrape("absent", optional=True),
     ],
 )
-def test_what_is_not_there_is_no_number(wanted: Scrape) -> None:
+def test_missing_series_raise(wanted: Scrape) -> None:
     assert select(TEXT, [wanted]) == {}
 
 
-def test_text_that_no_exporter_writes_is_refused() -> None:
+def test_malformed_text_is_refused() -> None:
     with pytest.raises(ValueError, match="many"):
         select("node_load1 many\n", [scrape("node_load1")])
 
 
-# ---- an exporter that the test plays -----------------------------------------------------------------------------
+# ---- an exporter in the test -------------------------------------------------------------------------------------
 
 
 class Exporter:
-    """Serves `answer()` on loopback: (status, body). Counts what it is asked, and over how many connections."""
+    """Serves `answer()` on loopback: (status, body). Records the requests, and counts the connections."""
 
     def __init__(self, answer: Callable[[int], tuple[int, bytes]]) -> None:
-        self.asked: list[dict[str, str]] = []
+        self.requests: list[dict[str, str]] = []
         self.connections = 0
         outer = self
 
@@ -117,8 +117,8 @@ class Exporter:
                 super().setup()
 
             def do_GET(self) -> None:
-                outer.asked.append(dict(self.headers) | {"path": self.path})
-                status, body = answer(len(outer.asked))
+                outer.requests.append(dict(self.headers) | {"path": self.path})
+                status, body = answer(len(outer.requests))
                 if status == 0:
                     self.close_connection = True
                     return
@@ -127,7 +127,7 @@ class Exporter:
                     self.send_header("Location", "http://127.0.0.1:1/elsewhere")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                with suppress(BrokenPipeError):  # it hung up
+                with suppress(BrokenPipeError):  # the client closed the connection
                     self.wfile.write(body)
 
             def log_message(self, *_: Any) -> None:
@@ -182,26 +182,26 @@ async def test_samples_come_over_one_connection_with_the_password(task_context: 
     first = task_context.samples[0]
     assert first.readings == (
         Reading(metric="prometheus.load", value=2.5),
-        Reading(metric="prometheus.hits_total", value=20.0),  # the first question was whether all is there
+        Reading(metric="prometheus.hits_total", value=20.0),  # the first request checks that all series exist
     )
     assert (result.samples, result.lost, made.connections) == (len(task_context.samples), result.lost, 1)
-    assert made.asked[0]["path"] == "/deep/metrics?x=1"
-    assert made.asked[0]["Authorization"] == f"Basic {base64.b64encode(b'reader:p@ss').decode()}"
+    assert made.requests[0]["path"] == "/deep/metrics?x=1"
+    assert made.requests[0]["Authorization"] == f"Basic {base64.b64encode(b'reader:p@ss').decode()}"
 
 
-async def test_an_exporter_that_fails_later_costs_samples_and_comes_back(task_context: Any, exporter: Any) -> None:
+async def test_a_temporary_failure_of_an_exporter_loses_samples_only(task_context: Any, exporter: Any) -> None:
     bad = {3: (500, b""), 4: (0, b""), 5: (200, b"other 1\n"), 6: (200, b"load x\n")}
     made = exporter(lambda number: bad.get(number, (200, b"load 1\n")))
     result = await captured(
-        task_context, task(f"http://127.0.0.1:{made.port}", scrape("load")), lambda: len(made.asked) > 9
+        task_context, task(f"http://127.0.0.1:{made.port}", scrape("load")), lambda: len(made.requests) > 9
     )
-    assert result.lost >= 3  # the one that hung up is asked again at once
+    assert result.lost >= 3  # the request whose connection closed is repeated at once
     assert result.samples >= 3
     assert all(sample.readings == (Reading(metric="prometheus.load", value=1.0),) for sample in task_context.samples)
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "said"),
+    ("status", "body", "message"),
     [
         (404, b"", "answered 404"),
         (302, b"", "answered 302"),
@@ -209,18 +209,18 @@ async def test_an_exporter_that_fails_later_costs_samples_and_comes_back(task_co
         (200, b"x" * 2000, "longer than"),
     ],
 )
-async def test_one_that_does_not_answer_at_the_start_is_a_fault(
-    task_context: Any, exporter: Any, status: int, body: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_bad_answer_at_the_start_is_a_fault(
+    task_context: Any, exporter: Any, status: int, body: bytes, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prometheus, "ANSWER_BYTES_MAX", 1000)
     made = exporter(lambda _: (status, body))
-    with pytest.raises(TaskFault, match=said) as fault:
+    with pytest.raises(TaskFault, match=message) as fault:
         await kinds.capture(task_context, task(f"http://u:secret@127.0.0.1:{made.port}/m", scrape("load")))
     assert fault.value.code == "unreachable"
     assert "secret" not in str(fault.value)
 
 
-async def test_a_series_that_is_not_there_is_named(task_context: Any, exporter: Any) -> None:
+async def test_a_missing_series_at_the_start_is_named(task_context: Any, exporter: Any) -> None:
     made = exporter(lambda _: (200, b'load{cpu="0"} 1\n'))
     spec = task(
         f"http://127.0.0.1:{made.port}/m", scrape("load", labels=(("cpu", "1"),)), scrape("fine", optional=True)
@@ -230,7 +230,7 @@ async def test_a_series_that_is_not_there_is_named(task_context: Any, exporter: 
     assert fault.value.code == "missing"
 
 
-async def test_nobody_listening_is_a_fault_without_the_password(task_context: Any) -> None:
+async def test_a_closed_port_is_a_fault_whose_message_hides_the_password(task_context: Any) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -239,7 +239,7 @@ async def test_nobody_listening_is_a_fault_without_the_password(task_context: An
     assert "hidden" not in str(fault.value)
 
 
-async def test_one_that_never_answers_does_not_hold_the_capture(
+async def test_an_exporter_that_never_answers_does_not_delay_the_end_of_the_capture(
     task_context: Any, exporter: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule, "END_S", 0.05)
@@ -253,7 +253,7 @@ async def test_one_that_never_answers_does_not_hold_the_capture(
     made = exporter(answer)
     try:
         url = f"http://127.0.0.1:{made.port}/m"
-        result = await captured(task_context, task(url, scrape("load")), lambda: len(made.asked) > 2)
+        result = await captured(task_context, task(url, scrape("load")), lambda: len(made.requests) > 2)
     finally:
         held.set()
     assert result.lost >= 1
@@ -270,9 +270,9 @@ DRIPS = {
 
 @pytest.mark.escape
 @pytest.mark.parametrize("beginning", DRIPS.values(), ids=DRIPS)
-def test_an_answer_that_drips_is_given_up_as_a_whole(beginning: bytes) -> None:
-    """A byte every 20 ms keeps each single read within its patience; without a limit for the whole answer this ends
-    after hours."""
+def test_a_slow_answer_ends_at_the_timeout_for_the_whole(beginning: bytes) -> None:
+    """One byte every 20 ms keeps each read within its timeout; without a limit for the whole answer this would take
+    hours."""
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -285,14 +285,14 @@ def test_an_answer_that_drips_is_given_up_as_a_whole(beginning: bytes) -> None:
 
         thread = threading.Thread(target=drip)
         thread.start()
-        asked = prometheus.Exporter(f"http://127.0.0.1:{server.getsockname()[1]}/metrics", 0.5)
+        client = prometheus.Exporter(f"http://127.0.0.1:{server.getsockname()[1]}/metrics", 0.5)
         try:
             with pytest.raises(prometheus.Unanswered, match=r"not complete within 0\.5 s"):
-                asked.text()
+                client.text()
         finally:
             over.set()
             thread.join(DEADLINE_S)
-            asked.close()
+            client.close()
 
 
 HOSTILE_LINES = {
@@ -306,14 +306,14 @@ HOSTILE_LINES = {
 
 @pytest.mark.escape
 @pytest.mark.parametrize("line", HOSTILE_LINES.values(), ids=HOSTILE_LINES)
-def test_a_hostile_line_is_refused_unread(line: str) -> None:
+def test_a_hostile_line_is_refused_without_parsing(line: str) -> None:
     with pytest.raises(ValueError, match="characters"):
         select(f"{line}\n", [scrape("load")])
 
 
 @pytest.mark.parametrize("line", HOSTILE_LINES.values(), ids=HOSTILE_LINES)
-def test_hostile_lines_of_the_greatest_length_are_read_or_refused(line: str) -> None:
-    """As many of them as are read at all: what is quadratic in a line's length stays small."""
+def test_hostile_lines_of_maximum_length_are_parsed_or_refused(line: str) -> None:
+    """The text has as many of these lines as the limit permits: work quadratic in a line's length stays small."""
     cut = line[: prometheus.LINE_CHARACTERS_MAX - 1]
     text = f"{cut}\n" * (prometheus.WANTED_CHARACTERS_MAX // len(cut) - 1)
     with suppress(ValueError):
@@ -330,7 +330,7 @@ def test_too_many_lines_are_refused() -> None:
 PLAN = Path(__file__).parents[2] / "golden" / "good" / "exporter.yaml"
 
 
-def test_the_password_is_filled_in_on_its_way_to_the_agent_only() -> None:
+def test_the_password_is_inserted_only_in_the_task_of_the_agent() -> None:
     plan = compile_plan(PLAN)
     endpoints = external_endpoints(plan, {"SCRAPE_PASSWORD": "p@ss:/1"})
     url = "https://reader:p%40ss%3A%2F1@127.0.0.1:9100/metrics"
@@ -342,7 +342,7 @@ def test_the_password_is_filled_in_on_its_way_to_the_agent_only() -> None:
         external_endpoints(plan, {})
 
 
-def test_the_task_crosses_the_wire() -> None:
+def test_the_task_survives_the_codec() -> None:
     plan = compile_plan(PLAN)
     spec = RunCapture(
         capture=plan.capture("node"), endpoints=(Endpoint(system="c", engine="prometheus", dsn="http://h"),)
@@ -351,10 +351,10 @@ def test_the_task_crosses_the_wire() -> None:
     assert codec.coordinator_message(codec.coordinator_envelope(sent)) == sent
 
 
-# ---- what it comes to --------------------------------------------------------------------------------------------
+# ---- summary of a window -----------------------------------------------------------------------------------------
 
 
-def test_the_measure_window_cuts_gauges_and_counters() -> None:
+def test_gauges_and_counters_are_cut_at_the_measure_window() -> None:
     values = [(0, 9.0, 0.0), (1, 1.0, 100.0), (2, 3.0, 110.0), (3, 2.0, 130.0), (4, 7.0, 500.0)]
     samples = [
         CaptureSample(
@@ -375,20 +375,20 @@ def test_the_measure_window_cuts_gauges_and_counters() -> None:
     }
 
 
-# ---- a real one --------------------------------------------------------------------------------------------------
+# ---- a real exporter ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def node_exporter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The url of a real node_exporter with few collectors. Skips where the host has none."""
+    """The URL of a real node_exporter with few collectors; skips without node_exporter on the host."""
     program = shutil.which("prometheus-node-exporter") or shutil.which("node_exporter")
     if program is None:
         pytest.skip("this host has no node_exporter (Debian: apt-get install prometheus-node-exporter)")
     collectors = ["--collector.disable-defaults", "--collector.loadavg", "--collector.cpu", "--collector.meminfo"]
     log = Path(tmp_path_factory.mktemp("node_exporter")) / "log.txt"
-    with log.open("wb") as said:
+    with log.open("wb") as output:
         argv = [program, "--web.listen-address=127.0.0.1:0", *collectors]
-        server = subprocess.Popen(argv, stdout=said, stderr=said, env={"PATH": os.environ["PATH"]})
+        server = subprocess.Popen(argv, stdout=output, stderr=output, env={"PATH": os.environ["PATH"]})
         try:
             yield f"http://127.0.0.1:{_port_of(server, log)}/metrics"
         finally:
@@ -397,7 +397,7 @@ def node_exporter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _port_of(server: subprocess.Popen[bytes], log: Path) -> int:
-    """The port that it listens at, once it does."""
+    """Wait until the exporter listens; return its port."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         assert server.poll() is None and time.monotonic() < deadline, log.read_text()

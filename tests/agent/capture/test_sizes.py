@@ -1,5 +1,5 @@
-"""Sizes of real tables in PostgreSQL, MariaDB and SQLite, before and after they have grown. Oracle's query is read
-here, not run."""
+"""Sizes of real tables in PostgreSQL, MariaDB and SQLite, before and after they grow. Oracle's query is only compared as
+text, not executed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Look = Callable[[], dict[tuple[str, str, str], float]]
 
 @pytest.fixture
 def looked() -> Iterator[Callable[[Endpoint], Look]]:
-    """Makes what asks the capture of a system for sizes; the captures are closed at the end."""
+    """A factory of functions that read the sizes of a system; the captures are closed at the end."""
     observers: list[SizeObserver] = []
 
     def made(endpoint: Endpoint) -> Look:
@@ -70,7 +70,7 @@ def grow(execute: Callable[[str], Any]) -> None:
     execute(f"INSERT INTO Wide VALUES {rows}")
 
 
-def test_postgres_tells_heap_toast_and_indexes_apart(database: str, looked: Any) -> None:
+def test_postgres_has_separate_sizes_of_heap_toast_and_indexes(database: str, looked: Any) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         for statement in (*MAKE, 'CREATE SCHEMA "odd one"', 'CREATE TABLE "odd one"."T" (id int)'):
             connection.execute(statement)
@@ -107,7 +107,7 @@ def test_sqlite_counts_the_pages_of_each(tmp_path: Path, looked: Any) -> None:
     assert sum(after.values()) + PAGE["sqlite"] == pages  # the schema's own page belongs to no table
 
 
-def test_mysql_tells_tables_from_their_indexes(mysql_database: str, looked: Any) -> None:
+def test_mysql_has_separate_sizes_of_tables_and_indexes(mysql_database: str, looked: Any) -> None:
     endpoint = Endpoint(system="db", engine="mysql", dsn=mysql_database)
     mysql_statements.run_all(endpoint, tuple(text.replace("2000", "700") for text in MAKE))
     look = looked(endpoint)
@@ -119,7 +119,7 @@ def test_mysql_tells_tables_from_their_indexes(mysql_database: str, looked: Any)
     assert after["Wide", "index", "(all)"] > before["Wide", "index", "(all)"]
 
 
-async def test_a_capture_looks_when_it_begins_and_when_it_ends(database: str, task_context: Any) -> None:
+async def test_a_capture_samples_at_its_start_and_at_its_end(database: str, task_context: Any) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE wide (id int PRIMARY KEY, t varchar(2000))")
         capture = Capture(name="sizes", kind="sizes", every_s=86_400.0, system="db")
@@ -139,7 +139,7 @@ async def test_a_capture_looks_when_it_begins_and_when_it_ends(database: str, ta
     assert tree["tables"]["wide"]["index_bytes"] == next(line.end_bytes for line in lines if line.part == "index")
 
 
-def test_a_system_that_cannot_be_reached_is_told_at_the_start() -> None:
+def test_an_unreachable_system_is_a_fault_at_the_start() -> None:
     for engine, dsn in (
         ("postgres", "host=127.0.0.1 port=1 dbname=x"),
         ("mysql", "mysql://nobody@127.0.0.1:1/none"),
@@ -150,7 +150,7 @@ def test_a_system_that_cannot_be_reached_is_told_at_the_start() -> None:
         assert caught.value.code == "unreachable"
 
 
-def test_parts_of_one_name_are_one_and_too_many_tables_are_others() -> None:
+def test_partitions_are_summed_and_surplus_tables_are_one_entry() -> None:
     rows = [("part", "table", "part", 10.0), ("part", "table", "part", 5.0), ("part", "index", "i", None)]
     assert {reading.label: reading.value for reading in readings(rows)} == {
         "part\ttable\tpart": 15.0,
@@ -162,11 +162,11 @@ def test_parts_of_one_name_are_one_and_too_many_tables_are_others() -> None:
     assert found[f"{OTHERS}\ttable\t{OTHERS}"] == 0 + 1 + 2
 
 
-def test_one_sample_says_nothing_of_growth() -> None:
+def test_one_sample_gives_no_growth() -> None:
     sample = CaptureSample(capture="sizes", at_ns=1, readings=tuple(readings([("t", "table", "t", 1.0)])))
     assert sizes_metrics(Recording([sample]), "db") == ({}, ())
 
 
-def test_oracles_query_reads_what_every_user_may_see() -> None:
+def test_oracles_query_reads_only_views_open_to_every_user() -> None:
     assert {"user_segments", "user_indexes", "user_lobs"} <= set(ORACLE.replace(",", " ").split())
     assert "dba_" not in ORACLE

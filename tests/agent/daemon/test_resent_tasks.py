@@ -1,5 +1,4 @@
-"""A task that is sent again is answered from what is known of it, also when the agent's disk has become full
-meanwhile."""
+"""A task that is sent again is answered from its recorded state, also when the agent's disk has become full."""
 
 from __future__ import annotations
 
@@ -22,19 +21,19 @@ from proveout.proto.wire.tasks import StopSystem, Task, TaskSpec
 
 
 class Filling(AgentJournal):
-    """A journal whose disk becomes full."""
+    """A task journal whose disk becomes full."""
 
     is_full = False
 
     def note_sequence(self, run: str, sequence: int) -> None:
-        """Refuse like SQLite on a full disk."""
+        """Raise the error of SQLite on a full disk."""
         if self.is_full:
             raise sqlite3.OperationalError("database or disk is full")
         super().note_sequence(run, sequence)
 
 
-class Believed:
-    """Orders that have no objection: signatures are in tests/fabric/test_signatures.py."""
+class AcceptAll:
+    """A verifier that accepts every task: signatures are tested in tests/fabric/test_signatures.py."""
 
     def objection(self, task: Task, digest: str) -> str:
         return ""
@@ -58,11 +57,11 @@ async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
         tmp_path / "work",
         journal,
         {StopSystem: handler},
-        verifier=cast(TaskVerifier, Believed()),
+        verifier=cast(TaskVerifier, AcceptAll()),
         audit=AuditLog(tmp_path / "audit.log"),
     )
     task = Task(key="k", spec=StopSystem(system="db", data_root=str(tmp_path)), deadline_s=60.0, sequence=1)
-    said: list[Any] = []
+    messages: list[Any] = []
     try:
         session.attach()
         session.receive(task)
@@ -71,15 +70,15 @@ async def test_a_full_disk_does_not_fail_a_task_that_is_under_way_or_done(
         session.receive(dataclasses.replace(task, sequence=2))
         go.set()
         async for message in session.outgoing(attachment):
-            said.append(message)
+            messages.append(message)
             if isinstance(message, TaskDone):
                 break
         session.receive(dataclasses.replace(task, sequence=3))
         async for message in session.outgoing(session.attach()):
-            said.append(message)
+            messages.append(message)
             if isinstance(message, TaskDone):
                 break
     finally:
         session.end("cancelled", "the test is over", keep_data=False)
         await session.ended.wait()
-    assert {type(message) for message in said} == {TaskAccepted, TaskDone}, said
+    assert {type(message) for message in messages} == {TaskAccepted, TaskDone}, messages

@@ -1,4 +1,4 @@
-"""The systemd unit: what it allows follows the policy, and systemd itself reads it."""
+"""The systemd unit: its permissions follow the policy, and systemd accepts it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def settings(policy: Policy, *arguments: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def test_an_agent_without_a_policy_is_no_root() -> None:
+def test_an_agent_without_a_policy_does_not_run_as_root() -> None:
     found = settings(NOTHING)
     assert found["User"] == "proveout"
     assert found["CapabilityBoundingSet"] == ""
     assert found["ReadWritePaths"] == "/etc/proveout/pki /var/lib/proveout"
 
 
-def test_what_is_open_is_what_the_policy_lists() -> None:
+def test_writable_paths_and_devices_are_those_of_the_policy() -> None:
     found = settings(ROOTED)
     assert "User" not in found
     assert found["ReadWritePaths"].split()[2:] == ["/etc/udev/rules.d"]
@@ -66,19 +66,19 @@ def test_what_is_open_is_what_the_policy_lists() -> None:
         ({"devices": ("serial:X",)}, "yes", "CAP_SYS_ADMIN CAP_SYS_RESOURCE"),
     ],
 )
-def test_capabilities_are_those_that_the_list_takes(policy: dict[str, Any], tunables: str, more: str) -> None:
+def test_capabilities_are_those_that_the_policy_needs(policy: dict[str, Any], tunables: str, more: str) -> None:
     found = settings(Policy(source="/p", **policy))
     assert found["ProtectKernelTunables"] == tunables
     assert found["CapabilityBoundingSet"].split() == [*CAPABILITIES, *more.split()]
 
 
-def test_words_cannot_leave_their_place() -> None:
+def test_values_with_special_characters_are_quoted() -> None:
     found = settings(NOTHING, "--name", 'a b"; %n $HOME')
     assert found["ExecStart"] == '/bin/true agent --name "a b\\"; %%n $$HOME"'
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_systemd_reads_it(name: str, tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(name: str, tmp_path: Path) -> None:
     analyse = shutil.which("systemd-analyze")
     if analyse is None:
         pytest.skip("this host has no systemd-analyze")
@@ -92,12 +92,12 @@ def test_systemd_reads_it(name: str, tmp_path: Path) -> None:
 
 
 EXPOSURE_MAX = {"none": 1.7, "files": 3.3, "sysctl": 3.8, "devices": 3.8}
-"""Half a point above what systemd 252 says (docs/security.md), as others weigh more things. Its scale goes from 0 to
-10."""
+"""Half a point above the exposure that systemd 252 reports (docs/security.md), as other versions weigh more settings. The
+scale is 0 to 10."""
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_its_exposure_stays_what_was_told(name: str, tmp_path: Path) -> None:
+def test_its_exposure_is_at_most_the_documented_one(name: str, tmp_path: Path) -> None:
     analyse = shutil.which("systemd-analyze")
     if analyse is None:
         pytest.skip("this host has no systemd-analyze")
@@ -105,10 +105,10 @@ def test_its_exposure_stays_what_was_told(name: str, tmp_path: Path) -> None:
     path.write_text(unit("/bin/true", ("agent",), pki=PKI, state_dir=STATE, policy=POLICIES[name]))
     argv = [analyse, "security", "--no-pager", "--offline=true", str(path)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    told = re.search(r"Overall exposure level for proveout-agent.service: ([0-9.]+)", done.stdout)
-    if told is None:
-        pytest.skip(f"this systemd does not tell it of a file: {done.stderr.strip()}")
-    assert float(told[1]) <= EXPOSURE_MAX[name], done.stdout
+    exposure = re.search(r"Overall exposure level for proveout-agent.service: ([0-9.]+)", done.stdout)
+    if exposure is None:
+        pytest.skip(f"this systemd does not analyse a file: {done.stderr.strip()}")
+    assert float(exposure[1]) <= EXPOSURE_MAX[name], done.stdout
 
 
 def test_print_unit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,15 +1,14 @@
 """SQL that tries to leave a database: to run programs, to reach files of the host, to become another role, to load
 code, to connect elsewhere.
 
-Data only, to be imported: by the tests here, and by what tries them against a running system for long. Each case is run
-as a plan would, against a fresh embedded server in which the plan's role has the tables `loot (line text)` and `reached
-(name varchar)`. Words in braces are replaced: `{outside}` is a folder of the host that everybody may write, `{secret}`
-a file in it that everybody may read and that holds the canary, `{socket}` the folder of the server's socket, `{name}`
-the case.
+Data only, imported by the tests here and by the long runs against a running system. Each case runs as SQL of a plan
+against a fresh embedded server in which the plan's role has the tables `loot (line text)` and `reached (name varchar)`.
+Words in braces are replaced: `{outside}` is a world-writable folder of the host, `{secret}` a world-readable file in it
+that contains the canary, `{socket}` the folder of the server's socket, `{name}` the case.
 
-How success is seen (`sign`): `file` - anything in the folder outside is new or changed; `read` - the canary is in
-`loot`; `done` - every statement was accepted, which a statement added at the end notes in `reached`. The first two are
-looked at after every case.
+The sign of success (`sign`): `file` - any file in the folder outside is new or changed; `read` - the canary is in
+`loot`; `done` - every statement was accepted, recorded in `reached` by a statement added at the end. The first two are
+checked after every case.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ CANARY = "canary-7f3a91c2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escape:
-    """One attempt. `engine` is the one that it is written for."""
+    """One attempt, written for `engine`."""
 
     name: str
     engine: Literal["postgres", "mysql"]
@@ -31,7 +30,7 @@ class Escape:
     statements: tuple[str, ...]
 
     def filled(self, words: Mapping[str, str]) -> tuple[str, ...]:
-        """Its statements for one server and one folder, with the one at the end that notes that all were accepted."""
+        """The statements for one server and one folder, with a last one that records that all were accepted."""
         note = f"INSERT INTO reached VALUES ('{self.name}')"
         return tuple(_filled(text, {**words, "name": self.name}) for text in (*self.statements, note))
 

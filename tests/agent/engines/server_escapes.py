@@ -1,10 +1,9 @@
-"""Attempts of a compromised database server to reach what is not its own, as data: name, what it tries, code that tries
-it.
+"""Attempts of a compromised database server to reach resources outside its confinement, as data: name, purpose, code.
 
 Flow: `program(case, …)` -> arguments for a Python interpreter that runs in the server's place, with the server's
 identity and access -> exit status. The code is what native code in the server could do, so it needs no SQL and no role.
-It raises OSError when the attempt is refused. `REFUSED` (status 10) is the wanted end; `ESCAPED` (status 0) means that
-the attempt worked; any other status is a mistake in the test. Names in the code: `key` (a private key of the agent's
+It raises OSError when the attempt is refused. `REFUSED` (status 10) is the expected result; `ESCAPED` (status 0) means
+that the attempt succeeded; any other status is an error of the test. Names in the code: `key` (a private key of the agent's
 user, 0600), `home` (that user's home directory, with `.ssh/authorized_keys`), `data` (the server's own data), `agent`
 (the agent's process id), `socket_name` (an abstract unix socket on which the agent listens).
 """
@@ -21,7 +20,7 @@ ESCAPED, REFUSED = 0, 10
 class Escape:
     """An attempt; `since` is the version of Landlock that refuses it, 0 when none is needed.
 
-    `works` says whether the agent's user can do it without Landlock, with no capabilities and no_new_privs.
+    `works`: whether the agent's user can do it without Landlock, with no capabilities and no_new_privs.
     """
 
     name: str
@@ -35,7 +34,7 @@ class Escape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What the attempts are about."""
+    """The paths and the process that the attempts aim at; see above."""
 
     key: str
     home: str

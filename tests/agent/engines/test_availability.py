@@ -1,4 +1,4 @@
-"""A system of others that does not answer is waited for, within a bound, where the task may be done again."""
+"""Tasks wait for an external system that does not answer, for a limited time, where they can be repeated."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import psycopg
 import pytest
 from restarts import External, external
 
-from proveout.agent.daemon import availability
-from proveout.agent.daemon.availability import is_away, patiently
-from proveout.agent.daemon.handlers import TABLE
+from proveout.agent.daemon import handlers
+from proveout.agent.daemon.handlers import TABLE, is_away, patiently
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.postgres.connection import connection_fault, statement_fault
 from proveout.agent.errors import TaskFault
@@ -30,22 +29,22 @@ AWAY = TaskFault("unreachable", "system 'db' cannot be reached: Connection refus
 
 
 class Context:
-    """What a handler sees of its agent, as far as these handlers look."""
+    """The parts of a `TaskContext` that these handlers use."""
 
     key, host, policy, work_dir = "run/-/0/0/1/x/h", "h", Policy(own=True), Path("/nowhere")
 
     def __init__(self) -> None:
         self.resources: dict[str, Resource] = {}
-        self.said: list[tuple[str, str]] = []
+        self.logs: list[tuple[str, str]] = []
 
     def log(self, level: str, text: str) -> None:
-        self.said.append((level, text))
+        self.logs.append((level, text))
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None: ...
 
 
 class Flaky:
-    """A handler that fails so many times."""
+    """A handler that fails a number of times and then succeeds."""
 
     def __init__(self, failures: int, fault: TaskFault = AWAY) -> None:
         self.failures, self.fault, self.calls = failures, fault, 0
@@ -64,20 +63,20 @@ def context() -> Context:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(availability, "AGAIN_S", 0.01)
+    monkeypatch.setattr(handlers, "AGAIN_S", 0.01)
 
 
-async def test_it_is_tried_again_and_said_once(context: Any) -> None:
+async def test_a_task_is_repeated_and_the_wait_is_logged_once(context: Any) -> None:
     handler = Flaky(3)
     assert isinstance(await patiently(context, Checkpoint(endpoint=END), handler, Flaky(0)), Done)
     assert handler.calls == 4
-    (_, waits), (_, back) = context.said
+    (_, waits), (_, back) = context.logs
     assert waits == f"db does not answer, waiting for up to 30 s: {AWAY.what}"
     assert back.startswith("db answers again after 0.")
 
 
-async def test_the_wait_has_a_bound(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(availability, "AWAY_S", 0.1)
+async def test_the_wait_is_limited(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "AWAY_S", 0.1)
     with pytest.raises(TaskFault) as caught:
         await patiently(context, Checkpoint(endpoint=END), Flaky(10**9), Flaky(0))
     assert (caught.value.code, caught.value.way_out) == ("unreachable", "start it")
@@ -96,7 +95,7 @@ async def test_the_wait_has_a_bound(context: Any, monkeypatch: pytest.MonkeyPatc
         (TaskFault("invalid", "a statement that the server refuses"), False),
     ],
 )
-async def test_only_what_passes_is_waited_for(context: Any, fault: TaskFault, away: bool) -> None:
+async def test_only_temporary_faults_are_waited_for(context: Any, fault: TaskFault, away: bool) -> None:
     assert is_away(fault) is away
     handler = Flaky(1, fault)
     if away:
@@ -114,12 +113,12 @@ async def test_only_what_passes_is_waited_for(context: Any, fault: TaskFault, aw
         Endpoint(system="db", engine="sqlite", dsn="/file"),
     ],
 )
-async def test_own_systems_and_files_are_not_waited_for(context: Any, end: Endpoint) -> None:
+async def test_provisioned_systems_and_files_are_not_waited_for(context: Any, end: Endpoint) -> None:
     with pytest.raises(TaskFault):
         await patiently(context, Checkpoint(endpoint=end), Flaky(1), Flaky(0))
 
 
-async def test_statements_are_run_once_when_the_system_answers(context: Any) -> None:
+async def test_statements_run_once_when_the_system_answers(context: Any) -> None:
     inspect, handler = Flaky(2), Flaky(1)
     with pytest.raises(TaskFault):
         end = Endpoint(system="db", engine="mysql", dsn="mysql://u@127.0.0.1:9/d")
@@ -127,7 +126,7 @@ async def test_statements_are_run_once_when_the_system_answers(context: Any) -> 
     assert (inspect.calls, handler.calls) == (3, 1)
 
 
-async def test_statements_that_have_had_no_effect_are_run_again(context: Any) -> None:
+async def test_statements_without_an_effect_are_repeated(context: Any) -> None:
     spec = RunSql(endpoint=END, statements=("INSERT",))
     handler = Flaky(2)
     await patiently(context, spec, handler, Flaky(0))
@@ -136,7 +135,7 @@ async def test_statements_that_have_had_no_effect_are_run_again(context: Any) ->
         await patiently(context, spec, Flaky(1, TaskFault("lost", "it may have taken effect")), Flaky(0))
 
 
-def test_a_server_that_starts_or_stops_is_away_and_one_that_says_no_is_not() -> None:
+def test_a_starting_or_stopping_server_is_unavailable_and_a_refusal_is_final() -> None:
     for text in ("FATAL:  the database system is starting up", "FATAL:  the database system is shutting down"):
         assert is_away(connection_fault(END, psycopg.OperationalError(f"connection failed: {text}")))
     refusal = psycopg.OperationalError('connection failed: FATAL:  role "x" does not exist')
@@ -154,7 +153,7 @@ async def server() -> AsyncIterator[External]:
 
 
 @pytest.mark.slow
-async def test_a_real_server_that_is_away_for_two_seconds(server: External, context: Any, tmp_path: Path) -> None:
+async def test_a_real_server_that_is_down_for_two_seconds(server: External, context: Any, tmp_path: Path) -> None:
     context.work_dir = tmp_path
     end = Endpoint(system="db", engine="postgres", dsn=server.dsn)
     try:
@@ -176,8 +175,8 @@ async def test_a_real_server_that_is_away_for_two_seconds(server: External, cont
 
 
 @pytest.mark.slow
-async def test_a_statement_that_a_stop_cuts_off(server: External, context: Any, tmp_path: Path) -> None:
-    """The first statement was rolled back, so that the server says, and is run again; a later one ends the task."""
+async def test_a_statement_interrupted_by_a_stop_of_the_server(server: External, context: Any, tmp_path: Path) -> None:
+    """A first statement that was rolled back runs again; a later one ends the task."""
     context.work_dir = tmp_path
     end = Endpoint(system="db", engine="postgres", dsn=server.dsn)
 

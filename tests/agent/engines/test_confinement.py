@@ -1,5 +1,4 @@
-"""What a database server can still do on its host: every attempt of `escapes` is refused, and a server works as
-before."""
+"""Confinement of a database server on its host: every attempt of `server_escapes` is refused, and a server works."""
 
 from __future__ import annotations
 
@@ -84,13 +83,13 @@ def test_an_escape_is_refused(case: Escape, target: Target) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in ESCAPES if case.works], ids=lambda case: case.name)
-def test_an_escape_works_where_there_is_no_landlock(case: Escape, target: Target) -> None:
-    """So a refusal above is Landlock's, and not a mistake in the attempt."""
+def test_an_escape_succeeds_without_landlock(case: Escape, target: Target) -> None:
+    """Check of the attempts: the refusals above are Landlock's, not errors in the attempts."""
     assert attempt(case, target, None) == ESCAPED
 
 
 def test_a_server_may_use_its_own_files_and_a_helper_may_run_programs(target: Target) -> None:
-    """The attempts are refused for what they try, and not because nothing works."""
+    """Check of the confinement: permitted operations work, so the attempts are refused for their targets."""
     own = Escape(
         name="own",
         tries="write, rename, link and read in the data, and make a socket there",
@@ -130,7 +129,7 @@ async def test_a_server_has_no_privileges_and_cannot_get_any(engine: str, task_c
 
 @needs_landlock
 async def test_sql_runs_no_program_and_reads_no_file_of_the_host(task_context: Any, tmp_path: Path) -> None:
-    """As the strongest role that there is: what a role may do is another line of defence."""
+    """As superuser: the rights of the plan's role are a separate line of defence."""
     server = await started(task_context, tmp_path, "postgres")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
@@ -192,16 +191,16 @@ assert confinement.landlock_version() == 0
 
 class Context:
     def __init__(self, allowed):
-        self.policy, self.resources, self.said = allowed, {}, []
+        self.policy, self.resources, self.logs = allowed, {}, []
     def log(self, level, text):
-        self.said.append([level, text])
+        self.logs.append([level, text])
 
 async def main(root, kind):
-    context = Context(policy.Policy(own=kind == "local", provision_as_agent_user=kind == "told"))
+    context = Context(policy.Policy(own=kind == "local", provision_as_agent_user=kind == "permitted"))
     system = System(name="db", engine="postgres", host="h", provision="embedded")
     try:
         await handlers.start_system(context, StartSystem(system=system, data_root=root))
-        return ["started", *context.said]
+        return ["started", *context.logs]
     except TaskFault as fault:
         return [fault.code, fault.what, fault.way_out]
     finally:
@@ -212,33 +211,32 @@ print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
 """
 
 
-@pytest.mark.parametrize("kind", ["permanent", "told", "local"])
-def test_without_landlock_the_agents_own_user_runs_no_server_unless_told(kind: str, tmp_path: Path) -> None:
-    """A real server where the kernel has no Landlock. Where the agent is root, the server's own user protects the
-    agent."""
+@pytest.mark.parametrize("kind", ["permanent", "permitted", "local"])
+def test_without_landlock_the_agents_own_user_runs_no_server_unless_permitted(kind: str, tmp_path: Path) -> None:
+    """A real server without Landlock in the kernel. Where the agent is root, the server's own user protects the agent."""
     argv = [sys.executable, "-c", WITHOUT_LANDLOCK, str(tmp_path), kind]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    first, *said = json.loads(done.stdout)
+    first, *logs = json.loads(done.stdout)
     if os.geteuid() == 0:
-        assert (first, said) == ("started", [])
+        assert (first, logs) == ("started", [])
     elif kind == "permanent":
         assert first == "refused"
-        assert "provision_as_agent_user: true" in said[1]
+        assert "provision_as_agent_user: true" in logs[1]
     else:
-        assert (first, len(said), said[0][0]) == ("started", 1, "warning")
-        assert "no Landlock" in said[0][1]
+        assert (first, len(logs), logs[0][0]) == ("started", 1, "warning")
+        assert "no Landlock" in logs[0][1]
 
 
 @pytest.mark.parametrize(
     ("policy", "code"),
     [(Policy(), "refused"), (Policy(provision_as_agent_user=True), None), (Policy(own=True), None)],
-    ids=["permanent", "told", "local"],
+    ids=["permanent", "permitted", "local"],
 )
-async def test_the_policy_decides_about_the_agents_own_user(
+async def test_the_policy_decides_whether_the_agents_own_user_runs_a_server(
     task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy, code: str | None
 ) -> None:
-    """The same decision when these tests are run as root."""
+    """The same decision, also when these tests run as root."""
     monkeypatch.setattr(handlers, "choose_account", lambda: None)
     monkeypatch.setattr(handlers, "landlock_version", lambda: 0)
     task_context.policy = policy
@@ -256,8 +254,8 @@ async def test_the_policy_decides_about_the_agents_own_user(
 def test_the_loader_of_a_program_is_found(tmp_path: Path) -> None:
     loader = file_access.interpreter(PYTHON)
     assert os.access(loader, os.X_OK)
-    said = subprocess.run([loader, "--version"], capture_output=True, text=True, check=False)
-    assert said.returncode == 0
+    done = subprocess.run([loader, "--version"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\n")
     assert file_access.interpreter(script) == file_access.interpreter(tmp_path / "none") == ""

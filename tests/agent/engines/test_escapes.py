@@ -1,5 +1,5 @@
-"""SQL of a plan stays in its database: every case of `escapes`, by `sql` stages, by tuning and by a workload's
-transactions."""
+"""SQL of a plan cannot leave its database: every case of `escapes`, in `sql` stages, tunings and transactions of a
+workload."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ DANGEROUS = ("pg_execute_server_program", "pg_read_server_files", "pg_write_serv
 
 
 class World:
-    """An embedded server, a folder beside it that everybody may write, and what is to be seen after a case."""
+    """An embedded server, a world-writable folder beside it, and the checks after a case."""
 
     def __init__(self, endpoint: Endpoint, outside: Path) -> None:
         self.endpoint, self.outside = endpoint, outside
@@ -69,14 +69,17 @@ class World:
 
     def ask(self, query: str) -> list[Any]:
         if self.endpoint.engine == "mysql":
-            with closing(mysql_dsn.connect(mysql_dsn.parse(self.endpoint.dsn))) as asked, asked.cursor() as cursor:
+            with (
+                closing(mysql_dsn.connect(mysql_dsn.parse(self.endpoint.dsn))) as connection,
+                connection.cursor() as cursor,
+            ):
                 cursor.execute(query)
                 return [row[0] for row in cursor.fetchall()]
         with psycopg.connect(self.endpoint.dsn, autocommit=True) as connection:
             return [row[0] for row in connection.execute(query.encode()).fetchall()]
 
     def escaped(self, cases: tuple[Escape, ...]) -> list[str]:
-        """What got out, in words; [] when all was contained."""
+        """Descriptions of the successful escapes; [] when all were contained."""
         found = [f"file {path.name}" for path in self.outside.iterdir() if path != self.secret]
         found += ["secret was changed"] if self.secret.read_text() != f"{CANARY}\n" else []
         found += ["the canary was read" for line in self.ask("SELECT line FROM loot") if CANARY in str(line)]
@@ -94,7 +97,7 @@ class World:
 
 @pytest.fixture
 def outside() -> Iterator[Path]:
-    """Not below pytest's own folder, which only its owner enters."""
+    """A folder outside pytest's own, which only its owner can enter."""
     folder = Path("/var/tmp") / f"proveout-escapes-{secrets.token_hex(4)}"
     folder.mkdir()
     folder.chmod(0o777)
@@ -126,7 +129,9 @@ def test_the_corpus_is_large_and_each_case_has_its_own_name() -> None:
 
 
 @pytest.mark.escape
-async def test_by_sql_stages(task_context: Any, world: World, record_property: Callable[[str, object], None]) -> None:
+async def test_escapes_by_sql_stages(
+    task_context: Any, world: World, record_property: Callable[[str, object], None]
+) -> None:
     record_property("escapes", len(cases_of(world)))
     for case in cases_of(world):
         with suppress(TaskFault):
@@ -137,7 +142,7 @@ async def test_by_sql_stages(task_context: Any, world: World, record_property: C
 
 
 @pytest.mark.escape
-async def test_by_tuning(world: World, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+async def test_escapes_by_tuning(world: World, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     if world.endpoint.engine == "mysql":
         pytest.skip("systems of engine mysql cannot be tuned")
     record_property("escapes", len(cases_of(world)))
@@ -184,10 +189,10 @@ class LoadContext:
 
 
 @pytest.mark.escape
-async def test_by_transactions_of_a_workload(
+async def test_escapes_by_transactions_of_a_workload(
     world: World, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """A load of one terminal for each case: as a whole its statements are one transaction."""
+    """A load of one terminal for each case; the statements of a case are one transaction."""
     record_property("escapes", len(cases_of(world)))
     context = LoadContext(tmp_path)
     try:
@@ -217,9 +222,9 @@ BY_POPULATION = {
 }  # fmt: skip
 
 
-async def test_by_the_tables_of_a_workload(world: World, tmp_path: Path) -> None:
-    """What a plan has run once its rows are in, by the connections of a population: those may send rows to MySQL's LOAD
-    DATA LOCAL."""
+async def test_escapes_by_the_tables_of_a_workload(world: World, tmp_path: Path) -> None:
+    """Statements `after` of a table, on the connections of a population: those may send rows by MySQL's LOAD DATA
+    LOCAL."""
     context = LoadContext(tmp_path)
     tried = 0
     try:
@@ -241,8 +246,8 @@ async def test_by_the_tables_of_a_workload(world: World, tmp_path: Path) -> None
     assert tried >= 5
 
 
-async def test_what_the_role_may_do(task_context: Any, world: World) -> None:
-    """The statements of honest plans, so that the cases above do not fail because nothing works."""
+async def test_ordinary_statements_of_the_role_work(task_context: Any, world: World) -> None:
+    """Check of the role: ordinary statements work, so the cases above are refused for their targets."""
     own = {
         "postgres": (
             "CREATE SCHEMA s", "CREATE TABLE s.t (a int PRIMARY KEY, b text)", "INSERT INTO s.t SELECT n, 'x' FROM generate_series(1, 100) n",
@@ -265,7 +270,7 @@ async def test_what_the_role_may_do(task_context: Any, world: World) -> None:
 
 
 @pytest.mark.parametrize("world", ["postgres"], indirect=True)
-async def test_a_refusal_says_which_way_is_open(task_context: Any, world: World) -> None:
+async def test_a_refusal_names_the_alternative(task_context: Any, world: World) -> None:
     with pytest.raises(TaskFault) as caught:
         await dispatch.run_in_helper(
             task_context, RunSql(endpoint=world.endpoint, statements=("COPY loot FROM PROGRAM 'id'",))
@@ -286,9 +291,8 @@ def test_the_server_grants_the_parameters_that_the_compiler_lets_through(world: 
 
 
 @pytest.mark.parametrize("world", ["postgres"], indirect=True)
-def test_the_passwords_of_other_roles_are_not_to_be_seen(world: World) -> None:
-    """While the administrator's session is open, as when a link is made: no view of the plan's role shows a word of its
-    statements."""
+def test_the_passwords_of_other_roles_are_not_visible(world: World) -> None:
+    """While the administrator's session is open, as during linking, no view of the plan's role shows its statements."""
     with psycopg.connect(postgres_roles.administration(world.endpoint), autocommit=True) as administrator:
         administrator.execute(
             f"CREATE SUBSCRIPTION s CONNECTION 'host=/nowhere password={CANARY}' PUBLICATION p WITH (connect = false, slot_name = NONE)".encode()
@@ -307,7 +311,7 @@ def test_the_passwords_of_other_roles_are_not_to_be_seen(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", ["postgres"], indirect=True)
-def test_no_role_is_another_without_its_password(world: World) -> None:
+def test_each_role_requires_its_password(world: World) -> None:
     """SCRAM on the socket for every role, and no physical replication, which would copy all files."""
     for role in (postgres_roles.ADMINISTRATOR, postgres_roles.REPLICATION, "postgres"):
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
@@ -317,8 +321,8 @@ def test_no_role_is_another_without_its_password(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", ["postgres"], indirect=True)
-def test_passwords_are_found_only_where_the_agent_has_put_them(world: World, tmp_path: Path) -> None:
-    """An endpoint may name any folder: what others have put there is not read, and nobody is connected to."""
+def test_passwords_are_read_only_from_folders_of_the_agent(world: World, tmp_path: Path) -> None:
+    """An endpoint may name any folder: files of other users there are not read, and no connection is opened."""
     assert postgres_roles.administration(world.endpoint)
     session = Path(world.words["socket"]).parent
     copy = tmp_path / f"{data_store.SESSION_PREFIX}copy"
@@ -338,7 +342,7 @@ def test_passwords_are_found_only_where_the_agent_has_put_them(world: World, tmp
         postgres_roles.administration(moved)
 
 
-def test_what_a_coordinator_sends_as_a_key_is_not_used() -> None:
+def test_a_key_sent_by_a_coordinator_is_not_used() -> None:
     end = Endpoint(system="theirs", engine="postgres", dsn="host=db1 dbname=x")
     workload = Workload(name="w", kind="hlr", parameters=())
     spec = LinkSystems(
@@ -348,8 +352,8 @@ def test_what_a_coordinator_sends_as_a_key_is_not_used() -> None:
     assert (filled.source_key, filled.sink_key) == ("", "")
 
 
-async def test_data_of_an_older_release_is_told(task_context: Any, tmp_path: Path) -> None:
-    """It has no such role; the run that made it can only go on with the release that made it."""
+async def test_data_of_an_older_release_is_refused(task_context: Any, tmp_path: Path) -> None:
+    """Data of an older release lacks the role; its run can only continue with the release that made it."""
     folder = data_store.home(tmp_path, "db")
     (folder / data_store.FILE).write_text(
         json.dumps({"store": str(folder / "store"), "password": "x", "uid": None, "generation": 0, "format": 1})

@@ -1,5 +1,4 @@
-"""What killed servers leave in the system: shared memory and backends. After the next session's start on the host there
-is nothing."""
+"""Shared memory and backends of killed servers are removed by the start of the next session on the host."""
 
 from __future__ import annotations
 
@@ -72,7 +71,7 @@ def in_shm(uids: set[int]) -> set[str]:
 
 
 def processes_in(folder: Path) -> set[int]:
-    """Living processes whose working directory is the folder."""
+    """Running processes whose working directory is the folder."""
     found = set()
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -121,8 +120,8 @@ def next_session(root: Path) -> None:
 
 
 def many_kills(root: Path) -> None:
-    """The supervisor, the postmaster, the agent, and all at once, at a moment between the start of `initdb` and a busy
-    server."""
+    """Kill the supervisor, the postmaster, the agent, or all of them, at a random time between the start of `initdb` and a
+    busy server."""
     known = users()
     before, draw = (owned_by(known), in_shm(known)), random.Random(SEED)
     for number in range(KILLS):
@@ -134,13 +133,13 @@ def many_kills(root: Path) -> None:
                 kill(process.pid, *tree)
                 continue
             assert process.stdout is not None
-            said = json.loads(process.stdout.readline())
+            state = json.loads(process.stdout.readline())
             victims = (["postmaster"], ["supervisor"], [], ["supervisor", "postmaster"])[number // 2 % 4]
-            with contextlib.closing(psycopg.connect(said["dsn"], autocommit=True)) as connection:
+            with contextlib.closing(psycopg.connect(state["dsn"], autocommit=True)) as connection:
                 connection.pgconn.send_query(BUSY)
-                kill(*(said[victim] for victim in victims), process.pid)
+                kill(*(state[victim] for victim in victims), process.pid)
     next_session(root / "next")
-    deadline = time.monotonic() + PATIENCE_S  # supervisors that were not killed end their servers by themselves
+    deadline = time.monotonic() + PATIENCE_S  # supervisors that were not killed end their servers
     while (owned_by(known) - before[0] or in_shm(known) - before[1]) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert owned_by(known) - before[0] == set()
@@ -148,7 +147,7 @@ def many_kills(root: Path) -> None:
 
 
 def alone(work: Callable[[], None]) -> None:
-    """In a child process, as root with shared memory of its own, which servers of others on this machine do not use."""
+    """Run `work` in a child process; as root in its own IPC namespace, without the servers of other users."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -168,42 +167,44 @@ def alone(work: Callable[[], None]) -> None:
 
 @pytest.mark.thorough
 def test_nothing_is_left_of_servers_that_were_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="p") as folder:  # sessions that nobody else sweeps
+    with tempfile.TemporaryDirectory(
+        dir="/var/tmp", prefix="p"
+    ) as folder:  # a separate folder, so that no other process sweeps its sessions
         Path(folder).chmod(0o755)
         monkeypatch.setenv("TMPDIR", folder)
         monkeypatch.setattr(tempfile, "tempdir", folder)
         alone(lambda: many_kills(tmp_path))
 
 
-def test_a_backend_that_outlives_supervisor_and_postmaster_is_ended_by_the_next_session(tmp_path: Path) -> None:
-    """It holds the shared memory, and PostgreSQL would not start on its data again."""
+def test_a_backend_without_supervisor_and_postmaster_is_killed_by_the_next_session(tmp_path: Path) -> None:
+    """The backend holds the shared memory, which would keep PostgreSQL from starting on its data again."""
     with agent(tmp_path) as process:
         assert process.stdout is not None
-        said = json.loads(process.stdout.readline())
-        data = Path(said["data"])
-        with contextlib.closing(psycopg.connect(said["dsn"], autocommit=True)) as connection:
+        state = json.loads(process.stdout.readline())
+        data = Path(state["data"])
+        with contextlib.closing(psycopg.connect(state["dsn"], autocommit=True)) as connection:
             connection.pgconn.send_query(BUSY)
             pid = connection.info.backend_pid
-            os.kill(said["supervisor"], signal.SIGSTOP)  # so that it cannot clean up between the two kills
-            os.kill(said["postmaster"], signal.SIGKILL)
-            os.kill(said["supervisor"], signal.SIGKILL)
+            os.kill(state["supervisor"], signal.SIGSTOP)  # so that it cannot clean up between the two kills
+            os.kill(state["postmaster"], signal.SIGKILL)
+            os.kill(state["supervisor"], signal.SIGKILL)
             process.kill()
             process.wait()
             deadline = time.monotonic() + PATIENCE_S
-            while is_locked(Path(said["session"])) and time.monotonic() < deadline:
+            while is_locked(Path(state["session"])) and time.monotonic() < deadline:
                 time.sleep(0.01)
             assert pid in processes_in(data)
             server = Server(SYSTEM, tmp_path)
             try:
                 server.start()
                 assert pid not in processes_in(data)
-                assert not Path(said["session"]).exists()
+                assert not Path(state["session"]).exists()
             finally:
                 server.close(keep_data=False)
 
 
 def attached(key: int, *, hold: bool) -> tuple[subprocess.Popen[str], int]:
-    """A process that has made a segment of this key, and ends at once unless it is to hold it."""
+    """A process that creates a segment of this key and exits at once; with `hold` it stays."""
     code = f"""
 import ctypes, sys
 libc = ctypes.CDLL(None)
@@ -264,7 +265,7 @@ def test_only_the_servers_program_of_the_servers_user_in_its_data_is_killed(tmp_
             process.wait()
 
 
-def test_a_session_without_a_supervisor_is_swept_at_once_and_one_that_is_being_made_is_not(tmp_path: Path) -> None:
+def test_a_session_without_a_supervisor_is_removed_and_one_in_creation_is_kept(tmp_path: Path) -> None:
     killed, new = tmp_path / f"{data_store.SESSION_PREFIX}killed", tmp_path / f"{data_store.SESSION_PREFIX}new"
     for folder in (killed, new):
         folder.mkdir()

@@ -1,5 +1,5 @@
-"""Whoever is killed (agent, supervisor, postmaster), no process, socket, shared memory or temporary directory is
-left."""
+"""After a kill of the agent, the supervisor or the postmaster, no process, socket, shared memory or temporary directory
+is left."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def spawn(root: Path) -> subprocess.Popen[str]:
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Agent]:
-    """A process that has started a server as an agent does, and waits."""
+    """A process that has started a server like an agent, and waits."""
     with spawn(tmp_path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
-        said = json.loads(process.stdout.readline())
-        session, data = Path(said.pop("session")), Path(said.pop("data"))
-        agent = Agent(process=process, session=session, data=data, **said)
+        state = json.loads(process.stdout.readline())
+        session, data = Path(state.pop("session")), Path(state.pop("data"))
+        agent = Agent(process=process, session=session, data=data, **state)
         yield agent
         process.kill()
         os.kill(agent.child, signal.SIGKILL)
@@ -146,7 +146,7 @@ def test_supervisor_and_agent_killed_at_once(agent: Agent) -> None:
     os.kill(agent.supervisor, signal.SIGKILL)
     agent.process.kill()
     assert eventually(lambda: not any(map(alive, processes)))
-    # Nobody was left to remove the folder; that nobody holds it is what the next start on the host sweeps by.
+    # No process is left to remove the folder. It is not locked, so the next start on the host removes it.
     assert not is_locked(agent.session)
 
 
@@ -160,9 +160,9 @@ def test_agent_killed_while_it_starts(tmp_path: Path, delay_s: float) -> None:
         process.kill()
         process.wait()
         assert eventually(lambda: not any(map(alive, processes)))
-        said = process.stdout.readline()
-        if said:
-            os.kill(json.loads(said)["child"], signal.SIGKILL)
+        line = process.stdout.readline()
+        if line:
+            os.kill(json.loads(line)["child"], signal.SIGKILL)
     server = Server(SYSTEM, tmp_path)
     try:
         assert server.start().provisioned
@@ -172,33 +172,33 @@ def test_agent_killed_while_it_starts(tmp_path: Path, delay_s: float) -> None:
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[tuple[Server, threading.Event, list[str]]]:
-    died, told = threading.Event(), list[str]()
+    died, deaths = threading.Event(), list[str]()
 
     def on_death(text: str) -> None:
-        told.append(text)
+        deaths.append(text)
         died.set()
 
     server = Server(SYSTEM, tmp_path, on_death)
     server.start()
-    yield server, died, told
+    yield server, died, deaths
     server.close(keep_data=False)
 
 
-def test_postmaster_killed_is_told_and_its_orphans_are_ended(
+def test_a_killed_postmaster_is_reported_and_its_backends_are_killed(
     watched: tuple[Server, threading.Event, list[str]],
 ) -> None:
-    server, died, told = watched
+    server, died, deaths = watched
     pid, session = server.pid, server.session
     assert pid is not None
     with contextlib.closing(psycopg.connect(server.dsn)) as connection:
-        # Busy in one long computation, it would not look whether its postmaster lives.
+        # A backend in one long computation does not check whether its postmaster runs.
         connection.pgconn.send_query(
             b"SELECT sum(a * b) FROM generate_series(1, 100000) a, generate_series(1, 100000) b"
         )
         processes = below(pid)
         os.kill(pid, signal.SIGKILL)
         assert died.wait(PATIENCE_S)
-    assert "signal SIGKILL" in told[0]
+    assert "signal SIGKILL" in deaths[0]
     assert "signal SIGKILL" in (server.death or "")
     assert not any(map(alive, processes))
     assert not shared_memory_of(pid)
@@ -217,37 +217,37 @@ def test_a_server_starts_again_after_its_death(watched: tuple[Server, threading.
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_supervisor_killed_is_told_and_requests_fail_clearly(
+def test_a_killed_supervisor_is_reported_and_requests_fail_with_the_cause(
     watched: tuple[Server, threading.Event, list[str]],
 ) -> None:
-    server, died, told = watched
+    server, died, deaths = watched
     supervisor, session = server.supervisor_pid, server.session
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
     assert died.wait(PATIENCE_S)
-    assert "supervisor process was killed" in told[0]
+    assert "supervisor process was killed" in deaths[0]
     with pytest.raises(TaskFault, match="supervisor process was killed"):
         server.save_snapshot()
-    # The old postmaster may still be on its way out: the new one waits for it.
+    # The old postmaster may still be shutting down: the new one waits for it.
     server.start()
     with psycopg.connect(server.dsn) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
     assert not session.exists()
 
 
-def test_ending_a_session_is_not_a_death(tmp_path: Path) -> None:
-    told: list[str] = []
-    server = Server(SYSTEM, tmp_path, told.append)
+def test_closing_a_session_does_not_report_a_death(tmp_path: Path) -> None:
+    deaths: list[str] = []
+    server = Server(SYSTEM, tmp_path, deaths.append)
     server.start()
     server.stop()
     server.start()
     server.close(keep_data=False)
     server.close(keep_data=False)
-    assert told == []
+    assert deaths == []
     assert server.death is None
 
 
-def test_an_answer_that_comes_too_late_is_not_taken_for_the_next() -> None:
+def test_a_late_answer_is_not_used_for_the_next_request() -> None:
     client = SupervisorClient(lambda _: None)
     try:
         with pytest.raises(TaskFault) as caught:
@@ -260,7 +260,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next() -> None:
         client.end()
 
 
-def test_a_program_that_does_not_end_is_killed_and_one_that_fails_is_quoted() -> None:
+def test_a_program_is_killed_at_its_timeout_and_a_failed_one_is_quoted() -> None:
     client = SupervisorClient(lambda _: None)
     try:
         with pytest.raises(TaskFault, match="did not end"):

@@ -1,5 +1,5 @@
-"""Propagation by an aide: set up, seen, compared, and taken away again; what the sink's log says is the agent's to
-read, and asked for."""
+"""Propagation by a helper process: set up, captured, compared and removed. The helper requests the sink's log from the
+agent, which can read it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def started(context: Any, name: str, root: Path) -> Endpoint:
     return endpoint
 
 
-async def test_a_link_lives_in_the_aide_and_ends_in_its_turn(task_context: Any, tmp_path: Path) -> None:
+async def test_a_link_in_a_helper_process_is_removed_with_its_resource(task_context: Any, tmp_path: Path) -> None:
     cache = await started(task_context, "cache", tmp_path)
     back = await started(task_context, "back", tmp_path)
 
@@ -58,7 +58,7 @@ async def test_a_link_lives_in_the_aide_and_ends_in_its_turn(task_context: Any, 
         return cast(Compared, await dispatch.run_in_helper(task_context, spec))
 
     lab = make_conninfo(postgres_roles.administration(cache), options="")
-    foreign = replace(cache, dsn=lab, provisioned=False)  # so that the link is to be taken away
+    foreign = replace(cache, dsn=lab, provisioned=False)  # with an external end, the link must be removed
     await dispatch.link(task_context, LinkSystems(source=foreign, sink=back, workload=HLR, copy_data=False))
     assert await sql(cache, "UPDATE subscriber SET vlr_location = 7") == (100,)
     capture = Capture(name="lag", kind="lag", every_s=0.1, system="cache")
@@ -71,7 +71,7 @@ async def test_a_link_lives_in_the_aide_and_ends_in_its_turn(task_context: Any, 
     await sql(back, "ALTER TABLE subscriber ADD CONSTRAINT low CHECK (vlr_location < 8)")
     await sql(cache, "UPDATE subscriber SET vlr_location = 9")
     assert not (await compared()).drained
-    assert any('violates check constraint "low"' in text for _, text in task_context.logs), "by the sink's own log"
+    assert any('violates check constraint "low"' in text for _, text in task_context.logs), "from the sink's log"
     assert await sql(back, "SELECT 1 FROM pg_subscription") == (1,)
     await task_context.resources.pop("link:cache:back").close(keep_data=False)
     assert await sql(back, "SELECT 1 FROM pg_subscription") == (0,)

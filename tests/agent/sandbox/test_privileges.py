@@ -1,4 +1,4 @@
-"""What a worker of a root agent is left with, as the kernel tells it: nothing, and whose files it uses."""
+"""Privileges of the workers of a root agent, read from the kernel: none remain, and files are used as their owner."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.local import Pool, WorkerProcess
-from proveout.agent.load.population.worker_pool import Worker
+from proveout.agent.load.population.handler import Worker
 from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.agent.security.policy import NOTHING, Policy
@@ -40,15 +41,15 @@ def check(pid: int) -> None:
 
 
 @as_root
-async def test_workers_of_a_root_agent_are_nobody() -> None:
+async def test_workers_of_a_root_agent_run_as_the_unprivileged_user() -> None:
     worker = await WorkerProcess.start("postgres")
     check(worker.pid)
     environment = Path(f"/proc/{worker.pid}/environ").read_bytes().split(b"\0")
     assert b"HOME=/nonexistent" in environment
     await worker.end()
     loader = await Worker.start("postgres", lambda _: None)
-    async with asyncio.timeout(90):  # the kernel is asked for no new privileges before the last capability goes
-        while status(loader.pid)["NoNewPrivs"] == ["0"] or status(loader.pid)["CapEff"] != ["0" * 16]:  # noqa: ASYNC110 -- it is starting, and says nothing when it has
+    async with asyncio.timeout(90):  # no_new_privs is set before the last capability is dropped
+        while status(loader.pid)["NoNewPrivs"] == ["0"] or status(loader.pid)["CapEff"] != ["0" * 16]:  # noqa: ASYNC110 -- the worker sends no message when it has started
             await asyncio.sleep(0.01)
     check(loader.pid)
     await loader.end()
@@ -56,15 +57,15 @@ async def test_workers_of_a_root_agent_are_nobody() -> None:
 
 @pytest.fixture
 def files() -> Iterator[Path]:
-    """A folder that everybody gets into, which pytest's own are not."""
+    """A folder that all users can enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
 
 
 @as_root
-def test_a_file_is_used_as_its_owner_where_the_policy_lets_us(files: Path) -> None:
-    """What the policy does not list, and what the agent has made, is used as the unprivileged user."""
+def test_a_file_is_used_as_its_owner_where_the_policy_allows_it(files: Path) -> None:
+    """Files that the policy does not list, and files that the agent has created, are used as the unprivileged user."""
     file, unprivileged = files / "data.sqlite", Privileges.for_engine("postgres")
     listed, local = Policy(source="/etc/lab/policy.yaml", paths=(str(files),)), Policy(own=True)
     assert Privileges.for_engine("sqlite") == Privileges.for_engine("sqlite", str(file), NOTHING) == unprivileged
@@ -83,7 +84,7 @@ def test_a_file_is_used_as_its_owner_where_the_policy_lets_us(files: Path) -> No
 
 
 @as_root
-async def test_a_worker_with_other_privileges_is_not_lent() -> None:
+async def test_a_worker_with_other_privileges_is_not_reused() -> None:
     pool = Pool()
     of_owner = Privileges(uid=61234, gid=61235, group=61235, reads_all=True)
     (owner,) = await pool.acquire(1, "sqlite", of_owner)
@@ -99,9 +100,9 @@ async def test_a_worker_with_other_privileges_is_not_lent() -> None:
 
 
 @as_root
-async def test_one_worker_cannot_look_into_another() -> None:
-    """They are the same user; what the kernel shows of a process that is not dumpable is root's. That it may signal it
-    is documented."""
+async def test_a_worker_cannot_read_the_memory_or_files_of_another() -> None:
+    """Both are the same user, but the /proc files of a process that is not dumpable belong to root. A worker can still
+    signal another; this is documented."""
     worker = await WorkerProcess.start("postgres")
     argument = Privileges.for_engine("postgres").to_argument()
     code = f"""
@@ -143,8 +144,8 @@ except PermissionError:
 
 
 @as_root
-def test_what_is_dropped_stays_dropped(tmp_path: Path) -> None:
-    """Nothing can be written, signalled or taken back, also by programs that the process starts."""
+def test_dropped_privileges_cannot_be_regained(tmp_path: Path) -> None:
+    """The process, and programs that it starts, can write no file, signal no process and regain no privilege."""
     (tmp_path / "file").write_text("")
     code = f"""
 import os, subprocess, sys
@@ -167,7 +168,47 @@ print(subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, tex
     assert "NoNewPrivs:\t1" in done.stdout
 
 
-def test_who_is_not_root_gives_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@as_root
+def test_a_package_behind_a_link_through_a_closed_folder_is_imported(tmp_path: Path) -> None:
+    """A clone whose own folder is closed to other users: its packages are links to folders beside `src`."""
+    clone = tmp_path / "clone"
+    (clone / "toy").mkdir(parents=True)
+    (clone / "toy" / "__init__.py").touch()
+    (clone / "toy" / "later.py").write_text("WHERE = __file__")
+    (clone / "src").mkdir()
+    (clone / "src" / "toy").symlink_to("../toy")
+    clone.chmod(0o700)
+    code = """
+import os, sys
+import toy
+from proveout.agent.sandbox.privileges import import_by_descriptors
+import_by_descriptors()
+os.setuid(65534)
+import toy.later
+"""
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code],
+        env={"PYTHONPATH": str(clone / "src")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_program_that_other_users_may_not_read_is_refused_with_the_command_that_helps(tmp_path: Path) -> None:
+    file = tmp_path / "proveout" / "agent" / "sandbox" / "privileges.py"
+    file.parent.mkdir(parents=True)
+    file.touch(mode=0o600)
+    with pytest.raises(TaskFault, match="other users may not read") as caught:
+        privileges._need_readable(file)
+    assert caught.value.way_out == f"make the program readable: `chmod -R go+rX {tmp_path / 'proveout'}`"
+    file.chmod(0o644)
+    privileges._need_readable(file)
+
+
+def test_dropping_privileges_without_root_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(privileges, "account", lambda: None)
     assert Privileges.for_engine("postgres") == INHERITED
     assert INHERITED.environment({"HOME": "/home/me"}) == {"HOME": "/home/me"}
@@ -189,7 +230,7 @@ def test_malformed_privileges_are_refused(text: str) -> None:
         Privileges.from_argument(text)
 
 
-def test_everybody_reads_what_is_not_hidden(tmp_path: Path) -> None:
+def test_world_readable_files_are_recognised(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir(mode=0o700)
     (hidden / "file").write_text("")
@@ -198,8 +239,8 @@ def test_everybody_reads_what_is_not_hidden(tmp_path: Path) -> None:
 
 
 @as_root
-def test_the_one_capability_that_reading_needs_is_in_no_bounding_set() -> None:
-    """It is effective until `seal`, also in a program that is started; no set-uid program can give any other back."""
+def test_the_capability_for_reading_is_not_in_the_bounding_set() -> None:
+    """The capability is effective until `seal`, also in a started program; set-uid programs can restore no other."""
     code = """
 import subprocess, sys
 from pathlib import Path
@@ -210,6 +251,6 @@ print(subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, tex
 privileges.seal()
 print(Path("/proc/self/status").read_text())
 """
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for name, values in (("CapBnd", [0, 0]), ("CapEff", [1 << 2, 0])):
-        assert [int(line.split()[1], 16) for line in said.splitlines() if line.startswith(name)] == values
+        assert [int(line.split()[1], 16) for line in output.splitlines() if line.startswith(name)] == values

@@ -1,8 +1,7 @@
-"""Ways in which a policy or a udev rule could hand over a host, as data. `test_allow_lists` and `test_device_rules` try
-them.
+"""Policy entries and udev rules that would give control of a host, as data for `test_allow_lists` and
+`test_device_rules`.
 
-A soak command can import them: each is a name and what is tried; it has succeeded when the entry, or the rule, is
-taken.
+A soak command can import them: each is a name and an entry or rule; the attack has succeeded when it is accepted.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ FOLDERS = (
     "/tmp/x",
     "/run/x",
 )
-"""Folders that no policy lists without a reason: those that deny lists had missed, configuration of servers, parents of
-known ones."""
+"""Folders that a policy lists only with a reason: folders that deny lists had missed, configuration of servers, parents
+of known ones."""
 
 NEVER_FOLDERS = (
     "/etc/bash_completion.d",
@@ -84,7 +83,7 @@ TOOLS = (
     "mkfs.ext4",
     "tune2fs",
 )
-"""Programs, of /usr/bin and /usr/sbin, that no policy lists without a reason."""
+"""Programs, of /usr/bin and /usr/sbin, that a policy lists only with a reason."""
 
 ARGUMENTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("/usr/bin/fio", ("*",), ("--exec_prerun=/bin/sh",)),
@@ -112,7 +111,7 @@ VALIDATORS: tuple[tuple[str, ...], ...] = (
     ("/usr/sbin/nginx", "-t", "-c", "{file}"),
     ("/srv/udevadm", "verify", "{file}"),
 )
-"""Programs that would run, or load, what stands in the file of a plan."""
+"""Programs that would execute or load the contents of a file of a plan."""
 
 DEVICES = (
     "KERNEL==sd*",
@@ -128,7 +127,7 @@ DEVICES = (
     "ATTRS{vendor}==3PARdata*x",
     "ATTRS{model}==VBOX*",
 )
-"""Devices of udev rules that may be the system's disk: only with a reason."""
+"""Devices of udev rules that may be the system's disk: permitted only with a reason."""
 
 NEVER_DEVICES = (
     "KERNEL==mem",
@@ -149,7 +148,7 @@ NEVER_DEVICES = (
     "KERNEL!=sda",
     "sda",
 )
-"""Devices of udev rules that no reason allows: not disks, too wide, or not a property that tells disks apart."""
+"""Devices of udev rules that no reason permits: not disks, too wide, or not a property that identifies a disk."""
 
 RULES: Mapping[str, Mapping[str, Any]] = {
     "the owner of the system's disk": {"match": {"KERNEL": "sda"}, "assign": {"OWNER": "lab"}},

@@ -1,5 +1,5 @@
-"""What a policy may list without a reason: held against all folders and programs of a Debian system, and against known
-ways to root."""
+"""Entries that a policy may list without a reason: checked against all folders and programs of a Debian system, and
+against known ways to root."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ KNOWN_FOLDERS = ("/etc/multipath/conf.d", "/etc/security/limits.d", "/etc/sysctl
 
 
 def folders() -> list[str]:
-    """Folders and files of /etc, /var, /usr and the root, of all packages of a Debian 12 with some servers; and those
-    of this machine."""
+    """Folders and files of /etc, /var, /usr and the root, from all packages of a Debian 12 with some servers, and from
+    this machine."""
     found = set((DEBIAN / "folders.txt").read_text().split())
     for top in ("/etc", "/var/lib", "/usr", "/usr/local", "/home", "/opt"):
         found |= {str(path) for path in Path(top).glob("*")}
@@ -54,7 +54,7 @@ def taken(model: type[BaseModel], **entry: object) -> bool:
     return True
 
 
-def test_the_lists_of_a_debian_are_whole() -> None:
+def test_the_lists_of_a_debian_are_complete() -> None:
     assert len(folders()) > 500
     assert len(programs()) > 1200
     assert {"/etc/perl", "/etc/bash_completion.d", "/var/lib/dpkg"} <= set(folders())
@@ -79,30 +79,30 @@ def test_no_other_program_of_a_debian_is_listed_without_a_reason() -> None:
 
 @pytest.mark.escape
 @pytest.mark.parametrize("path", NEVER_FOLDERS)
-def test_no_reason_allows(path: str) -> None:
+def test_folders_that_no_reason_permits(path: str) -> None:
     assert not taken(policy_file.PathEntry, path=path, i_know=WHY)
     assert path == "/home" or not Policy(paths=(path, "/")).allows_path(f"{path}/x")
 
 
 @pytest.mark.parametrize("argv", VALIDATORS, ids=" ".join)
-def test_a_validator_that_would_run_the_file_takes_a_reason(argv: tuple[str, ...]) -> None:
+def test_a_validator_that_would_execute_the_file_needs_a_reason(argv: tuple[str, ...]) -> None:
     assert not taken(policy_file.ValidatorEntry, run=list(argv))
     assert taken(policy_file.ValidatorEntry, run=list(argv), i_know=WHY)
 
 
 @pytest.mark.parametrize("argv", [("/usr/bin/udevadm", "verify", "{file}"), ("/usr/sbin/multipath", "-t", "{file}")])
-def test_known_validators(argv: tuple[str, ...]) -> None:
+def test_known_validators_need_no_reason(argv: tuple[str, ...]) -> None:
     assert taken(policy_file.ValidatorEntry, run=list(argv))
 
 
 @pytest.mark.parametrize("pattern", DEVICES)
-def test_what_may_be_the_systems_disk_takes_a_reason(pattern: str) -> None:
+def test_devices_that_may_be_the_systems_disk_need_a_reason(pattern: str) -> None:
     assert not taken(policy_file.RuleEntry, match=pattern)
     assert taken(policy_file.RuleEntry, match=pattern, i_know=WHY)
 
 
 @pytest.mark.parametrize("pattern", NEVER_DEVICES)
-def test_no_reason_allows_what_is_not_a_disk(pattern: str) -> None:
+def test_no_reason_permits_devices_other_than_disks(pattern: str) -> None:
     assert not taken(policy_file.RuleEntry, match=pattern, i_know=WHY)
 
 
@@ -138,7 +138,7 @@ OPERATIONS = (
 
 
 @pytest.mark.parametrize("argv", OPERATIONS, ids=" ".join)
-def test_what_tuning_operations_run_is_known(argv: tuple[str, ...]) -> None:
+def test_programs_of_tuning_operations_are_known(argv: tuple[str, ...]) -> None:
     tool = Tool(path=argv[0], arguments=("*",), known=allow_lists.known_arguments(argv[0]))
     assert tool.known is not None
     assert Policy(tools=(tool,)).allows_tool(argv)
@@ -158,7 +158,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("policy: 1\npaths: [/opt/lab]", r":2:9: `/opt/lab` is not in the list of folders that tuning needs .*\{path: /opt/lab, i_know"),
         ("policy: 1\npaths: [/etc/postgresql]", ":2:9: .*use the operation `postgres_settings`"),
@@ -177,8 +177,8 @@ def write(tmp_path: Path, text: str) -> Path:
         ("policy: 1\nudev: {links: [disk]}", "`disk` is not a folder of /dev for links of plans"),
     ],
 )  # fmt: skip
-def test_an_entry_that_is_refused_names_its_line_and_the_way_out(text: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(policy_file.PolicyError, match=said):
+def test_an_entry_that_is_refused_names_its_line_and_the_way_out(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(policy_file.PolicyError, match=message):
         policy_file.read(write(tmp_path, text))
 
 
@@ -205,7 +205,7 @@ def test_a_reason_widens_a_policy_and_is_kept_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the folder of the policy is root's")
-def test_an_agent_logs_what_its_owner_has_widened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_agent_logs_entries_with_a_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     state = tmp_path / "state"
     state.mkdir()
     options = Options(listen="", pki=tmp_path / "pki", state_dir=state, policy=write(tmp_path, WIDENED))
@@ -213,19 +213,19 @@ def test_an_agent_logs_what_its_owner_has_widened(tmp_path: Path, caplog: pytest
         found = read_policy(options)
     assert f"the policy allows /opt/lab, which is not in the list of safe entries; its reason: {WHY}" in caplog.text
     _audit_log(state, found)
-    said = (state / FILE).read_text()
-    assert said.count('"widened"') == 4
-    assert WHY in said
+    log = (state / FILE).read_text()
+    assert log.count('"widened"') == 4
+    assert WHY in log
 
 
 def test_check_policy_shows_the_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["agent", "--check-policy", str(write(tmp_path, WIDENED))]) == 0
-    said = capsys.readouterr().out
-    assert f"/opt/lab ({WHY})" in said
-    assert "links in /dev/lab" in said
+    output = capsys.readouterr().out
+    assert f"/opt/lab ({WHY})" in output
+    assert "links in /dev/lab" in output
 
 
-def test_a_refused_path_names_the_line_to_write() -> None:
+def test_a_refused_path_names_the_line_to_add() -> None:
     policy = Policy(source="/etc/proveout/policy.yaml")
     assert '{path: /opt/lab, i_know: "why plans may write there"}' in policy.allows_path("/opt/lab/x").way_out
     assert "add `- /etc/sysctl.d`" in policy.allows_path("/etc/sysctl.d/x").way_out

@@ -12,7 +12,7 @@ import pytest
 from proveout.agent.daemon.handlers import TABLE
 from proveout.agent.security import data_dirs
 from proveout.agent.security.policy import NOTHING, Policy
-from proveout.agent.tools.tool_folder import ToolFolder
+from proveout.agent.tools.program import ToolFolder
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import FactsRead, SystemStarted
 from proveout.proto.wire.tasks import ReadFacts, SnapshotSystem, StartSystem, StopSystem, TaskSpec
@@ -68,7 +68,7 @@ def test_a_listed_folder_with_a_link_is_not_used(tmp_path: Path) -> None:
     assert root(at(tmp_path, Policy(own=True)), f"{listed}/link") == listed / "link"
 
 
-def test_every_task_that_names_a_folder_is_looked_at(tmp_path: Path) -> None:
+def test_every_task_that_names_a_folder_is_checked(tmp_path: Path) -> None:
     context = at(tmp_path, NOTHING)
     own = str(root(context, "/etc"))
     named: tuple[TaskSpec, ...] = (
@@ -84,8 +84,8 @@ def test_every_task_that_names_a_folder_is_looked_at(tmp_path: Path) -> None:
     assert facts == ReadFacts(directories=(("lite", own),))
 
 
-async def test_a_coordinator_has_no_folder_made_and_none_removed(task_context: Any, tmp_path: Path) -> None:
-    """The whole way of a task in an agent that stays: a system is started, found, stopped and taken away."""
+async def test_a_coordinator_cannot_create_or_remove_folders(task_context: Any, tmp_path: Path) -> None:
+    """All tasks in a permanent agent: a system is started, inspected, stopped and removed."""
     task_context.policy = Policy(provision=("sqlite",))
     task_context.work_dir = tmp_path / "state" / "work-1"
     task_context.work_dir.mkdir(parents=True)
@@ -106,7 +106,7 @@ async def test_a_coordinator_has_no_folder_made_and_none_removed(task_context: A
     assert (mine / "system.json").exists()
 
 
-def test_the_folder_of_a_run_goes_with_the_last_that_was_in_it(tmp_path: Path) -> None:
+def test_the_folder_of_a_run_is_removed_with_its_last_system(tmp_path: Path) -> None:
     base = tmp_path / "systems" / "0123456789abcdef"
     base.mkdir(parents=True)
     one, two = (ToolFolder.enter(base, None, is_last=True) for _ in range(2))

@@ -1,5 +1,5 @@
-"""What a udev rule of a plan may govern: attacks are refused when the plan is compiled or by the policy, rules of labs
-are not."""
+"""Devices that a udev rule of a plan may match: attacks are refused by the compiler or by the policy, rules of labs are
+accepted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ POLICY = Policy(
 
 
 def objections(rule: Mapping[str, Any], policy: Policy = POLICY) -> tuple[str, ...]:
-    """Why a rule is not written; as a compiled plan has it, or as the agent's policy answers."""
+    """The objections to a rule, by the compiler or by the agent's policy."""
     try:
         operation = UdevRules.model_validate({"file": FILE, "rules": [rule]})
     except ValidationError as error:
@@ -42,12 +42,12 @@ def objections(rule: Mapping[str, Any], policy: Policy = POLICY) -> tuple[str, .
 
 @pytest.mark.escape
 @pytest.mark.parametrize("name", RULES)
-def test_a_rule_that_reaches_further_than_the_policy_is_refused(name: str) -> None:
+def test_a_rule_that_exceeds_the_policy_is_refused(name: str) -> None:
     assert objections(RULES[name])
 
 
-def test_the_same_rules_without_the_attack_are_written() -> None:
-    """Else the attacks could be refused for another reason."""
+def test_the_same_rules_without_the_attack_are_accepted() -> None:
+    """Check of the attacks: without them the rules are accepted, so they are not refused for another reason."""
     for rule in (
         {"match": {"KERNEL": "scini*"}, "assign": {"OWNER": "lab", "SYMLINK": "oraudev/disks/A%n"}},
         {"match": {"KERNEL": "scinia|scinib"}, "program": ["/opt/drv_cfg", "/srv/%k"], "assign": {"MODE": "0660"}},
@@ -60,7 +60,7 @@ def test_the_same_rules_without_the_attack_are_written() -> None:
 
 
 LABS: Mapping[str, tuple[Mapping[str, Any], Policy]] = {
-    "ScaleIO disks told apart by drv_cfg": (
+    "ScaleIO disks identified by drv_cfg": (
         {
             "match": {"KERNEL": "scini*", "RESULT": "3e1a6b0f00000000"},
             "program": [DRV_CFG, "--query_block_device_id", "--block_device", "/dev/$name"],
@@ -93,7 +93,7 @@ LABS: Mapping[str, tuple[Mapping[str, Any], Policy]] = {
 
 
 @pytest.mark.parametrize("name", LABS)
-def test_rules_of_labs_are_written_with_a_policy_that_lists_their_disks(name: str) -> None:
+def test_rules_of_labs_are_accepted_by_a_policy_that_lists_their_disks(name: str) -> None:
     rule, policy = LABS[name]
     assert objections(rule, policy) == ()
     assert objections(
@@ -102,12 +102,12 @@ def test_rules_of_labs_are_written_with_a_policy_that_lists_their_disks(name: st
 
 
 def test_a_refusal_names_the_rule_and_the_way_out() -> None:
-    (said,) = objections({"match": {"KERNEL": "sda"}, "assign": {"OWNER": "lab"}})
-    assert said.startswith("the devices of the rule KERNEL==sda are not allowed on this host")
-    assert "`KEY==pattern`, under `udev: devices` in /etc/proveout/policy.yaml" in said
+    (objection,) = objections({"match": {"KERNEL": "sda"}, "assign": {"OWNER": "lab"}})
+    assert objection.startswith("the devices of the rule KERNEL==sda are not allowed on this host")
+    assert "`KEY==pattern`, under `udev: devices` in /etc/proveout/policy.yaml" in objection
 
 
-def test_what_a_rule_governs_goes_with_the_change() -> None:
+def test_the_change_contains_the_devices_of_the_rule() -> None:
     rules = [
         {"match": {"KERNEL": "scini*"}, "assign": {"SYMLINK": "oraudev/a oraudev/b"}},
         {"match": {"KERNEL": "sd*"}, "assign": {"ATTR{queue/nomerges}": "1"}},

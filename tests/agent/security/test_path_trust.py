@@ -1,4 +1,4 @@
-"""What an agent believes: who else has a hand in a file, on every link and folder of the way to it."""
+"""Trust in files: whether other users can change or replace a file, by any link or folder on its path."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ WRITES = ("other users can write {base}/sticky", "chmod go-w {base}/sticky")
 
 @needs_root
 @pytest.mark.parametrize(
-    ("lay", "hand"),
+    ("lay", "expected"),
     [
         (plain, None),
         (folder_of_others, BELONGS),
@@ -100,19 +100,19 @@ WRITES = ("other users can write {base}/sticky", "chmod go-w {base}/sticky")
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_who_else_can_put_another_file_there(
-    lay: Callable[[Path], Path], hand: tuple[str, str] | None, tmp_path: Path
+def test_paths_on_which_other_users_can_replace_the_file(
+    lay: Callable[[Path], Path], expected: tuple[str, str] | None, tmp_path: Path
 ) -> None:
     for name in ("own", "theirs", "sticky"):
         (tmp_path / name).mkdir()
     (tmp_path / "sticky").chmod(0o1777)
     os.chown(tmp_path / "theirs", THEIRS, THEIRS)
     found = path_trust.exposure_above(lay(tmp_path))
-    said = None if found is None else (found.what, found.way_out)
-    assert said == (None if hand is None else tuple(text.format(base=tmp_path) for text in hand))
+    exposure = None if found is None else (found.what, found.way_out)
+    assert exposure == (None if expected is None else tuple(text.format(base=tmp_path) for text in expected))
 
 
-def test_every_name_that_decides_what_a_path_is(tmp_path: Path) -> None:
+def test_names_of_a_path_include_all_links_on_it(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     link = own_links(tmp_path)
     assert path_trust.names_of(link) == (
@@ -124,7 +124,7 @@ def test_every_name_that_decides_what_a_path_is(tmp_path: Path) -> None:
     assert path_trust.names_of(tmp_path, tmp_path) == (str(tmp_path),)
 
 
-def test_what_must_be_a_file_is_one(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProveoutError, match="is not a regular file"):
         path_trust.check_own_file(tmp_path, "ca.pem", "")
     path_trust.check_own_file(tmp_path / "none", "ca.pem", "")
@@ -132,7 +132,7 @@ def test_what_must_be_a_file_is_one(tmp_path: Path) -> None:
 
 @needs_root
 @pytest.mark.parametrize("name", ["", "-wal", "-shm", "-journal"])
-def test_a_journal_is_all_that_sqlite_believes(name: str, tmp_path: Path) -> None:
+def test_an_undo_journal_includes_the_auxiliary_files_of_sqlite(name: str, tmp_path: Path) -> None:
     journal = tmp_path / "undo.sqlite"
     journal.write_text("")
     path_trust.check_undo_journal(journal)
@@ -143,10 +143,8 @@ def test_a_journal_is_all_that_sqlite_believes(name: str, tmp_path: Path) -> Non
 
 
 @needs_root
-def test_an_agent_that_is_an_ordinary_user_believes_himself_and_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a group of his own that may write, as many systems have it, and not with one that has others in it."""
+def test_an_unprivileged_agent_trusts_its_own_user_and_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group-writable file is trusted when the group has no other members, as on many systems."""
     folder, file = tmp_path / "state", tmp_path / "state" / "journal.sqlite"
     folder.mkdir()
     file.write_text("")

@@ -1,4 +1,4 @@
-"""What the owner of a host allows: decisions, the file that they come from, and how a refusal says what to write."""
+"""The policy of a host: decisions, the policy file, and refusals that name the line to add."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHY = "files of a test"
 
 
 def shipped(name: str, tmp_path: Path) -> Policy:
-    """A documented policy, installed as its owner would."""
+    """A documented policy, installed with the mode that an agent requires."""
     path = tmp_path / "policy.yaml"
     path.write_bytes((POLICIES / f"{name}.yaml").read_bytes())
     path.chmod(0o644)
@@ -29,7 +29,7 @@ def shipped(name: str, tmp_path: Path) -> Policy:
 
 
 def ask(policy: Policy, what: str, name: str) -> Decision:
-    asked = {
+    checks = {
         "sysctl": policy.allows_sysctl,
         "unit": policy.allows_unit,
         "path": policy.allows_path,
@@ -38,7 +38,7 @@ def ask(policy: Policy, what: str, name: str) -> Decision:
         "destructive": lambda _: policy.allows_destructive(),
         "provision": policy.allows_provision,
     }
-    return asked[what](name)
+    return checks[what](name)
 
 
 # ---- the documented policies -----------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_a_refusal_names_the_file_and_the_line() -> None:
     assert "--policy FILE" in NOTHING.allows_sysctl("vm.swappiness").way_out
 
 
-def test_which_servers_may_be_started(tmp_path: Path) -> None:
+def test_engines_whose_servers_may_be_started(tmp_path: Path) -> None:
     policy = policy_file.read(write(tmp_path, "policy: 1\nprovision: [postgres, sqlite]\n"))
     assert policy.allows_provision("postgres")
     refused = policy.allows_provision("mysql")
@@ -246,7 +246,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", r":1:1: the file is empty \(a policy begins with `policy: 1`\)"),
         ("policy: 2", ":1:9: `policy` cannot be 2"),
@@ -278,7 +278,7 @@ def write(tmp_path: Path, text: str) -> Path:
         ("policy: 1\ndestructive: yes", "is a boolean in YAML 1.1"),
         (
             "policy: 1\nprovision: [oracle]",
-            "`oracle` is not an engine that proveout can start: mysql, postgres, sqlite",
+            "`oracle` is not an engine that proveout can start: duckdb, mysql, postgres, sqlite",
         ),
         ("policy: 1\nprovision: all", ":2:12: `provision` must be a list"),
         ("policy: 1\ndestructive: 'true'", "`destructive` must be true or false"),
@@ -287,27 +287,27 @@ def write(tmp_path: Path, text: str) -> Path:
         ("policy: 1\npolicy: 1", "is there twice"),
     ],
 )
-def test_what_is_wrong_in_a_policy_has_its_line(text: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(policy_file.PolicyError, match=said) as caught:
+def test_errors_in_a_policy_have_their_line(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(policy_file.PolicyError, match=message) as caught:
         policy_file.read(write(tmp_path, text))
     assert caught.value.exit_code == 2
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_errors_of_a_policy_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(policy_file.PolicyError) as caught:
         policy_file.read(write(tmp_path, "policy: 1\npaths: [/etc, x]\ndevices: [sda]\n"))
     assert len(caught.value.problems) == 3
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_a_policy_that_others_can_write(mode: int, tmp_path: Path) -> None:
+def test_a_policy_that_other_users_can_write_is_refused(mode: int, tmp_path: Path) -> None:
     path = write(tmp_path, "policy: 1")
     path.chmod(mode)
     with pytest.raises(ProveoutError, match="other users can write the policy"):
         policy_file.read(path)
 
 
-def test_a_policy_in_a_folder_that_others_can_write(tmp_path: Path) -> None:
+def test_a_policy_in_a_folder_that_other_users_can_write_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "open"
     folder.mkdir()
     path = write(folder, "policy: 1")
@@ -318,7 +318,7 @@ def test_a_policy_in_a_folder_that_others_can_write(tmp_path: Path) -> None:
     assert policy_file.read(path) == Policy(source=str(path))
 
 
-def test_a_program_that_others_can_change_or_replace(tmp_path: Path) -> None:
+def test_a_program_that_other_users_can_change_or_replace_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir(mode=0o755)
     program = folder / "load"
@@ -347,14 +347,14 @@ def test_a_program_that_others_can_change_or_replace(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_policy_of_another_user(tmp_path: Path) -> None:
+def test_a_policy_of_another_user_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "policy: 1")
     os.chown(path, 12345, 12345)
     with pytest.raises(ProveoutError, match="other users can write the policy"):
         policy_file.read(path)
 
 
-def test_a_policy_that_is_no_file(tmp_path: Path) -> None:
+def test_a_policy_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     target = write(tmp_path, "policy: 1")
     link = tmp_path / "link"
     link.symlink_to(target)
@@ -364,7 +364,7 @@ def test_a_policy_that_is_no_file(tmp_path: Path) -> None:
             policy_file.read(path)
 
 
-def test_check_policy_says_what_is_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_policy_lists_the_permissions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = write(tmp_path, "policy: 1\nsysctl: [vm.swappiness]\n")
     assert execute(["agent", "--check-policy", str(good)]) == 0
     assert "kernel settings:  vm.swappiness\n" in capsys.readouterr().out
@@ -373,7 +373,7 @@ def test_check_policy_says_what_is_allowed(tmp_path: Path, capsys: pytest.Captur
     assert f"{good}:3:1" in capsys.readouterr().err
 
 
-def test_an_agent_takes_the_policy_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_reads_the_policy_of_its_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = write(tmp_path, "policy: 1\nunits: [irqbalance.service]\n")
     options = Options(listen="127.0.0.1:0", pki=tmp_path, state_dir=tmp_path, policy=given)
     assert read_policy(options).allows_unit("irqbalance")
@@ -385,21 +385,21 @@ def test_an_agent_takes_the_policy_it_is_given(tmp_path: Path, monkeypatch: pyte
     assert read_policy(local) == Policy(own=True), "changes nothing; and whose files it may use is who has started it"
 
 
-def test_a_file_may_be_listed_by_itself_where_its_folder_is_too_wide() -> None:
+def test_a_single_file_may_be_listed_where_its_folder_is_too_wide() -> None:
     policy = Policy(source="/etc/proveout/policy.yaml", paths=("/etc/fstab",))
     assert policy.allows_path("/etc/fstab")
     assert not policy.allows_path("/etc/fstab2")
     assert not policy.allows_path("/etc/passwd")
 
 
-def test_the_folder_of_the_policy_is_not_to_be_written_and_who_is_refused_is_told_why() -> None:
+def test_writes_to_the_folder_of_the_policy_are_refused_with_the_reason() -> None:
     decision = Policy(source="/srv/lab/policy.yaml", paths=("/srv/lab/app",)).allows_path("/srv/lab/app/app.conf")
     assert not decision
     assert decision.reason == "/srv/lab/app/app.conf lies in /srv/lab, where the agent's policy is"
     assert "put /srv/lab/policy.yaml into a folder of its own" in decision.way_out
 
 
-def test_a_unit_is_judged_by_the_name_that_is_acted_on() -> None:
+def test_a_unit_is_checked_by_its_full_name() -> None:
     policy = Policy(units=("oracle*.service",))
     assert policy.allows_unit("oracle")
     for unit in ("oracle-data.swap", "oracle.automount", "oracle.mount"):
@@ -407,7 +407,7 @@ def test_a_unit_is_judged_by_the_name_that_is_acted_on() -> None:
         assert f"`- {unit}`" in policy.allows_unit(unit).way_out
 
 
-# ---- what the agent runs and believes --------------------------------------------------------------------------------
+# ---- programs and trusted files of the agent -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def test_a_unit_is_judged_by_the_name_that_is_acted_on() -> None:
         ("/srv/pki2", ""),
     ],
 )
-def test_a_plan_does_not_write_what_the_agent_runs_or_believes(path: str, reason: str) -> None:
+def test_a_plan_cannot_write_programs_and_trusted_files_of_the_agent(path: str, reason: str) -> None:
     policy = Policy(
         source="/etc/proveout/policy.yaml",
         paths=("/srv",),
@@ -438,7 +438,7 @@ def test_a_plan_does_not_write_what_the_agent_runs_or_believes(path: str, reason
     assert reason in decision.reason
 
 
-def test_programs_are_kept_from_plans_by_every_name(tmp_path: Path) -> None:
+def test_a_plan_cannot_write_a_program_by_any_of_its_names(tmp_path: Path) -> None:
     app = tmp_path / "app"
     app.mkdir()
     (app / "check").write_text("")
@@ -454,7 +454,7 @@ def test_programs_are_kept_from_plans_by_every_name(tmp_path: Path) -> None:
     assert [name for name in ("check", "middle", "app.conf") if policy.allows_path(f"{app}/{name}")] == ["app.conf"]
 
 
-def test_an_agent_keeps_its_own_folders_from_plans_wherever_they_are(tmp_path: Path) -> None:
+def test_a_plan_cannot_write_the_agents_own_folders(tmp_path: Path) -> None:
     folder = tmp_path / "policy"
     folder.mkdir()
     (tmp_path / "srv" / "real").mkdir(parents=True)
@@ -468,7 +468,9 @@ def test_an_agent_keeps_its_own_folders_from_plans_wherever_they_are(tmp_path: P
     assert not read_policy(local).allows_path(f"{srv}/undo/beside-1/undo.sqlite"), "which it would undo as well"
 
 
-def test_check_policy_says_what_of_the_agents_lies_within(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_policy_lists_folders_of_the_agent_within_listed_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "policy").mkdir()
     given = write(tmp_path / "policy", f"policy: 1\npaths: [{{path: {tmp_path}/srv, i_know: {WHY}}}]\n")
     assert execute(["agent", "--check-policy", str(given), "--pki", f"{tmp_path}/srv/pki"]) == 0
@@ -476,7 +478,7 @@ def test_check_policy_says_what_of_the_agents_lies_within(tmp_path: Path, capsys
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
-def test_who_has_a_hand_in_it_is_told_with_what_ends_it(tmp_path: Path) -> None:
+def test_a_refusal_names_who_can_replace_the_file_and_the_command_that_prevents_it(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir(mode=0o755)
     os.chown(theirs, 12345, 12345)

@@ -1,4 +1,4 @@
-"""fio's argv and its output as data: what is asked for, and what is made of the answer. No process is started here."""
+"""fio's argv and its output as data: the arguments, and the results parsed from the output. No process is started here."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pytest
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
-from proveout.agent.tools.fio_argv import lay_out_argv, run_argv
-from proveout.agent.tools.fio_devices import check_devices
+from proveout.agent.tools.fio import check_devices, lay_out_argv, run_argv
 from proveout.agent.tools.fio_output import Documents, FioRun, snapshot
-from proveout.agent.tools.tool_folder import PREFIX, ToolFolder
+from proveout.agent.tools.program import PREFIX, ToolFolder
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
@@ -49,7 +48,7 @@ def document(read: dict[str, Any], write: dict[str, Any] | None = None, **more: 
 # ---- argv ----------------------------------------------------------------------------------------------------------
 
 
-def test_files_are_one_a_job_and_a_job_that_only_reads_is_held_to_it() -> None:
+def test_one_file_per_job_and_a_read_only_job_has_the_readonly_option() -> None:
     argv = run_argv("/usr/bin/fio", spec(READS))
     assert argv[0] == "/usr/bin/fio"
     common = {"--ioengine=libaio", "--direct=1", "--thread=1", "--time_based=1", "--randrepeat=0", "--norandommap=1",
@@ -62,7 +61,7 @@ def test_files_are_one_a_job_and_a_job_that_only_reads_is_held_to_it() -> None:
     assert not any(word.startswith(("--offset", "--server", "--client")) for word in argv)
 
 
-def test_a_mix_says_its_share_of_reads_and_writes_over_what_is_there() -> None:
+def test_a_mix_has_its_share_of_reads_and_overwrites_existing_data() -> None:
     argv = run_argv("fio", spec(MIXED))
     assert {"--rw=randrw", "--rwmixread=70", "--overwrite=1"} <= set(argv)
     assert "--readonly" not in argv
@@ -91,7 +90,7 @@ def test_slices_of_devices_are_disjoint_between_jobs_and_hosts() -> None:
     assert {offset for _, offset in taken} == {0, 5 * MIB, 10 * MIB, 15 * MIB}
 
 
-def test_files_are_made_full_of_data_whatever_is_done_with_them() -> None:
+def test_files_are_created_full_of_data_for_every_job() -> None:
     argv = lay_out_argv("fio", MIXED)
     assert {"--create_only=1", "--rw=read", f"--size={MIB}"} <= set(argv)
 
@@ -99,7 +98,7 @@ def test_files_are_made_full_of_data_whatever_is_done_with_them() -> None:
 # ---- output --------------------------------------------------------------------------------------------------------
 
 
-def test_what_stands_before_the_object_is_skipped_and_kept_as_words() -> None:
+def test_text_before_the_json_object_is_kept_as_messages() -> None:
     documents = Documents()
     text = "fio: this platform does not support process shared mutexes\n" + json.dumps({"a": {"b": 1}}, indent=2) + "\n"
     found = [documents.take(line) for line in text.splitlines()]
@@ -107,7 +106,7 @@ def test_what_stands_before_the_object_is_skipped_and_kept_as_words() -> None:
     assert list(documents.words) == ["fio: this platform does not support process shared mutexes"]
 
 
-def test_an_object_that_is_none_is_a_fault() -> None:
+def test_an_invalid_json_object_is_a_fault() -> None:
     documents = Documents()
     assert documents.take("{") is None
     assert documents.take('"a": nonsense') is None
@@ -143,7 +142,7 @@ def test_bins_become_our_histogram_with_the_exact_mean_and_extremes() -> None:
     assert histogram.percentile_ns(response, 50.0) == pytest.approx(50_176, rel=0.001)
 
 
-def test_nothing_that_ended_has_no_percentiles_and_is_no_fault() -> None:
+def test_no_completed_operation_gives_no_percentiles_and_no_fault() -> None:
     now = snapshot(document(side(0, {}, 1000)), READS)
     assert now.ios == 0
     assert histogram.percentiles_ns(now.sides["read"].response, (50.0,)) == ()
@@ -158,7 +157,7 @@ def course() -> FioRun:
     return FioRun(WINDOWS, t0_ns=100 * S)
 
 
-def test_a_second_is_what_is_new_and_counts_begin_again_with_the_window() -> None:
+def test_a_second_has_the_new_operations_and_counts_restart_with_the_window() -> None:
     it = course()
     ramp = it.take(snapshot(document(side(50, {}, 1000)), READS), 101 * S + S // 5)
     first = it.take(snapshot(document(side(10, {2048: 10}, 1000)), READS), 103 * S + S // 5)
@@ -177,7 +176,7 @@ def test_a_second_is_what_is_new_and_counts_begin_again_with_the_window() -> Non
     assert response.sum_ns == 5 * 2048 + 25 * 4096
 
 
-def test_the_ramp_is_told_from_the_window_by_its_latencies_not_by_its_counts() -> None:
+def test_the_ramp_is_distinguished_from_the_window_by_its_latencies() -> None:
     it = course()
     ramp = it.take(snapshot(document(side(50, {}, 700)), READS), 101 * S)
     first = it.take(snapshot(document(side(80, {2048: 80}, 1000)), READS), 103 * S)
@@ -191,7 +190,7 @@ def _counted(values: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
     return histogram.indices_of(np.asarray(list(values), dtype=np.int64)), np.asarray(list(values.values()))
 
 
-def test_the_result_is_the_last_snapshot_and_says_how_late_fio_was() -> None:
+def test_the_result_is_the_last_snapshot_with_the_lateness_of_fio() -> None:
     it = course()
     last = snapshot(document(side(70, {2048: 70}, 3000), side(30, {4096: 30}, 3000)), MIXED)
     it.take(last, 105 * S + S // 2)
@@ -206,7 +205,7 @@ def test_the_result_is_the_last_snapshot_and_says_how_late_fio_was() -> None:
     assert result.seconds_produced == 1
 
 
-def test_a_second_in_which_nothing_ended_is_told() -> None:
+def test_a_second_without_completed_operations_is_sent() -> None:
     it = course()
     it.take(snapshot(document(side(10, {2048: 10}, 1000)), READS), 103 * S)
     still = it.take(snapshot(document(side(10, {2048: 10}, 2000)), READS), 104 * S)
@@ -215,17 +214,17 @@ def test_a_second_in_which_nothing_ended_is_told() -> None:
     assert it.take(snapshot(document(side(10, {2048: 10}, 2001)), READS), 104 * S) is None
 
 
-def test_half_a_window_is_no_result() -> None:
+def test_a_result_of_half_a_window_is_refused() -> None:
     it = course()
     it.take(snapshot(document(side(70, {2048: 70}, 1400)), READS), 104 * S)
     with pytest.raises(TaskFault, match=r"measured only 1\.4 s of 3 s"):
         it.result()
 
 
-# ---- places --------------------------------------------------------------------------------------------------------
+# ---- folders and devices -------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_nobody_holds_is_swept_and_one_that_is_held_stays(tmp_path: Path) -> None:
+def test_an_unlocked_folder_is_removed_and_a_locked_one_stays(tmp_path: Path) -> None:
     left = tmp_path / f"{PREFIX}left"
     left.mkdir()
     (left / "job0.dat").write_bytes(b"x")
@@ -242,7 +241,7 @@ def test_a_folder_that_nobody_holds_is_swept_and_one_that_is_held_stays(tmp_path
     assert list(tmp_path.iterdir()) == [other]
 
 
-def test_no_folder_where_there_is_no_place(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_a_fault(tmp_path: Path) -> None:
     with pytest.raises(TaskFault, match="cannot create a folder") as caught:
         ToolFolder.enter(tmp_path / "nowhere", None)
     assert caught.value.code == "invalid"

@@ -1,7 +1,7 @@
-"""fio itself, on small files and on a loop device; and programs that stand in for one that fails.
+"""The real fio, on small files and on a loop device; and programs that stand in for one that fails.
 
-The stand-ins prove how an agent deals with output and endings; that real fio writes such output is shown by the tests
-that run it.
+The stand-ins show how an agent handles output and exit codes; the tests with the real fio show that it writes such
+output.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges
 from proveout.agent.security.policy import Policy
 from proveout.agent.tools import fio
-from proveout.agent.tools.fio_devices import check_devices
-from proveout.agent.tools.tool_folder import ToolFolder
+from proveout.agent.tools.fio import check_devices
+from proveout.agent.tools.program import ToolFolder
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire import histogram
@@ -44,7 +44,7 @@ needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not o
 
 @pytest.fixture
 def armed_context(task_context: Any) -> Any:
-    """A context that arms, and starts at once."""
+    """A context that starts as soon as the load is armed."""
 
     async def started() -> int:
         return time.monotonic_ns()
@@ -60,7 +60,7 @@ def armed_context(task_context: Any) -> Any:
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put a shell script in fio's place; it makes no files, and runs as whoever runs the tests."""
+    """Put a shell script in fio's place; it creates no files and runs as the user that runs the tests."""
     monkeypatch.setattr(privileges, "account", lambda: None)
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -85,7 +85,7 @@ async def failure(context: Any, spec: RunFio) -> TaskFault:
 
 
 async def gone(pid: int) -> None:
-    """Wait until a process has ended; one that nobody has collected yet has."""
+    """Wait until a process has ended or is a zombie."""
     async with asyncio.timeout(PATIENCE_S):
         while psutil.pid_exists(pid):
             try:
@@ -97,7 +97,7 @@ async def gone(pid: int) -> None:
 
 
 async def first_line(path: Path, task: asyncio.Task[Any]) -> str:
-    """What a stand-in has written, when it has."""
+    """Wait until a stand-in has written a line; return it."""
     async with asyncio.timeout(PATIENCE_S):
         while not (path.exists() and path.read_text().endswith("\n")):
             assert not task.done()
@@ -105,7 +105,7 @@ async def first_line(path: Path, task: asyncio.Task[Any]) -> str:
     return path.read_text().strip()
 
 
-# ---- the real one --------------------------------------------------------------------------------------------------
+# ---- the real fio --------------------------------------------------------------------------------------------------
 
 
 @needs_fio
@@ -152,7 +152,7 @@ def _check_result(result: LoadResult, windows: Windows, began_ns: int, context: 
 
 
 @needs_fio
-async def test_reading_a_disk_needs_root_and_leave(disk: str, armed_context: Any) -> None:
+async def test_reading_a_disk_needs_root_and_the_policy(disk: str, armed_context: Any) -> None:
     job = replace(JOB, devices=(disk,), direct=True)
     assert (await failure(armed_context, run(job=job))).code == "refused"
     armed_context.policy = Policy(devices=(disk,))
@@ -161,7 +161,7 @@ async def test_reading_a_disk_needs_root_and_leave(disk: str, armed_context: Any
 
 
 @needs_fio
-async def test_an_empty_disk_is_written_to_and_one_with_a_signature_never(disk: str, armed_context: Any) -> None:
+async def test_an_empty_disk_is_written_and_one_with_a_signature_is_refused(disk: str, armed_context: Any) -> None:
     armed_context.policy = Policy(devices=(disk,), destructive=True)
     job = replace(JOB, devices=(disk,), read_fraction=0.0, destructive=True, direct=True)
     await fio.prepare_fio(armed_context, PrepareFio(job=job))
@@ -180,14 +180,16 @@ async def test_an_empty_disk_is_written_to_and_one_with_a_signature_never(disk: 
 
 
 @needs_fio
-def test_the_version_is_what_fio_calls_itself() -> None:
+def test_the_version_is_that_of_fio() -> None:
     assert fio.version().startswith("fio-")
 
 
-# ---- what goes wrong -----------------------------------------------------------------------------------------------
+# ---- faults --------------------------------------------------------------------------------------------------------
 
 
-async def test_no_fio_names_the_package(armed_context: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_the_error_without_fio_names_the_package(
+    armed_context: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     fault = await failure(armed_context, run())
     assert fault.code == "missing"
@@ -204,7 +206,7 @@ fio: a warning first
 EOF"""
 
 
-async def test_good_output_of_a_program_that_ends_well(armed_context: Any, stand_in: Callable[[str], None]) -> None:
+async def test_valid_output_of_a_program_with_exit_code_0(armed_context: Any, stand_in: Callable[[str], None]) -> None:
     stand_in(GOOD)
     assert (await fio.run_fio(armed_context, run())).ended_in_window == 5
 
@@ -224,7 +226,7 @@ async def test_good_output_of_a_program_that_ends_well(armed_context: Any, stand
         ("head -c 2000000 /dev/zero | tr '\\0' x", "fault", "longer than"),
     ],
 )
-async def test_a_program_that_fails_is_told_with_its_own_words(
+async def test_the_fault_of_a_failed_program_quotes_its_output(
     armed_context: Any, stand_in: Callable[[str], None], body: str, code: str, words: str
 ) -> None:
     stand_in(body)
@@ -258,7 +260,7 @@ async def test_a_cancelled_task_leaves_nothing_running(
         await gone(pid)
 
 
-async def test_a_folder_of_the_plan_takes_the_policys_leave(
+async def test_a_folder_of_the_plan_needs_the_policy(
     armed_context: Any, stand_in: Callable[[str], None], tmp_path: Path
 ) -> None:
     stand_in(GOOD)
@@ -274,7 +276,7 @@ async def test_a_folder_of_the_plan_takes_the_policys_leave(
     assert list(place.iterdir()) == []
 
 
-async def test_files_that_do_not_fit_are_not_begun(armed_context: Any, stand_in: Callable[[str], None]) -> None:
+async def test_files_that_do_not_fit_are_not_created(armed_context: Any, stand_in: Callable[[str], None]) -> None:
     stand_in("exit 9")
     fault = await failure(armed_context, run(job=replace(JOB, size_bytes=2**50)))
     assert fault.code == "disk_full"
@@ -307,7 +309,7 @@ def agent() -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
 
 
-async def test_what_an_agent_has_started_ends_when_the_agent_is_killed(agent: subprocess.Popen[str]) -> None:
+async def test_fio_ends_when_its_agent_is_killed(agent: subprocess.Popen[str]) -> None:
     assert agent.stdout is not None
     pid = int(agent.stdout.readline())
     assert psutil.pid_exists(pid)

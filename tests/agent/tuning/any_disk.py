@@ -1,8 +1,8 @@
-"""`partition`: any table on any disk. The disk is a file, and parted, wipefs and blkid are the real ones, which read
-and write it.
+"""`partition`: any partition table on any disk. The disk is a file, read and written by the real parted, wipefs and
+blkid.
 
-The kernel's part (its folders of the partitions after partprobe) is modelled; test_tuning_partition has a loop device
-in its place.
+The kernel's part (its folders of the partitions after partprobe) is a model; test_tuning_partition uses a loop device
+instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from any_host import Case, World, asked, words, world
+from any_host import Case, World, valid_tuning, words, world
 from hypothesis import strategies as st
 from tuning_bench import put
 
@@ -26,15 +26,15 @@ PROGRAMS = ("/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/blkid", "/usr/sbi
 
 
 class OnAnImage:
-    """The programs, started with the image in the place of the device; partprobe is the kernel's."""
+    """The programs, started with the image in place of the device; partprobe is the model of the kernel."""
 
     def __init__(self, root: Path, image: Path) -> None:
         self._root, self._image = root, image
 
     def run(self, argv: Sequence[str]) -> Output:
-        """Run it to its end."""
+        """Run a program to its end."""
         words = [str(self._image) if word == DEVICE else word for word in argv]
-        words[1:1] = ["--force"] if words[0].endswith("/wipefs") else []  # a file is no whole disk to it
+        words[1:1] = ["--force"] if words[0].endswith("/wipefs") else []  # wipefs does not take a file for a whole disk
         if words[0].endswith("/partprobe"):
             self._probe()
             return Output(code=0, text="")
@@ -45,8 +45,8 @@ class OnAnImage:
         for old in (self._root / FOLDER[1:]).glob("sdq*"):
             (old / "dev").unlink()
             old.rmdir()
-        said = self.run(("/usr/sbin/parted", "--script", "--machine", DEVICE, "print")).text
-        for number in [line.partition(":")[0] for line in said.splitlines() if line[:1].isdigit()]:
+        output = self.run(("/usr/sbin/parted", "--script", "--machine", DEVICE, "print")).text
+        for number in [line.partition(":")[0] for line in output.splitlines() if line[:1].isdigit()]:
             put(self._root, f"{FOLDER}/sdq{number}/dev", f"65:{number}\n")
 
 
@@ -57,7 +57,7 @@ PARTS = st.lists(
 
 
 def _spoiled(image: Path, how: str, at: Sequence[int]) -> None:
-    """Something on the disk: bytes that are no signature, or something that a run must leave alone."""
+    """Write to the disk: bytes that are not a signature, or data that a run must not overwrite."""
     with image.open("r+b") as stream:
         for place in at:
             stream.seek(place)
@@ -70,11 +70,11 @@ def _spoiled(image: Path, how: str, at: Sequence[int]) -> None:
 
 @st.composite
 def partition(draw: st.DrawFn) -> Case:
-    """Any partitions of a disk of any size, empty or not."""
+    """Any partitions on a disk of any size, empty or not."""
     parts = draw(PARTS)
     if draw(st.booleans()):
         parts = [*parts[:-1], {"name": parts[-1]["name"]}]
-    one = replace(asked("partition", device=DEVICE, partitions=parts), destructive=True)
+    one = replace(valid_tuning("partition", device=DEVICE, partitions=parts), destructive=True)
     size = draw(st.integers(min_value=8 * MIB // 512, max_value=16 * MIB // 512)) * 512
     how = draw(st.sampled_from(["empty"] * 6 + ["swap", "another table", "read-only", "mounted", "held", "absent"]))
     at = draw(

@@ -1,5 +1,5 @@
-"""Operations that own a file, or a part of one: any bytes, mode, owner, extended attributes, access list, ends of
-lines, lines of others."""
+"""Operations that own a file, or a part of one: any bytes, mode, owner, extended attributes, access list, line endings,
+lines of other programs."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from any_host import Case, World, asked, words, world
+from any_host import Case, World, valid_tuning, words, world
 from hypothesis import strategies as st
 from tuning_bench import StubUnits
 
 from proveout.dsl.operations.facts import UnitFact
 
 NAA = "008300140103001060021ad00000000100000000{:08x}"
-"""A page 0x83 with one worldwide name."""
+"""A VPD page 0x83 with one worldwide name."""
 ACL = bytes.fromhex("0200000001000600ffffffff020004000100000004000400ffffffff10000600ffffffff20000400ffffffff")
 """user::rw-, user:1:r--, group::r--, mask::rw-, other::r-- as the kernel keeps it (struct posix_acl_xattr_header)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What is at a path before; `kind` as `FileFact` has them."""
+    """The state of a path before the operation; `kind` as in `FileFact`."""
 
     kind: str = "file"
     content: bytes = b""
@@ -33,7 +33,7 @@ class Found:
     mtime_ns: int = 10**18
 
     def put(self, path: Path) -> None:
-        """Have it so."""
+        """Create this state at the path."""
         path.parent.mkdir(parents=True, exist_ok=True)
         match self.kind:
             case "absent":
@@ -116,12 +116,12 @@ WORD = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), mi
 
 @st.composite
 def a_file(draw: st.DrawFn) -> Case:
-    """Any text or template, any mode, owner and group that there are."""
+    """Any text or template, any mode, existing owner and group."""
     path = f"/etc/app/{draw(st.sampled_from(['', 'deep/', 'deep/er/']))}{draw(NAMES)}"
     text: dict[str, object] = {"content": draw(TEXT)}
     if draw(st.booleans()):
         text = {"template": "a {{ one }}\nb {{ two }}\r\n", "values": {"one": draw(WORD), "two": draw(st.integers())}}
-    one = asked(
+    one = valid_tuning(
         "file",
         path=path,
         **text,
@@ -144,7 +144,7 @@ def limits(draw: st.DrawFn) -> Case:
     """Any limits of any users."""
     path = f"/etc/security/limits.d/{draw(words(r'[A-Za-z0-9_][A-Za-z0-9_.-]{0,8}'))}.conf"
     users = draw(st.dictionaries(USERS, st.dictionaries(ITEMS, PAIRS, min_size=1, max_size=3), min_size=1, max_size=3))
-    return _of_a_file(asked("limits", file=path, users=users), path, draw(STATES))
+    return _of_a_file(valid_tuning("limits", file=path, users=users), path, draw(STATES))
 
 
 VALUE = words(r"[ !#$%&'()*+,./0-9:;<=>?@A-Z\[\]^_a-z{|}~-]{1,20}", 20)
@@ -174,7 +174,7 @@ def udev_rules(draw: st.DrawFn) -> Case:
     """Any rules."""
     path = f"/etc/udev/rules.d/{draw(words(r'[0-9]{2}-[A-Za-z0-9][A-Za-z0-9_.-]{0,8}'))}.rules"
     rules = draw(st.lists(RULE, min_size=1, max_size=3))
-    return _of_a_file(asked("udev_rules", file=path, rules=rules), path, draw(STATES))
+    return _of_a_file(valid_tuning("udev_rules", file=path, rules=rules), path, draw(STATES))
 
 
 # ---- a part of a file -----------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def ini_section(draw: st.DrawFn) -> Case:
     keys = st.one_of(
         st.sampled_from(["PermSize", "permsize", "TempSize", "LogBufMB"]), words(r"[A-Za-z_][A-Za-z0-9_.-]{0,8}")
     )
-    one = asked(
+    one = valid_tuning(
         "ini_section",
         file=path,
         section=draw(st.sampled_from(["hlr", "hlr", "HLR", "other", "not there"])),
@@ -262,4 +262,4 @@ def multipath(draw: st.DrawFn) -> Case:
         made.seen = lambda: dict(units.units)
         return made
 
-    return Case(tuning=asked("multipath", file=path, **asks), state=(found, disks, active), make=make)
+    return Case(tuning=valid_tuning("multipath", file=path, **asks), state=(found, disks, active), make=make)

@@ -1,12 +1,12 @@
-"""Any host that an operation may meet, for the tests that hold every operation to its promises: what all of them share.
+"""Any host to which an operation may be applied: the common part of the strategies for `test_every_operation`.
 
 Data flow: a strategy of `any_files`, `any_kernel`, `any_units`, `any_oracle`, `any_postgres` -> a `Case`: arguments
-that the schema permits, and the state of a host before them -> `Case.make(folder)` -> a `World`: that host, made anew
-each time, and how it is compared with itself.
+that the schema permits, and the state of a host before them -> `Case.make(folder)` -> a `World`: that host, created
+each time, and its comparison with an earlier state.
 
-Kernels, unit managers and Oracle are models of what their documentation says, as they cannot be had here in any state
-one likes: that the real ones do so is not shown by them (real kernels: test_tuning_kernel, test_tuning_queue; real
-PostgreSQL and real partition tables are in use here).
+Kernels, unit managers and Oracle are models of their documentation, as real ones cannot be put into any state here. The
+models do not show that the real ones behave so (real kernels: test_tuning_kernel, test_tuning_queue; PostgreSQL and
+partition tables are real here).
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ OPEN = Policy(
     validators=(("app-check", ("/usr/bin/app-check", "{file}")),),
     destructive=True,
 )  # fmt: skip
-"""An owner who allows all that is tested here."""
+"""A policy that permits everything that is tested here."""
 
 React = Callable[[Path, str, str], str]
-"""(root, path, text written) -> the text that the attribute then has; OSError where the kernel does not take it. May
-set other attributes."""
+"""(root, path, text written) -> the text of the attribute afterwards; OSError where the kernel refuses the text. May set
+other attributes."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTexts(Attributes):
-    """Attributes below /proc and /sys that do something when they are written."""
+    """Attributes below /proc and /sys with the reactions of a model kernel to writes."""
 
     react: React = lambda _root, _path, text: text
 
     def write(self, path: str, text: str) -> None:
-        """As the real one, with the kernel's answer in the place of the text."""
+        """Write like `Attributes`, with the kernel's reaction in place of the text."""
         if self.read(path) is None:
             raise TaskFault("refused", f"{path} cannot be set to {text!r}: there is none")
         try:
@@ -71,39 +71,40 @@ class KernelTexts(Attributes):
 
 @dataclass(slots=True, kw_only=True)
 class AnyHost(Host):
-    """A host beneath a folder, with a kernel that reacts."""
+    """A host beneath a folder, with a model kernel."""
 
     react: React = lambda _root, _path, text: text
 
     @property
     def texts(self) -> Attributes:
-        """Its kernel's attributes."""
+        """The attributes of its kernel."""
         return KernelTexts(self.root, self.react)
 
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """A host in some state; `seen` is what of it has to come back, beside its files."""
+    """A host in some state; `seen` returns the state beside its files that a revert must restore."""
 
     host: AnyHost
     seen: Callable[[], object] = lambda: None
 
     def picture(self) -> object:
-        """All that a person could find to be otherwise."""
+        """The complete observable state."""
         return picture(self.host.root), self.seen()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """An operation with arguments, and what it meets. `outcomes`: those that are right here; `failed` where the host
-    may not do as it is told."""
+    """An operation with arguments, and the state of the host. `outcomes`: the correct ones here; `failed` where the host
+    may refuse the change."""
 
     tuning: Tuning
     state: object
     make: Callable[[Path], World] = field(repr=False)
     outcomes: frozenset[str] = GOOD
     excuse: str = ""
-    """With this in what is said, `failed` is right too: the database has refused a value that only it can judge."""
+    """With this text in the lines of the state, `failed` is correct too: the database has refused a value that only it can
+    check."""
 
 
 def world(
@@ -115,7 +116,7 @@ def world(
     databases: Databases | None = None,
     seen: Callable[[], object] = lambda: None,
 ) -> World:
-    """A host beneath `folder`/root, which nothing is in so far."""
+    """A host beneath the empty folder `folder`/root."""
     root, scratch = folder / "root", folder / "scratch"
     root.mkdir(parents=True)
     scratch.mkdir()
@@ -131,8 +132,8 @@ def world(
     return World(host=host, seen=seen)
 
 
-def asked(kind: str, **fields: object) -> Tuning:
-    """The tuning; arguments that the schema does not permit are not tried."""
+def valid_tuning(kind: str, **fields: object) -> Tuning:
+    """A tuning; arguments that the schema refuses are discarded."""
     try:
         return tuning(kind, **fields)
     except ValidationError:
@@ -141,10 +142,10 @@ def asked(kind: str, **fields: object) -> Tuning:
 
 
 def words(pattern: str, size: int = 12) -> st.SearchStrategy[str]:
-    """Texts of a pattern, not too long to read."""
+    """Texts of a pattern, of limited length."""
     return st.from_regex(pattern, fullmatch=True).filter(lambda text: len(text) <= size)
 
 
 def some(choices: Mapping[str, st.SearchStrategy[object]]) -> st.SearchStrategy[dict[str, object]]:
-    """Some of the fields, one at least."""
+    """Some of the fields, at least one."""
     return st.fixed_dictionaries({}, optional=choices).filter(bool)

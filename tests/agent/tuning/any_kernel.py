@@ -1,10 +1,10 @@
-"""Operations on attributes of the kernel: any values, and a kernel that does of itself what Linux does.
+"""Operations on attributes of the kernel: any values, and a model of the side effects of Linux.
 
-Modelled, each as Documentation/admin-guide and the source have it, and as Linux 6.18 was seen to do: choices in
-brackets; numbers with tabs between them; of `dirty_bytes` and `dirty_ratio` (and the like) the one that is written sets
-the other to 0, and 0 itself is not taken by the first; another I/O scheduler sets `nr_requests` anew, and without one
-it is no more than the device's own queue; a scheduler's own attributes are its usual ones again when it comes back, and
-`async_depth` follows `nr_requests`; huge pages are as many as there is memory for.
+Modelled by Documentation/admin-guide, the source, and observations of Linux 6.18: choices in brackets; numbers separated
+by tabs; of `dirty_bytes` and `dirty_ratio` (and similar pairs) a write to one sets the other to 0, and the first refuses
+0; a change of the I/O scheduler resets `nr_requests`, and without a scheduler it is at most the length of the device's
+queue; a scheduler's own attributes have their defaults when it is selected again, and `async_depth` follows
+`nr_requests`; the number of huge pages is limited by memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from any_files import STATES
-from any_host import GOOD, Case, World, asked, some, words, world
+from any_host import GOOD, Case, World, some, valid_tuning, words, world
 from hypothesis import assume
 from hypothesis import strategies as st
 from tuning_bench import put
@@ -29,12 +29,12 @@ THP = "/sys/kernel/mm/transparent_hugepage"
 
 
 def refuse() -> None:
-    """As the kernel does."""
+    """Refuse a write like the kernel."""
     raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
 
 def bracketed(text: str, choice: str) -> str:
-    """The choices with this one in brackets."""
+    """The choices with the selected one in brackets."""
     choices = text.replace("[", "").replace("]", "").split()
     if choice not in choices:
         refuse()
@@ -45,7 +45,7 @@ def bracketed(text: str, choice: str) -> str:
 
 
 def kernel_of_parameters(root: Path, path: str, text: str) -> str:
-    """Coupled parameters, and tabs."""
+    """Model of coupled parameters, and of tabs."""
     name = path.rpartition("/")[2]
     other = PAIRS.get(path)
     if name in NO_ZERO and text == "0":
@@ -71,7 +71,7 @@ DIRTY = st.sampled_from([("vm.dirty_bytes", "vm.dirty_ratio"), ("vm.dirty_backgr
 
 @st.composite
 def sysctl(draw: st.DrawFn) -> Case:
-    """Any parameters, also in a file; parameters of which one sets the other back."""
+    """Any parameters, also in a file; pairs of which one resets the other."""
     settings = draw(st.dictionaries(PARAMETER, SETTING, max_size=3))
     values = {name: draw(NOW) for name in settings}
     if draw(st.booleans()) or not settings:
@@ -90,7 +90,7 @@ def sysctl(draw: st.DrawFn) -> Case:
             )
         )
     path = draw(st.sampled_from([None, "/etc/sysctl.d/97-x.conf"]))
-    one = asked("sysctl", settings=settings, **({"file": path} if path else {}))
+    one = valid_tuning("sysctl", settings=settings, **({"file": path} if path else {}))
     places = [path_of(name) for name in values]
     assume(not any(other.startswith(f"{place}/") for place in places for other in places))
     missing = draw(st.sampled_from([False] * 9 + [True]))
@@ -108,16 +108,17 @@ def sysctl(draw: st.DrawFn) -> Case:
     return Case(tuning=one, state=(values, missing, found), make=make)
 
 
-# ---- huge_pages, thp, cpu_governor
-# ------------------------------------------------------------------------------------
+# ---- huge_pages, thp, cpu_governor -----------------------------------------------------------------------------------
 
 
 @st.composite
 def huge_pages(draw: st.DrawFn) -> Case:
-    """Any number, of any size, of a memory that may have no room for it."""
+    """Any number of pages of any size, with enough memory or not."""
     size = draw(st.sampled_from([None, "2MiB", "1GiB"]))
     now, most = draw(st.integers(min_value=0, max_value=50)), draw(st.integers(min_value=50, max_value=100))
-    one = asked("huge_pages", pages=draw(st.integers(min_value=0, max_value=120)), **({"size": size} if size else {}))
+    one = valid_tuning(
+        "huge_pages", pages=draw(st.integers(min_value=0, max_value=120)), **({"size": size} if size else {})
+    )
     folders = {"2MiB": "hugepages-2048kB", "1GiB": "hugepages-1048576kB"}
     path = f"/sys/kernel/mm/hugepages/{folders[size]}/nr_hugepages" if size else "/proc/sys/vm/nr_hugepages"
     memory = draw(st.sampled_from([256 * 1024, 200 * 1024**2]))
@@ -136,9 +137,9 @@ def huge_pages(draw: st.DrawFn) -> Case:
 
 @st.composite
 def thp(draw: st.DrawFn) -> Case:
-    """Any of the two attributes, on kernels with fewer choices too."""
+    """Either or both of the two attributes, also on kernels with fewer choices."""
     modes, stops = ["always", "madvise", "never"], ["always", "defer", "defer+madvise", "madvise", "never"]
-    one = asked("thp", **draw(some({"enabled": st.sampled_from(modes), "defrag": st.sampled_from(stops)})))
+    one = valid_tuning("thp", **draw(some({"enabled": st.sampled_from(modes), "defrag": st.sampled_from(stops)})))
     offered = draw(st.sampled_from([stops, stops, modes]))
     enabled, defrag = draw(st.sampled_from(modes)), draw(st.sampled_from(offered))
     there = draw(st.sampled_from([True] * 5 + [False]))
@@ -161,10 +162,10 @@ GOVERNORS = ["performance", "powersave", "ondemand", "conservative", "schedutil"
 
 @st.composite
 def cpu_governor(draw: st.DrawFn) -> Case:
-    """Any number of CPUs, each with any governor of those that its driver has."""
+    """Any number of CPUs, each with any governor of its driver."""
     available = draw(st.lists(st.sampled_from(GOVERNORS), min_size=1, unique=True))
     now = draw(st.lists(st.sampled_from(available), max_size=4))
-    one = asked("cpu_governor", governor=draw(st.one_of(st.sampled_from(available), st.sampled_from(GOVERNORS))))
+    one = valid_tuning("cpu_governor", governor=draw(st.one_of(st.sampled_from(available), st.sampled_from(GOVERNORS))))
 
     def react(root: Path, path: str, text: str) -> str:
         if text not in (root / path.lstrip("/")).with_name("scaling_available_governors").read_text().split():
@@ -186,8 +187,7 @@ def cpu_governor(draw: st.DrawFn) -> Case:
     return Case(tuning=one, state=(available, now), make=make)
 
 
-# ---- block_queue
-# -------------------------------------------------------------------------------------------------------
+# ---- block_queue -----------------------------------------------------------------------------------------------------
 
 NEW, OLD = ["none", "mq-deadline", "kyber", "bfq"], ["noop", "deadline", "cfq"]
 MERGED_MAX, LEAST = 128, 4
@@ -205,17 +205,17 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "bfq": ("slice_idle_us",),
     "cfq": ("quantum",),
 }
-"""Attributes of a scheduler itself; those that do not follow the length of the queue are 500 when it begins."""
+"""Attributes of a scheduler; those that do not follow the length of the queue are 500 initially."""
 USUAL = "500"
 
 
 def depth_of(root: Path, queue: str) -> int:
-    """Of the device's own queue."""
+    """The length of the device's own queue."""
     return int((root / queue.lstrip("/") / "../device_depth").read_text())
 
 
 def kernel_of_queues(root: Path, path: str, text: str) -> str:
-    """Schedulers and lengths of queues."""
+    """Model of schedulers and lengths of queues."""
     queue, _, name = path.rpartition("/")
     file = root / path.lstrip("/")
     now = file.read_text()
@@ -242,7 +242,7 @@ def kernel_of_queues(root: Path, path: str, text: str) -> str:
 
 @st.composite
 def a_queue(draw: st.DrawFn) -> dict[str, str]:
-    """Attributes of a disk as they may be found."""
+    """Any initial attributes of a disk."""
     offered, depth = draw(st.sampled_from([NEW, NEW, OLD])), draw(st.sampled_from([32, 64, 128, 1023]))
     chosen = draw(st.sampled_from(offered))
     most = depth if chosen == "none" else 2000
@@ -258,7 +258,7 @@ def a_queue(draw: st.DrawFn) -> dict[str, str]:
 
 @st.composite
 def block_queue(draw: st.DrawFn) -> Case:
-    """Any attributes of any disks, on kernels new and old."""
+    """Any attributes of any disks, on new and old kernels."""
     asks = {
         **QUEUE,
         "scheduler": st.lists(st.sampled_from(NEW + OLD), min_size=1, max_size=3, unique=True),
@@ -268,7 +268,7 @@ def block_queue(draw: st.DrawFn) -> Case:
         ),
     }
     devices = draw(st.sampled_from([["sd*"], ["sda"], ["sd[ab]", "sda"], ["/dev/sda"], ["nvme*n1"]]))
-    one = asked("block_queue", devices=devices, **draw(some(asks)))
+    one = valid_tuning("block_queue", devices=devices, **draw(some(asks)))
     disks = draw(st.lists(a_queue(), min_size=1, max_size=3))
 
     def make(folder: Path) -> World:

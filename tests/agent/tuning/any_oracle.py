@@ -1,9 +1,9 @@
 """`oracle_parameters`, `oracle_redo`, `asm_disk_group`: any instances, redo logs and disks of a model of Oracle.
 
-The model runs just the statements that these operations make, by the rules of the SQL Language Reference (ALTER SYSTEM,
-ALTER DATABASE, CREATE and DROP DISKGROUP) and the Administrator's Guide (a current or active group cannot be dropped,
-an instance keeps two). It answers for the logic of the operations; that an Oracle takes the statements, and that its
-views say these things in these words, is not shown by it.
+The model runs only the statements of these operations, by the rules of the SQL Language Reference (ALTER SYSTEM, ALTER
+DATABASE, CREATE and DROP DISKGROUP) and the Administrator's Guide (a current or active group cannot be dropped, an
+instance keeps two). It tests the logic of the operations, not that an Oracle accepts the statements, nor that its views
+have these contents.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from any_host import Case, World, asked, words, world
+from any_host import Case, World, valid_tuning, words, world
 from hypothesis import strategies as st
 from tuning_bench import StubTools, put
 
@@ -40,7 +40,7 @@ def ora(code: int) -> TaskFault:
 
 
 def unquoted(text: str) -> str:
-    """A literal's text, or the text as it is."""
+    """The text of a literal; other text unchanged."""
     found = _LITERAL.fullmatch(text)
     return found[1].replace("''", "'") if found else text
 
@@ -52,7 +52,7 @@ KINDS = {"sga_target": "FALSE", "open_cursors": "IMMEDIATE", "cursor_sharing": "
 
 
 class Parameters(Databases):
-    """Parameters of an instance: what they are, what the server parameter file has for all instances and for one."""
+    """Parameters of an instance: running values, and values in the server parameter file for all instances and for one."""
 
     def __init__(
         self, running: dict[str, list[str | None]], stored: dict[tuple[str, str], str | None], spfile: str | None
@@ -92,7 +92,7 @@ class Parameters(Databases):
 
 
 def shown(value: str | None) -> str | None:
-    """As GV$SYSTEM_PARAMETER has a value: sizes in bytes."""
+    """A value as in GV$SYSTEM_PARAMETER: sizes in bytes."""
     return str(bytes_of(value.upper())) if value and _SIZED.fullmatch(value) else value
 
 
@@ -123,7 +123,7 @@ def oracle_parameters(draw: st.DrawFn) -> Case:
     if trouble == "for one alone":
         stored[troubled, "orcl1"] = "1"
     spfile = None if trouble == "no spfile" else "+DATA/spfile"
-    one = asked("oracle_parameters", system="orcl", settings=settings)
+    one = valid_tuning("oracle_parameters", system="orcl", settings=settings)
 
     def make(folder: Path) -> World:
         model = Parameters(copy.deepcopy(running), copy.deepcopy(stored), spfile)
@@ -133,13 +133,12 @@ def oracle_parameters(draw: st.DrawFn) -> Case:
     return Case(tuning=one, state=(running, stored, spfile), make=make, outcomes=outcomes)
 
 
-# ---- oracle_redo
-# ---------------------------------------------------------------------------------------------------------
+# ---- oracle_redo -----------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Group:
-    """A redo log group; `members` as V$LOGFILE has them."""
+    """A redo log group; `members` as in V$LOGFILE."""
 
     thread: int
     size: int
@@ -148,8 +147,8 @@ class Group:
 
 
 class Redo(Databases):
-    """The redo log groups of a database with two threads, seen from an instance of the first; numbers of standby groups
-    are taken."""
+    """The redo log groups of a database with two threads, from an instance of the first; numbers of standby groups are
+    in use."""
 
     def __init__(self, groups: dict[int, Group], standby: dict[int, str]) -> None:
         super().__init__()
@@ -169,7 +168,7 @@ class Redo(Databases):
         )
 
     def run(self, system: str, statement: str) -> None:
-        """A block that looks first, or ALTER SYSTEM CHECKPOINT."""
+        """Run a PL/SQL block with a check, or ALTER SYSTEM CHECKPOINT."""
         if statement == "ALTER SYSTEM CHECKPOINT":
             for group in self.groups.values():
                 group.status = "INACTIVE" if group.status == "ACTIVE" else group.status
@@ -210,13 +209,12 @@ class Redo(Databases):
         )
 
     def _file(self, place: str) -> str:
-        """In a disk group ASM gives the name."""
+        """The name of a new file; in a disk group ASM chooses it."""
         self._files += 1
         return f"{place}/ORCL/ONLINELOG/group.{self._files}" if place.startswith("+") else place
 
     def seen(self) -> object:
-        """The groups as a person compares them: names that ASM gives, and which group is written to, are not the
-        plan's."""
+        """The groups without the parts that a plan does not control: names that ASM chooses, and the current group."""
         return {
             number: (
                 one.thread,
@@ -251,7 +249,7 @@ def oracle_redo(draw: st.DrawFn) -> Case:
     standby = {
         number: "/u03/standby.log" for number in draw(st.sets(st.integers(1, 12), max_size=3)) if number not in groups
     }
-    one = asked(
+    one = valid_tuning(
         "oracle_redo",
         system="orcl",
         groups=draw(st.integers(min_value=2, max_value=6)),
@@ -266,8 +264,7 @@ def oracle_redo(draw: st.DrawFn) -> Case:
     return Case(tuning=one, state=(groups, standby), make=make, outcomes=frozenset({"applied", "unchanged"}))
 
 
-# ---- asm_disk_group
-# ---------------------------------------------------------------------------------------------------------
+# ---- asm_disk_group --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -319,13 +316,13 @@ class AsmInstance(Databases):
             self.has.disks |= dict.fromkeys(self._members, "FORMER")
 
     def seen(self) -> object:
-        """The groups, and which disks are nobody's: a disk that was in a group is FORMER for good."""
+        """The groups, and the free disks: a disk that was in a group stays FORMER."""
         free = sorted(path for path, state in self.has.disks.items() if state in ("CANDIDATE", "PROVISIONED", "FORMER"))
         return dict(self.has.groups), free
 
 
 def _disk(root: Path, path: str, number: int) -> None:
-    """A disk that the host itself sees: as ASM names it, and by the name that its owner lists."""
+    """A disk of the host, with the name in ASM and the name in the policy."""
     node = put(root, f"/dev/sd{'abcd'[number]}", "")
     for name in (path, f"/dev/disk/by-id/asm{number}"):
         (root / name[1:]).parent.mkdir(parents=True, exist_ok=True)
@@ -338,7 +335,7 @@ def _disk(root: Path, path: str, number: int) -> None:
 
 @st.composite
 def asm_disk_group(draw: st.DrawFn) -> Case:
-    """Any group of any disks; there may be one already, and disks may be another's or not be seen."""
+    """Any group of any disks; the group may exist, and disks may belong to another group or be invisible."""
     paths = draw(st.lists(words(r"/dev/oraudev/disks/[A-Z]{1,5}[0-9]", 40), min_size=1, max_size=4, unique=True))
     states = st.sampled_from(["CANDIDATE"] * 9 + ["PROVISIONED", "FORMER", "MEMBER", "FOREIGN", ""])
     disks = {path: draw(states) for path in paths}
@@ -349,7 +346,7 @@ def asm_disk_group(draw: st.DrawFn) -> Case:
         3,
     )
     there = {"DATA": group} if draw(st.sampled_from([False, False, False, True])) else {}
-    one = asked(
+    one = valid_tuning(
         "asm_disk_group",
         system="asm",
         disk_group="data",

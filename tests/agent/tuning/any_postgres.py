@@ -1,7 +1,6 @@
-"""`postgres_settings` and `sql` on a real PostgreSQL: any settings that it has, with any values that it takes, however
-they are written.
+"""`postgres_settings` and `sql` on a real PostgreSQL: any of its settings, with any valid values in any notation.
 
-The server is one for all examples: each is begun by taking back whatever the one before may have left.
+All examples use one server: each starts with a reset of the changes of the previous one.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-from any_host import GOOD, Case, World, asked, world
+from any_host import GOOD, Case, World, valid_tuning, world
 from hypothesis import assume
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
@@ -30,9 +29,9 @@ NOT_TRIED = (
     "log_statement", "log_duration", "log_min_duration", "debug_print", "send_abort_for", "role", "seed", "wal_consistency", "gin_fuzzy", "autovacuum_work_mem",
     "log_file_mode",
 )  # fmt: skip
-"""What would end or flood the test's own sessions, what ALTER SYSTEM does not know (`transaction_…`), what the server
-makes another value of (`autovacuum_work_mem`: less than 64 kB is 64 kB), which is told as not as wanted, and what it
-shows in octal digits only (`log_file_mode`)."""
+"""Excluded settings: those that would end or flood the test's own sessions, those unknown to ALTER SYSTEM
+(`transaction_…`), those whose value the server changes (`autovacuum_work_mem`: less than 64 kB becomes 64 kB), which is
+reported as a failure, and those that it shows in octal digits only (`log_file_mode`)."""
 TEXTS = {
     "search_path": ['"$user", public', "public", "a, B"],
     "datestyle": ["iso, dmy", "German", "ISO, MDY"],
@@ -73,7 +72,7 @@ class Setting:
     words: tuple[str, ...]
 
     def values(self) -> st.SearchStrategy[str]:
-        """Values that the server takes, in all the ways in which they may be written."""
+        """Values that the server accepts, in all notations."""
         match self.kind:
             case "bool":
                 return st.sampled_from(TRUTH)
@@ -134,8 +133,8 @@ def _databases(dsn: str) -> Databases:
     return Databases([Endpoint(system="db", engine="postgres", dsn=dsn)])
 
 
-def _stands(dsn: str) -> object:
-    """What is stored, what the server runs with, and what waits for a restart."""
+def _state(dsn: str) -> object:
+    """The stored settings, the running ones, and those that wait for a restart."""
     stored = "SELECT name, setting FROM pg_file_settings WHERE sourcefile LIKE '%auto.conf'"
     running = "SELECT name, setting, pending_restart FROM pg_settings WHERE source <> 'client'"
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -143,8 +142,8 @@ def _stands(dsn: str) -> object:
 
 
 def _fresh(dsn: str) -> None:
-    """Nothing stored, nothing that waits: `pending_restart` ends with a stored value that is the running one, and with
-    nothing else."""
+    """Remove all stored settings and pending restarts. Only a stored value equal to the running one ends
+    `pending_restart`."""
     stored = "SELECT DISTINCT name FROM pg_file_settings WHERE sourcefile LIKE '%auto.conf'"
     with psycopg.connect(dsn, autocommit=True) as connection:
         waiting = connection.execute("SELECT name, setting FROM pg_settings WHERE pending_restart").fetchall()
@@ -164,13 +163,15 @@ def _literal(text: str) -> str:
 
 
 def postgres_settings(dsn: str) -> st.SearchStrategy[Case]:
-    """Any settings, some of which are stored with another value before."""
+    """Any settings, some of them stored with another value before."""
     every = settings_of(dsn)
 
     @st.composite
     def case(draw: st.DrawFn) -> Case:
         chosen = draw(st.lists(st.sampled_from(every), min_size=1, max_size=4, unique=True))
-        one = asked("postgres_settings", system="db", settings={one.name.lower(): draw(one.values()) for one in chosen})
+        one = valid_tuning(
+            "postgres_settings", system="db", settings={one.name.lower(): draw(one.values()) for one in chosen}
+        )
         plain = [one for one in chosen if one.kind != "string"]
         before = {one.name: draw(one.values()) for one in plain if draw(st.booleans())}
         stored = [f"ALTER SYSTEM SET {name} = {_literal(value)}" for name, value in before.items()]
@@ -178,18 +179,17 @@ def postgres_settings(dsn: str) -> st.SearchStrategy[Case]:
         def make(folder: Path) -> World:
             _fresh(dsn)
             for text in stored:
-                with suppress(TaskFault):  # a value that only this server can judge
+                with suppress(TaskFault):  # a value that only this server can check
                     _run(dsn, text)
             _run(dsn, RELOAD)
-            return world(folder, databases=_databases(dsn), seen=lambda: _stands(dsn))
+            return world(folder, databases=_databases(dsn), seen=lambda: _state(dsn))
 
         return Case(tuning=one, state=before, make=make, outcomes=GOOD | {"needs_restart"}, excuse="SQLSTATE 22023")
 
     return case()
 
 
-# ---- sql
-# --------------------------------------------------------------------------------------------------------------------
+# ---- sql -------------------------------------------------------------------------------------------------------------
 
 SCHEMA = "DROP SCHEMA IF EXISTS props CASCADE"
 DUMP = """
@@ -232,7 +232,7 @@ INDEX: dict[str, object] = {
 
 
 def sql(dsn: str) -> st.SearchStrategy[Case]:
-    """Rows, options and objects; some are so already, some statements do not work or do not do what they promise."""
+    """Rows, options and objects; some exist already, some statements fail or do not have the promised effect."""
 
     @st.composite
     def case(draw: st.DrawFn) -> Case:
@@ -244,7 +244,7 @@ def sql(dsn: str) -> st.SearchStrategy[Case]:
             asks["apply"] = [*apply, "SELECT 1 / 0"]
         if wrong == "the promise":
             asks["verify"] = {"query": "SELECT count(*) FROM props.rows", "equals": -1}
-        one = asked("sql", system="db", **asks)
+        one = valid_tuning("sql", system="db", **asks)
         already = not wrong and draw(st.sampled_from([False, False, True]))
 
         def make(folder: Path) -> World:

@@ -1,4 +1,4 @@
-"""Operations on units, packages and mounts: any state that systemctl tells of, any /etc/fstab."""
+"""Operations on units, packages and mounts: any state in the output of systemctl, any /etc/fstab."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from any_files import CONTENTS, Found, files
-from any_host import Case, World, asked, some, words, world
+from any_host import Case, World, some, valid_tuning, words, world
 from hypothesis import strategies as st
 from tuning_bench import StubUnits, put
 
@@ -20,11 +20,11 @@ ENABLED = {"enabled": True, "enabled-runtime": True, "disabled": False}
 
 
 class LikeSystemd(StubUnits):
-    """As systemd has it: what is masked does not start, `disable` does not touch what is enabled until the next
-    boot."""
+    """Units with the rules of systemd: a masked unit does not start, `disable` does not change a unit that is enabled
+    until the next boot."""
 
     def act(self, unit: str, verb: str) -> None:
-        """One action."""
+        """Execute one action."""
         now = self.units.get(unit)
         if now is None or (now.state == "masked" and verb in ("start", "restart", "enable")):
             raise TaskFault("fault", f"systemctl {verb} -- {unit} failed with exit code 1")
@@ -40,7 +40,7 @@ class LikeSystemd(StubUnits):
 def service(draw: st.DrawFn) -> Case:
     """Any unit of any kind in any state."""
     name = draw(st.one_of(st.sampled_from(["tuned", "irqbalance.timer"]), words(r"[A-Za-z0-9][A-Za-z0-9:_.@-]{0,8}")))
-    one = asked(
+    one = valid_tuning(
         "service", unit=name, **draw(some({"state": st.sampled_from(["running", "stopped"]), "enabled": st.booleans()}))
     )
     unit = dict(one.parameters)["unit"]
@@ -64,12 +64,12 @@ def service(draw: st.DrawFn) -> Case:
 
 @st.composite
 def package_present(draw: st.DrawFn) -> Case:
-    """Any packages, some of which are there; nothing is ever installed."""
+    """Any packages, some of them installed; the operation installs none."""
     wanted = draw(st.lists(words(r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,8}"), min_size=1, max_size=3))
     there = draw(st.sets(st.sampled_from(wanted))) if draw(st.booleans()) else set(wanted)
 
     class PackageManager:
-        """rpm or dpkg-query, whichever this host has."""
+        """rpm or dpkg-query, as on this host."""
 
         def run(self, argv: tuple[str, ...]) -> Output:
             return (
@@ -78,15 +78,14 @@ def package_present(draw: st.DrawFn) -> Case:
 
     tools: Tools = PackageManager()  # type: ignore[assignment]
     return Case(
-        tuning=asked("package_present", packages=wanted),
+        tuning=valid_tuning("package_present", packages=wanted),
         state=there,
         make=lambda folder: world(folder, tools=tools),
         outcomes=frozenset({"unchanged" if there >= set(wanted) else "refused"}),
     )
 
 
-# ---- mount
-# ---------------------------------------------------------------------------------------------------------------
+# ---- mount -----------------------------------------------------------------------------------------------------------
 
 FSTAB_LINE = st.sampled_from([
     b"# by hand", b"", b"UUID=1 / ext4 defaults 0 1", b"LABEL=ttdb /ttdb xfs noatime 0 2", b"LABEL=old  /ttdb\txfs defaults",
@@ -103,7 +102,7 @@ FSTABS = st.one_of(
 
 
 class Mounting(StubUnits):
-    """Mount units whose mounts stand in /proc/self/mounts."""
+    """Mount units whose mounts are in /proc/self/mounts."""
 
     def __init__(self, root: Path, at: str, line: str, refuses: bool) -> None:
         super().__init__()
@@ -111,7 +110,7 @@ class Mounting(StubUnits):
         self._unit, self._at = unit_of(at), at
 
     def fact(self, unit: str) -> UnitFact | None:
-        """There is a unit of what is mounted, and of what has a line in /etc/fstab."""
+        """A unit exists for a mounted device and for a line in /etc/fstab."""
         assert unit == self._unit
         mounted = f" {self._at} " in self._file.read_text()
         fstab = self._file.parents[2] / "etc/fstab"
@@ -120,7 +119,7 @@ class Mounting(StubUnits):
         return UnitFact(active=mounted, enabled=None, state="generated")
 
     def act(self, unit: str, verb: str) -> None:
-        """Mount it, or let go of it; systemd does neither twice."""
+        """Mount or unmount it; a second time has no effect."""
         assert unit == self._unit
         if verb == "start" and self._refuses:
             raise TaskFault("fault", f"systemctl start -- {unit} failed with exit code 1")
@@ -130,13 +129,13 @@ class Mounting(StubUnits):
 
 @st.composite
 def mount(draw: st.DrawFn) -> Case:
-    """Any place, device and options, and any /etc/fstab; mounted already, by another device too, or not at all."""
+    """Any mount point, device and options, and any /etc/fstab; mounted before, also from another device, or not."""
     at = draw(st.sampled_from(["/ttdb", "/ttdb", "/u01/app-x", "/.data"]))
     device = draw(st.sampled_from(["LABEL=ttdb", "/dev/disk/by-id/disk", "/dev/pmem0", "/dev/none"]))
     options = draw(
         st.lists(st.sampled_from(["noatime", "nodev", "dax=always", "defaults"]), min_size=1, max_size=3, unique=True)
     )
-    one = asked("mount", at=at, device=device, type="xfs", options=options)
+    one = valid_tuning("mount", at=at, device=device, type="xfs", options=options)
     fstab: Found = draw(st.one_of(files(FSTABS), files(FSTABS), files(FSTABS), st.just(Found(kind="absent"))))
     mounted = draw(st.sampled_from(["", "", "", "/dev/pmem0", "/dev/sdz"]))
     refuses = draw(st.sampled_from([False] * 5 + [True]))

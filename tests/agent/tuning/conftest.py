@@ -1,5 +1,5 @@
-"""Makes `tuning_bench` importable, as pytest's importlib mode leaves this folder out; and the journal that most of
-these tests need."""
+"""Make `tuning_bench` importable, as pytest's importlib mode excludes this folder; fixtures for the undo journal and a
+server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proveout.dsl.plan.topology import System
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[UndoJournal]:
-    """What has to be undone, in a file of its own."""
+    """An undo journal in a separate folder."""
     journal = UndoJournal(tmp_path / "undo")
     yield journal
     journal.close()
@@ -23,7 +23,7 @@ def journal(tmp_path: Path) -> Iterator[UndoJournal]:
 
 @pytest.fixture(scope="module")
 def dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server of its own: the settings of the shared one are everybody's."""
+    """A separate server, as changed settings of the shared one would affect other tests."""
     system = System(name="db", engine="postgres", host="local", provision="embedded", settings=(("fsync", "off"),))
     server = Server(system, tmp_path_factory.mktemp("tuned"))
     try:

@@ -1,8 +1,8 @@
-"""A program for a network namespace of its own: sets every number below /proc/sys/net that a plan may set, gives it
-back, and prints what is not as before.
+"""A program for a separate network namespace: sets every number below /proc/sys/net that a plan may set, reverts it, and
+prints the differences.
 
-Its argument is the folder of the undo journal. What an interface has is made unlike what the others have first, so that
-a parameter that sets them all is seen.
+Its argument is the folder of the undo journal. First the parameters of one interface are changed, so that a parameter
+that sets those of all interfaces is detected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ READ_AND_WRITE = 0o600
 
 
 def numbers() -> dict[Path, int]:
-    """Parameter -> value, of all that can be read and written."""
+    """Parameter -> value, for all readable and writable ones."""
     found = {}
     for path in sorted(NET.rglob("*")):
         if path.is_file() and path.stat().st_mode & READ_AND_WRITE == READ_AND_WRITE:
@@ -36,12 +36,12 @@ def numbers() -> dict[Path, int]:
 
 
 def another(path: Path, value: int) -> str:
-    """The other one of a switch; of a time one that is no whole second."""
+    """Another value: the other one of a switch; for a time, one that is not a multiple of a second."""
     return str(1 - value if value in (0, 1) else value + 500 if path.name.endswith("_ms") else value + 1)
 
 
 def make_one_unlike_the_others() -> None:
-    """The loopback's parameters, in a namespace that nobody else uses."""
+    """Change the parameters of the loopback interface, in a separate namespace."""
     for path, value in numbers().items():
         if path.parent.name == "lo":
             with suppress(OSError):
@@ -49,7 +49,7 @@ def make_one_unlike_the_others() -> None:
 
 
 def given_back(host: Host, journal: UndoJournal) -> Iterator[str]:
-    """For each parameter "applied", "refused" or "failed", or what it has changed for good without a word."""
+    """For each parameter "applied", "refused" or "failed", or a description of a permanent, unreported change."""
     before = numbers()
     for path, value in before.copy().items():
         try:

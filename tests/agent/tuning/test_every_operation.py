@@ -1,10 +1,10 @@
-"""Every operation x any arguments that the schema permits x any host before it: applied twice nothing changes the
-second time, reverted all is as before, to the byte, mode, owner, attribute, setting and row; stopped or killed before
-any step the same.
+"""Every operation x any arguments that the schema permits x any initial state of the host: the second application
+changes nothing, and a revert restores every byte, mode, owner, attribute, setting and row, also when the operation is
+stopped or killed before any step.
 
-`PROVEOUT_EXAMPLES=300` tries that many examples of each, other ones each time; what runs otherwise is a few, the same
-ones each time as long as the same modules are loaded (hypothesis draws constants from them, too).
-What models answer for and what is real, the modules `any_…` say.
+`PROVEOUT_EXAMPLES=300` runs that many new examples of each; by default a few run, the same ones each time as long as the
+same modules are loaded (hypothesis also draws constants from them).
+The modules `any_…` document which parts are models and which are real.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXAMPLES = int(os.environ.get("PROVEOUT_EXAMPLES", "0"))
 QUICK, QUICK_ON_A_SERVER = 5, 2
 MANY_TIMES = 40
 STEPS_MIN = 2
-"""To keep the originals, and to verify; with each change in between."""
+"""The steps beside the changes: keep the originals, and verify."""
 CASES: Mapping[str, Callable[[], st.SearchStrategy[Case]]] = {
     "sysctl": any_kernel.sysctl,
     "huge_pages": any_kernel.huge_pages,
@@ -67,7 +67,7 @@ NEEDS = {"partition": any_disk.PROGRAMS}
 NEVER_CHANGES = {"package_present"}
 
 
-def test_there_is_no_operation_without_such_a_test() -> None:
+def test_every_operation_has_cases() -> None:
     assert sorted([*CASES, *ON_A_SERVER]) == sorted(OPERATIONS)
 
 
@@ -80,8 +80,8 @@ def test_a_host_without_the_programs_skips_with_the_reason(
 
 
 def cases(kind: str, request: pytest.FixtureRequest) -> st.SearchStrategy[Case]:
-    """The cases of an operation; a server is started for those that need one. Skips where programs that they need are
-    not installed."""
+    """The cases of an operation, with a server for those that need one; skips when a program that they need is not
+    installed."""
     missing = [program for program in NEEDS.get(kind, ()) if shutil.which(program) is None]
     if missing:
         pytest.skip(f"not on this host: {', '.join(missing)}")
@@ -89,7 +89,7 @@ def cases(kind: str, request: pytest.FixtureRequest) -> st.SearchStrategy[Case]:
 
 
 def profile(quick: int) -> settings:
-    """As many examples as the environment says; else a few, that are the same each time."""
+    """Settings with the number of examples of the environment; by default a few, the same ones each time."""
     return settings(
         max_examples=EXAMPLES or quick,
         derandomize=not EXAMPLES,
@@ -117,21 +117,23 @@ def new_folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_twice_is_once_and_reverted_is_as_before(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_a_second_application_changes_nothing_and_a_revert_restores_all(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     seen: Counter[str] = Counter()
     few, drawn = QUICK_ON_A_SERVER if kind in ON_A_SERVER else QUICK, cases(kind, request)
 
     def any_case(case: Case) -> None:
         seen[_twice_and_back(case, new_folder(tmp_path))] += 1
 
-    for most in (few, MANY_TIMES * few):  # the few may all be such that the host refuses them
+    for most in (few, MANY_TIMES * few):  # in a few examples the host may refuse all
         if not seen["applied"]:
             profile(most)(given(case=drawn)(any_case))()
     assert kind in NEVER_CHANGES or seen["applied"], f"nothing was applied in any example: {seen}"
 
 
 def _twice_and_back(case: Case, folder: Path) -> str:
-    """The outcome of the first time."""
+    """Apply twice and revert, with checks; return the outcome of the first application."""
     world, journal = case.make(folder), UndoJournal(folder / "undo")
     before = world.picture()
     (planned,) = run(world, journal).plan([case.tuning])
@@ -163,17 +165,16 @@ def _again_and_back(case: Case, world: World, journal: UndoJournal, outcome: str
     assert revert.revert(world.host, journal) == ()
 
 
-# ---- a fault before every step
-# -----------------------------------------------------------------------------------------
+# ---- a fault before every step ---------------------------------------------------------------------------------------
 
 
 class Killed(BaseException):
-    """The agent is gone: nobody undoes anything in this process."""
+    """The agent is killed: this process undoes nothing."""
 
 
 @contextmanager
-def nobody_left_to_undo() -> Iterator[None]:
-    """What the transaction undoes when it is left, a killed agent does not."""
+def without_revert() -> Iterator[None]:
+    """Disable the revert at the end of a transaction, as in a killed agent."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(revert, "revert", lambda *_args, **_named: ())
         yield
@@ -191,7 +192,7 @@ def until(k: int, fault: type[BaseException]) -> Callable[[str], None]:
 
 
 def stopped_at(k: int, case: Case, folder: Path) -> bool:
-    """Whether there was a step `k` to stop at; everything is as before then."""
+    """Stop before step `k` and check that the host is as before; False when there is no such step."""
     world, journal = case.make(folder), UndoJournal(folder / "undo")
     before = world.picture()
     try:
@@ -207,12 +208,12 @@ def stopped_at(k: int, case: Case, folder: Path) -> bool:
 
 
 def killed_at(k: int, case: Case, folder: Path) -> bool:
-    """Whether there was a step `k` to be killed at; the next agent finds the journal, and everything is as before
-    then."""
+    """Kill before step `k` and check that the next agent restores the host from the journal; False when there is no such
+    step."""
     world, journal = case.make(folder), UndoJournal(folder / "undo")
     before = world.picture()
     try:
-        with nobody_left_to_undo():
+        with without_revert():
             run(world, journal, until(k, Killed)).apply([case.tuning])
     except Killed:
         journal.close()
@@ -230,7 +231,7 @@ def killed_at(k: int, case: Case, folder: Path) -> bool:
 
 @pytest.mark.parametrize("fault", [stopped_at, killed_at], ids=["stopped", "killed"])
 @pytest.mark.parametrize("kind", [kind for kind in OPERATIONS if kind not in NEVER_CHANGES])
-def test_a_fault_before_any_step_leaves_all_as_before(
+def test_a_fault_before_any_step_restores_all(
     kind: str, fault: Callable[[int, Case, Path], bool], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     steps: Counter[int] = Counter()
@@ -249,7 +250,7 @@ def test_a_fault_before_any_step_leaves_all_as_before(
 
 
 def _changes(case: Case, folder: Path) -> bool:
-    """Whether there is anything to be changed, and allowed."""
+    """Whether the case has a permitted change."""
     world = case.make(folder)
     (state,) = run(world, UndoJournal(folder / "undo")).plan([case.tuning])
     return state.outcome == "would_change"

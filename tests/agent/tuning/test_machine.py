@@ -1,4 +1,4 @@
-"""One machine, several agents: who may tune at the same time, what one leaves for the next, and what is said of it."""
+"""Several agents on one machine: locks between runs, undoing the changes of a killed agent, and messages."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def ports(value: str) -> Tuning:
     return tuning("sysctl", "ports", settings={"net.core.somaxconn": value})
 
 
-async def apply(agent: Tuner, run: str, *tunings: Tuning, told: list[str] | None = None) -> list[tuple[str, str]]:
-    say = (lambda _text: None) if told is None else told.append
-    states = await agent.apply(run, tunings, (), agent.directory.parent, epoch="1", tell=say)
+async def apply(agent: Tuner, run: str, *tunings: Tuning, messages: list[str] | None = None) -> list[tuple[str, str]]:
+    log = (lambda _text: None) if messages is None else messages.append
+    states = await agent.apply(run, tunings, (), agent.directory.parent, epoch="1", notify=log)
     return [(state.name, state.outcome) for state in states]
 
 
@@ -65,28 +65,28 @@ async def test_a_run_with_another_host_name_waits_and_then_is_refused(
     agent: Callable[[str], Tuner], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuners, "HELD_S", 0.5)
-    first, second, told = agent("a"), agent("b"), list[str]()
+    first, second, messages = agent("a"), agent("b"), list[str]()
     assert await apply(first, "run-1", swap("10")) == [("swap", "applied")]
     with pytest.raises(
         TaskFault, match=rf"tuning this machine: run run-1 on host a \(process {os.getpid()}\)"
     ) as caught:
-        await apply(second, "run-2", swap("20"), told=told)
+        await apply(second, "run-2", swap("20"), messages=messages)
     assert caught.value.code == "refused"
     assert caught.value.way_out
-    (line,) = told
+    (line,) = messages
     assert line.startswith("waiting to tune this machine, for 0 s so far, up to 0.5 s: another agent is tuning")
     assert value(root, SWAP) == "10"
-    await second.close(keep_data=False)  # it has nothing to undo, and leaves the other one's alone
+    await second.close(keep_data=False)  # it has nothing to undo, and does not touch the changes of the other
     assert value(root, SWAP) == "10"
     await first.close(keep_data=False)
     assert value(root, SWAP) == "60"
     assert not first.directory.exists()
 
 
-async def test_a_value_that_another_run_has_set_is_not_taken_for_the_machines_own(
+async def test_a_value_set_by_another_run_is_not_accepted_as_in_place(
     agent: Callable[[str], Tuner], root: Path
 ) -> None:
-    """It would go away in the middle of a measurement."""
+    """The other run would revert it during a measurement."""
     first, second = agent("a"), agent("b")
     await apply(first, "run-1", swap("10"))
     applying = asyncio.create_task(apply(second, "run-2", swap("10")))
@@ -114,8 +114,8 @@ async def test_hosts_of_one_run_share_their_machine(agent: Callable[[str], Tuner
     assert not first.directory.exists()
 
 
-async def test_the_agent_of_an_earlier_coordinator_of_the_run_is_waited_for(agent: Callable[[str], Tuner]) -> None:
-    """Also by that of another host: it sets back what it has made at the end of its lease."""
+async def test_tuning_waits_for_the_agent_of_an_earlier_coordinator_of_the_run(agent: Callable[[str], Tuner]) -> None:
+    """An agent of another host waits as well: the earlier one reverts its changes at the end of its lease."""
     before, resumed = agent("a"), agent("b")
     await apply(before, "run", swap("10"))
     applying = asyncio.create_task(resumed.apply("run", (swap("10"),), (), before.directory.parent, epoch="2"))
@@ -126,11 +126,11 @@ async def test_the_agent_of_an_earlier_coordinator_of_the_run_is_waited_for(agen
     await resumed.close(keep_data=False)
 
 
-async def test_what_a_killed_agent_left_is_undone_before_another_one_tunes(
+async def test_changes_of_a_killed_agent_are_undone_before_another_one_tunes(
     agent: Callable[[str], Tuner], root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its own original would be the first one's value otherwise. The second agent was there before the first one was
-    killed."""
+    """Otherwise the original of the second agent would be the value of the first. The second agent runs before the first
+    is killed."""
     caplog.set_level(logging.WARNING)
     killed(tmp_path / "machine", root, SWAP, "60", "10")
     killed(tmp_path / "machine" / "beside-1", root, DIRTY, "20", "5")
@@ -144,7 +144,7 @@ async def test_what_a_killed_agent_left_is_undone_before_another_one_tunes(
 
 
 def killed(folder: Path, root: Path, path: str, before: str, after: str, *, net: str = "") -> None:
-    """Leave what an agent leaves that was killed after a change."""
+    """Create the state that an agent killed after a change leaves."""
     journal = UndoJournal(folder, Holder(run="run-1", host="a", pid=1, claims=(MACHINE,)))
     journal.intend(
         "run-1", replace(swap(after), name="x"), [(SetText(path=f"/{path}", before=before, after=after), None)]
@@ -158,10 +158,10 @@ def killed(folder: Path, root: Path, path: str, before: str, after: str, *, net:
     put(root, f"/{path}", after)
 
 
-async def test_what_could_not_be_undone_does_not_hold_the_machine(
+async def test_an_outstanding_change_does_not_lock_the_machine(
     agent: Callable[[str], Tuner], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stays named in the journal; the next run tunes on top of it, and undoes both."""
+    """The change stays in the journal; the next run tunes on top of it and reverts both."""
     first, second = agent("a"), agent("b")
     await apply(first, "run-1", swap("10"))
     texts = type(host_in(root).texts)
@@ -181,7 +181,7 @@ async def test_what_could_not_be_undone_does_not_hold_the_machine(
     assert not first.directory.exists()
 
 
-async def test_network_namespaces_of_one_machine_are_tuned_side_by_side(
+async def test_network_namespaces_of_one_machine_are_tuned_concurrently(
     agent: Callable[[str], Tuner], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuners, "HELD_S", 0.1)
@@ -203,7 +203,7 @@ async def test_network_namespaces_of_one_machine_are_tuned_side_by_side(
     ("of", "outcome", "now"),
     [("here", "reverted", "4096"), ("boot:there", "residue", "8192"), ("another boot:there", "reverted", "8192")],
 )
-async def test_a_parameter_of_a_network_namespace_is_undone_in_that_one(
+async def test_a_parameter_of_a_network_namespace_is_undone_in_that_namespace(
     of: str,
     outcome: str,
     now: str,
@@ -235,7 +235,7 @@ def test_claims() -> None:
     assert claims_of([of_system], [replace(secret[0], provisioned=True)]) == frozenset()
 
 
-def test_a_lock_file_that_its_holder_removes_is_not_held_by_two(tmp_path: Path) -> None:
+def test_a_lock_file_that_its_holder_removes_is_not_locked_twice(tmp_path: Path) -> None:
     first, second, third = (FileLock(tmp_path / "lock") for _ in range(3))
     assert first.take()
     assert not second.take()
@@ -257,7 +257,7 @@ def test_one_transaction_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{}", "[1]", '{"run": 1}', "\x00", '{"run": "r", "epoch": "1", "host": "h", "pid": "x", "claims": []}']
 )
-def test_a_lock_file_that_says_nothing(text: str, tmp_path: Path) -> None:
+def test_a_lock_file_without_valid_content(text: str, tmp_path: Path) -> None:
     (tmp_path / "lock").write_text(text)
     assert holder_of(tmp_path) == Holder()
 
@@ -278,7 +278,7 @@ def test_a_lock_file_that_says_nothing(text: str, tmp_path: Path) -> None:
         ("mysql", "mysql://u:{url}@h/d", ""),
     ],
 )  # fmt: skip
-def test_what_is_written_of_a_dsn_holds_no_secret(engine: str, dsn: str, kept: str) -> None:
+def test_the_stored_part_of_a_dsn_contains_no_secret(engine: str, dsn: str, kept: str) -> None:
     escaped = PASSWORD.replace("\\", "\\\\").replace("'", "\\'")
     from urllib.parse import quote
 
@@ -288,7 +288,7 @@ def test_what_is_written_of_a_dsn_holds_no_secret(engine: str, dsn: str, kept: s
     assert "kanarek" not in found
 
 
-def test_a_journal_of_an_earlier_release_is_read_and_its_passwords_go(tmp_path: Path) -> None:
+def test_a_journal_of_an_earlier_release_is_read_and_its_passwords_are_removed(tmp_path: Path) -> None:
     journal = UndoJournal(tmp_path / "undo")
     db = journal.open()
     db.executescript(

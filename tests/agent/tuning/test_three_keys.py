@@ -1,5 +1,5 @@
-"""What destroys data takes three keys at once: the plan's word, the owner's word, and the owner's name of the
-device."""
+"""Operations that destroy data need three permissions: `destructive` in the plan, `destructive` in the policy, and the
+device in the policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STATEMENT = Statement(system="asm", text="CREATE", destructive=True, devices=((D
 
 
 class NotedDatabases(Databases):
-    """Statements are noted, and run nowhere."""
+    """Databases that record statements and run none."""
 
     def __init__(self, done: list[tuple[str, ...]]) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class NotedDatabases(Databases):
 def run(
     agreed: bool, policy: Policy, tmp_path: Path, journal: UndoJournal
 ) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
-    """(outcome, what was said, what was done) of a step that overwrites the device, whatever its operation."""
+    """(outcome, lines, actions) of a step that overwrites the device, for any operation."""
     tools = StubTools()
     host = host_in(tmp_path / "root", policy=policy, tools=tools)
     host.databases = NotedDatabases(tools.done)
@@ -52,7 +52,7 @@ def run(
 
 @pytest.mark.parametrize("change", [COMMAND, STATEMENT], ids=["command", "statement"])
 @pytest.mark.parametrize(("agreed", "allowed", "listed"), itertools.product((False, True), repeat=3))
-def test_all_three_or_nothing(
+def test_all_three_permissions_are_required(
     change: Change,
     agreed: bool,
     allowed: bool,
@@ -62,19 +62,19 @@ def test_all_three_or_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     destroy = Step(changes=(change,))
-    steps = iter([destroy, destroy, Step()])  # looked at, made, looked at again
+    steps = iter([destroy, destroy, Step()])  # read, applied, verified
     operation = SimpleNamespace(destructive=True, changes=lambda _facts: next(steps))
     monkeypatch.setattr(transaction, "operation_of", lambda _tuning: operation)
     monkeypatch.setattr(Host, "facts", lambda _self, _operation: {})
     policy = replace(POLICY, destructive=allowed, devices=(DEVICE,) if listed else ())
-    outcome, said, done = run(agreed, policy, tmp_path, journal)
+    outcome, lines, done = run(agreed, policy, tmp_path, journal)
     if agreed and allowed and listed:
         assert outcome == "applied"
         assert done == [("/usr/bin/reload", "all") if change is COMMAND else ("asm", "CREATE")]
         return
     assert outcome == "refused"
     assert done == []
-    text = " ".join(said)
+    text = " ".join(lines)
     assert ("the plan has no `destructive: true` for it" in text) is not agreed
     if agreed:
         assert ("steps that destroy data are not allowed" in text) is not allowed
@@ -85,14 +85,14 @@ def test_all_three_or_nothing(
     "device",
     ["/dev/sdb", "sdb", "/dev/mapper/data", "/dev/disk/by-path/pci-0", "/dev/disk/by-id/../../sda", "serial:", "*"],
 )
-def test_a_name_that_moves_is_no_key(device: str) -> None:
+def test_a_device_name_that_is_not_persistent_is_refused(device: str) -> None:
     policy = Policy(source="/etc/proveout/policy.yaml", devices=(device,), destructive=True)
     assert not policy.allows_device(device)
 
 
-def test_one_of_a_devices_names_will_do() -> None:
+def test_one_listed_name_of_a_device_suffices() -> None:
     listed = Policy(source="/p", devices=(OTHER_NAME,), destructive=True)
     assert listed.allows_device_of((DEVICE, OTHER_NAME))
     assert listed.allows_device_of((f"{OTHER_NAME}-part2",))
     assert not listed.allows_device_of((DEVICE,))
-    assert not listed.allows_device_of(()), "what has no lasting name cannot be listed"
+    assert not listed.allows_device_of(()), "a device without a persistent name cannot be listed"

@@ -1,4 +1,4 @@
-"""The interpreter of tunings: all or nothing, verified, undone in the reverse order, whatever step it breaks at."""
+"""The interpreter of tunings: all or nothing, verified, undone in reverse order after a fault at any step."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_check_writes_nothing(root: Path, journal: UndoJournal) -> None:
     assert not journal.directory.exists()
 
 
-def test_what_the_owner_does_not_allow_is_refused_before_anything_is_changed(root: Path, journal: UndoJournal) -> None:
+def test_a_forbidden_change_is_refused_before_any_change(root: Path, journal: UndoJournal) -> None:
     before = picture(root)
     (state,) = run(host_in(root, policy=NOTHING), journal).apply((SYSCTLS,))
     assert state.outcome == "refused"
@@ -91,8 +91,8 @@ def test_what_the_owner_does_not_allow_is_refused_before_anything_is_changed(roo
     assert picture(root) == before
 
 
-def test_a_file_of_parameters_takes_the_owners_word_on_each(root: Path, journal: UndoJournal) -> None:
-    """Also where each is so already: the file is what holds at the next start."""
+def test_a_file_of_parameters_needs_the_policy_for_each(root: Path, journal: UndoJournal) -> None:
+    """Also where each has its value already, as the file applies at the next boot."""
     before, policy = picture(root), replace(POLICY, sysctl=("kernel.*",))
     (swappiness,) = (root / "proc/sys/vm/swappiness").read_text().split()
     so_already = tuning("sysctl", settings={"vm.swappiness": swappiness}, file="/etc/sysctl.d/99-z.conf")
@@ -102,29 +102,29 @@ def test_a_file_of_parameters_takes_the_owners_word_on_each(root: Path, journal:
     assert picture(root) == before
 
 
-def test_a_rule_that_has_udev_write_queues_takes_the_owners_word_on_them(root: Path, journal: UndoJournal) -> None:
+def test_a_udev_rule_that_writes_queue_attributes_needs_the_policy_for_them(root: Path, journal: UndoJournal) -> None:
     rules = [{"match": {"KERNEL": "sdb"}, "assign": {"ATTR{queue/rotational}": "0"}}]
     one = tuning("udev_rules", keep=True, file="/etc/udev/rules.d/60-q.rules", rules=rules)
     policy = replace(POLICY, paths=("/etc/udev/rules.d",))
     (state,) = run(host_in(root, policy=policy), journal).apply((one,))
     assert state.outcome == "refused"
-    (told,) = [line for line in state.lines if "/sys/block" in line]
-    assert "/sys/block/queue is not allowed" in told and "`- /sys/block`" in told
+    (refusal,) = [line for line in state.lines if "/sys/block" in line]
+    assert "/sys/block/queue is not allowed" in refusal and "`- /sys/block`" in refusal
     assert not (root / "etc/udev/rules.d/60-q.rules").exists()
 
 
-def test_a_value_that_does_not_stick_fails_and_undoes_the_rest(
+def test_a_value_that_the_kernel_ignores_fails_and_the_rest_is_undone(
     root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel takes what is written and does another thing: only reading it back shows."""
+    """The kernel accepts a write and sets another value, which only reading back shows."""
     before, host = picture(root), host_in(root)
     write = type(host.texts).write
 
-    def deaf(self: object, path: str, text: str) -> None:
+    def ignore(self: object, path: str, text: str) -> None:
         if not path.endswith("dirty_ratio"):
             write(self, path, text)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(host.texts), "write", deaf)
+    monkeypatch.setattr(type(host.texts), "write", ignore)
     failed, *undone = run(host, journal).apply(BOTH)
     assert (failed.name, failed.outcome) == ("more", "failed")
     assert failed.lines[:2] == (
@@ -139,7 +139,7 @@ STEPS = 9  # 2 x (keep originals + verify) + 5 changes
 
 
 def stopped_at(k: int, root: Path, journal: UndoJournal) -> int:
-    """Apply both, stopped before step `k`; the steps that were taken."""
+    """Apply both, stopped before step `k`; return the number of steps taken."""
     taken = 0
 
     def watch(step: str) -> None:
@@ -164,7 +164,7 @@ def test_stopped_before_any_step_everything_is_as_before(k: int, root: Path, jou
     assert journal.outstanding() == ()
 
 
-def test_there_are_no_steps_beyond_those(root: Path, journal: UndoJournal) -> None:
+def test_the_number_of_steps_is_complete(root: Path, journal: UndoJournal) -> None:
     assert stopped_at(STEPS, root, journal) == STEPS
 
 
@@ -172,7 +172,7 @@ def test_there_are_no_steps_beyond_those(root: Path, journal: UndoJournal) -> No
 def test_killed_before_any_step_the_next_agent_undoes_it(k: int, root: Path, tmp_path: Path) -> None:
     before = picture(root)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # other tests' threads: the child touches none of them
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of other tests, which the child does not use
         child = os.fork()
     if child == 0:
         try:
@@ -202,7 +202,7 @@ def _die_at(k: int, root: Path, undo: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["97-x.conf", "10-y.conf", "swappiness"])
-def test_what_cannot_be_undone_is_named_and_tried_again(
+def test_an_undo_that_fails_is_reported_and_repeated(
     broken: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, host = picture(root), host_in(root)
@@ -231,7 +231,7 @@ def _failing(real: object, broken: str) -> object:
     return fail
 
 
-def test_another_hand_is_told_and_left_alone(root: Path, journal: UndoJournal) -> None:
+def test_changes_of_other_processes_are_reported_and_kept(root: Path, journal: UndoJournal) -> None:
     host = host_in(root)
     run(host, journal).apply(BOTH)
     put(root, "/proc/sys/vm/swappiness", "33\n")
@@ -255,11 +255,11 @@ def test_another_hand_is_told_and_left_alone(root: Path, journal: UndoJournal) -
 @pytest.mark.parametrize(
     ("at", "found", "left", "outcome"),
     [
-        ("keep the originals", "7001", "7001", "drifted"),  # more than the operation asks for: set by another process
-        ("verify", "20", "4", "reverted"),  # as many as the kernel has found
+        ("keep the originals", "7001", "7001", "drifted"),  # more than the operation requests: set by another process
+        ("verify", "20", "4", "reverted"),  # as many as the kernel could allocate
     ],
 )
-def test_huge_pages_that_the_kernel_has_found_are_ours_and_others_are_not(
+def test_fewer_huge_pages_than_requested_are_reverted_and_more_are_drift(
     root: Path, journal: UndoJournal, at: str, found: str, left: str, outcome: str
 ) -> None:
     pages = put(root, "/proc/sys/vm/nr_hugepages", "4\n")
@@ -276,7 +276,7 @@ def test_huge_pages_that_the_kernel_has_found_are_ours_and_others_are_not(
     assert pages.read_text() == f"{left}\n"
 
 
-def test_what_the_run_itself_has_changed_again_is_no_drift(root: Path, journal: UndoJournal) -> None:
+def test_a_second_change_of_the_same_run_is_not_drift(root: Path, journal: UndoJournal) -> None:
     before, host = picture(root), host_in(root)
     run(host, journal).apply(BOTH)
     later = tuning("sysctl", "later", settings={"vm.swappiness": "1"})
@@ -289,7 +289,7 @@ def test_what_the_run_itself_has_changed_again_is_no_drift(root: Path, journal: 
     assert picture(root) == before
 
 
-def test_what_says_keep_stays_and_says_so(root: Path, journal: UndoJournal) -> None:
+def test_a_tuning_with_keep_is_reported_and_not_reverted(root: Path, journal: UndoJournal) -> None:
     host = host_in(root)
     keep = tuning("sysctl", "kept", keep=True, settings={"vm.swappiness": "10"})
     run(host, journal).apply((keep, MORE))
@@ -299,7 +299,7 @@ def test_what_says_keep_stays_and_says_so(root: Path, journal: UndoJournal) -> N
     assert (root / "proc/sys/vm/dirty_ratio").read_text() == "20\n"
 
 
-def test_what_says_keep_is_undone_with_a_transaction_that_failed(root: Path, journal: UndoJournal) -> None:
+def test_a_tuning_with_keep_is_undone_when_its_transaction_fails(root: Path, journal: UndoJournal) -> None:
     before = picture(root)
     keep = tuning("sysctl", "kept", keep=True, settings={"vm.swappiness": "10"})
     missing = tuning("sysctl", "missing", settings={"vm.no_such_thing": "1"})
@@ -308,9 +308,7 @@ def test_what_says_keep_is_undone_with_a_transaction_that_failed(root: Path, jou
     assert picture(root) == before
 
 
-def test_a_unit_that_takes_the_change_up_is_restarted_after_it_and_after_its_undoing(
-    root: Path, journal: UndoJournal
-) -> None:
+def test_a_dependent_unit_is_restarted_after_the_change_and_after_its_revert(root: Path, journal: UndoJournal) -> None:
     from proveout.dsl.operations.facts import UnitFact
 
     seen: list[str] = []
@@ -331,7 +329,9 @@ def test_a_unit_that_takes_the_change_up_is_restarted_after_it_and_after_its_und
 
 
 @pytest.mark.parametrize("place", ["/etc", "/etc/sysctl.d"])
-def test_a_link_on_the_way_is_not_followed(place: str, root: Path, journal: UndoJournal, tmp_path: Path) -> None:
+def test_a_symbolic_link_on_the_path_is_not_followed(
+    place: str, root: Path, journal: UndoJournal, tmp_path: Path
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     (root / place.lstrip("/")).rename(elsewhere)
     (root / place.lstrip("/")).symlink_to(elsewhere)
@@ -342,7 +342,7 @@ def test_a_link_on_the_way_is_not_followed(place: str, root: Path, journal: Undo
     assert picture(elsewhere) == before
 
 
-def test_a_full_disk_keeps_anything_from_being_changed(
+def test_no_change_is_made_when_the_journal_cannot_be_written(
     root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = picture(root)

@@ -1,5 +1,5 @@
-"""Real agents that tune: applied and told over the wire, set back at a Goodbye, at the end of a lease, and by the next
-agent after a kill -9."""
+"""Real agents that tune: applied and reported over the wire, reverted at a Goodbye, at the end of a lease, and by the
+next agent after a kill -9."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")
 
 
 class Bench:
-    """A host whose owner lets one folder be changed, and its agents, one after the other."""
+    """A host whose policy permits changes in one folder, and its agents, one after the other."""
 
     def __init__(self, folder: Path) -> None:
         self.app = folder / "app"
         self.app.mkdir()
         self.undo = folder / "undo" / "h"
-        policy = folder / "policy" / "policy.yaml"  # what lies beside a policy is the agent's own
+        policy = folder / "policy" / "policy.yaml"  # files in the folder of a policy are protected
         policy.parent.mkdir(mode=0o700)
-        # `hang` never ends: whoever waits for it is in the middle of a transaction.
+        # `hang` never ends, so an agent that waits for it is within a transaction.
         policy.write_text(
             f"policy: 1\npaths: [{{path: {self.app}, i_know: files of a test}}]\n"
             "validators: {hang: {run: [/usr/bin/tail, -f, '{file}'], i_know: it never ends}}\n",
@@ -100,7 +100,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_session_that_tunes_looks_and_sets_back(bench: Bench) -> None:
+async def test_a_session_applies_verifies_and_reverts_tunings(bench: Bench) -> None:
     old = bench.app / "old.conf"
     old.write_text("before\n")
     old.chmod(0o600)
@@ -118,13 +118,13 @@ async def test_a_session_that_tunes_looks_and_sets_back(bench: Bench) -> None:
     assert (old.read_text(), old.stat().st_mode & 0o777) == ("before\n", 0o600)
     assert [path.name for path in bench.app.iterdir()] == ["old.conf"]
     assert await done(session, events, both) == [("old.conf", "applied"), ("new.conf", "applied")]
-    await session.close()  # a Goodbye, and nobody has asked to revert
+    await session.close()  # a Goodbye, without a RevertTuning
     assert old.read_text() == "before\n"
     assert [path.name for path in bench.app.iterdir()] == ["old.conf"]
     assert not bench.undo.exists()
 
 
-async def test_cancelled_in_the_middle_everything_is_undone(bench: Bench) -> None:
+async def test_a_cancelled_tuning_is_undone(bench: Bench) -> None:
     session, events = await bench.session()
     tunings = (bench.file("one", "1"), bench.file("two", "2", validator="hang"))
     key = send(session, ApplyTuning(tunings=tunings))
@@ -137,7 +137,7 @@ async def test_cancelled_in_the_middle_everything_is_undone(bench: Bench) -> Non
     await until(lambda: not any(bench.app.iterdir()))
 
 
-async def test_an_agent_that_was_killed_is_tidied_up_after_by_the_next(bench: Bench) -> None:
+async def test_changes_of_a_killed_agent_are_undone_by_the_next(bench: Bench) -> None:
     old = bench.app / "one"
     old.write_text("before")
     session, _ = await bench.session()
@@ -148,17 +148,17 @@ async def test_an_agent_that_was_killed_is_tidied_up_after_by_the_next(bench: Be
     os.kill(agent, signal.SIGKILL)
     os.kill(tail, signal.SIGKILL)
     assert old.read_text() == "1"
-    await bench.session()  # the next agent has undone it before it says that it listens
+    await bench.session()  # the next agent undoes it before it listens
     assert old.read_text() == "before"
     assert [path.name for path in bench.app.iterdir()] == ["one"]
     assert not bench.undo.exists()
     assert "tuning 'one' of an earlier run: reverted" in (bench.logs / "agent-h.log").read_text()
 
 
-async def test_a_lease_that_ends_sets_the_host_back(bench: Bench) -> None:
+async def test_an_expired_lease_reverts_the_host(bench: Bench) -> None:
     session, events = await bench.session(lease_s=8.0)
     assert await done(session, events, ApplyTuning(tunings=(bench.file("one", "1"),))) == [("one", "applied")]
-    assert session._life is not None  # no Goodbye: the coordinator is simply gone
+    assert session._life is not None  # no Goodbye: the coordinator disappears
     session._life.cancel()
     await session._stream.close()
     bench.sessions.clear()
@@ -167,7 +167,7 @@ async def test_a_lease_that_ends_sets_the_host_back(bench: Bench) -> None:
 
 
 def _tail(agent: int) -> int:
-    """The process id of the validator that the agent waits for; 0 while there is none."""
+    """The process id of the validator that the agent waits for; 0 for none."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])

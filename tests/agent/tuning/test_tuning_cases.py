@@ -1,8 +1,8 @@
 """Operations as data: block + facts -> changes. Every file of cases/<operation>/ holds cases by name:
 
-    what is shown:
+    name of the case:
       block: {vm.swappiness: 10}            # as in a plan
-      facts:                                # what the host says, by kind of query; all that is asked, and nothing else
+      facts:                                # answers of the host, by kind of query; exactly those that the operation queries
         text:    {/proc/sys/vm/swappiness: "60"}
         file:    {/etc/x.conf: {content: "a", mode: "0644", owner: root, group: root}}   # null: not there; {kind: link}
         bytes:   {/sys/block/sda/device/vpd_pg83: "0083 0004"}                           # hexadecimal
@@ -18,8 +18,8 @@
 
 or `error: text` in place of facts: the block is refused when the plan is compiled, with this in the message.
 
-Beyond what a case says, the harness holds every operation to its contract: made once, the changes leave nothing to do;
-what comes back from the compiled plan is the same operation.
+In every case the harness also checks the contract of an operation: after its changes nothing is left to do, and the
+compiled plan contains the same operation.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def test_case(kind: str, block: Map, given: dict[str, Any]) -> None:
         return
     assert operation is not None, problems.error()
     facts = _facts(given["facts"])
-    asked = _asked(operation, facts)
-    assert set(asked.known) == set(facts.known), "facts that nothing asks for"
-    step = operation.changes(asked)
+    queried = _queried(operation, facts)
+    assert set(queried.known) == set(facts.known), "facts without a query"
+    step = operation.changes(queried)
     assert [line for change in step.changes for line in diff(change)] == given.get("changes", [])
     assert list(step.refusals) == given.get("refusals", [])
     assert list(step.restarts) == given.get("restarts", [])
@@ -108,23 +108,23 @@ def _holds_to_its_contract(
     for change in changes:
         done = _made(done, change)
     done = done.with_(after.known)
-    left = operation.changes(_asked(operation, done))
+    left = operation.changes(_queried(operation, done))
     assert left.changes == (), "made once, there is something left to do"
 
 
-def _asked(operation: Operation, facts: Facts) -> Facts:
-    """The answers to all that an operation asks; one that the case does not have is a KeyError."""
+def _queried(operation: Operation, facts: Facts) -> Facts:
+    """The answers to all queries of an operation; KeyError for one that the case lacks."""
     known = Facts()
     for _ in range(ROUNDS_MAX):
         more = [query for query in operation.queries(known) if query not in known]
         if not more:
             return known
         known = known.with_({query: facts.known[query] for query in more})
-    raise AssertionError("the operation asks without end")
+    raise AssertionError("the operation has no end of queries")
 
 
 def _made(facts: Facts, change: Change) -> Facts:
-    """The facts after a change whose effect can be told from itself."""
+    """The facts after a change, for changes whose effect follows from the change."""
     match change:
         case WriteFile():
             made = FileFact(

@@ -1,5 +1,5 @@
-"""What a kill in mid-write, a full disk and a hand that is quicker leave behind: nothing, and nothing of theirs is
-overwritten."""
+"""After a kill during a write, on a full disk, and with concurrent changes of other processes: no leftovers, and no
+change of another process is overwritten."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def test_the_new_file_of_an_agent_that_was_killed_is_removed(root: Path, journal: UndoJournal) -> None:
+def test_the_temporary_file_of_a_killed_agent_is_removed(root: Path, journal: UndoJournal) -> None:
     put(root, "/etc/app/.a.conf.mine", "somebody else's")
     put(root, "/etc/app/.a.conf.proveout-old", "somebody else's too")
     before = picture(root)
@@ -40,7 +40,7 @@ def test_the_new_file_of_an_agent_that_was_killed_is_removed(root: Path, journal
 
 
 def forbid(journal: UndoJournal, *, action: int | None) -> None:
-    """A disk without room, as far as SQLite sees it: statements of a kind fail."""
+    """Make statements of a kind fail, as on a full disk."""
 
     def judge(kind: int, *_: object) -> int:
         return sqlite3.SQLITE_DENY if kind == action else sqlite3.SQLITE_OK
@@ -48,7 +48,7 @@ def forbid(journal: UndoJournal, *, action: int | None) -> None:
     journal._open().set_authorizer(judge)
 
 
-def test_what_is_kept_stays_when_the_journal_cannot_say_so(root: Path, journal: UndoJournal) -> None:
+def test_a_kept_tuning_stays_when_the_journal_cannot_be_written(root: Path, journal: UndoJournal) -> None:
     host = host_in(root)
     Transaction(host=host, journal=journal, run="r").apply([KEPT])
     forbid(journal, action=sqlite3.SQLITE_DELETE)
@@ -60,9 +60,7 @@ def test_what_is_kept_stays_when_the_journal_cannot_say_so(root: Path, journal: 
     assert journal.is_written
 
 
-def test_what_was_undone_on_a_full_disk_is_not_undone_again_over_what_a_later_run_keeps(
-    root: Path, journal: UndoJournal
-) -> None:
+def test_a_change_undone_on_a_full_disk_is_not_undone_again_after_a_later_run(root: Path, journal: UndoJournal) -> None:
     host = host_in(root)
     Transaction(host=host, journal=journal, run="r1").apply([FILE])
     forbid(journal, action=sqlite3.SQLITE_DELETE)
@@ -73,7 +71,7 @@ def test_what_was_undone_on_a_full_disk_is_not_undone_again_over_what_a_later_ru
     assert (root / "etc/app/a.conf").read_text() == "new\n"
 
 
-def test_why_something_is_left_is_remembered_until_there_is_room_to_write_it(root: Path, journal: UndoJournal) -> None:
+def test_the_reason_of_an_outstanding_change_is_kept_until_it_can_be_written(root: Path, journal: UndoJournal) -> None:
     host = host_in(root)
     Transaction(host=host, journal=journal, run="r").apply([FILE])
     (entry,) = journal.outstanding()
@@ -90,7 +88,7 @@ def test_why_something_is_left_is_remembered_until_there_is_room_to_write_it(roo
     [(FILE, "etc/app/a.conf", "by hand\n"), (SYSCTL, "proc/sys/vm/swappiness", "33\n")],
     ids=["file", "sysctl"],
 )
-def test_who_changes_it_while_its_original_is_being_kept_is_not_overwritten(
+def test_a_concurrent_change_by_another_process_is_not_overwritten(
     wanted: object, path: str, text: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intend = UndoJournal.intend
@@ -109,11 +107,11 @@ def test_who_changes_it_while_its_original_is_being_kept_is_not_overwritten(
 
 
 @pytest.mark.parametrize("kept_by", ["file", "text"])
-def test_a_path_that_was_changed_twice_goes_back_both_steps_or_none(
+def test_two_changes_of_one_path_are_both_undone_or_none(
     kept_by: str, root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The step before one that could not be undone must not take that one's value for another process's, and be
-    forgotten."""
+    """When the second step cannot be undone, its value must not count as another process's drift of the first, which
+    would then be dropped."""
     before, host = picture(root), host_in(root)
     twice = (
         (FILE, tuning("file", "again", path="/etc/app/a.conf", content="newer\n"))
@@ -135,8 +133,8 @@ def test_a_path_that_was_changed_twice_goes_back_both_steps_or_none(
     assert picture(root) == before
 
 
-async def test_who_waited_for_his_turn_does_not_lock_the_agent_out(root: Path, tmp_path: Path) -> None:
-    """The first has nothing to undo, so its journal is closed; the second, which waited, makes a change; the third
+async def test_a_queued_transaction_does_not_block_the_next(root: Path, tmp_path: Path) -> None:
+    """The first call has nothing to undo, so its journal is closed; the second, which waited, makes a change; the revert
     finds it."""
     before = picture(root)
     tuner = Tuner(tmp_path / "undo", prepare=lambda _: host_in(root))

@@ -1,7 +1,7 @@
-"""What follows the undoing of a tuning's changes: reloads that wait for it, values that the kernel sets along with
-another, units of what is not read yet.
+"""Actions after the revert of a change: reloads that wait for it, values that the kernel sets together with another,
+units that systemd has not read yet.
 
-What it does not prove: that udev, systemd and the kernel behave as the stand-ins here do.
+Not proven here: that udev, systemd and the kernel behave like the stand-ins.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ POLICY = Policy(
 
 
 class FailingTools(StubTools):
-    """Programs of which those with one of these words fail."""
+    """Programs that fail when their arguments contain one of these words."""
 
     broken: frozenset[str] = frozenset()
 
@@ -58,7 +58,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def test_what_comes_after_a_program_that_failed_waits_for_it(root: Path, journal: UndoJournal) -> None:
+def test_reverts_after_a_failed_program_wait_for_it(root: Path, journal: UndoJournal) -> None:
     tools = FailingTools()
     host = host_in(root, policy=POLICY, tools=tools)
     Transaction(host=host, journal=journal, run="r").apply((UDEV,))
@@ -71,7 +71,7 @@ def test_what_comes_after_a_program_that_failed_waits_for_it(root: Path, journal
     assert [argv[1] for argv in tools.done] == ["control", "control", "trigger", "settle"]
 
 
-def test_nothing_is_read_again_before_the_file_is_as_it_was(
+def test_a_reload_waits_until_the_file_is_restored(
     root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools, before = StubTools(), picture(root)
@@ -92,7 +92,7 @@ def test_nothing_is_read_again_before_the_file_is_as_it_was(
 
 
 class Unread(StubUnits):
-    """systemd that has not read what makes a unit, or has read that it is gone."""
+    """A systemd that has not read the file of a unit, or has read that it is removed."""
 
     def act(self, unit: str, verb: str) -> None:
         if unit not in self.units:
@@ -100,8 +100,8 @@ class Unread(StubUnits):
         super().act(unit, verb)
 
 
-def test_a_mount_whose_line_was_never_read_is_not_stopped(root: Path, tmp_path: Path) -> None:
-    """The agent was killed before it had written the line."""
+def test_a_mount_unit_that_systemd_has_not_read_is_not_stopped(root: Path, tmp_path: Path) -> None:
+    """The agent is killed before it writes the line."""
     put(root, "/etc/fstab", "UUID=1 / ext4 defaults 0 1\n")
     put(root, "/proc/self/mounts", "/dev/sda1 / ext4 rw 0 0\n")
     (root / "ttdb").mkdir()
@@ -130,7 +130,7 @@ def test_a_mount_whose_line_was_never_read_is_not_stopped(root: Path, tmp_path: 
     assert not (tmp_path / "undo").exists()
 
 
-def test_a_unit_that_runs_is_stopped(root: Path, journal: UndoJournal) -> None:
+def test_a_running_unit_is_stopped(root: Path, journal: UndoJournal) -> None:
     units = Unread()
     units.units["ttdb.mount"] = UnitFact(active=False, enabled=None)
     put(root, "/etc/fstab", "LABEL=ttdb /ttdb xfs defaults 0 0\n")
@@ -146,7 +146,7 @@ def test_a_unit_that_runs_is_stopped(root: Path, journal: UndoJournal) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"nr_requests": 64}], ids=["scheduler", "and length"])
-def test_the_length_of_a_queue_is_set_back_after_its_scheduler(
+def test_the_length_of_a_queue_is_restored_after_its_scheduler(
     more: dict[str, int], root: Path, journal: UndoJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(root, "/sys/block/sda/queue/scheduler", "[mq-deadline] none\n")
@@ -170,7 +170,7 @@ def test_the_length_of_a_queue_is_set_back_after_its_scheduler(
 
 
 class FullRedo(Redo):
-    """A database whose disk groups may have no room."""
+    """A database whose disk groups may be full."""
 
     full = False
 
@@ -180,8 +180,8 @@ class FullRedo(Redo):
         super()._do(text)
 
 
-def test_new_redo_groups_stay_until_the_old_ones_are_there_again(root: Path, journal: UndoJournal) -> None:
-    """What is undone of other operations does not wait for that."""
+def test_new_redo_groups_stay_until_the_old_ones_are_restored(root: Path, journal: UndoJournal) -> None:
+    """The revert of other operations does not wait for it."""
     groups = {number: Group(1, 1 << 30, ["+DATA/x"]) for number in (1, 2, 3)}
     groups[1].status = "CURRENT"
     database = FullRedo(groups, {})
@@ -203,8 +203,8 @@ def test_new_redo_groups_stay_until_the_old_ones_are_there_again(root: Path, jou
     assert (database.seen(), picture(root)) == before
 
 
-async def test_what_nobody_waits_for_any_more_is_undone_all_the_same(root: Path, tmp_path: Path) -> None:
-    """A session gives up closing while a program hangs; when that ends, the host is set back without another start of
+async def test_a_revert_continues_after_its_close_is_cancelled(root: Path, tmp_path: Path) -> None:
+    """A session cancels its close while a program hangs; when the program ends, the host is reverted without a restart of
     the agent."""
     hangs, begun, before = threading.Event(), threading.Event(), picture(root)
 
@@ -226,14 +226,14 @@ async def test_what_nobody_waits_for_any_more_is_undone_all_the_same(root: Path,
     hangs.set()
     await asyncio.wait({applying})
     async with asyncio.timeout(60.0):
-        while not tuner.is_idle:  # noqa: ASYNC110 -- the undoing is nobody's to wait for
+        while not tuner.is_idle:  # noqa: ASYNC110 -- no task waits for the revert
             await asyncio.sleep(0.01)
     assert picture(root) == before
     assert isinstance(applying.exception(), Stopped) or applying.result()
 
 
-def test_a_look_at_a_disk_that_failed_tells_nothing_of_another_hand(root: Path, journal: UndoJournal) -> None:
-    """What the disk's ends were stays outstanding; where blkid tells nothing it would be forgotten."""
+def test_a_failed_probe_of_a_disk_is_not_drift(root: Path, journal: UndoJournal) -> None:
+    """A failed blkid gives no facts: the contents of the disk's ends stay outstanding and are restored later."""
     disk = put(root, "/dev/disk/by-id/x", "made")
     change = KeepSpans(device="/dev/disk/by-id/x", spans=((0, 4),), probe=("/usr/sbin/blkid", "x"))
     tools = StubTools(blkid=Output(code=1, text=""))

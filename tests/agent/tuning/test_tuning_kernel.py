@@ -1,5 +1,5 @@
-"""What only a kernel can show: real parameters, in a network namespace of the test's own, and that looking ahead writes
-nothing (strace)."""
+"""Tuning on the real kernel: parameters in a separate network namespace, and a check mode that writes nothing
+(strace)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ journal.close()
 
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[str]:
-    """The name of a fresh network namespace. Skips where this process may make none."""
+    """The name of a new network namespace; skips when this process may not create one."""
     name = f"tuning{secrets.token_hex(4)}"
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces take root and iproute2")
@@ -74,22 +74,22 @@ def python(namespace: str, *words: str, before: Sequence[str] = ()) -> list[str]
     return done.stdout.splitlines()
 
 
-def test_the_kernel_takes_it_and_gives_it_back(namespace: str, tmp_path: Path) -> None:
+def test_a_parameter_is_applied_and_reverted(namespace: str, tmp_path: Path) -> None:
     assert run(namespace, "apply", tmp_path) == ["['applied'] 9000 65500 31", "['reverted'] 32768 60999 60"]
     assert not (tmp_path / "undo").exists()
 
 
-def test_what_the_kernel_refuses_undoes_what_it_took(namespace: str, tmp_path: Path) -> None:
+def test_a_value_that_the_kernel_refuses_undoes_the_accepted_ones(namespace: str, tmp_path: Path) -> None:
     reason, values = run(namespace, "too much", tmp_path)
     assert reason == "cannot set /proc/sys/net/ipv4/ip_local_port_range to '9000 99999': Invalid argument"
     assert values == "32768 60999 60"
 
 
-def test_whatever_a_plan_may_set_of_the_network_is_given_back_alone(namespace: str, tmp_path: Path) -> None:
-    said = Counter(python(namespace, str(BENCH / "every_parameter.py"), str(tmp_path / "undo")))
-    assert set(said) <= {"applied", "failed", "refused"}
-    assert said["applied"] > 100, said
-    assert said["refused"] > 5, said
+def test_every_network_parameter_is_reverted_without_side_effects(namespace: str, tmp_path: Path) -> None:
+    outcomes = Counter(python(namespace, str(BENCH / "every_parameter.py"), str(tmp_path / "undo")))
+    assert set(outcomes) <= {"applied", "failed", "refused"}
+    assert outcomes["applied"] > 100, outcomes
+    assert outcomes["refused"] > 5, outcomes
 
 
 WRITES = re.compile(
@@ -99,7 +99,7 @@ WRITES = re.compile(
 OWN = ("/dev/null", "ENOENT", "EEXIST")
 
 
-def test_looking_ahead_writes_nothing(namespace: str, tmp_path: Path) -> None:
+def test_check_mode_writes_nothing(namespace: str, tmp_path: Path) -> None:
     if shutil.which("strace") is None:
         pytest.skip("this host has no strace")
     trace = tmp_path / "trace"

@@ -1,9 +1,9 @@
-"""Tunings of an Oracle system over its own protocol: what is asked is read by the real driver, statements of the plan
-are run.
+"""Tunings of an Oracle system over its own protocol: queries are read by the real driver, statements of the plan are
+run.
 
-Behind the TNS server is PostgreSQL, and the views are tables of this test: that an Oracle Database takes ALTER SYSTEM,
-the PL/SQL blocks and CREATE DISKGROUP, and that its views say these things in these words, is not shown by this; the
-texts are held by the cases.
+Behind the TNS server is PostgreSQL, and the views are tables of this test. Not proven here: that an Oracle Database
+accepts ALTER SYSTEM, the PL/SQL blocks and CREATE DISKGROUP, and that its views have these contents; the texts are
+checked by the cases.
 """
 
 from __future__ import annotations

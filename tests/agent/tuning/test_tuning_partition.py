@@ -1,5 +1,4 @@
-"""`partition` on a real disk: a loop device, named in /dev/disk/by-id as a real one would be. Skipped where there are
-none."""
+"""`partition` on a loop device with a name in /dev/disk/by-id, like a real disk; skipped on hosts without loop devices."""
 
 from __future__ import annotations
 
@@ -33,14 +32,14 @@ def partitions(disk: str) -> Tuning:
 
 
 def table(disk: str) -> list[str]:
-    said = subprocess.run(
+    done = subprocess.run(
         ["/usr/sbin/parted", "--script", "--machine", disk, "unit", "MiB", "print"],
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
-    return [line for line in said.stdout.splitlines() if line[:1].isdigit()]
+    return [line for line in done.stdout.splitlines() if line[:1].isdigit()]
 
 
-def test_made_at_whole_mib_found_as_they_are_and_taken_away(disk: str, journal: UndoJournal) -> None:
+def test_partitions_are_created_at_whole_mib_recognised_and_removed(disk: str, journal: UndoJournal) -> None:
     host, one = host_of(disk), partitions(disk)
     transaction = Transaction(host=host, journal=journal, run="r")
     (state,) = transaction.apply((one,))
@@ -61,16 +60,15 @@ def test_a_disk_with_anything_on_it_is_refused(disk: str, journal: UndoJournal) 
     assert Path(os.path.realpath(disk)).read_bytes() == before
 
 
-def test_a_policy_that_does_not_allow_to_destroy_keeps_the_disk(disk: str, journal: UndoJournal) -> None:
+def test_a_policy_without_destructive_keeps_the_disk(disk: str, journal: UndoJournal) -> None:
     (state,) = Transaction(host=host_of(disk, destructive=False), journal=journal, run="r").apply((partitions(disk),))
     assert state.outcome == "refused"
     assert "steps that destroy data are not allowed on this host" in state.lines[0]
     assert table(disk) == []
 
 
-class AsmThatSees(Databases):
-    """An ASM instance that sees one disk, as an empty one; what it is told to make is noted. That ASM says so is not
-    shown by this."""
+class AsmWithOneDisk(Databases):
+    """An ASM instance with one visible, empty disk; it records its statements. Not proven: that ASM shows such a disk."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -85,17 +83,17 @@ class AsmThatSees(Databases):
         self.done.append(statement)
 
 
-def test_a_disk_group_takes_a_disk_by_another_path_if_its_owner_has_listed_it(disk: str, journal: UndoJournal) -> None:
+def test_a_disk_group_accepts_a_disk_by_another_path_if_the_policy_lists_it(disk: str, journal: UndoJournal) -> None:
     path = os.path.realpath(disk)
     group = tuning("asm_disk_group", system="asm", disk_group="DATA", redundancy="external", disks=[path])
     one = replace(group, destructive=True)
     for listed in ("/dev/disk/by-id/another", disk):
         host = host_of(listed)
-        host.databases = asm = AsmThatSees(path)
+        host.databases = asm = AsmWithOneDisk(path)
         (state,) = Transaction(host=host, journal=journal, run="r").apply((one,))
         assert (state.outcome, len(asm.done)) == (("applied", 1) if listed == disk else ("refused", 0)), state.lines
     subprocess.run(["mkswap", disk], check=True, capture_output=True, timeout=180)
-    host.databases = asm = AsmThatSees(path)
+    host.databases = asm = AsmWithOneDisk(path)
     (state,) = Transaction(host=host, journal=journal, run="r").apply((one,))
     assert (state.outcome, asm.done) == ("refused", [])
     assert "blkid finds TYPE=swap" in state.lines[0]

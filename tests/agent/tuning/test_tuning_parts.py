@@ -1,8 +1,6 @@
-"""The parts that touch a host: files, kernel attributes, programs, units, packages, and what the owner of a host
-allows.
+"""The parts that change a host: files, kernel attributes, programs, units, packages, and the policy.
 
-systemctl and rpm are answered for by the test, in the words of their manuals: that a real systemd obeys is not shown
-here.
+The outputs of systemctl and rpm are stand-ins by their manuals. Not proven here: that a real systemd behaves so.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ def test_only_regular_files_are_replaced(kind: str, tmp_path: Path) -> None:
     assert Files(tmp_path).fact("/etc/app/app.conf").kind == {"fifo": "other"}.get(kind, kind)
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_missing_files_and_attributes(tmp_path: Path) -> None:
     files = Files(tmp_path)
     assert files.fact("/no/such/file") == ABSENT
     assert files.original("/no/such/file") == NONE
@@ -77,7 +75,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         files.write("/no/such/file", b"", 0o600, "nobody-at-all", "root")
 
 
-def test_attributes_lie_below_proc_and_sys_wherever_a_link_leads(tmp_path: Path) -> None:
+def test_attributes_must_be_below_proc_and_sys_after_resolving_links(tmp_path: Path) -> None:
     put(tmp_path, "/etc/shadow", "secret")
     device = put(tmp_path, "/sys/devices/pci0/block/sda/queue/scheduler", "[none] bfq\n")
     (tmp_path / "sys/block").mkdir()
@@ -103,7 +101,7 @@ def test_attributes_lie_below_proc_and_sys_wherever_a_link_leads(tmp_path: Path)
         (None, "1", False),
     ],
 )
-def test_whether_an_attribute_holds(now: str | None, wanted: str, held: bool) -> None:
+def test_whether_an_attribute_has_a_value(now: str | None, wanted: str, held: bool) -> None:
     assert holds(now, wanted) is held
 
 
@@ -122,7 +120,7 @@ def test_one_agent_at_a_time_tunes_with_a_journal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("provisioned", "outcome"), [(True, "reverted"), (False, "residue")])
-def test_a_system_that_is_down_is_residue_unless_it_was_the_runs_own(
+def test_an_unreachable_system_is_residue_unless_the_run_provisioned_it(
     provisioned: bool, outcome: str, tmp_path: Path
 ) -> None:
     journal = UndoJournal(tmp_path / "undo")
@@ -150,14 +148,14 @@ def test_a_program_that_hangs_can_be_interrupted() -> None:
     tools, outputs = Processes(), []
     thread = threading.Thread(target=lambda: outputs.append(tools.run(("/bin/sleep", "60"))))
     thread.start()
-    while thread.is_alive():  # until it runs there is nothing to interrupt
+    while thread.is_alive():  # before it runs there is nothing to interrupt
         tools.interrupt()
         thread.join(0.02)
     assert outputs[0].code != 0
 
 
 @pytest.mark.parametrize(
-    ("said", "unit"),
+    ("output", "unit"),
     [
         ("LoadState=loaded\nActiveState=active\nUnitFileState=enabled\n", UnitFact(active=True, enabled=True, state="enabled")),
         ("LoadState=loaded\nActiveState=inactive\nUnitFileState=disabled\n", UnitFact(active=False, enabled=False, state="disabled")),
@@ -166,13 +164,13 @@ def test_a_program_that_hangs_can_be_interrupted() -> None:
         ("LoadState=not-found\nActiveState=inactive\nUnitFileState=\n", None),
     ],
 )  # fmt: skip
-def test_what_systemctl_says_of_a_unit(said: str, unit: UnitFact | None) -> None:
-    tools = StubTools(systemctl=Output(code=0, text=said))
+def test_parsing_the_state_of_a_unit(output: str, unit: UnitFact | None) -> None:
+    tools = StubTools(systemctl=Output(code=0, text=output))
     assert Systemd(tools).fact("tuned.service") == unit
     assert tools.done[0][-2:] == ("--", "tuned.service")
 
 
-def test_a_host_without_systemd_says_so() -> None:
+def test_a_host_without_systemd_is_a_fault() -> None:
     tools = StubTools(systemctl=Output(code=1, text="System has not been booted with systemd as init system"))
     with pytest.raises(TaskFault, match="has not been booted with systemd"):
         Systemd(tools).fact("tuned.service")
@@ -184,7 +182,7 @@ def test_a_host_without_systemd_says_so() -> None:
     ("code", "text", "version"),
     [(0, "installed 2.21-1", "2.21-1"), (1, "package x is not installed", None), (0, "config-files 1.0", None)],
 )
-def test_what_the_package_manager_says(
+def test_parsing_the_version_of_a_package(
     code: int, text: str, version: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_module.shutil, "which", lambda program, path: f"/usr/bin/{program}")
@@ -197,7 +195,7 @@ def test_a_host_without_a_package_manager(monkeypatch: pytest.MonkeyPatch) -> No
         host_module.package_version(StubTools(), "x")
 
 
-def test_what_is_destroyed_takes_the_owners_word_twice(tmp_path: Path) -> None:
+def test_destructive_changes_need_two_permissions_of_the_policy(tmp_path: Path) -> None:
     change = Command(argv=("/usr/bin/reload", "all"), device="/dev/disk/by-id/x")
     host = host_in(tmp_path)
     assert len(host.objections((change,))) == 2
@@ -208,7 +206,7 @@ def test_what_is_destroyed_takes_the_owners_word_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("code", "outcome"), [(0, "applied"), (1, "failed")])
-def test_a_validator_looks_at_the_new_content_first(code: int, outcome: str, tmp_path: Path) -> None:
+def test_a_validator_checks_the_new_content_before_the_change(code: int, outcome: str, tmp_path: Path) -> None:
     root = tmp_path / "root"
     file = put(root, "/etc/app/app.conf", "old")
     tools = StubTools(app_check=Output(code=code, text="line 1: no"))
@@ -223,7 +221,7 @@ def test_a_validator_looks_at_the_new_content_first(code: int, outcome: str, tmp
         assert "the validator app-check does not accept" in states[0].lines[0]
 
 
-def test_a_unit_that_does_not_obey_is_a_failure(tmp_path: Path) -> None:
+def test_a_unit_that_does_not_reach_its_state_is_a_failure(tmp_path: Path) -> None:
     root = tmp_path / "root"
     put(root, "/proc/sys/vm/swappiness", "60\n")
     units = StubUnits(tuned=UnitFact(active=True, enabled=True))
@@ -245,7 +243,7 @@ def test_a_unit_that_does_not_obey_is_a_failure(tmp_path: Path) -> None:
     assert not (tmp_path / "undo").exists()
 
 
-async def test_an_agent_that_is_about_to_leave_is_waited_for(tmp_path: Path) -> None:
+async def test_tuning_waits_for_an_agent_that_is_shutting_down(tmp_path: Path) -> None:
     root = tmp_path / "root"
     put(root, "/proc/sys/vm/swappiness", "60\n")
     change = tuning("sysctl", settings={"vm.swappiness": "1"})

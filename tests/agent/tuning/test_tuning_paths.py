@@ -1,7 +1,7 @@
-"""Where a path leads: the walk refuses what openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS refuses, also while
-somebody swaps folders.
+"""Resolution of paths: the walk refuses the same paths as openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, also
+while another process swaps folders.
 
-Where the kernel has no openat2 the comparison is skipped; what the walk itself refuses is shown everywhere.
+The comparison is skipped on kernels without openat2; the refusals of the walk are tested on all.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def openat2(root: Path, path: str) -> int:
 
 
 def walk(root: Path, path: str) -> str:
-    """What the walk says to a write there: "" when it was made, else the code of its fault."""
+    """Write to the path by the walk: "" on success, else the code of the fault."""
     try:
         Files(root).put(path, CONTENT)
     except TaskFault as fault:
@@ -77,7 +77,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("make", "path", "code"), PLACES)
-def test_the_walk_refuses_what_the_kernel_would(
+def test_the_walk_refuses_the_same_paths_as_openat2(
     make: Callable[[Path], None], path: str, code: str, tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
@@ -90,16 +90,16 @@ def test_the_walk_refuses_what_the_kernel_would(
 
 
 @pytest.mark.parametrize("path", ["/a/./b", "/a//b", "/a/..", "/..", "/a/../b/c"])
-def test_no_part_of_a_path_climbs_or_stays(path: str, tmp_path: Path) -> None:
-    """Also where nobody has looked at it before: what is undone comes from the journal."""
+def test_paths_with_dots_or_empty_parts_are_refused(path: str, tmp_path: Path) -> None:
+    """The write checks paths itself, as paths to undo come from the journal without other checks."""
     plain(tmp_path)
     with pytest.raises(TaskFault, match="is not a plain path"):
         Files(tmp_path).put(path, CONTENT)
 
 
-def test_folders_that_are_swapped_meanwhile_lead_nowhere_else(tmp_path: Path) -> None:
-    """Somebody who may write the folder above swaps a folder with a link again and again; every write is in the folder,
-    or refused."""
+def test_folders_swapped_during_a_write_do_not_redirect_it(tmp_path: Path) -> None:
+    """A user with write access to the parent repeatedly swaps a folder with a link; every write goes to the folder or is
+    refused."""
     root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
     (root / "a" / "b").mkdir(parents=True)
     elsewhere.mkdir()
@@ -135,9 +135,8 @@ def gone(root: Path) -> str:
     return ""
 
 
-def test_a_second_name_of_a_file_is_not_taken_for_the_file(tmp_path: Path) -> None:
-    """A hard link in a folder that a policy lists would show, in a difference, a file of a folder that it does not
-    list."""
+def test_a_hard_link_is_refused(tmp_path: Path) -> None:
+    """The difference of a hard link in a listed folder would show a file of a folder that the policy does not list."""
     (tmp_path / "listed").mkdir()
     secret = tmp_path / "secret"
     secret.write_text("secret")

@@ -1,5 +1,4 @@
-"""`postgres_settings` and `sql` on a real server: stored, in effect, waiting for a restart, and as before when
-undone."""
+"""`postgres_settings` and `sql` on a real server: stored, in effect, waiting for a restart, and reverted."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def host(dsn: str, tmp_path: Path) -> Host:
     return host
 
 
-def asked(dsn: str, question: str) -> str:
+def query(dsn: str, question: str) -> str:
     with psycopg.connect(dsn, autocommit=True) as connection:
         row = connection.execute(question).fetchone()  # type: ignore[arg-type]  # questions of this file
     assert row is not None
@@ -38,7 +37,7 @@ def asked(dsn: str, question: str) -> str:
 
 
 def stored(dsn: str) -> str:
-    return asked(dsn, "SELECT coalesce(string_agg(name || '=' || setting, ' ' ORDER BY name), '') FROM pg_file_settings "
+    return query(dsn, "SELECT coalesce(string_agg(name || '=' || setting, ' ' ORDER BY name), '') FROM pg_file_settings "
                       "WHERE sourcefile LIKE '%postgresql.auto.conf'")  # fmt: skip
 
 
@@ -51,16 +50,16 @@ def test_settings_take_effect_and_are_undone(dsn: str, host: Host, journal: Undo
         "postgres_settings", system="db", settings={"work_mem": "67MB", "jit": "off", "checkpoint_timeout": "17min"}
     )
     before = stored(dsn)
-    assert asked(dsn, "SHOW work_mem") != "67MB"
+    assert query(dsn, "SHOW work_mem") != "67MB"
     assert apply(host, journal, one).outcome == "applied"
-    assert (asked(dsn, "SHOW work_mem"), asked(dsn, "SHOW checkpoint_timeout")) == ("67MB", "17min")
+    assert (query(dsn, "SHOW work_mem"), query(dsn, "SHOW checkpoint_timeout")) == ("67MB", "17min")
     assert apply(host, journal, one).outcome == "unchanged"
     assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
     assert stored(dsn) == before
-    assert asked(dsn, "SHOW work_mem") != "67MB"
+    assert query(dsn, "SHOW work_mem") != "67MB"
 
 
-def test_what_was_stored_before_comes_back(dsn: str, host: Host, journal: UndoJournal) -> None:
+def test_a_revert_restores_the_stored_value(dsn: str, host: Host, journal: UndoJournal) -> None:
     host.databases.run("db", "ALTER SYSTEM SET work_mem = '5MB'")
     before = stored(dsn)
     assert (
@@ -69,12 +68,12 @@ def test_what_was_stored_before_comes_back(dsn: str, host: Host, journal: UndoJo
     )
     revert.revert(host, journal)
     assert stored(dsn) == before
-    assert asked(dsn, "SHOW work_mem") == "5MB"
+    assert query(dsn, "SHOW work_mem") == "5MB"
     host.databases.run("db", "ALTER SYSTEM RESET work_mem")
 
 
-def test_what_waits_for_a_restart_is_no_success(dsn: str, host: Host, journal: UndoJournal) -> None:
-    running = asked(dsn, "SELECT setting FROM pg_settings WHERE name = 'max_locks_per_transaction'")
+def test_a_setting_that_waits_for_a_restart_is_not_a_success(dsn: str, host: Host, journal: UndoJournal) -> None:
+    running = query(dsn, "SELECT setting FROM pg_settings WHERE name = 'max_locks_per_transaction'")
     one = tuning("postgres_settings", system="db", settings={"max_locks_per_transaction": "100"})
     state = apply(host, journal, one)
     assert state.outcome == "needs_restart"
@@ -82,15 +81,15 @@ def test_what_waits_for_a_restart_is_no_success(dsn: str, host: Host, journal: U
         state.lines[-1]
         == f"max_locks_per_transaction = 100 is stored, but the server runs with {running} until it is restarted"
     )
-    assert asked(dsn, "SELECT pending_restart FROM pg_settings WHERE name = 'max_locks_per_transaction'") == "True"
-    assert asked(dsn, "SELECT setting FROM pg_settings WHERE name = 'max_locks_per_transaction'") == running
+    assert query(dsn, "SELECT pending_restart FROM pg_settings WHERE name = 'max_locks_per_transaction'") == "True"
+    assert query(dsn, "SELECT setting FROM pg_settings WHERE name = 'max_locks_per_transaction'") == running
     assert apply(host, journal, one).outcome == "needs_restart"
     revert.revert(host, journal)
     assert "max_locks_per_transaction=100" not in stored(dsn)
-    assert asked(dsn, "SELECT pending_restart FROM pg_settings WHERE name = 'max_locks_per_transaction'") == "False"
+    assert query(dsn, "SELECT pending_restart FROM pg_settings WHERE name = 'max_locks_per_transaction'") == "False"
 
 
-def test_a_value_that_the_server_does_not_take_fails_and_undoes_the_rest(
+def test_a_value_that_the_server_refuses_fails_and_the_rest_is_undone(
     dsn: str, host: Host, journal: UndoJournal
 ) -> None:
     before = stored(dsn)
@@ -112,16 +111,14 @@ def test_statements_of_the_plan(dsn: str, host: Host, journal: UndoJournal) -> N
         revert=["DROP TABLE IF EXISTS tuned"],
     )
     assert apply(host, journal, one).outcome == "applied"
-    assert asked(dsn, "SELECT x FROM tuned") == "1"
+    assert query(dsn, "SELECT x FROM tuned") == "1"
     assert apply(host, journal, one).outcome == "unchanged"
     assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
-    assert asked(dsn, question) == "0"
+    assert query(dsn, question) == "0"
     assert {state.outcome for state in revert.revert(host, journal)} == set()
 
 
-def test_statements_that_do_not_do_what_they_promise_fail_and_are_undone(
-    dsn: str, host: Host, journal: UndoJournal
-) -> None:
+def test_statements_without_the_promised_effect_fail_and_are_undone(dsn: str, host: Host, journal: UndoJournal) -> None:
     one = tuning(
         "sql",
         system="db",
@@ -132,4 +129,4 @@ def test_statements_that_do_not_do_what_they_promise_fail_and_are_undone(
     state = Transaction(host=host, journal=journal, run="r").apply((one,))[0]
     assert state.outcome == "failed"
     assert state.lines[0] == "the changes were written, but the host still differs from the plan:"
-    assert asked(dsn, "SELECT count(*) FROM pg_tables WHERE tablename = 'promised'") == "0"
+    assert query(dsn, "SELECT count(*) FROM pg_tables WHERE tablename = 'promised'") == "0"

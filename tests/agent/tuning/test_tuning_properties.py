@@ -1,4 +1,4 @@
-"""Any change: what the undo journal reads is what it wrote. Any host and any arguments: test_every_operation."""
+"""Any change is read from the undo journal as it was written. Any host and any arguments: test_every_operation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthChec
 
 @FEW
 @given(content=st.binary(max_size=300), mode=MODES, before=TEXTS, after=TEXTS)
-def test_the_undo_journal_reads_what_it_wrote(content: bytes, mode: int, before: str, after: str) -> None:
+def test_entries_of_the_undo_journal_are_read_as_written(content: bytes, mode: int, before: str, after: str) -> None:
     changes: list[Change] = [
         WriteFile(path="/x", content=content, mode=mode),
         SetText(path="/proc/sys/x", before=before, after=after),

@@ -1,5 +1,5 @@
-"""`block_queue` on a real kernel: the queue of a loop device of the test's own. Skipped where there are none, or no
-scheduler to choose."""
+"""`block_queue` on a real kernel: the queue of a separate loop device; skipped on hosts without loop devices or without a
+choice of schedulers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ OWN = {"iosched/read_expire": "120", "iosched/async_depth": "700"}
 
 @pytest.fixture
 def queue(disk: str) -> Path:
-    """The kernel's folder, the queue being longer than any that is without a scheduler; the scheduler is not as it
-    comes."""
+    """The kernel's folder of a queue that is longer than possible without a scheduler; its scheduler is not the default."""
     folder = Path("/sys/block") / Path(os.path.realpath(disk)).name / "queue"
     if "mq-deadline" not in (folder / "scheduler").read_text():
         pytest.skip("this kernel has no other scheduler")
@@ -39,8 +38,8 @@ def as_it_is(queue: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("length", [{}, {"nr_requests": 64}], ids=["scheduler", "and length"])
 def test_another_scheduler_and_back(length: dict[str, int], queue: Path, journal: UndoJournal) -> None:
-    """Without a scheduler the kernel takes no length of 1000, with one it begins at 256: only in the right order is it
-    1000 again."""
+    """Without a scheduler the kernel refuses a length of 1000, with one it starts at 256: only the right order of reverts
+    restores 1000."""
     before = as_it_is(queue)
     one = tuning("block_queue", devices=[queue.parent.name], scheduler=["none"], rq_affinity=2, nomerges=1, **length)
     host = Host(policy=Policy(source="/etc/proveout/policy.yaml", paths=("/sys/block",)))
@@ -64,7 +63,7 @@ def test_another_length_and_back(queue: Path, journal: UndoJournal) -> None:
     assert as_it_is(queue) == before
 
 
-def test_a_length_that_the_kernel_does_not_take_leaves_all_as_before(queue: Path, journal: UndoJournal) -> None:
+def test_a_length_that_the_kernel_refuses_changes_nothing(queue: Path, journal: UndoJournal) -> None:
     before = as_it_is(queue)
     one = tuning("block_queue", devices=[queue.parent.name], scheduler=["none"], nr_requests=100_000)
     host = Host(policy=Policy(source="/etc/proveout/policy.yaml", paths=("/sys/block",)))

@@ -1,6 +1,6 @@
-"""Storage operations made on a host in a folder: applied, applied again, reverted to the byte.
+"""Storage operations on a host in a folder: applied, applied again, reverted to the byte.
 
-What it does not prove: that udev or the kernel does as the files and attributes say; their programs are noted, not run.
+Not proven here: that udev or the kernel acts on the files and attributes; their programs are recorded, not run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.facts import UnitFact
 from proveout.dsl.operations.host.ini_section import edit
-from proveout.dsl.operations.storage.vpd import wwid
+from proveout.dsl.operations.storage.multipath import wwid
 from proveout.dsl.plan.stages import Tuning
 
 UDEVADM = Tool(path="/usr/bin/udevadm", arguments=("control", "trigger", "settle", "--*"))
@@ -73,9 +73,7 @@ def test_applied_once_twice_and_reverted_to_the_byte(one: Tuning, root: Path, jo
     assert picture(root) == before
 
 
-def test_udev_reads_the_rules_after_they_were_written_and_after_they_were_set_back(
-    root: Path, journal: UndoJournal
-) -> None:
+def test_udev_reloads_the_rules_after_the_write_and_after_the_revert(root: Path, journal: UndoJournal) -> None:
     tools = StubTools()
     host = host_in(root, policy=POLICY, tools=tools)
     applied(host, journal, TUNINGS[0])
@@ -83,7 +81,7 @@ def test_udev_reads_the_rules_after_they_were_written_and_after_they_were_set_ba
     assert [argv[1] for argv in tools.done] == ["control", "trigger", "settle"] * 2
 
 
-def test_a_program_that_a_rule_makes_udev_run_needs_the_policy(root: Path, journal: UndoJournal) -> None:
+def test_a_program_in_a_udev_rule_needs_the_policy(root: Path, journal: UndoJournal) -> None:
     one = tuning("udev_rules", file=RULES, rules=[ASKED])
     before = picture(root)
     transaction = Transaction(host=host_in(root, policy=POLICY), journal=journal, run="r")
@@ -140,7 +138,7 @@ def test_an_edit_changes_one_value_and_no_other_byte(content: str, value: str, c
 
 
 class MountingUnits(StubUnits):
-    """Units whose mounts stand in /proc/self/mounts."""
+    """Units whose mounts are in /proc/self/mounts."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(multipathd=UnitFact(active=True, enabled=True))

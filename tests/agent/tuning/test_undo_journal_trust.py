@@ -1,4 +1,4 @@
-"""Whose undo journals are believed: one that somebody else can write is not undone, by no agent, and the others are."""
+"""Trust in undo journals: an agent ignores a journal that other users can write, and undoes the others."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 THEIRS = 12345
 
 
-def left_by_one_that_was_killed(folder: Path, target: Path) -> None:
-    """A journal that says: `target` was "before"."""
+def leave_journal_of_a_killed_agent(folder: Path, target: Path) -> None:
+    """Create a journal with the entry: `target` was "before"."""
     target.write_text("now\n")
     target.chmod(0o644)
     journal = UndoJournal(folder)
@@ -36,24 +36,24 @@ def left_by_one_that_was_killed(folder: Path, target: Path) -> None:
     journal._lock.release(remove=False)
 
 
-async def test_a_journal_of_another_user_is_left_alone_and_the_next_is_undone(
+async def test_a_journal_of_another_user_is_ignored_and_the_next_is_undone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     theirs, killed = tmp_path / "undo" / "beside-1", tmp_path / "undo" / "beside-2"
-    left_by_one_that_was_killed(theirs, tmp_path / "one")
-    left_by_one_that_was_killed(killed, tmp_path / "two")
+    leave_journal_of_a_killed_agent(theirs, tmp_path / "one")
+    leave_journal_of_a_killed_agent(killed, tmp_path / "two")
     for path in (theirs, *theirs.iterdir()):
         os.chown(path, THEIRS, THEIRS)
     options = servicer.Options(listen="", pki=tmp_path, state_dir=tmp_path, local=True, undo_dir=tmp_path / "undo")
     await servicer._recover(Tuner(options.undo, NOTHING), options)
     assert (tmp_path / "one").read_text() == "now\n"
     assert (tmp_path / "two").read_text() == "before\n"
-    said = f"cannot undo the tuning in {theirs}, so it is left: {theirs}: the folder of the undo journal belongs to another user (Move it away. "
-    assert any(said in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
+    warning = f"cannot undo the tuning in {theirs}, so it is left: {theirs}: the folder of the undo journal belongs to another user (Move it away. "
+    assert any(warning in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
 
 
-def test_nothing_is_changed_where_others_could_write_what_undoes_it(tmp_path: Path) -> None:
+def test_no_change_is_made_when_other_users_could_write_the_undo_journal(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     journal = UndoJournal(tmp_path / "undo" / "h")
     with pytest.raises(TaskFault, match=f"other users can replace .*other users can write {tmp_path}") as caught:

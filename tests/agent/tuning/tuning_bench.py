@@ -1,8 +1,8 @@
-"""A host in a folder, for the tests of tuning: kernel attributes are plain files there, units are a table, tools are
-noted and answered.
+"""A host in a folder, for the tests of tuning: kernel attributes are plain files, units are a table, programs are
+recorded and have prepared outputs.
 
-What it does not prove: that the kernel takes a value, that systemd obeys. The tests that need this are elsewhere
-(network namespaces), or cannot be had on a host without systemd.
+Not proven here: that the kernel accepts a value, or that systemd executes an action. Tests with network namespaces show
+the former; the latter needs a host with systemd.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POLICY = Policy(
 
 
 class StubUnits:
-    """Units in a table; what is done to them is noted."""
+    """Units in a table, with a record of the actions on them."""
 
     def __init__(self, **units: UnitFact) -> None:
         self.units: dict[str, UnitFact] = {f"{name}.service": unit for name, unit in units.items()}
@@ -55,7 +55,7 @@ class StubUnits:
 
 
 class StubTools:
-    """Programs that note how they were started, and answer with what the test has put there."""
+    """Programs that record their arguments and return prepared outputs."""
 
     def __init__(self, **answers: Output) -> None:
         self.done: list[tuple[str, ...]] = []
@@ -67,7 +67,7 @@ class StubTools:
 
 
 def put(root: Path, path: str, text: str, mode: int = 0o644) -> Path:
-    """A file of the host."""
+    """Create a file of the host."""
     file = root / path.lstrip("/")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)

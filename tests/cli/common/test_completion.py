@@ -1,4 +1,4 @@
-"""What a shell gets to complete: through the very call that its script makes, and in the shells themselves."""
+"""Completion of command lines: by the call that a shell's script makes, and in bash, fish and zsh."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def completed(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The words that bash is offered for the last word of a line."""
+    """The candidates for the last word of a line in bash."""
     monkeypatch.setenv("_PROVEOUT_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
@@ -71,14 +71,14 @@ def completed(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         ("proveout run -p ", []),
     ],
 )
-def test_words_are_offered(
+def test_candidates_of_words(
     line: str, words: list[str], here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert here.is_dir()
     assert completed(line, monkeypatch, capsys) == words
 
 
-def test_a_plan_that_is_broken_completes_nothing(
+def test_a_broken_plan_gives_no_candidates(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "bad.yaml").write_text("proveout: [\n")
@@ -102,7 +102,7 @@ def test_each_shell_gets_its_script(
 
 
 def shell(name: str) -> str:
-    """Where it is; the test is skipped where it is not."""
+    """The path of a shell; skips the test without it."""
     found = shutil.which(name)
     if found is None:
         pytest.skip(f"there is no {name} here")
@@ -111,7 +111,7 @@ def shell(name: str) -> str:
 
 @pytest.fixture
 def outside(here: Path) -> dict[str, str]:
-    """The environment of a shell that finds `proveout`, and nothing of the user's."""
+    """The environment of a shell with `proveout` in its PATH and without the user's settings."""
     folder = here / "bin"
     folder.mkdir()
     (folder / "proveout").write_text(f'#!/bin/sh\nexec {sys.executable} -m proveout "$@"\n')
@@ -122,7 +122,7 @@ def outside(here: Path) -> dict[str, str]:
     return {**inherited, **own}
 
 
-def test_bash_itself_completes(outside: dict[str, str]) -> None:
+def test_completion_in_bash(outside: dict[str, str]) -> None:
     script = """
 eval "$(_PROVEOUT_COMPLETE=source_bash proveout)"
 COMP_WORDS=(proveout check plans/p); COMP_CWORD=2
@@ -134,8 +134,8 @@ printf '%s\\n' "${COMPREPLY[@]}"
     assert done.stdout.split() == ["plans/prepaid.yaml"]
 
 
-def test_fish_itself_completes(outside: dict[str, str]) -> None:
-    """What it would list, one line each: the word and, after a tab, what it is."""
+def test_completion_in_fish(outside: dict[str, str]) -> None:
+    """fish lists one candidate per line: the word and, after a tab, its description."""
     script = """
 _PROVEOUT_COMPLETE=source_fish proveout | source
 for line in 'proveout check plans/' 'proveout run plans/prepaid.yaml -p profile=b'
@@ -156,11 +156,11 @@ completes() { zle complete-word; print -rn -- "$BUFFER" > line.new; mv line.new 
 zle -N completes; bindkey '^T' completes
 print -rn ready > line.new && mv line.new line
 """
-"""`^T` completes, and leaves in a file what then stands on the line."""
+"""`^T` completes the line and writes it to a file."""
 
 
 class Zsh:
-    """An interactive one on a pseudo-terminal."""
+    """An interactive zsh on a pseudo-terminal."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._line = folder / "line"
@@ -174,7 +174,7 @@ class Zsh:
         self.drawn = b""
 
     def until(self, holds: Callable[[], object]) -> None:
-        """Read what is drawn until something holds."""
+        """Read the terminal's output until `holds()` is true."""
         deadline = time.monotonic() + DEADLINE_S
         while not holds():
             assert time.monotonic() < deadline, self.drawn
@@ -183,11 +183,11 @@ class Zsh:
                 self.drawn += os.read(self._master, 65536)
 
     def line(self) -> str:
-        """What stands on the line, as soon as it is told."""
+        """Wait for the file with the completed line; return the line."""
         self.until(self._line.exists)
-        told = self._line.read_text()
+        text = self._line.read_text()
         self._line.unlink()
-        return told
+        return text
 
     def completed(self, typed: str) -> str:
         self.drawn = b""
@@ -201,7 +201,7 @@ class Zsh:
         os.close(self._master)
 
 
-def test_zsh_itself_completes(here: Path, outside: dict[str, str]) -> None:
+def test_completion_in_zsh(here: Path, outside: dict[str, str]) -> None:
     shell("zsh")
     zsh = Zsh(here, outside)
     try:

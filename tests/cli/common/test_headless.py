@@ -1,4 +1,4 @@
-"""Events -> the lines that a log or a terminal gets."""
+"""Events -> lines of a log or a terminal."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ def verdict(outcome: Any, evidence: str = "1 >= 2") -> VerdictReached:
     return VerdictReached(id="v", title="", severity="fail", outcome=outcome, check="", evidence=evidence)
 
 
-def test_the_load_says_what_runs_how_long_and_how_fast() -> None:
+def test_a_load_line_has_the_rung_the_time_and_the_rate() -> None:
     text = lines((0.0, STARTED), (61.0, tick(3)))[-1]
     assert (
         text == "[ 1:01, 1:30 left]   base, 4 threads, repeat 2 of 3: measure 3 s, 1,234 TPS, avg 456 µs, p99 2.35 ms"
     )
 
 
-def test_moving_lines_come_at_most_once_a_second_and_not_when_nothing_has_changed() -> None:
+def test_progress_lines_come_at_most_once_a_second_and_only_after_changes() -> None:
     quick = [(10.0 + n / 10, tick(n, tps=float(n + 1))) for n in range(31)]
     assert len(lines((0.0, STARTED), *quick)) == 1 + 4
     same = [(10.0 + 2 * n, StageProgress(stage="base", host="c", done=5, total=9, unit="rows")) for n in range(5)]
     assert len(lines((0.0, STARTED), *same)) == 1 + 1
 
 
-def test_what_happens_once_is_always_said() -> None:
+def test_single_events_are_always_printed() -> None:
     begun = IterationStarted(id=ID, rate=500.0, starts_in_s=0.1, ramp_up_s=1, measure_s=5, ramp_down_s=1)
     found = lines(
         (0.0, STARTED),
@@ -86,7 +86,7 @@ def test_what_happens_once_is_always_said() -> None:
     assert found[4].endswith("FAIL v: 1 >= 2")
 
 
-def test_an_invalid_iteration_says_why() -> None:
+def test_an_invalid_iteration_has_its_reason() -> None:
     finding = ValidityFinding(check="errors", ok=False, evidence="7 technical errors")
     ended = IterationFinished(
         id=ID, rate=None, measure_s=5.0, valid=False, findings=(finding,), metrics={"tps": 10.0}, transactions=()
@@ -96,7 +96,7 @@ def test_an_invalid_iteration_says_why() -> None:
     )
 
 
-def test_hostile_text_stays_text_in_one_line() -> None:
+def test_hostile_text_is_escaped_in_one_line() -> None:
     hostile = "\x1b]0;owned\x07\x1b[2J\r\nnext [red]line[/red]\u202e"
     found = lines(
         (0.0, STARTED),
@@ -111,7 +111,7 @@ def test_hostile_text_stays_text_in_one_line() -> None:
     assert "[red]line[/red]" in found[1]
 
 
-def test_colour_is_for_outcomes_only_and_only_when_asked_for() -> None:
+def test_only_outcomes_are_coloured_and_only_with_the_option() -> None:
     assert "\x1b" not in lines((0.0, STARTED), (1.0, verdict("FAIL")))[-1]
     assert "\x1b[31mFAIL\x1b[0m v" in lines((0.0, STARTED), (1.0, verdict("FAIL")), colour=True)[-1]
 
@@ -135,7 +135,7 @@ def test_colour_by_the_terminal(stream: io.StringIO, environment: dict[str, str]
     assert wants_colour(stream, environment) is expected
 
 
-def test_a_closed_pipe_does_not_disturb_the_run() -> None:
+def test_a_closed_pipe_does_not_end_the_run() -> None:
     class Closed(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
@@ -146,7 +146,7 @@ def test_a_closed_pipe_does_not_disturb_the_run() -> None:
     assert [item.outcome for item in printer.view.verdicts] == ["PASS"]
 
 
-def test_the_end_says_how_it_ended() -> None:
+def test_the_last_line_has_the_outcome() -> None:
     end = RunFinished(status="finished", exit_code=3, reason="not all could be judged", seconds=75.0)
     assert (
         lines((0.0, STARTED), (75.0, end))[-1]
@@ -154,7 +154,7 @@ def test_the_end_says_how_it_ended() -> None:
     )
 
 
-def test_a_provisional_verdict_says_so_first() -> None:
+def test_a_provisional_verdict_is_marked_as_provisional() -> None:
     early = VerdictForeseen(id="quick", title="T", severity="fail", outcome="FAIL", evidence="9 ms <= 5 ms \x1b[31m")
     (line,) = lines((1.0, early), colour=True)
     assert line.split("] ", 1)[1] == "provisional: FAIL quick: 9 ms <= 5 ms \\x1b[31m"

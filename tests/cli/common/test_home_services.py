@@ -1,4 +1,4 @@
-"""What the home screen is handed: real folders, plans and journals."""
+"""The services of the home screen on real folders, plans and journals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def verdict(outcome: str) -> VerdictReached:
 
 
 def record(runs: Path, events: Sequence[Event], kernel: str = "6.1") -> Path:
-    """A run of the smoke plan with these events after its beginning."""
+    """A run of the smoke plan with these events after its start."""
     path = ROOT / "plans" / "smoke.yaml"
     plan = compile_plan(path)
     directory = run_directory.create(runs, plan, run_directory.Command(plan=str(path)), datetime.now().astimezone())
@@ -80,7 +80,7 @@ def services(*places: Path, runs: Path | None = None) -> LocalServices:
     return LocalServices(places, runs or places[0] / "runs", "here")
 
 
-def test_plans_are_found_and_what_is_none_is_not(tmp_path: Path) -> None:
+def test_plans_are_found_and_other_files_are_not(tmp_path: Path) -> None:
     plan = "proveout: 1\nname: a\n"
     (tmp_path / "b.yaml").write_text(plan)
     (tmp_path / "a.yml").write_text(f"# first\n{plan}")
@@ -93,7 +93,7 @@ def test_plans_are_found_and_what_is_none_is_not(tmp_path: Path) -> None:
     (tmp_path / "again.yaml").symlink_to("b.yaml")
     assert [path.name for path in plan_files([tmp_path])] == ["a.yml", "again.yaml"]
     named = tmp_path / "compose.yaml"
-    assert plan_files([named]) == [named]  # who names a file means it
+    assert plan_files([named]) == [named]  # a file that is named explicitly is always a plan
     assert services(tmp_path / "nowhere").plans() == []
 
 
@@ -109,7 +109,7 @@ def test_a_plan_is_read_again_when_it_or_what_it_includes_has_changed(tmp_path: 
     assert here.plans() != [before]
 
 
-def test_a_plan_says_what_it_would_do_or_what_is_wrong(tmp_path: Path) -> None:
+def test_the_card_of_a_plan_has_its_stages_or_its_errors(tmp_path: Path) -> None:
     here = services(ROOT / "plans")
     card = here.plan(str(ROOT / "plans" / "smoke.yaml"), {"repeats": "3"}, "")
     assert (card.state, card.title, card.iterations, card.remote) == ("fine", "One small server, end to end", 6, False)
@@ -126,7 +126,7 @@ def test_a_plan_says_what_it_would_do_or_what_is_wrong(tmp_path: Path) -> None:
         here.form(str(tmp_path / "gone.yaml"))
 
 
-def test_a_run_is_summed_up_from_its_journal(tmp_path: Path) -> None:
+def test_a_run_is_summarised_from_its_journal(tmp_path: Path) -> None:
     path = record(tmp_path, whole())
     here = services(tmp_path, runs=tmp_path)
     (found,) = here.runs()
@@ -138,7 +138,7 @@ def test_a_run_is_summed_up_from_its_journal(tmp_path: Path) -> None:
     assert card.found == ("cap: 4,000/s, within 10 %",)
 
 
-def test_runs_under_way_crashed_and_unreadable_are_told_apart(tmp_path: Path) -> None:
+def test_running_crashed_and_unreadable_runs_have_different_states(tmp_path: Path) -> None:
     path = record(tmp_path, [])
     here = services(tmp_path, runs=tmp_path)
     assert here.run(str(path)).state == "crashed"
@@ -167,7 +167,7 @@ def test_two_runs_are_compared_or_refused_as_the_command_does(tmp_path: Path) ->
         here.compare(str(before), str(tmp_path / "nowhere"), despite=True)
 
 
-def test_a_choice_is_a_command_line(tmp_path: Path) -> None:
+def test_a_choice_gives_a_command_line(tmp_path: Path) -> None:
     start = Start(
         plan="/p/-x.yaml", overrides={"a": "1, 2", "b": "x=y"}, inventory="/i.yaml", pki="/pki", policy="/p.yaml"
     )

@@ -1,4 +1,4 @@
-"""`run`, `watch` and `tui` on a real terminal (a pseudo one): the run goes on whatever becomes of its screen."""
+"""`run`, `watch` and `tui` on a pseudo-terminal: the run continues after the end of its screen."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEADLINE_S = 90.0
 
 
 class Terminal:
-    """A command on a pseudo-terminal of 80 × 24; what it draws is collected."""
+    """A command on a pseudo-terminal of 80 × 24, with its output."""
 
     def __init__(self, *arguments: str, folder: Path = ROOT) -> None:
         self.master, slave = pty.openpty()
@@ -45,14 +45,14 @@ class Terminal:
         self.drawn = b""
 
     def until(self, holds: Callable[[], object]) -> None:
-        """Read what is drawn until something holds."""
+        """Read the output until `holds()` is true."""
         deadline = time.monotonic() + DEADLINE_S
         while not holds():
             assert time.monotonic() < deadline, self.drawn[-2000:]
             if select.select([self.master], [], [], 0.1)[0]:
                 try:
                     self.drawn += os.read(self.master, 65536)
-                except OSError:  # the last one that had the terminal is gone, or about to be
+                except OSError:  # the last process with the terminal has ended or is ending
                     self.process.wait(DEADLINE_S)
                     assert holds(), self.drawn[-2000:]
                     return
@@ -78,7 +78,7 @@ def outcome(directory: Path) -> RunFinished | None:
 
 
 @pytest.mark.slow
-def test_a_run_outlives_its_screen_and_another_terminal_sees_its_end(tmp_path: Path) -> None:
+def test_a_run_continues_after_its_screen_is_killed_and_watch_shows_its_end(tmp_path: Path) -> None:
     first = Terminal("run", "plans/smoke.yaml", "--runs-dir", str(tmp_path / "runs"))
     try:
         first.until(lambda: b"whole run" in first.drawn)
@@ -110,7 +110,7 @@ def test_a_run_outlives_its_screen_and_another_terminal_sees_its_end(tmp_path: P
 
 
 @pytest.mark.slow
-def test_stopping_from_the_screen_ends_the_run_and_gives_its_code(tmp_path: Path) -> None:
+def test_stopping_from_the_screen_ends_the_run_with_its_exit_code(tmp_path: Path) -> None:
     terminal = Terminal("run", "plans/smoke.yaml", "--runs-dir", str(tmp_path / "runs"))
     try:
         terminal.until(lambda: b"db1" in terminal.drawn or b"populate" in terminal.drawn)
@@ -127,7 +127,7 @@ def test_stopping_from_the_screen_ends_the_run_and_gives_its_code(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_is_said_with_the_way_on(tmp_path: Path) -> None:
+def test_a_killed_run_is_reported_with_the_command_to_resume(tmp_path: Path) -> None:
     terminal = Terminal("run", "plans/smoke.yaml", "--runs-dir", str(tmp_path / "runs"))
     try:
         terminal.until(lambda: b"populate" in terminal.drawn)
@@ -142,7 +142,7 @@ def test_a_run_that_is_killed_is_said_with_the_way_on(tmp_path: Path) -> None:
         terminal.close()
 
 
-def test_a_plan_that_is_wrong_is_said_as_without_a_screen(tmp_path: Path) -> None:
+def test_errors_of_a_plan_are_printed_as_without_a_screen(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("proveout: 1\nnam: x\n")
     terminal = Terminal("run", str(bad), "--runs-dir", str(tmp_path / "runs"))
@@ -158,14 +158,14 @@ def test_watching_needs_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no terminal" in capsys.readouterr().err
 
 
-def test_a_command_line_is_said_again_with_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_command_line_is_repeated_with_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     found = with_screen.words(["a=1", "b=[1, 2]"], {"runs_dir": Path("r"), "junit": None})
     assert found == ["-p", "a=1", "-p", "b=[1, 2]", "--runs-dir", str(tmp_path / "r")]
 
 
 def with_a_folder(folder: Path) -> list[psutil.Process]:
-    """Processes that have it as their working directory."""
+    """Processes with this working directory."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -178,7 +178,7 @@ def test_the_home_screen_shows_the_plans_and_leaves_the_terminal_as_it_was(tmp_p
     shutil.copy(ROOT / "plans" / "starters" / "prepaid.yaml", tmp_path / "of-mine.yaml")
     (tmp_path / "broken.yaml").write_text("proveout: 1\nname: broken\nstagse: []\n")
     terminal = Terminal("tui", folder=tmp_path)
-    kept = os.open(terminal.name, os.O_RDWR | os.O_NOCTTY)  # when the last one closes it, the modes are lost
+    kept = os.open(terminal.name, os.O_RDWR | os.O_NOCTTY)  # the modes are lost when the last descriptor is closed
     try:
         for shown in ("✓ of-mine.yaml", "✗ broken.yaml"):
             terminal.until(lambda shown=shown: shown.encode() in terminal.drawn)  # type: ignore[misc]
@@ -188,7 +188,7 @@ def test_the_home_screen_shows_the_plans_and_leaves_the_terminal_as_it_was(tmp_p
         terminal.until(lambda: terminal.process.poll() is not None)
         assert terminal.process.returncode == 0
         assert termios.tcgetattr(kept) == terminal.modes
-        # At last the screen before, the cursor, no reports of the mouse.
+        # At the end: the previous screen, the cursor, no mouse reports.
         for back, away in ((b"?1049l", b"?1049h"), (b"?25h", b"?25l"), (b"?1000l", b"?1000h")):
             assert away in terminal.drawn
             terminal.until(lambda back=back, away=away: terminal.drawn.rfind(back) > terminal.drawn.rfind(away))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Expressions at run time: values, missing data, and the comparisons that a check is made of."""
+"""Expressions at run time: values, missing data, and the comparisons of a check."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_missing_data_is_neither_true_nor_false(text: str, path: str) -> None:
 @pytest.mark.parametrize(
     "text", ["tps + baseline.peak", "tps && true", "nofunction(tps)", "tps.mean", "ratio(tps, tps)", '"a" > tps']
 )
-def test_what_cannot_be_evaluated(text: str) -> None:
+def test_expressions_that_cannot_be_evaluated(text: str) -> None:
     with pytest.raises(ExpressionFault):
         evaluate(text, DATA)
 
@@ -115,7 +115,7 @@ def test_a_function_that_fails_is_missing_data_and_not_a_traceback(caplog: pytes
         ("a in b", 2), ("x = 1", 2), ("a & b", 2), ("in", 0), ("a ? b", 5), ("'a", 0), ("1e999", 0),
     ],
 )  # fmt: skip
-def test_syntax_faults_say_where(text: str, offset: int) -> None:
+def test_syntax_faults_have_an_offset(text: str, offset: int) -> None:
     with pytest.raises(ExpressionFault) as caught:
         comparisons(text)
     assert caught.value.offset == offset
@@ -192,11 +192,11 @@ CHAINS = [
 
 
 @pytest.mark.parametrize("text", CHAINS, ids=["sum", "path", "all of", "nested"])
-def test_a_chain_that_is_too_long_is_refused_before_anybody_walks_it(text: str) -> None:
+def test_a_chain_that_is_too_long_is_refused_by_the_parser(text: str) -> None:
     with pytest.raises(ExpressionFault, match="more than 150 operators"):
         parse(text)
 
 
-def test_the_longest_chains_can_be_walked_and_evaluated() -> None:
+def test_the_longest_chains_can_be_traversed_and_evaluated() -> None:
     assert evaluate("1" + " + 1" * 149 + " == 150", {})
     assert comparisons("true" + " && true" * 150) is not None

@@ -27,7 +27,7 @@ stages: [{pause: {duration: 1s}}]
 """
 
 
-def test_rules_that_have_udev_write_attributes_are_kept(tmp_path: Path) -> None:
+def test_udev_rules_that_write_attributes_are_kept(tmp_path: Path) -> None:
     text = (FRAGMENTS / "tuning-in-memory.yaml").read_text(encoding="utf-8")
     (tmp_path / "tuning-in-memory.yaml").write_text(
         text.replace("    keep: true  # udev", "    # udev"), encoding="utf-8"
@@ -48,7 +48,7 @@ def test_the_server_of_the_in_memory_study_is_explained_change_by_change(tmp_pat
         "udev_rules", "multipath", "sysctl", "oracle_parameters", "oracle_redo", "sql", "oracle_parameters",
     ]  # fmt: skip
     assert {tuning.hosts for tuning in plan.tunings} == {("db1",)}
-    said = render(timetable(plan))
+    output = render(timetable(plan))
     for line in (
         'ATTRS{vendor}=="3PARdata*", ATTR{queue/rotational}="0", ATTR{queue/rq_affinity}="2"',
         "inmem1 … inmem8: disks of 3PARdata VV",
@@ -62,12 +62,12 @@ def test_the_server_of_the_in_memory_study_is_explained_change_by_change(tmp_pat
         "undo_tablespace = UNDO200",
         "ALTER SYSTEM",
     ):
-        assert line in said, line
+        assert line in output, line
 
 
-def test_the_cache_study_is_explained_as_the_owners_of_its_hosts_ask() -> None:
-    """How many changes, which stay, which destroy; which database is meant; what is not known before the run."""
-    said = render(timetable(compile_plan(FRAGMENTS.parent / "hlr-cache-lab.yaml")))
+def test_the_cache_study_is_explained_for_the_owners_of_its_hosts() -> None:
+    """The text has the number of changes, kept and destructive ones, the databases, and values known only during the run."""
+    output = render(timetable(compile_plan(FRAGMENTS.parent / "hlr-cache-lab.yaml")))
     for line in (
         "rac1      9 kept after the run, 3 set back after the run, 1 looked at only; DESTROYS DATA in 5 of them",
         "storage4  nothing is changed",
@@ -80,11 +80,11 @@ def test_the_cache_study_is_explained_as_the_owners_of_its_hosts_ask() -> None:
         "and as long as fill may take; at most",
         "what they change is not set back after the run",
     ):
-        assert line in said, line
-    assert said.index("disk group REDO1 (asm_disk_group") < said.index("redo of instance 1 (oracle_redo")
+        assert line in output, line
+    assert output.index("disk group REDO1 (asm_disk_group") < output.index("redo of instance 1 (oracle_redo")
 
 
-def test_hosts_are_tuned_before_systems_and_are_told_in_that_order(tmp_path: Path) -> None:
+def test_hosts_are_tuned_and_listed_before_systems(tmp_path: Path) -> None:
     text = """
 proveout: 1
 name: order
@@ -106,7 +106,7 @@ stages: [{pause: {duration: 1s}}]
     ]
 
 
-def test_what_root_does_is_told_as_one_whatever_else_an_operation_needs(tmp_path: Path) -> None:
+def test_privileges_of_root_are_listed_together(tmp_path: Path) -> None:
     text = """
 proveout: 1
 name: privileges
@@ -121,6 +121,6 @@ tuning:
 stages: [{pause: {duration: 1s}}]
 """
     (tmp_path / "plan.yaml").write_text(text, encoding="utf-8")
-    said = " ".join(render(timetable(compile_plan(tmp_path / "plan.yaml"))).split())
+    output = " ".join(render(timetable(compile_plan(tmp_path / "plan.yaml"))).split())
     root = "root: reads the headers of disks, sets the number of huge pages"
-    assert f"privileges: {root}; in the ASM instance: SYSASM " in said
+    assert f"privileges: {root}; in the ASM instance: SYSASM " in output

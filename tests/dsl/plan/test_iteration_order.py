@@ -1,4 +1,4 @@
-"""Orders of rungs: what shuffling and taking turns promise."""
+"""Orders of rungs: shuffling, and ladders in turns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_shuffling_is_fair() -> None:
 
 
 def test_the_draw_is_the_same_for_ever() -> None:
-    """What a seed gives is part of what a plan's digest promises."""
+    """A plan's digest determines its order, so the draw of a seed must never change."""
     three = replace(SHUFFLED, threads=(1, 2, 4))
     assert [rungs(three, three, repeat) for repeat in (1, 2, 3)] == [(2, 1, 4), (1, 2, 4), (4, 2, 1)]
 

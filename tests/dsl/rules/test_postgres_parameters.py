@@ -56,7 +56,7 @@ ORDINARY = (
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS_AND_LIBRARIES, *FILES, *WAY_IN, *UNKNOWN])
-def test_what_names_programs_files_or_addresses_is_refused_everywhere(name: str) -> None:
+def test_parameters_with_programs_files_or_addresses_are_refused_everywhere(name: str) -> None:
     assert objection(name)
     assert objection(name.upper())
     with pytest.raises(ValidationError):
@@ -66,19 +66,19 @@ def test_what_names_programs_files_or_addresses_is_refused_everywhere(name: str)
 
 
 @pytest.mark.parametrize("name", ORDINARY)
-def test_ordinary_parameters_are_taken_everywhere(name: str) -> None:
+def test_ordinary_parameters_are_accepted_everywhere(name: str) -> None:
     assert objection(name) == ""
     PostgresSettings.model_validate({"system": "db", "settings": {name.lower(): "1"}})
     assert f"{name} = '1'" in embedded.configuration([(name, "1")], ["/s"])
 
 
-def test_the_reasons_say_what_a_parameter_does() -> None:
+def test_the_reasons_describe_the_parameter() -> None:
     assert "run or load" in objection("archive_command")
     assert "names a file" in objection("log_directory")
     assert "reached" in objection("listen_addresses")
     assert "not among" in objection("work_memm")
 
 
-def test_what_an_embedded_server_is_given_by_itself_passes_the_rule_or_is_proveouts_own() -> None:
+def test_default_settings_of_an_embedded_server_pass_the_rule_or_are_reserved() -> None:
     own = {"dynamic_shared_memory_type", "password_encryption"}
     assert {name for name, _ in embedded.DEFAULTS if objection(name)} == own

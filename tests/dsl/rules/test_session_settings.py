@@ -1,4 +1,4 @@
-"""Which settings of connections are let through, and what becomes of them as SQL."""
+"""Session settings: accepted and refused ones, and their SQL."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ from proveout.dsl.rules.session_settings import objection, statement
         ("oracle", "optimizer_mode", "'x' events '10046'"),
         ("oracle", "container", "CDB$ROOT"),
         ("oracle", "force_parallel_query", "all"),
-        ("duckdb", "threads", "1"),
+        ("duckdb", "threads", "all"),
+        ("duckdb", "temp_directory", "/etc"),
+        ("duckdb", "force_compression", "zstd"),
+        ("duckdb", "memory_limit", "1GB&enable_external_access=true"),
     ],
 )
-def test_what_is_refused(engine: str, name: str, value: str) -> None:
+def test_refused_settings(engine: str, name: str, value: str) -> None:
     assert objection(engine, name, value)
 
 
@@ -48,7 +51,7 @@ def test_what_is_refused(engine: str, name: str, value: str) -> None:
         ("timesten", "isolation", "1", "ALTER SESSION SET isolation = 1"),
     ],
 )  # fmt: skip
-def test_what_it_becomes(engine: str, name: str, value: str, text: str) -> None:
+def test_statements_of_a_setting(engine: str, name: str, value: str, text: str) -> None:
     assert objection(engine, name, value) == ""
     dialect = "oracle" if engine == "timesten" else engine
     made, arguments = statement(dialect, name, value)  # type: ignore[arg-type]
@@ -56,7 +59,7 @@ def test_what_it_becomes(engine: str, name: str, value: str, text: str) -> None:
     assert arguments == ((name, value) if engine == "postgres" else ())
 
 
-def test_what_loads_code_into_a_server_is_refused_as_its_setting_is() -> None:
+def test_settings_that_load_code_are_refused_by_the_rule_for_servers() -> None:
     names = (
         "dynamic_library_path",
         "extension_control_path",

@@ -1,4 +1,4 @@
-"""A plan's parameters as a form: as the plan writes them, and answers judged as `-p` judges them."""
+"""The parameters of a plan as a form: fields as written in the plan, and answers validated like `-p`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plan(tmp_path: Path) -> Path:
     return tmp_path / "asked.yaml"
 
 
-def test_fields_are_as_the_plan_writes_them_also_those_of_its_includes(plan: Path) -> None:
+def test_fields_are_those_of_the_plan_and_its_includes(plan: Path) -> None:
     fields = {field.name: field for field in read_form(plan).fields}
     assert fields["rows"] == Field(name="rows", type="int", default="1_000", low="100", high="100_000", help="how many")
     assert fields["threads"].default == "1, 4"
@@ -42,7 +42,7 @@ def test_fields_are_as_the_plan_writes_them_also_those_of_its_includes(plan: Pat
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("rows", "500", ""),
         ("rows", "5", "`rows` is below its minimum of 100"),
@@ -57,29 +57,31 @@ def test_fields_are_as_the_plan_writes_them_also_those_of_its_includes(plan: Pat
         ("dsn", "host=db1", ""),
     ],
 )
-def test_an_answer_is_judged_as_the_command_line_judges_it(plan: Path, name: str, text: str, said: str) -> None:
-    assert read_form(plan).objection(name, text) == said
+def test_an_answer_is_validated_like_an_option_of_the_command_line(
+    plan: Path, name: str, text: str, message: str
+) -> None:
+    assert read_form(plan).objection(name, text) == message
     overrides = {"dsn": "x", name: text}
-    with pytest.raises(PlanError) as caught:  # the plan lacks its topology whatever is answered
+    with pytest.raises(PlanError) as caught:  # the plan lacks its topology with any answer
         compile_plan(plan, overrides=overrides)
     of_answer = [problem for problem in caught.value.problems if problem.where.file == f"-p {name}"]
-    assert bool(of_answer) == bool(said)
+    assert bool(of_answer) == bool(message)
 
 
-def test_every_plan_of_ours_has_a_form_that_its_own_defaults_pass() -> None:
+def test_the_defaults_of_every_shipped_plan_are_valid_answers() -> None:
     for path in sorted((Path(__file__).parents[3] / "plans").glob("*.yaml")):
         form = read_form(path)
         for field in form.fields:
             assert field.required or form.objection(field.name, field.default) == "", (path.name, field)
 
 
-def test_a_file_that_is_no_yaml_is_said_with_its_line(tmp_path: Path) -> None:
+def test_invalid_yaml_is_an_error_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("proveout: 1\nname: [\n")
     with pytest.raises(PlanError) as caught:
         read_form(tmp_path / "bad.yaml")
     assert caught.value.problems[0].where.line
 
 
-def test_a_parameter_that_is_none_is_left_out(plan: Path) -> None:
+def test_an_invalid_parameter_is_left_out(plan: Path) -> None:
     plan.write_text(PLAN.replace("type: bool", "type: boolean"))
     assert "on" not in {field.name for field in read_form(plan).fields}

@@ -1,11 +1,10 @@
-"""Bad input in a plan, item by item in the order of the list in the specification (reliability, "Bad input", the plan):
-what is said to each.
+"""The errors for bad input in a plan, in the order of the list in the specification (reliability, "Bad input", the plan).
 
-Data flow: a good plan with one of its sections replaced, or raw bytes -> `compile_plan` -> one of its problems says the
-text beside the item, with file, line and column. Items that are decided where the plan does not reach (a host's memory,
-the environment) go to the function that decides; a disk that holds something is in tests/agent/tuning/cases/partition,
-and a plan that is edited while its run is under way in tests/coordinator/storage/test_resume.py. Whole messages to the
-character are in tests/golden/bad.
+Data flow: a good plan with one of its sections replaced, or raw bytes -> `compile_plan` -> one of its problems contains
+the text beside the item, with file, line and column. Items that do not depend on the plan alone (a host's memory, the
+environment) call the function that checks them; a disk that is not empty is in tests/agent/tuning/cases/partition, and a
+plan that is edited during its run in tests/coordinator/storage/test_resume.py. Complete messages are in
+tests/golden/bad.
 """
 
 from __future__ import annotations
@@ -213,7 +212,7 @@ ITEMS: tuple[tuple[str, bytes, str], ...] = (
 
 
 @pytest.mark.parametrize(("content", "says"), [item[1:] for item in ITEMS], ids=[item[0] for item in ITEMS])
-def test_it_is_refused_with_a_place_and_words(content: bytes, says: str, tmp_path: Path) -> None:
+def test_bad_input_is_refused_with_position_and_message(content: bytes, says: str, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "plans").mkdir()
     (tmp_path / "elsewhere" / "x.yaml").write_text("captures: {}\n")
@@ -229,7 +228,7 @@ def test_it_is_refused_with_a_place_and_words(content: bytes, says: str, tmp_pat
     assert sorted(tmp_path.rglob("*")) == before, "nothing is changed"
 
 
-def test_the_plan_that_the_items_are_made_of_is_good(tmp_path: Path) -> None:
+def test_the_base_plan_of_the_items_is_valid(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_bytes(plan())
     assert compile_plan(tmp_path / "plan.yaml").name == "good"
 

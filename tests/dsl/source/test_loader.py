@@ -1,4 +1,4 @@
-"""The loader: what it gives for good files, and that nothing but collected problems comes out for any other."""
+"""The loader: values and positions for good files, and only collected problems for all others."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_anything_that_looks_like_yaml_ends_in_a_plan_error(text: str) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_a_damaged_plan_never_raises_anything_else(data: st.DataObject) -> None:
-    """Cut pieces out of a plan that uses everything, put others in, and compile what is left."""
+    """Remove pieces of a plan that uses all features, insert others, and compile the result."""
     text = (GOLDEN / "good" / "everything.yaml").read_text()
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(start + 40, len(text))))

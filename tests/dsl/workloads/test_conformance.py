@@ -1,4 +1,4 @@
-"""Conformance: right loads pass, whatever their size; loads that deviate like known wrong implementations do not."""
+"""Conformance: correct loads of any size pass; loads with the deviations of known wrong implementations do not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load(
     weights: dict[str, float] | None = None,
     success: dict[str, float] | None = None,
 ) -> list[Seen]:
-    """What a right load of that many transactions shows; with other weights or success shares, a wrong one."""
+    """The counts of a correct load of `total` transactions; with other weights or success shares, of a wrong one."""
     random = np.random.default_rng(seed)
     mix = np.array([(weights or HLR_WEIGHTS)[name] for name in HLR_TRANSACTIONS])
     counts = random.multinomial(total, mix / mix.sum())
@@ -49,25 +49,25 @@ def findings(seen: list[Seen], **parameters: object) -> dict[str, Finding]:
 
 @pytest.mark.parametrize("total", [0, 1, 10, 50, 300, 5_000, 200_000, 5_000_000])
 @pytest.mark.parametrize("age", ["fresh", "steady"])
-def test_a_right_load_conforms(total: int, age: str) -> None:
+def test_a_correct_load_conforms(total: int, age: str) -> None:
     for seed in range(20):
         found = findings(load(total, seed, age))
         assert set(found) == {"mix", "logical-failures"}
         assert all(finding.ok for finding in found.values()), found
 
 
-def test_too_few_are_not_judged_and_say_so() -> None:
+def test_too_few_transactions_are_not_judged_with_the_reason() -> None:
     assert "too few" in findings(load(6))["mix"].evidence
     assert findings([])["logical-failures"].evidence == "not judged: no transaction ended"
 
 
-def test_another_mix_is_found() -> None:
+def test_a_wrong_mix_is_detected() -> None:
     found = findings(load(20_000, weights={**HLR_WEIGHTS, "GetAccessData": 38.0}))["mix"]
     assert not found.ok
     assert "farthest off: GetAccessData" in found.evidence
 
 
-def test_a_mix_that_is_off_by_a_trifle_is_still_the_workload() -> None:
+def test_a_mix_with_a_negligible_deviation_conforms() -> None:
     assert findings(load(50_000_000, weights={**HLR_WEIGHTS, "GetAccessData": 35.05}))["mix"].ok
 
 
@@ -82,7 +82,7 @@ def test_a_transaction_that_the_plan_leaves_out_must_not_run() -> None:
 
 
 def test_errors_belong_to_the_mix() -> None:
-    """A tenth of the reads ended in errors: they were drawn all the same."""
+    """A tenth of the reads end in errors and still count in the mix."""
     seen = load(100_000)
     reads = seen[0]
     tenth = reads.ok // 10
@@ -106,14 +106,14 @@ def test_errors_belong_to_the_mix() -> None:
         ("UpdateLocation", 0.9999),
     ],
 )
-def test_wrong_success_is_found(name: str, share: float) -> None:
+def test_wrong_shares_of_success_are_detected(name: str, share: float) -> None:
     found = findings(load(200_000, success={name: share}))["logical-failures"]
     assert not found.ok
     assert name in found.evidence
     assert found.evidence.count("expected") == 1
 
 
-def test_one_missing_subscriber_is_one_too_many() -> None:
+def test_one_missing_subscriber_is_detected() -> None:
     seen = [Seen(name="GetBasicSubscriberData", ok=999_999, logical_failures=1)]
     assert not findings(seen)["logical-failures"].ok
 

@@ -1,5 +1,5 @@
-"""Parameters: what a plan may say, the way through the compiled plan and back, and what the compiler asks about
-them."""
+"""Parameters of workloads: valid and invalid ones, conversion to the compiled plan and back, and queries of the
+compiler."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from proveout.core.errors import ProveoutError
-from proveout.dsl.plan.canonical import to_data
 from proveout.dsl.plan.model_values import to_values
-from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.plan import Workload, to_data
 from proveout.dsl.workloads.hlr import KIND
 from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, Hlr
 from proveout.dsl.workloads.kinds import BUILT_IN, build, built_in, of_workload, writes
@@ -63,13 +62,13 @@ def test_defaults_are_the_specification() -> None:
         ({"subscribers": 5}, "Extra inputs"),
     ],
 )
-def test_refused(given_parameters: dict[str, object], message: str) -> None:
+def test_invalid_parameters_are_refused(given_parameters: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Hlr.model_validate(given_parameters)
     assert message in str(caught.value)
 
 
-def test_a_mix_is_what_is_written() -> None:
+def test_a_mix_has_the_written_weights() -> None:
     model = Hlr.model_validate({"weights": {"UpdateLocation": 3, "GetAccessData": 1.5}})
     assert tuple(model.weights) == HLR_TRANSACTIONS
     assert {name: weight for name, weight in model.weights.items() if weight} == {
@@ -85,7 +84,7 @@ def test_a_mix_is_what_is_written() -> None:
     bounds=st.none() | st.tuples(st.integers(1, 5), st.integers(5, 10)),
     weights=st.dictionaries(st.sampled_from(HLR_TRANSACTIONS), st.floats(0.1, 100), min_size=1),
 )
-def test_through_the_plan_and_back(
+def test_parameters_survive_the_compiled_plan(
     population: int, partitions: int, keys: str, bounds: tuple[int, int] | None, weights: dict[str, float]
 ) -> None:
     given_parameters = {
@@ -115,7 +114,7 @@ def test_the_description_of_a_kind_agrees_with_what_is_built(kind: str) -> None:
     assert 0.999 * low <= described.rows(model) <= 1.001 * high
 
 
-def test_what_writes() -> None:
+def test_which_workloads_write() -> None:
     assert writes(workload(Hlr.model_validate({})))
     assert writes(workload(Hlr.model_validate({"weights": {"GetAccessData": 1, "UpdateLocation": 1}})))
     assert not writes(workload(Hlr.model_validate({"weights": {"GetAccessData": 1, "GetNewDestination": 1}})))
@@ -127,7 +126,7 @@ def test_sqlite_has_no_partitions() -> None:
     assert "2 partitions" in (KIND.engine_problem(Hlr.model_validate({"partitions": 2}), "sqlite") or "")
 
 
-def test_an_unknown_kind_is_an_error_for_people() -> None:
+def test_an_unknown_kind_is_a_plan_error() -> None:
     with pytest.raises(ProveoutError, match="there is no workload kind 'ycsb'"):
         build(Workload(name="x", kind="ycsb", parameters=()))
 

@@ -1,6 +1,6 @@
-"""Every SQL text of the workloads, per dialect, as golden files: what a DBA would read before letting it near a server.
+"""Every SQL text of the workloads, per dialect, as golden files that a DBA can review.
 
-`PROVEOUT_UPDATE_GOLDEN=1 pytest tests/dsl/workloads/test_workload_texts.py` writes them anew: read the diff.
+`PROVEOUT_UPDATE_GOLDEN=1 pytest tests/dsl/workloads/test_workload_texts.py` writes them again: read the diff.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from proveout.dsl.workloads.kinds import build, built_in
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sql"
 UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))
-DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "oracle", "mysql")
+DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "oracle", "mysql", "duckdb")
 NAMES = ("tptbm", "prepaid")
 
 
@@ -53,7 +53,7 @@ def test_the_texts(kind: str, dialect: Dialect) -> None:
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_arguments_stand_in_the_order_of_their_numbers_and_once_each(kind: str) -> None:
-    """Engines with unnamed placeholders take them in order."""
+    """Engines with unnamed placeholders bind arguments in order."""
     for statement in statements(workload(kind)):
         for text in statement.text.values():
             assert re.findall(r"\$(\d+)", text) == [str(n) for n in range(1, len(statement.arguments) + 1)], text

@@ -1,4 +1,4 @@
-"""An audit log that was changed, cut, shuffled or written anew does not verify; what cannot be told is not claimed."""
+"""An audit log with changed, removed, reordered or rewritten lines does not verify, within the limits of a hash chain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lines(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True)
 
 
-def test_a_log_that_was_left_alone_verifies(tmp_path: Path) -> None:
+def test_an_unchanged_log_verifies(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     head = written(path).head()
     found = verify(path)
@@ -46,7 +46,7 @@ def changed_at_the_end(all_: list[bytes]) -> list[bytes]:
 
 
 def rehashed(all_: list[bytes]) -> list[bytes]:
-    """The line's own hash made good: the next line tells."""
+    """Change a line and correct its hash: the hash in the next line shows the change."""
     from proveout.proto.trust.audit_log import _hash
 
     line = json.loads(all_[3]) | {"key": "kX"}
@@ -67,19 +67,19 @@ CHANGES: list[tuple[Callable[[list[bytes]], list[bytes]], str, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "said", "at"), CHANGES)
-def test_what_was_done_to_it_is_found_and_placed(
-    change: Callable[[list[bytes]], list[bytes]], said: str, at: int, tmp_path: Path
+@pytest.mark.parametrize(("change", "message", "at"), CHANGES)
+def test_changes_are_found_with_their_line(
+    change: Callable[[list[bytes]], list[bytes]], message: str, at: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "audit.log"
     written(path)
     path.write_bytes(b"".join(change(lines(path))))
-    with pytest.raises(AuditFault, match=said) as caught:
+    with pytest.raises(AuditFault, match=message) as caught:
         verify(path)
     assert caught.value.where == f"{path}:{at}"
 
 
-def test_lines_cut_off_the_end_show_against_the_other_side_only(tmp_path: Path) -> None:
+def test_removed_last_lines_are_found_only_with_the_log_of_the_other_side(tmp_path: Path) -> None:
     agent, run = tmp_path / "agent.log", tmp_path / "run.log"
     AuditLog(run).note("agent", host="db1", head=written(agent).head())
     whole = lines(agent)
@@ -91,7 +91,7 @@ def test_lines_cut_off_the_end_show_against_the_other_side_only(tmp_path: Path) 
     assert verify(agent, [run]).seen_by_others == 1
 
 
-def test_a_log_that_was_written_anew_shows_against_the_other_side(tmp_path: Path) -> None:
+def test_a_rewritten_log_is_found_with_the_log_of_the_other_side(tmp_path: Path) -> None:
     agent, run = tmp_path / "agent.log", tmp_path / "run.log"
     AuditLog(run).note("agent", host="db1", head=written(agent).head())
     name = json.loads(lines(agent)[0])["log"]
@@ -110,7 +110,7 @@ def test_a_log_that_was_written_anew_shows_against_the_other_side(tmp_path: Path
     assert caught.value.where == f"{agent}:6"
 
 
-def test_a_line_that_a_crash_left_half_is_told_and_the_log_goes_on(tmp_path: Path) -> None:
+def test_a_line_torn_by_a_crash_is_recorded_and_the_log_continues(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     log = written(path)
     with path.open("ab") as stream:
@@ -120,7 +120,7 @@ def test_a_line_that_a_crash_left_half_is_told_and_the_log_goes_on(tmp_path: Pat
     assert json.loads(lines(path)[6])["what"] == "torn"
 
 
-def test_processes_that_write_at_once_make_one_chain(tmp_path: Path) -> None:
+def test_processes_that_write_concurrently_make_one_chain(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     code = f"from pathlib import Path; from proveout.proto.trust.audit_log import AuditLog; log = AuditLog(Path({str(path)!r}))\n"
     code += "for number in range(50): log.note('task', key=str(number))"
@@ -129,7 +129,7 @@ def test_processes_that_write_at_once_make_one_chain(tmp_path: Path) -> None:
     assert verify(path).head.number == 151
 
 
-def test_a_log_that_was_made_anew_meanwhile_is_read_anew(tmp_path: Path) -> None:
+def test_a_log_replaced_by_another_process_is_reopened(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     log, other = AuditLog(path), AuditLog(path)
     log.note("task", key="first")
@@ -148,7 +148,7 @@ def test_a_log_that_was_made_anew_meanwhile_is_read_anew(tmp_path: Path) -> None
     [b"{}\n", b"[]\n", b"1\n", b"garbage\n", b"[" * 60_000 + b"\n", b'{"log": "x", "n": 1, "hash": null}\n'],
     ids=["empty", "list", "number", "garbage", "deep", "odd"],
 )
-def test_a_log_that_ends_with_no_line_is_not_gone_on_with(last: bytes, tmp_path: Path) -> None:
+def test_a_log_with_an_invalid_last_line_is_not_continued(last: bytes, tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     written(path)
     with path.open("ab") as stream:
@@ -161,7 +161,7 @@ def test_a_log_that_ends_with_no_line_is_not_gone_on_with(last: bytes, tmp_path:
     assert path.read_bytes() == content
 
 
-def test_a_log_that_ends_in_a_lot_of_garbage_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_a_log_with_a_long_invalid_end_is_not_continued(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     written(path)
     with path.open("ab") as stream:
@@ -172,7 +172,7 @@ def test_a_log_that_ends_in_a_lot_of_garbage_is_not_gone_on_with(tmp_path: Path)
     assert path.read_bytes() == content
 
 
-def test_a_log_that_was_removed_and_began_anew_shows_against_the_other_side(tmp_path: Path) -> None:
+def test_a_log_that_was_removed_and_restarted_is_found_with_the_log_of_the_other_side(tmp_path: Path) -> None:
     agent, run = tmp_path / "agent.log", tmp_path / "run.log"
     AuditLog(run).note("agent", host="db1", head=written(agent).head())
     agent.unlink()

@@ -1,4 +1,4 @@
-"""The codec: every message survives the wire as it was, and what is not understood is refused."""
+"""The codec: every message is decoded as it was encoded, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from proveout.dsl.plan.topology import Capture, System
 from proveout.dsl.plan.values import Value
 from proveout.proto.wire import agent_pb2 as pb
 from proveout.proto.wire import codec, messages
+from proveout.proto.wire.codec import MAX_MESSAGE_BYTES
 from proveout.proto.wire.messages import (
     PROTOCOL_VERSION,
     AgentMessage,
@@ -43,7 +44,6 @@ from proveout.proto.wire.results import (
     TransactionLoad,
 )
 from proveout.proto.wire.tasks import Checkpoint, Endpoint, PopulateSystem, RunCapture, StartSystem, Task
-from proveout.proto.wire.transport import MAX_MESSAGE_BYTES
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -135,14 +135,14 @@ def test_message_and_dataclass_have_the_same_fields(cls: type) -> None:
 
 
 def test_every_message_of_the_file_is_used() -> None:
-    plain = {"Nothing", "Value", "Values", "NamedText", "NamedCount", "NamedValue"}
+    plain = {"Nothing", "Value", "Values", "NamedText", "NamedCount", "NamedNumber", "NamedValue"}
     envelopes = {"CoordinatorEnvelope", "AgentEnvelope"}
     columns = {"ReadingNames", "ReadingColumns", "TransactionColumns", "ErrorColumn"}
     used = {cls.__name__ for cls in dataclasses_on_the_wire()} - {"Reading"}  # which goes in columns alone
     assert set(pb.DESCRIPTOR.message_types_by_name) == used | plain | envelopes | columns
 
 
-def test_kinds_of_values_stay_apart() -> None:
+def test_types_of_values_are_preserved() -> None:
     values: tuple[Value, ...] = (1, 1.0, True, "1", None, (), (1, (2.0, (False, None))))
     workload = Workload(name="w", kind="hlr", parameters=tuple((str(i), value) for i, value in enumerate(values)))
     endpoint = Endpoint(system="s", engine="postgres", dsn="d")
@@ -159,7 +159,7 @@ def test_none_is_not_the_empty_text() -> None:
         assert through_the_wire(task).spec.system.dsn == dsn
 
 
-# ---- what is refused ------------------------------------------------------------------------------------------------
+# ---- refused messages -----------------------------------------------------------------------------------------------
 
 
 def task_envelope() -> pb.CoordinatorEnvelope:
@@ -224,7 +224,7 @@ def test_a_value_without_kind() -> None:
         (TaskAccepted(key=3), "a TaskAccepted cannot be sent"),  # type: ignore[arg-type]
     ],
 )
-def test_what_cannot_be_said(message: Any, says: str) -> None:
+def test_values_that_cannot_be_encoded(message: Any, says: str) -> None:
     with pytest.raises(WireFault, match=says):
         through_the_wire(message)
 
@@ -276,7 +276,7 @@ def test_the_largest_histograms_fit() -> None:
     assert through_the_wire(Sample(key="k", sequence=1, sample=second)).sample == second
 
 
-# ---- what an agent keeps ---------------------------------------------------------------------------------------------
+# ---- outcomes in the task journal ------------------------------------------------------------------------------------
 
 
 def test_outcomes_survive_the_journal() -> None:
@@ -285,12 +285,12 @@ def test_outcomes_survive_the_journal() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff", codec.agent_envelope(TaskAccepted(key="k")).SerializeToString()])
-def test_what_is_no_outcome(data: bytes) -> None:
+def test_invalid_outcomes_are_refused(data: bytes) -> None:
     with pytest.raises(WireFault, match="journal holds"):
         codec.outcome_from_bytes(data)
 
 
-def test_digests_tell_tasks_apart() -> None:
+def test_different_tasks_have_different_digests() -> None:
     endpoint = Endpoint(system="s", engine="postgres", dsn="d")
     task = Task(key="k", spec=Checkpoint(endpoint=endpoint), deadline_s=1.0)
     other = dataclasses.replace(task, spec=Checkpoint(endpoint=dataclasses.replace(endpoint, dsn="e")))
@@ -298,7 +298,7 @@ def test_digests_tell_tasks_apart() -> None:
     assert codec.task_digest(task) != codec.task_digest(other)
 
 
-def test_the_digest_of_a_task_that_came_is_that_of_the_task() -> None:
+def test_a_received_task_has_the_digest_of_the_sent_one() -> None:
     workload = Workload(name="w", kind="hlr", parameters=(("scale", 2), ("mix", (("a", 1.5), ("b", None)))))
     endpoint = Endpoint(system="s", engine="postgres", dsn="d")
     task = Task(key="k", spec=PopulateSystem(workload=workload, endpoint=endpoint, workers=2), deadline_s=1.0)
@@ -308,7 +308,7 @@ def test_the_digest_of_a_task_that_came_is_that_of_the_task() -> None:
     assert codec.came_digest(codec.coordinator_envelope(Cancel(key="k", reason="r"))) == ""
 
 
-def test_workloads_that_are_read_one_after_the_other_stay_apart() -> None:
+def test_decoded_workloads_are_independent() -> None:
     endpoint = Endpoint(system="s", engine="postgres", dsn="d")
     for parameters in ((("scale", 1),), (("scale", 1),), (("scale", True),), (), (("scale", 1),)):
         workload = Workload(name="w", kind="hlr", parameters=parameters)

@@ -1,4 +1,4 @@
-"""Readings and loads in columns: the same as the objects they stand for, and nothing that does not fit is taken."""
+"""Readings and loads in columns: equal to the objects that they represent; inconsistent columns are refused."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ LOADS = (
 
 
 def sample(at: int, readings: Any) -> pb.AgentEnvelope:
-    said = CaptureSample(capture="host", at_ns=at, readings=readings)
-    return codec.agent_envelope(Sample(key="k", sequence=1, sample=said))
+    item = CaptureSample(capture="host", at_ns=at, readings=readings)
+    return codec.agent_envelope(Sample(key="k", sequence=1, sample=item))
 
 
 def second() -> pb.AgentEnvelope:
-    said = LoadSecond(second=0, window="measure", start_ns=0, duration_s=1.0, transactions=LOADS)
-    return codec.agent_envelope(Sample(key="k", sequence=1, sample=said))
+    item = LoadSecond(second=0, window="measure", start_ns=0, duration_s=1.0, transactions=LOADS)
+    return codec.agent_envelope(Sample(key="k", sequence=1, sample=item))
 
 
-def test_columns_are_sequences_of_the_objects_they_stand_for() -> None:
+def test_columns_are_sequences_of_the_objects_they_represent() -> None:
     readings, loads = Readings.of(READINGS), Loads.from_bytes(Loads.of(LOADS).to_bytes())
     assert readings == READINGS and tuple(readings) == READINGS
     assert (readings[1], readings[-1], readings[1:3], len(readings)) == (READINGS[1], READINGS[4], READINGS[1:3], 5)
@@ -56,7 +56,7 @@ def test_columns_are_sequences_of_the_objects_they_stand_for() -> None:
         readings[5]
 
 
-def test_names_that_come_again_are_read_once() -> None:
+def test_repeated_names_are_decoded_once() -> None:
     first, again = (codec.agent_message(sample(at, READINGS)) for at in range(2))
     assert isinstance(first, Sample) and isinstance(again, Sample)
     one, two = first.sample, again.sample
@@ -65,7 +65,7 @@ def test_names_that_come_again_are_read_once() -> None:
     assert one.readings.names is two.readings.names
 
 
-def test_names_that_are_very_long_are_read_and_not_kept() -> None:
+def test_very_long_names_are_decoded_and_not_cached() -> None:
     before = columns._names.cache_info().currsize
     long = (Reading(metric="m" * (columns.NAMES_BYTES_MAX + 1), value=1.0),)
     message = codec.agent_message(sample(0, long))
@@ -76,8 +76,8 @@ def test_names_that_are_very_long_are_read_and_not_kept() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(width=64, allow_nan=False), max_size=5))
 def test_values_survive_to_the_last_bit(values: list[float]) -> None:
-    said = tuple(Reading(metric=f"m{one}", value=value) for one, value in enumerate(values))
-    message = codec.agent_message(pb.AgentEnvelope.FromString(sample(0, said).SerializeToString()))
+    item = tuple(Reading(metric=f"m{one}", value=value) for one, value in enumerate(values))
+    message = codec.agent_message(pb.AgentEnvelope.FromString(sample(0, item).SerializeToString()))
     assert isinstance(message, Sample) and isinstance(message.sample, CaptureSample)
     assert [reading.value.hex() for reading in message.sample.readings] == [value.hex() for value in values]
 
@@ -108,7 +108,7 @@ def broken(envelope: pb.AgentEnvelope, path: str, value: Any) -> pb.AgentEnvelop
         (second(), "load_second.transactions.counted", [9, -9, *[0] * 4, 6, 0, 0], "cut off"),
     ],
 )
-def test_columns_that_do_not_fit_are_refused(envelope: pb.AgentEnvelope, path: str, value: Any, says: str) -> None:
+def test_inconsistent_columns_are_refused(envelope: pb.AgentEnvelope, path: str, value: Any, says: str) -> None:
     with pytest.raises(WireFault, match=says):
         codec.agent_message(broken(envelope, path, value))
 

@@ -6,7 +6,7 @@ Importing it raises ImportError where that was not built: then `postgres.WireSes
 from __future__ import annotations
 
 from proveout.agent.engines.postgres.driver import OnLibpq, PostgresSession, binary_integer, failure_of, kinds_of
-from proveout.agent.engines.postgres.wire.protocol import Failures, around, gone, send_rest
+from proveout.agent.engines.postgres.wire.protocol import Failures, around, connection_lost, send_rest
 from proveout.agent.engines.postgres.wire.protocol_native import Prepared, Wire
 from proveout.dsl.workloads.base import Statement
 
@@ -17,7 +17,7 @@ class NativeSession(OnLibpq, Wire):
     __slots__ = ("_libpq",)
 
     def __init__(self, libpq: PostgresSession) -> None:
-        super().__init__(libpq.fileno(), Failures(failure_of).of, gone, send_rest)
+        super().__init__(libpq.fileno(), Failures(failure_of).of, connection_lost, send_rest)
         self._libpq = libpq
 
     def prepare(self, statement: Statement) -> Prepared:

@@ -1,9 +1,9 @@
-"""What a statement's author meant against what the server takes: which parameters travel as binary integers, and what
-comes back.
+"""The declared types of a statement's parameters against those that the server reports, and the decoding of its
+columns.
 
-The server reports the types when a statement is prepared. A whole number goes into an integer parameter as it is;
-anything else goes as text, which the server reads as its own type. What can never fit is refused here, before the load,
-rather than failing in every transaction.
+The server reports the types when a statement is prepared. A whole number for an integer parameter is sent in binary;
+other values are sent as text, which the server converts. Types that can never match are refused here, before the load,
+so that they do not fail in every transaction.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ NUMERIC_OUT_OF_RANGE, INVALID_TEXT = "22003", "22P02"
 
 
 def travels(statement: Statement, oids: Sequence[int]) -> list[int]:
-    """The oid of each parameter that travels as what it is, AS_TEXT for the others. Raises StatementFailure for a
-    misfit."""
+    """The oid of each parameter that travels as what it is, AS_TEXT for the others. StatementFailure for a misfit."""
     ranges = statement.ranges or (None,) * len(oids)
     kinds = statement.arguments
     if len(kinds) != len(oids):

@@ -107,7 +107,7 @@ class WireSocket:
         try:
             data = self._read(self._size)
         except OSError as error:
-            raise gone(error.strerror or str(error), self._failure) from None
+            raise connection_lost(error.strerror or str(error), self._failure) from None
         if data is None:
             return False
         if not self._partial:
@@ -132,7 +132,7 @@ class WireSocket:
                 send_rest(self._file.fileno(), message[written or 0 :])
             data = self._read(self._size)
         except OSError as error:
-            raise gone(error.strerror or str(error), self._failure) from None
+            raise connection_lost(error.strerror or str(error), self._failure) from None
         if data is None:
             return False
         if not self._partial:
@@ -154,7 +154,7 @@ class WireSocket:
     def _walk(self, piece: bytes) -> bool:
         """Take in a piece of the stream, message by message; True when an answer is complete."""
         if not piece:
-            raise gone("the server closed the connection", self._failure)
+            raise connection_lost("the server closed the connection", self._failure)
         data, at = self._partial + piece, self._at
         while (body := at + 5) <= len(data):
             kind, end = data[at], at + 1 + _length_at(data, at + 1)[0]
@@ -206,15 +206,14 @@ class Failures:
         return failure
 
 
-def gone(text: str, told: StatementFailure | None) -> StatementFailure:
-    """The connection has ended: for the reason that the server gave last, if that was why; never an error of the
-    statement."""
-    return told if told is not None and told.kind is FailureKind.LOST else _lost(text)
+def connection_lost(text: str, reported: StatementFailure | None) -> StatementFailure:
+    """The failure of an ended connection: `reported`, the last error of the server, if that ends a connection; else
+    `text`. Never an error of the statement."""
+    return reported if reported is not None and reported.kind is FailureKind.LOST else _lost(text)
 
 
 def send_rest(fd: int, rest: bytes) -> None:
-    """The kernel's buffer is full, which a statement at a time hardly does: wait for room. Raises StatementFailure
-    (lost)."""
+    """The kernel's buffer is full, which a statement at a time hardly does: wait for room. StatementFailure (lost)."""
     room = select.poll()
     room.register(fd, select.POLLOUT)
     while rest:

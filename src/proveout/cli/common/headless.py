@@ -47,9 +47,11 @@ from proveout.proto.events import (
     Stamped,
     SystemUp,
     TuningSeen,
+    ValuesTaken,
     VerdictForeseen,
     VerdictReached,
 )
+from proveout.tui.event_log import values_text
 from proveout.tui.run_view import RunView, reduce
 
 LIVE_EVERY_S = 1.0
@@ -212,10 +214,10 @@ def _line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one arm pe
         case RunFinished() as ended:
             return f"{ended.status} in {seconds(ended.seconds)}: {safe(ended.reason)} (exit code {ended.exit_code})"
         case _:
-            return _stage_line(view, stamped) or _iteration_line(view, stamped)
+            return _stage_line(stamped) or _iteration_line(view, stamped)
 
 
-def _stage_line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one arm per kind of event
+def _stage_line(stamped: Stamped) -> str:  # noqa: PLR0911 - one arm per kind of event
     match stamped.event:
         case StageStarted() as stage:
             most = "up to " if stage.kind == "search" else ""
@@ -227,6 +229,9 @@ def _stage_line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one 
                 return ""  # the notice before it has the reason
             word = "is done" if stage.outcome == "ok" else "failed"
             return f"stage {safe(stage.stage)} {word} after {seconds(stage.seconds)}"
+        case ValuesTaken() as taken:
+            numbers = values_text(taken)
+            return f"  {safe(taken.stage)}, repeat {taken.repeat}: {numbers}" if numbers else ""
         case PopulateFinished() as done:
             rows = sum(table.rows for table in done.populated.tables)
             rate = f", {number(rows / done.populated.seconds)} rows/s" if done.populated.seconds else ""
@@ -235,7 +240,7 @@ def _stage_line(view: RunView, stamped: Stamped) -> str:  # noqa: PLR0911 - one 
             word = "accepted" if probe.accepted else "refused"
             return f"  {safe(probe.stage)} {probe.phase}: {number(probe.rate)}/s {word}: {safe(probe.evidence)}"
         case SearchFinished() as search:
-            rate = search_answer(search.rate, search.upper, search.outcome)
+            rate = search_answer(search.rate, search.upper, search.confirmations, search.outcome)
             return f"  {safe(search.stage)}: {rate} in {search.probes} probes: {safe(search.reason)}"
         case LadderCut() as cut:
             skipped = ", ".join(map(str, cut.skipped))

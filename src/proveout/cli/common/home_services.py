@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from proveout.cli.common.messages import describe
 from proveout.core.errors import PlanError, ProveoutError
-from proveout.core.numbers import number
+from proveout.core.numbers import search_answer
 from proveout.tui.home import services as shown
 
 if TYPE_CHECKING:
-    from proveout.coordinator.compare.comparison import ComparedRuns
+    from proveout.coordinator.compare.comparison import ComparedRuns, Row
     from proveout.coordinator.results.results import RunResults
     from proveout.coordinator.schedule.progress import RunProgress
     from proveout.dsl.explain.timetable import Timetable
@@ -208,10 +208,8 @@ def _run_card(directory: Path, facts: RunProgress, began: float, seconds: float,
             ladder for data in planned if data.get("kind") == "ladder" and (ladder := _ladder(facts, str(data["id"])))
         ),
         found=tuple(
-            f"{name}: {number(answer.rate)}/s, {answer.reason}"
-            if answer.rate is not None
-            else f"{name}: {answer.reason}"
-            for name, answer in facts.searches.items()
+            f"{name}: {search_answer(one.rate, one.upper, one.confirmations, one.outcome)}, {one.reason}"
+            for name, one in facts.searches.items()
         ),
     )
 
@@ -239,13 +237,20 @@ def _results(directory: Path) -> RunResults:
 
 
 def _compared(found: ComparedRuns) -> Iterator[shown.ComparedPart]:
-    from proveout.coordinator.report.compare.comparison_document import cells, missing_rungs, rung_title
+    from proveout.coordinator.report.compare.comparison_document import missing_rungs, rung_title, values_title
 
     for stage in found.stages:
         for rung in stage.rungs:
-            rows = tuple(shown.ComparedRow(cells=cells(row), tone=row.direction) for row in rung.rows)
-            yield shown.ComparedPart(head=rung_title(stage, rung), rows=rows)
+            yield shown.ComparedPart(head=rung_title(stage, rung), rows=tuple(map(_compared_row, rung.rows)))
+        if stage.values:
+            yield shown.ComparedPart(head=values_title(stage), rows=tuple(map(_compared_row, stage.values)))
         yield from (shown.ComparedPart(head=line, rows=()) for line in missing_rungs(stage))
+
+
+def _compared_row(row: Row) -> shown.ComparedRow:
+    from proveout.coordinator.report.compare.comparison_document import cells
+
+    return shown.ComparedRow(cells=cells(row), tone=row.direction)
 
 
 def _lines(table: Timetable) -> Iterator[str]:

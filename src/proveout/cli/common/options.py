@@ -45,6 +45,15 @@ Labels: TypeAlias = Annotated[
         help="Store a label with the run: commit=1a2b3c4. `runs`, reports and `trend` show it. May be given again.",
     ),
 ]
+RunsDir: TypeAlias = Annotated[
+    Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
+]
+Pki: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="The coordinator's certificate, for agents that run already [default: $PROVEOUT_PKI]."
+    ),
+]
 PolicyFile: TypeAlias = Annotated[
     Path | None,
     typer.Option(

@@ -14,6 +14,8 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from proveout.coordinator.run import Listener, RunOptions
     from proveout.coordinator.storage.journal import Journal
     from proveout.coordinator.storage.run_directory import Command, RunDirectory
+    from proveout.dsl.compile.noise_arms import NoiseArms
     from proveout.dsl.plan.plan import Plan
     from proveout.proto.wire.tasks import Endpoint
 
@@ -108,20 +111,76 @@ def printer(*, headless: bool, earlier: Sequence[Stamped] = ()) -> HeadlessPrint
     return made
 
 
-def prepare(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """The files and folders that the command line names."""
+
+    plan: Path
+    inventory: Path | None
+    pki: Path | None
+    policy: Path | None
+    runs_dir: Path | None
+
+
+def begin(
+    plan: Plan,
+    named: Files,
+    *,
+    overrides: dict[str, str],
+    outputs: dict[str, str],
+    labels: dict[str, str] | None = None,
+    noise: NoiseArms | None = None,
+) -> RunOptions:
+    """A new run of a compiled plan: its credentials, its directory, and the parameters of `coordinator.run`.
+
+    Nothing is written before the command line has passed: PkiError, CertificatesMissing, TooManyAgents, ProveoutError.
+    """
+    from proveout.coordinator.storage import run_directory
+
+    pki = str(named.pki) if named.pki is not None else os.environ.get(PKI_VARIABLE)
+    found = _access(plan, pki)
+    command = run_directory.Command(
+        plan=str(named.plan.absolute()),
+        overrides=overrides,
+        inventory=str(named.inventory.absolute()) if named.inventory else None,
+        pki=str(Path(pki).absolute()) if pki else None,
+        policy=str(named.policy.absolute()) if named.policy else None,
+        outputs=outputs,
+        labels=labels or {},
+        noise=noise,
+    )
+    runs = run_directory.runs_directory(named.runs_dir, os.environ)
+    directory = run_directory.create(runs, plan, command, datetime.now().astimezone())
+    return _options(plan, directory, command, found)
+
+
+def again(plan: Plan, directory: RunDirectory, command: Command, *, crashed: bool) -> RunOptions:
+    """As `begin`, for a run that has its directory and the command line that it was started with."""
+    found = _access(plan, command.pki or os.environ.get(PKI_VARIABLE))
+    return _options(plan, directory, command, found, crashed=crashed)
+
+
+def _access(plan: Plan, pki: str | None) -> tuple[Mapping[str, Endpoint], Credentials | None]:
+    from proveout.coordinator.agents.endpoints import external_endpoints
+
+    credentials = remote_credentials(plan, pki)
+    raise_file_limit(plan)
+    return external_endpoints(plan, os.environ), credentials
+
+
+def _options(
     plan: Plan,
     directory: RunDirectory,
     command: Command,
-    external: Mapping[str, Endpoint],
-    credentials: Credentials | None,
+    access: tuple[Mapping[str, Endpoint], Credentials | None],
     *,
     crashed: bool = False,
 ) -> RunOptions:
-    """The parameters of `coordinator.run`."""
     from proveout import __version__
     from proveout.coordinator.run import RunOptions
     from proveout.dsl.explain.timetable import estimate_s
 
+    external, credentials = access
     return RunOptions(
         plan=plan,
         directory=directory,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from proveout.cli.common.options import Inventory, Overrides, PlanFile, PolicyFile, parse_overrides
+from proveout.cli.common.options import Inventory, Overrides, Pki, PlanFile, PolicyFile, RunsDir, parse_overrides
 
 EPILOG = """Examples:
 
@@ -34,16 +32,9 @@ def noise(
         int, typer.Option(min=3, max=1000, help="Repeats; each has one iteration of each of the two arms.")
     ] = 10,
     headless: Annotated[bool, typer.Option("--headless", help="Plain lines, none that is rewritten.")] = False,
-    runs_dir: Annotated[
-        Path | None, typer.Option(help="The folder for run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
-    ] = None,
+    runs_dir: RunsDir = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the record as JSON too.")] = None,
-    pki: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="The coordinator's certificate, for agents that run already [default: $PROVEOUT_PKI]."
-        ),
-    ] = None,
+    pki: Pki = None,
     policy: PolicyFile = None,
 ) -> None:
     """Run one rung of a plan against itself (A/A), and show which changes repeats on this rig can show.
@@ -56,8 +47,6 @@ def noise(
     """
     from proveout.cli.common import outputs as output_files
     from proveout.cli.common import run_session
-    from proveout.coordinator.agents.endpoints import external_endpoints
-    from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage.journal import Journal
     from proveout.dsl.compile.compiler import compile_plan
     from proveout.dsl.compile.noise_arms import choose, noise_plan
@@ -67,23 +56,9 @@ def noise(
     arms = choose(compiled, stage, threads, repeats)
     derived = noise_plan(compiled, arms)
     checked = output_files.check_outputs({output_files.NOISE: json})
-    pki_dir = str(pki) if pki is not None else os.environ.get(run_session.PKI_VARIABLE)
-    credentials = run_session.remote_credentials(derived, pki_dir)
-    run_session.raise_file_limit(derived)
-    external = external_endpoints(derived, os.environ)
-    command = run_directory.Command(
-        plan=str(plan.absolute()),
-        overrides=overrides,
-        inventory=str(inventory.absolute()) if inventory else None,
-        pki=str(Path(pki_dir).absolute()) if pki_dir else None,
-        policy=str(policy.absolute()) if policy else None,
-        outputs=checked,
-        noise=arms,
-    )
-    runs = run_directory.runs_directory(runs_dir, os.environ)
-    directory = run_directory.create(runs, derived, command, datetime.now().astimezone())
-    arranged = run_session.prepare(derived, directory, command, external, credentials)
-    with Journal(directory.path) as journal:
+    named = run_session.Files(plan=plan, inventory=inventory, pki=pki, policy=policy, runs_dir=runs_dir)
+    options = run_session.begin(derived, named, overrides=overrides, outputs=checked, noise=arms)
+    with Journal(options.directory.path) as journal:
         show = run_session.printer(headless=headless)
-        exit_code = run_session.execute(arranged, journal, show, checked)
+        exit_code = run_session.execute(options, journal, show, checked)
     raise typer.Exit(exit_code)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli.common import completion
+from proveout.cli.common.options import RunsDir
 
 if TYPE_CHECKING:
     from proveout.coordinator.storage.run_directory import RunDirectory
@@ -29,9 +30,7 @@ _HEAD = ("RUN", "PLAN", "WHEN", "STATE", "VERDICTS", "LABELS")
 
 
 def runs(
-    runs_dir: Annotated[
-        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
-    ] = None,
+    runs_dir: RunsDir = None,
     environment: Annotated[
         str | None,
         typer.Option(
@@ -70,7 +69,7 @@ def runs(
 def _write_table(folder: Path, file: Path) -> None:
     """Write the table of all runs; messages go to stderr."""
     from proveout.cli.common import outputs
-    from proveout.cli.common.progress_line import counting
+    from proveout.cli.common.messages import counting
     from proveout.coordinator.history.run_folder import read_folder
     from proveout.coordinator.history.run_table import to_parquet
     from proveout.coordinator.report.csv_export import write_bytes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli.common import completion
-from proveout.cli.common.options import Inventory, Overrides, parse_overrides
+from proveout.cli.common.options import Inventory, Overrides, RunsDir, parse_overrides
 
 if TYPE_CHECKING:
     from proveout.coordinator.history.comparable_runs import Selection
@@ -74,9 +74,7 @@ def trend(
         typer.Option(metavar="RUN", help="Accept the change that begins at this run.", autocompletion=completion.runs),
     ] = None,
     note: Annotated[str, typer.Option(help="With --acknowledge: the reason.")] = "",
-    runs_dir: Annotated[
-        Path | None, typer.Option(help="The folder of run directories [default: $PROVEOUT_RUNS_DIR, or ./runs].")
-    ] = None,
+    runs_dir: RunsDir = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the histories as JSON.")] = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report in Markdown.")] = None,
     html: Annotated[
@@ -86,9 +84,9 @@ def trend(
 ) -> None:
     """Show the metrics of all comparable runs of a plan over time, and the runs at which they changed.
 
-    Comparable runs have the plan of the newest one, but for repeats, and its environment. The decision on a run does
-    not change when runs are added. Exit codes: 0 shown, 1 the --fail-if holds, 2 the command line is wrong or there is
-    no run, 3 there are too few runs to show a change.
+    Comparable runs have the plan (apart from repeats), the environment and the program of the newest run. The decision
+    on a run does not change when runs are added. Exit codes: 0 success, 1 the --fail-if condition holds, 2 a wrong
+    command line or no finished run of the plan, 3 too few runs to show a change.
     """
     from proveout.cli.common import outputs as output_files
     from proveout.coordinator.history import metric_history
@@ -110,7 +108,7 @@ def trend(
 
 
 def _read(folder: Path) -> RunFolder:
-    from proveout.cli.common.progress_line import counting
+    from proveout.cli.common.messages import counting
     from proveout.coordinator.history.run_folder import read_folder
     from proveout.core.numbers import safe
 

@@ -1,9 +1,7 @@
-"""The table of drivers that the conformance suite is run on. To have a driver tested: a `Subject`, and a line in
-`SUBJECTS`.
+"""The table of drivers that the conformance suite tests. To add a driver: write a `Subject` and add it to `SUBJECTS`.
 
 A subject is made by a function that takes pytest's request (for fixtures: a running server, a folder) and yields the
-subject; what is behind the `yield` takes the server down. Servers are shared by the tests of a session where they are
-slow.
+subject; code after the `yield` stops the server. Servers that start slowly are shared by the tests of a session.
 """
 
 from __future__ import annotations
@@ -27,6 +25,8 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.engines.driver_contract import Driver, PolledSession
+from proveout.agent.engines.duckdb.driver import DuckdbDriver
+from proveout.agent.engines.duckdb.external_access import open_database
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql import provision as embedded_mysql
 from proveout.agent.engines.mysql.driver import MysqlDriver
@@ -52,13 +52,13 @@ TNS_SERVER = Path(__file__).parents[3] / "wire" / "tns_server.py"
 class Subject:
     """A driver with a running server and an empty database of its own.
 
-    `administer(text)` runs one statement by other means than the driver, and gives its rows. `duplicate` and `foreign`
-    are the codes of a doubled primary key and of a missing parent row. `endless` is a query that takes a minute at
-    least. Of `restart` (stop the server, call what is given, start it again), `end_session` (by other means) and
-    `conflict` (how two transactions get in each other's way: "deadlock", or "lock" where a writer shuts out all
-    others), None says that there is no such thing, and `not_applicable` why. `connect` replaces the driver's own. After
-    `cancel`, a session may be lost where the engine's client makes it so: `cancel_keeps_session`. `deaf` says why a
-    server hears no cancel at all.
+    `administer(text)` runs one statement without the driver and returns its rows. `duplicate` and `foreign` are the codes
+    of a duplicate primary key and of a missing parent row. `endless` is a query that takes at least a minute. `restart`
+    (stop the server, call the argument, start it again), `end_session` (without the driver) and `conflict` (how two
+    transactions conflict: "deadlock", or "lock" where a writer locks out all others) are None where the engine has no
+    such operation; `not_applicable` has the reason. `connect` replaces the driver's own. `cancel_keeps_session` is False
+    where the engine's client loses the session after `cancel`. `cancel_ignored` is the reason why a server ignores cancel
+    requests.
     """
 
     engine: str
@@ -74,7 +74,7 @@ class Subject:
     end_session: Callable[[Any], None] | None = None
     conflict: str = "deadlock"
     cancel_keeps_session: bool = True
-    deaf: str = ""
+    cancel_ignored: str = ""
     types: dict[str, str] = field(default_factory=dict)
     begin: str = "BEGIN"
     table_ending: str = ""
@@ -96,7 +96,7 @@ class Subject:
         return Statement(name="tried", text={self.driver.dialect: text}, arguments=arguments, reads=reads, **more)
 
     def execute(self, session: Any, of: Statement | Any, *arguments: Any) -> Any:
-        """Execute on either kind of session, to the end; a `Statement` is prepared first. The session, as its
+        """Execute on either kind of session, to the end; a `Statement` is prepared first. Returns the session as its
         `Result`."""
         prepared = session.prepare(of) if isinstance(of, Statement) else of
         if self.driver.waits == "blocking":
@@ -116,7 +116,7 @@ class Subject:
         return session
 
     def fill(self) -> None:
-        """The tables of the tests: `item` with five rows, and `part`, which refers to it."""
+        """Create the tables of the tests: `item` with five rows, and `part`, which refers to it."""
         number, large = self.types.get("integer", "integer"), self.types.get("bigint", "bigint")
         self.administer(
             f"CREATE TABLE item (id {number} PRIMARY KEY, small {number}, big {large}, word varchar(40), fixed char(3))"
@@ -210,12 +210,12 @@ def postgres_libpq(request: pytest.FixtureRequest) -> Iterator[Subject]:
 
 
 def postgres_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    """PostgreSQL, statements by our own end of the wire, in Python."""
+    """PostgreSQL, statements by our own wire protocol, in Python."""
     yield from _postgres(request, way="wire")
 
 
 def postgres_compiled(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    """PostgreSQL, statements by our own end of the wire, compiled."""
+    """PostgreSQL, statements by our own wire protocol, compiled."""
     yield from _postgres(request, way="compiled")
 
 
@@ -247,11 +247,37 @@ def sqlite(request: pytest.FixtureRequest) -> Iterator[Subject]:
     )
 
 
+# ---- DuckDB ---------------------------------------------------------------------------------------------------------
+
+
+def duckdb_file(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """DuckDB, in this process."""
+    file: Path = request.getfixturevalue("database_folder") / "data.duckdb"
+
+    def administer(text: str) -> list[tuple[Any, ...]]:
+        with contextlib.closing(open_database(str(file))) as connection:
+            return list(connection.execute(text).fetchall())
+
+    administer("CHECKPOINT")
+    request.getfixturevalue("hand_over")(file.parent)
+    yield Subject(
+        engine="duckdb",
+        driver=DuckdbDriver(),
+        dsn=str(file),
+        administer=administer,
+        endless="SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range + b.range = 7",
+        duplicate="DUCKDB_PRIMARY_KEY",
+        foreign="DUCKDB_FOREIGN_KEY",
+        unreachable_dsn=str(file.parent / "absent.duckdb"),
+        conflict="lock",
+    )
+
+
 # ---- MySQL ----------------------------------------------------------------------------------------------------------
 
 
 def mysql(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    """MariaDB, statements by our own end of the wire."""
+    """MariaDB, statements by our own wire protocol."""
     server: embedded_mysql.Server = request.getfixturevalue("mysql_server")
     dsn: str = request.getfixturevalue("mysql_database")
 
@@ -320,7 +346,7 @@ def own_tns(postgres_server: str) -> Iterator[TnsServer]:
 
 
 def oracle_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    """Oracle's protocol, PostgreSQL behind it: what python-oracledb is asked for, not what an Oracle answers."""
+    """Oracle's protocol with PostgreSQL behind it: tests the calls of python-oracledb, not the answers of an Oracle."""
     server: TnsServer = request.getfixturevalue("own_tns")
     behind: str = request.getfixturevalue("database")
     name = conninfo_to_dict(behind)["dbname"]
@@ -352,7 +378,7 @@ def oracle_wire(request: pytest.FixtureRequest) -> Iterator[Subject]:
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         ),
-        deaf="seerdb reads no break while a statement runs",
+        cancel_ignored="seerdb reads no break while a statement runs",
     )
 
 
@@ -363,6 +389,7 @@ SUBJECTS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Subject]]] = {
     "postgres-wire": postgres_wire,
     "postgres-compiled": postgres_compiled,
     "sqlite": sqlite,
+    "duckdb": duckdb_file,
     "mysql": mysql,
     "oracle-wire": oracle_wire,
 }
@@ -378,6 +405,6 @@ def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
 
 @pytest.fixture
 def filled(subject: Subject) -> Subject:
-    """The same with the tests' tables."""
+    """The subject with the tests' tables."""
     subject.fill()
     return subject

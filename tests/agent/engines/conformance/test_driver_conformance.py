@@ -1,7 +1,7 @@
-"""What every driver does, on a real server of its engine (the table of them is in conftest.py): how a `Driver` is to
-behave.
+"""The behaviour that the contract `Driver` requires, for every driver on a real server of its engine (the table of
+drivers is in conftest.py).
 
-A capability that an engine has not got is skipped, with the reason.
+Tests of a capability that an engine does not have are skipped, with the reason.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PATIENCE_S = 30.0
 # ---- values ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_table_of_drivers_has_it(subject: Subject) -> None:
+def test_the_driver_is_in_the_table(subject: Subject) -> None:
     found = driver(subject.engine)
     assert (type(found), found.dialect, found.waits) == (
         type(subject.driver),
@@ -57,7 +57,7 @@ def test_values_in_and_out(filled: Subject) -> None:
     assert session.rows() == [(4, -4, 40_000_000_000, "word 4", "abc"), (5, -5, 50_000_000_000, "word 5", "abc")]
 
 
-def test_a_prepared_statement_again_and_again(filled: Subject) -> None:
+def test_a_prepared_statement_can_be_executed_repeatedly(filled: Subject) -> None:
     session = filled.open()
     one = session.prepare(filled.statement("SELECT word FROM item WHERE id = $1", int, columns=(str,)))
     many = session.prepare(filled.statement("SELECT id FROM item WHERE id > $1 ORDER BY id", int, columns=(int,)))
@@ -84,20 +84,20 @@ def test_null_and_text_beyond_ascii(filled: Subject) -> None:
     assert filled.execute(session, find, 77).rows() == [(None, 2**62, "naïve ☃")]
 
 
-def test_a_dollar_sign_in_a_literal_is_no_argument(filled: Subject) -> None:
+def test_a_dollar_sign_in_a_literal_is_not_an_argument(filled: Subject) -> None:
     find = filled.statement("SELECT id FROM item WHERE id = $1 AND word <> 'costs $2'", int, columns=(int,))
     assert filled.execute(filled.open(), find, 1).rows() == [(1,)]
 
 
-def test_counts_are_of_rows_found(filled: Subject) -> None:
-    """An UPDATE that sets what is there already has found its row."""
+def test_the_count_of_an_update_is_the_rows_found(filled: Subject) -> None:
+    """An UPDATE that sets the present value counts the row that it found."""
     session = filled.open()
     change = session.prepare(filled.statement("UPDATE item SET small = $1 WHERE id > $2", int, int, reads=False))
     for threshold, count in ((0, 5), (3, 2), (9, 0), (3, 2)):
         assert filled.execute(session, change, 7, threshold).count == count
 
 
-def test_an_answer_longer_than_a_read(filled: Subject) -> None:
+def test_an_answer_longer_than_one_read_of_the_socket(filled: Subject) -> None:
     session = filled.open()
     insert = session.prepare(filled.statement("INSERT INTO item (id, word) VALUES ($1, $2)", int, str, reads=False))
     control = {name: session.prepare(filled.statement(name, reads=False)) for name in (filled.begin, "COMMIT")}
@@ -110,8 +110,8 @@ def test_an_answer_longer_than_a_read(filled: Subject) -> None:
     assert (session.count, len(rows), rows[-1]) == (1000, 1000, (f"1099 {'x' * 30}", 1099))
 
 
-def test_the_load_s_own_statements(filled: Subject) -> None:
-    """BEGIN, COMMIT and ROLLBACK as the load has them: what is rolled back is gone, what is committed stays."""
+def test_begin_commit_and_rollback_of_the_load(filled: Subject) -> None:
+    """BEGIN, COMMIT and ROLLBACK of the load: rolled back rows are gone, committed rows stay."""
     one, other = filled.open(), filled.open()
     insert = filled.statement("INSERT INTO item (id) VALUES ($1)", int, reads=False)
     find = filled.statement("SELECT id FROM item WHERE id > $1 ORDER BY id", int, columns=(int,))
@@ -139,7 +139,7 @@ def test_a_logical_failure_leaves_the_session_usable(filled: Subject) -> None:
     assert session.count == 1
 
 
-def test_the_same_error_is_technical_where_nobody_expects_it(filled: Subject) -> None:
+def test_an_unexpected_error_is_not_a_logical_failure(filled: Subject) -> None:
     insert = filled.statement("INSERT INTO item (id) VALUES ($1)", int, reads=False)
     with pytest.raises(StatementFailure) as raised:
         filled.execute(filled.open(), insert, 1)
@@ -167,8 +167,8 @@ def test_a_statement_that_the_server_refuses(filled: Subject) -> None:
     assert filled.execute(session, filled.statement("SELECT id FROM item WHERE id = 1", columns=(int,))).count == 1
 
 
-def test_transactions_that_get_in_each_other_s_way_are_retryable(filled: Subject) -> None:
-    """One of two deadlocked ones, or the one that found the lock taken, is told to try again; and then it can."""
+def test_conflicting_transactions_fail_as_retryable(filled: Subject) -> None:
+    """One of two deadlocked transactions, or the one that waits for a lock, fails as retryable; a retry succeeds."""
     one, two = filled.open(), filled.open()
     change = filled.statement("UPDATE item SET small = 0 WHERE id = $1", int, reads=False)
     begin = filled.statement(filled.begin, reads=False)
@@ -204,7 +204,7 @@ def test_transactions_that_get_in_each_other_s_way_are_retryable(filled: Subject
 
 
 def try_to_end(subject: Subject, session: Any) -> None:
-    """ROLLBACK; some engines complain when there is nothing to roll back."""
+    """Run ROLLBACK; some engines raise an error outside a transaction."""
     try:
         subject.execute(session, ROLLBACK)
     except StatementFailure as failure:
@@ -213,8 +213,8 @@ def try_to_end(subject: Subject, session: Any) -> None:
 
 def test_cancelling_from_another_thread(filled: Subject) -> None:
     """A cancel that comes before the statement has no effect, so it is sent until the statement has ended."""
-    if filled.deaf:
-        pytest.skip(filled.deaf)
+    if filled.cancel_ignored:
+        pytest.skip(filled.cancel_ignored)
     session = filled.open()
     prepared = session.prepare(filled.statement(filled.endless, columns=(int,)))
     failures: list[StatementFailure] = []
@@ -242,7 +242,7 @@ def test_cancelling_from_another_thread(filled: Subject) -> None:
 # ---- losing the server ----------------------------------------------------------------------------------------------
 
 
-def test_nobody_is_there(subject: Subject) -> None:
+def test_connecting_to_an_unreachable_server_is_a_lost_connection(subject: Subject) -> None:
     with pytest.raises(StatementFailure) as raised:
         subject.driver.connect(subject.unreachable_dsn)
     assert raised.value.kind is FailureKind.LOST
@@ -250,7 +250,7 @@ def test_nobody_is_there(subject: Subject) -> None:
 
 
 def test_a_session_that_the_server_ends(filled: Subject) -> None:
-    """While nothing is under way, as an idle terminal sees it, or with the next statement at the latest."""
+    """The loss is noticed while the session is idle, or with the next statement at the latest."""
     if filled.end_session is None:
         pytest.skip(f"{filled.engine} has no server that could end a session")
     session = filled.open()
@@ -269,7 +269,7 @@ def test_a_session_that_the_server_ends(filled: Subject) -> None:
 
 
 def test_a_server_that_restarts(filled: Subject) -> None:
-    """The session is lost, nobody can connect meanwhile, and afterwards a new one finds what was committed."""
+    """The session is lost, connecting fails during the restart, and a new session reads the committed rows."""
     if filled.restart is None:
         pytest.skip(f"{filled.engine} has no server that could restart")
     session = filled.open()
@@ -294,7 +294,7 @@ def test_a_server_that_restarts(filled: Subject) -> None:
 
 
 class Context:
-    """A `TaskContext` that starts an armed load at once, and keeps what ended in each second of it."""
+    """A `TaskContext` that starts an armed load at once and keeps its seconds."""
 
     key = "run/ladder/1/1/1/load/client1"
     host = "client1"
@@ -314,7 +314,7 @@ class Context:
         self.seconds.append(sample)
 
     def succeeded(self, since_ns: int) -> int:
-        """Transactions in the seconds that began after that, monotonic."""
+        """Successful transactions in the seconds that began after `since_ns`, monotonic."""
         later = [second for second in self.seconds if second.start_ns >= since_ns]
         return sum(one.counts.ok for second in later for one in second.transactions)
 
@@ -347,8 +347,8 @@ def load(endpoint: Endpoint, measure_s: float) -> RunLoad:
     )
 
 
-async def test_hlr_is_populated_twice_and_runs_as_specified(subject: Subject, tmp_path: Path) -> None:
-    """The second population replaces the first; mix and logical failures of a load are those of the specification."""
+async def test_hlr_can_be_populated_twice_and_matches_its_specification(subject: Subject, tmp_path: Path) -> None:
+    """The second population replaces the first; mix and logical failures of a load match the specification."""
     workload = hlr()
     endpoint = Endpoint(system="backend", engine=subject.engine, dsn=subject.dsn)
     context = Context(tmp_path)
@@ -358,7 +358,7 @@ async def test_hlr_is_populated_twice_and_runs_as_specified(subject: Subject, tm
         for table in loaded.tables:
             assert subject.administer(f"SELECT count(*) FROM {table.table}") == [(table.rows,)]
     try:
-        for measure_s in (0.8, 4.0, 30.0):  # a busy machine gives the short ones no turn
+        for measure_s in (0.8, 4.0, 30.0):  # on a busy machine the short ones can be too short
             result = await run_load(context, load(endpoint, measure_s))
             if all(one.counts.ok for one in result.transactions):
                 break
@@ -379,7 +379,7 @@ async def test_hlr_is_populated_twice_and_runs_as_specified(subject: Subject, tm
 
 
 async def test_a_load_goes_on_after_the_server_has_restarted(subject: Subject, tmp_path: Path) -> None:
-    """Lost connections are errors; they are opened again by themselves, and transactions succeed again."""
+    """Lost connections are counted as errors and reopened by the load; transactions succeed again."""
     if subject.restart is None:
         pytest.skip(f"{subject.engine} has no server that could restart")
     endpoint = Endpoint(system="backend", engine=subject.engine, dsn=subject.dsn)
@@ -399,7 +399,7 @@ async def test_a_load_goes_on_after_the_server_has_restarted(subject: Subject, t
 
 
 async def success(context: Context, running: asyncio.Task[Any], since_ns: int) -> None:
-    """Wait until a transaction of the load has succeeded in a second that began after that, while it runs."""
+    """Wait until a transaction of the running load has succeeded in a second that began after `since_ns`."""
     deadline = time.monotonic() + PATIENCE_S
     while not context.succeeded(since_ns):
         assert not running.done(), running

@@ -1,4 +1,4 @@
-"""A MySQL dsn taken apart: its parts, its options, and refusals that quote no secret."""
+"""Parsing of a MySQL dsn: its parts, its options, and errors that quote no secret."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_password_is_not_shown() -> None:
     assert "hunter2" not in repr(Address(user="u", password="hunter2"))
 
 
-def test_a_secret_of_any_characters_arrives() -> None:
+def test_a_password_of_any_characters_is_decoded() -> None:
     secret = "a:b/c@d?e#f&g%h i'j"
     system = System(
         name="db", engine="mysql", host="h", dsn="mysql://hlr:${secrets.hlr}@db1:3307/hlr?ssl_mode=required"

@@ -1,4 +1,4 @@
-"""MySQL's wire session against a peer that cuts its answers anywhere, and sends what a server should not."""
+"""MySQL's wire session against a peer that splits its answers at any byte, and sends invalid answers."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_any_number_of_integers_and_nulls(count: int) -> None:
 
 
 @given(st.integers(0, 2**63 - 1))
-def test_lengths_come_back(number: int) -> None:
+def test_lengths_are_decoded_as_encoded(number: int) -> None:
     assert lenenc(length(number) + b"rest", 0) == (number, len(length(number)))
 
 
@@ -126,10 +126,10 @@ def test_placeholders() -> None:
     st.integers(0, 2),
 )
 @settings(max_examples=80, deadline=None)
-def test_an_answer_cut_anywhere_is_the_same_answer(
+def test_an_answer_split_at_any_byte_is_the_same_answer(
     cuts: list[int], rows: list[tuple[str | None, int]], status: int, warm: int
 ) -> None:
-    """Also when the session has seen the statement's answers before (`warm`), and takes its short cuts."""
+    """Also when the session has read answers of the statement before (`warm`) and uses its cached path."""
     peer = Peer()
     try:
         for _ in range(warm):
@@ -150,8 +150,8 @@ def test_an_answer_cut_anywhere_is_the_same_answer(
         peer.close()
 
 
-def test_other_columns_than_before(peer: Peer) -> None:
-    """As after an ALTER TABLE: the definitions of this answer hold, not those of the last."""
+def test_an_answer_with_changed_columns(peer: Peer) -> None:
+    """As after an ALTER TABLE: the column definitions of this answer apply, not those of the previous one."""
     for _ in range(2):
         peer.ask()
         peer.there.sendall(answer(row("a", 1)))
@@ -176,7 +176,7 @@ def test_counts_of_rows_changed_and_nothing_of_older_rows(peer: Peer) -> None:
 
 
 def test_several_results_of_a_procedure(peer: Peer) -> None:
-    """The last one with rows counts; its final OK says that the call has ended."""
+    """The last result with rows counts; its final OK ends the call."""
     more = 2 | 8
     first = [b"\1", definition(LONG), eof(more), b"\0\0" + struct.pack("<i", 1), eof(more)]
     second = [b"\2", definition(TEXT), definition(LONG), eof(more), row("z", 2), row("y", 3), eof(more)]
@@ -220,7 +220,7 @@ def test_an_error_among_the_rows(peer: Peer) -> None:
     assert peer.session.rows() == [("a", 1), ("b", 2)]
 
 
-def test_expected_errors_again_and_again(peer: Peer) -> None:
+def test_repeated_expected_errors(peer: Peer) -> None:
     insert = Statement(name="in", text={"mysql": "I"}, arguments=(int,), logical_errors=frozenset({"1062"}))
     prepared = WirePrepared(insert, execute(9, (int,), (0,)))
     for number in range(3):
@@ -248,7 +248,7 @@ def test_expected_errors_again_and_again(peer: Peer) -> None:
     ],
     ids=["end", "local-infile", "huge", "empty", "killed"],
 )
-def test_what_ends_a_session(peer: Peer, sent: bytes, says: str) -> None:
+def test_invalid_packets_lose_the_session(peer: Peer, sent: bytes, says: str) -> None:
     peer.ask()
     if sent:
         peer.there.sendall(sent)
@@ -259,7 +259,7 @@ def test_what_ends_a_session(peer: Peer, sent: bytes, says: str) -> None:
     assert raised.value.kind is FailureKind.LOST
 
 
-def test_sending_to_nobody(peer: Peer) -> None:
+def test_sending_on_a_closed_connection_loses_the_session(peer: Peer) -> None:
     peer.there.close()
     with pytest.raises(StatementFailure) as raised:
         for _ in range(3):
@@ -279,7 +279,7 @@ def test_sending_to_nobody(peer: Peer) -> None:
         ("1062", FailureKind.LOGICAL),
     ],
 )
-def test_what_a_number_means(code: str, kind: FailureKind) -> None:
+def test_kinds_of_failures_by_error_number(code: str, kind: FailureKind) -> None:
     assert kind_of(code, frozenset({"1062"})) is kind
 
 
@@ -311,7 +311,7 @@ def certificate(tmp_path: Path) -> Path:
 
 
 def test_an_encrypted_session_reads_all_that_is_decrypted(certificate: Path) -> None:
-    """A record of TLS holds more than a read asks for, and no poll would tell of the rest."""
+    """A TLS record holds more bytes than one read takes, and poll() does not report the decrypted rest."""
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(certificate)
     asking = ssl.create_default_context(cafile=str(certificate))

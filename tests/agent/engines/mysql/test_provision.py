@@ -1,5 +1,5 @@
-"""An embedded MySQL system on the host's MariaDB: settings, snapshots, checkpoints, death, and what a plan may not
-set."""
+"""An embedded MySQL system on the host's MariaDB: settings, snapshots, checkpoints, crashes, and settings that a plan
+cannot set."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ async def snapshot(context: Any, root: Path, action: Any) -> None:
     await handlers.snapshot_system(context, SnapshotSystem(system=system(), data_root=str(root), action=action))
 
 
-@pytest.mark.usefixtures("mysql_server")  # skips where there is none
+@pytest.mark.usefixtures("mysql_server")  # skips without a server
 async def test_a_session_from_its_start_to_its_end(task_context: Any, tmp_path: Path) -> None:
-    """Settings take, data outlives a session that keeps it, snapshots bring back, and nothing is left in the end."""
+    """Settings take effect, kept data survives the session, a snapshot restores it, and nothing is left after removal."""
     started = await start(task_context, tmp_path, ("innodb_flush_log_at_trx_commit", "2"), ("max_connections", "77"))
     endpoint = started.endpoint
     assert started.fresh
-    told = dict(started.settings)
-    assert (told["innodb_flush_log_at_trx_commit"], told["max_connections"]) == ("2", "77")
-    assert endpoint.version in told["version"]
+    settings = dict(started.settings)
+    assert (settings["innodb_flush_log_at_trx_commit"], settings["max_connections"]) == ("2", "77")
+    assert endpoint.version in settings["version"]
     assert endpoint.version[:3] not in {"", "5.5"}
     with pytest.raises(TaskFault, match="no saved state"):
         await snapshot(task_context, tmp_path, "restore")
@@ -75,7 +75,7 @@ async def test_a_session_from_its_start_to_its_end(task_context: Any, tmp_path: 
     again = await start(task_context, tmp_path)
     assert not again.fresh
     assert await run(task_context, again.endpoint, "SELECT * FROM t") == (2,)
-    with pytest.raises(StatementFailure) as raised:  # the password is another one for each session
+    with pytest.raises(StatementFailure) as raised:  # each session has a new password
         MysqlDriver().connect(endpoint.dsn)
     assert "proveout" not in raised.value.what.partition("mysqld.sock")[2]
     await handlers.stop_system(task_context, StopSystem(system="my", data_root=str(tmp_path), remove=True))
@@ -84,8 +84,7 @@ async def test_a_session_from_its_start_to_its_end(task_context: Any, tmp_path: 
 
 @pytest.mark.usefixtures("mysql_server")
 async def test_temporary_tables_of_other_servers_are_left_alone(task_context: Any, tmp_path: Path) -> None:
-    """A MariaDB that starts removes what it takes for its own of an earlier life, from the folder for temporary
-    tables."""
+    """A MariaDB at its start removes files that look like its own temporary tables from the folder for them."""
     others = Path(f"/tmp/#sql-temptable-{os.getpid():x}-ffff-1.MAI")
     others.touch()
     try:
@@ -119,7 +118,7 @@ async def test_an_external_server_is_inspected(task_context: Any, mysql_database
     assert not found.fresh
 
 
-async def test_refusals_have_the_server_s_words_and_no_password(task_context: Any, mysql_database: str) -> None:
+async def test_refusals_quote_the_server_s_message_and_no_password(task_context: Any, mysql_database: str) -> None:
     right = Endpoint(system="theirs", engine="mysql", dsn=mysql_database)
     with pytest.raises(TaskFault, match=r"nowhere.*MySQL error 1146") as raised:
         await run(task_context, right, "SELECT * FROM nowhere")
@@ -140,7 +139,7 @@ async def test_refusals_have_the_server_s_words_and_no_password(task_context: An
     ("name", "value", "words"),
     [("innodb_no_such_setting", "1", "unknown variable"), ("innodb_page_size", "apples", "innodb.page.size")],
 )
-async def test_a_setting_that_does_not_take_is_told(
+async def test_a_setting_that_the_server_refuses_is_a_fault(
     task_context: Any, tmp_path: Path, name: str, value: str, words: str
 ) -> None:
     with pytest.raises(TaskFault, match=words) as caught:
@@ -149,7 +148,7 @@ async def test_a_setting_that_does_not_take_is_told(
 
 
 @pytest.mark.usefixtures("mysql_server")
-async def test_a_server_that_is_killed_is_noticed_and_comes_back(task_context: Any, tmp_path: Path) -> None:
+async def test_a_killed_server_is_reported_and_can_be_started_again(task_context: Any, tmp_path: Path) -> None:
     server = embedded_mysql.Server(system(), tmp_path)
     try:
         endpoint = server.start()
@@ -187,7 +186,7 @@ def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
 
 
 def runs(pid: str) -> bool:
-    """Whether the process is there, and not only waited for."""
+    """Whether the process runs and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -209,7 +208,7 @@ time.sleep(600)
 @pytest.mark.usefixtures("mysql_server")
 @pytest.mark.parametrize("victim", ["agent", "supervisor"])
 def test_a_killed_agent_or_supervisor_leaves_no_server(tmp_path: Path, victim: str) -> None:
-    """And the data is whole: another session starts on it."""
+    """The data is intact: another session starts on it."""
     argv = [sys.executable, "-c", STARTER, str(tmp_path)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as agent:
         assert agent.stdout is not None
@@ -233,7 +232,7 @@ def test_a_killed_agent_or_supervisor_leaves_no_server(tmp_path: Path, victim: s
         server.close(keep_data=False)
 
 
-def test_what_a_host_without_mariadb_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_on_a_host_without_mariadb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(embedded_mysql, "FOLDERS", (str(tmp_path),))
     with pytest.raises(TaskFault, match="no MariaDB server") as caught:
@@ -266,7 +265,7 @@ def test_what_a_host_without_mariadb_says(tmp_path: Path, monkeypatch: pytest.Mo
         "loose_innodb_tmpdir",
     ],
 )
-def test_what_a_plan_may_not_set(name: str, tmp_path: Path) -> None:
+def test_forbidden_settings_are_refused(name: str, tmp_path: Path) -> None:
     assert objection(name, "1")
     with pytest.raises(TaskFault):
         embedded_mysql.configuration(((name, "1"),), tmp_path, tmp_path)
@@ -275,11 +274,11 @@ def test_what_a_plan_may_not_set(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["innodb_buffer_pool_size", "max_connections", "log_bin", "sync_binlog", "tmp_table_size", "sql_mode"]
 )
-def test_what_a_plan_may_set(name: str, tmp_path: Path) -> None:
+def test_permitted_settings_are_accepted(name: str, tmp_path: Path) -> None:
     assert objection(name) is None
     assert f"\n{name} = 1\n" in embedded_mysql.configuration(((name, "1"),), tmp_path, tmp_path)
 
 
-def test_a_setting_s_value_stays_in_its_line(tmp_path: Path) -> None:
+def test_a_setting_s_value_cannot_add_lines(tmp_path: Path) -> None:
     with pytest.raises(TaskFault, match="cannot be written"):
         embedded_mysql.configuration((("sql_mode", "x\nplugin_dir=/tmp"),), tmp_path, tmp_path)

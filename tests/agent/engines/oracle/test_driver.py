@@ -1,7 +1,7 @@
-"""The Oracle driver on a TNS server: values, counts, transactions, failures as a DBA knows them.
+"""The Oracle driver on a TNS server: values, counts, transactions, and failures with their ORA codes.
 
-The client is the real python-oracledb; the server is seerdb in front of PostgreSQL (tests/wire). It shows what the
-driver sends and what it makes of answers, not that Oracle Database takes the same texts.
+The client is the real python-oracledb; the server is seerdb in front of PostgreSQL (tests/wire). The tests show which
+statements the driver sends and how it interprets answers, not that Oracle Database accepts the same texts.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def test_values_and_counts(session: OracleSession) -> None:
     assert run(session, statement("DELETE FROM item WHERE id = $1", int, reads=False), 9).count == 0
 
 
-def test_a_bind_may_stand_twice_and_out_of_order(session: OracleSession) -> None:
+def test_a_bind_may_occur_twice_and_out_of_order(session: OracleSession) -> None:
     twice = statement("SELECT id FROM item WHERE word = $2 AND id >= $1 AND id <= $1", int, str)
     assert run(session, twice, 2, "two").rows() == [(2,)]
 
 
-def test_more_rows_than_were_expected_come_all_the_same(session: OracleSession) -> None:
+def test_more_rows_than_expected_are_all_fetched(session: OracleSession) -> None:
     prepared = session.prepare(INSERT)
     for number in range(10, 310):
         session.execute(prepared, (number, "many"))
@@ -91,7 +91,7 @@ def test_more_rows_than_were_expected_come_all_the_same(session: OracleSession) 
 
 
 def test_a_known_number_of_rows_takes_one_round_trip(session: OracleSession) -> None:
-    """Rows and the end of them come with the execute."""
+    """Rows and their end arrive with the execute."""
     trips = 0
 
     def count(*_: Any) -> None:
@@ -105,7 +105,7 @@ def test_a_known_number_of_rows_takes_one_round_trip(session: OracleSession) -> 
     assert (session.count, trips - before) == (2, 1)
 
 
-def test_a_single_statement_commits_and_a_transaction_does_when_told(
+def test_a_single_statement_autocommits_and_a_transaction_commits_at_commit(
     session: OracleSession, other: OracleSession
 ) -> None:
     run(session, UPDATE, "single", 1)
@@ -123,7 +123,7 @@ def test_a_single_statement_commits_and_a_transaction_does_when_told(
     assert run(other, READ, 1).rows() == [(1, "alone again")]
 
 
-def test_ora_00942_and_ora_00904_show_when_it_is_prepared(session: OracleSession) -> None:
+def test_ora_00942_and_ora_00904_are_raised_by_prepare(session: OracleSession) -> None:
     for text, code in (("SELECT a FROM nothere", "ORA-00942"), ("UPDATE item SET nothere = 1", "ORA-00904")):
         with pytest.raises(StatementFailure) as raised:
             session.prepare(statement(text, reads=text.startswith("SELECT")))
@@ -133,7 +133,7 @@ def test_ora_00942_and_ora_00904_show_when_it_is_prepared(session: OracleSession
     assert run(session, READ, 2).count == 1
 
 
-def test_ora_00001_is_logical_where_the_workload_says_so(session: OracleSession) -> None:
+def test_ora_00001_is_logical_where_the_workload_declares_it(session: OracleSession) -> None:
     found = failure(session, INSERT, 1, "again")
     assert (found.code, found.kind) == ("ORA-00001", FailureKind.ERROR)
     assert "HLR.ITEM_PK" in found.what
@@ -235,12 +235,12 @@ def test_the_label_reaches_the_server(session: OracleSession, tns_database: str)
     run(session, READ, 1)
     deadline = time.monotonic() + 60
     with psycopg.connect(tns_database) as connection:
-        told: set[str] = set()
-        while not any("baseline" in name for name in told):
-            assert time.monotonic() < deadline, told
-            told = {row[0] for row in connection.execute("SELECT application_name FROM pg_stat_activity").fetchall()}
+        names: set[str] = set()
+        while not any("baseline" in name for name in names):
+            assert time.monotonic() < deadline, names
+            names = {row[0] for row in connection.execute("SELECT application_name FROM pg_stat_activity").fetchall()}
             connection.rollback()
-    assert "proveout|baseline/4/1/1|0123-run/baseline/4/1/1" in told
+    assert "proveout|baseline/4/1/1|0123-run/baseline/4/1/1" in names
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_binds(text: str, expected: str) -> None:
     assert binds(text) == expected
 
 
-def test_a_password_may_hold_what_divides_a_dsn() -> None:
+def test_a_password_may_contain_the_separators_of_a_dsn() -> None:
     assert parts("hlr/p@ss/word@//db1:1521/HLR") == ("hlr", "p@ss/word", "//db1:1521/HLR")
     for wrong in ("db1/HLR", "hlr@db1", "/secret@db1"):
         with pytest.raises(StatementFailure) as raised:
@@ -279,16 +279,16 @@ def test_kinds(code: str, kind: FailureKind) -> None:
     assert kind_of(code, frozenset({"ORA-02291"})) is kind
 
 
-def test_a_service_that_is_not_there_is_told_by_oracles_code() -> None:
+def test_an_unknown_service_has_oracles_code_ora_12514() -> None:
     text = 'DPY-6001: Service "X" is not registered with the listener at host "db1" port 1521. (Similar to ORA-12514)'
     assert error_text(oracledb.DatabaseError(text)).code == "ORA-12514"
 
 
-def test_the_table_knows_it() -> None:
+def test_the_driver_is_in_the_table() -> None:
     assert isinstance(driver("oracle"), OracleDriver)
 
 
-def test_closing_twice_is_no_matter(item: str) -> None:
+def test_closing_twice_has_no_effect(item: str) -> None:
     session = OracleDriver().connect(item)
     session.close()
     with contextlib.suppress(StatementFailure):

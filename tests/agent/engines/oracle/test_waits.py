@@ -1,7 +1,7 @@
 """Oracle's wait events and time model: the arithmetic with the figures of a published study, the queries over the wire.
 
-The gv$ views are tables behind the TNS server (tests/wire), filled by the tests: it shows that the columns asked for
-are used as Oracle documents them, not that an Oracle has them.
+The gv$ views are tables behind the TNS server (tests/wire), filled by the tests. The tests show that the selected
+columns are used as Oracle documents them, not that an Oracle has them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def counters(
     instance: int = 1,
     started: str = STARTED,
 ) -> Counters:
-    """What one instance's views say."""
+    """The contents of the views of one instance."""
     return Counters(
         instances=[(instance, started)],
         events=[(instance, group, event, 10, round(s * 1e6)) for group, event, s in events],
@@ -45,7 +45,7 @@ def counters(
 
 
 def added(*parts: Counters) -> Counters:
-    """The views of a cluster."""
+    """The contents of the views of a cluster."""
     names = ("instances", "events", "times", "hosts", "statistics")
     return Counters(**{name: [row for part in parts for row in getattr(part, name)] for name in names})
 
@@ -63,7 +63,7 @@ def table(begin: Counters, end: Counters, elapsed_s: float) -> tuple[dict[str, A
 NOTHING = counters(0.0, 0.0, ())
 
 
-def test_the_shares_of_the_study_come_out_and_may_exceed_the_whole() -> None:
+def test_the_shares_are_those_of_the_study_and_may_sum_to_more_than_1() -> None:
     metrics, lines = table(NOTHING, counters(*BASELINE), 300.0)
     assert lines == {
         "log file sync": (pytest.approx(52_400.0), 65.9),
@@ -81,7 +81,7 @@ def test_the_shares_of_the_study_come_out_and_may_exceed_the_whole() -> None:
     }
 
 
-def test_only_what_was_waited_in_between_counts() -> None:
+def test_only_waits_between_two_samples_count() -> None:
     begin = counters(1_000.0, 500.0, (("Commit", "log file sync", 400.0),))
     end = counters(1_100.0, 520.0, (("Commit", "log file sync", 430.0), ("User I/O", "direct path read", 40.0)))
     metrics, lines = table(begin, end, 100.0)
@@ -93,7 +93,7 @@ def test_only_what_was_waited_in_between_counts() -> None:
     }
 
 
-def test_instances_are_told_apart_or_added_up() -> None:
+def test_waits_of_one_instance_or_of_the_whole_cluster() -> None:
     both = added(counters(*BASELINE), counters(*CACHED, instance=2))
     of = {reading.label: reading.value for reading in readings(both.of(2)) if reading.metric == "wait.seconds_total"}
     assert of["Commit:log file sync"] == pytest.approx(189.4)
@@ -115,7 +115,7 @@ def views(tns_database: str, oracle: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 def fill(connection: psycopg.Connection[Any], one: Counters) -> None:
-    """Put rows into the views; one event is idle, one statistic is not asked for."""
+    """Put rows into the views, with one idle event and one statistic that the capture does not read."""
     with connection.transaction():
         for name in ("instance", "system_event", "sys_time_model", "osstat", "sysstat"):
             connection.execute(f"DELETE FROM oracle.gv${name}")
@@ -155,7 +155,7 @@ def test_the_views_are_read_over_the_wire(views: psycopg.Connection[Any], oracle
         cluster.close()
 
 
-def test_a_user_who_may_not_see_the_views_is_told_the_grant(views: psycopg.Connection[Any], oracle: str) -> None:
+def test_the_error_of_a_user_without_the_views_names_the_grant(views: psycopg.Connection[Any], oracle: str) -> None:
     views.execute("ALTER TABLE oracle.gv$system_event RENAME TO hidden")
     try:
         with pytest.raises(TaskFault, match="ORA-00942") as raised:

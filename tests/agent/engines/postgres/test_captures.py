@@ -1,5 +1,4 @@
-"""Waits and lag, against real servers: what is known to wait is seen to wait, an injected stall is the lag that is
-reported."""
+"""Waits and lag on real servers: sessions that sleep are counted as waits, and an injected stall is reported as lag."""
 
 from __future__ import annotations
 
@@ -90,7 +89,7 @@ def test_the_time_of_a_position_is_interpolated() -> None:
     assert history.time_at(100) == 3.0
 
 
-def test_a_long_history_is_thinned_and_still_right() -> None:
+def test_a_long_history_is_thinned_without_losing_accuracy() -> None:
     history = PositionHistory()
     for index in range(100_000):
         history.note(index / 10, index * 10)
@@ -108,7 +107,7 @@ def sleep(connection: psycopg.Connection[Any]) -> None:
 
 @pytest.fixture
 def sleeping(database: str) -> Iterator[str]:
-    """Two sessions that do nothing but sleep in the server, one that is idle in a transaction."""
+    """Two sessions that sleep in the server, and one that is idle in a transaction."""
     with contextlib.ExitStack() as stack:
         idle, *sleepers = (
             stack.enter_context(contextlib.closing(psycopg.connect(database, autocommit=True))) for _ in range(3)
@@ -154,7 +153,7 @@ async def test_waits_need_postgres_and_a_server_that_answers(task_context: Any, 
     assert caught.value.code == "unreachable"
 
 
-async def test_a_lost_connection_is_made_again(task_context: Any, database: str) -> None:
+async def test_a_lost_connection_is_reopened(task_context: Any, database: str) -> None:
     endpoint = Endpoint(system="db", engine="postgres", dsn=database)
     running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=WAITS, endpoints=(endpoint,))))
     await until(lambda: len(task_context.samples) >= 2)
@@ -169,7 +168,7 @@ async def test_a_lost_connection_is_made_again(task_context: Any, database: str)
     assert (await running).samples == len(task_context.samples)
 
 
-async def test_a_server_that_stands_still_cannot_hold_the_capture(
+async def test_a_stopped_server_does_not_delay_the_end_of_the_capture(
     task_context: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proveout.agent.capture.schedule.END_S", 0.3)
@@ -270,14 +269,14 @@ async def test_an_injected_stall_is_the_lag(task_context: Any, written: tuple[En
     result = await running
     assert result.samples == len(
         task_context.samples
-    )  # a machine with other work may miss some; none has come and is not counted
+    )  # a busy machine may miss samples; each is received or counted as lost
     assert min(value for _, value in flowing) < 0.3
     during = [
         (at, value) for at, value in values(task_context.samples, "lag.seconds") if stalled_s + 0.2 <= at <= resumed_s
     ]
     assert len(during) >= 5
     for at, value in during:
-        # The worker stopped at some time during DISABLE: the lag is the time since then, and what was under way.
+        # The worker stopped at some time during DISABLE: the lag is the time since then, plus the lag at that time.
         assert at - stalled_s - 0.25 <= value <= at - before_s + 1.0
     (t0, v0), (t1, v1) = during[0], during[-1]
     assert (v1 - v0) / (t1 - t0) == pytest.approx(1.0, abs=0.2)
@@ -290,7 +289,7 @@ async def test_an_idle_link_has_no_lag(task_context: Any, pair: tuple[Endpoint, 
     await link(task_context, link_of(pair), ("t",))
     running = asyncio.ensure_future(kinds.capture(task_context, RunCapture(capture=LAG, endpoints=pair)))
     await until(lambda: any(value == 0.0 for _, value in values(task_context.samples, "lag.seconds")))
-    # WAL that carries no change for the sink is not lag for longer than it takes to be read.
+    # WAL without a change for the sink counts as lag only until it has been read.
     await asyncio.to_thread(execute, pair[0], "SELECT pg_logical_emit_message(false, 'idle', repeat('x', 10000))")
     seen = len(task_context.samples)
     await until(lambda: any(value == 0.0 for _, value in values(task_context.samples[seen + 1 :], "lag.seconds")))
@@ -298,7 +297,7 @@ async def test_an_idle_link_has_no_lag(task_context: Any, pair: tuple[Endpoint, 
     await running
 
 
-async def test_lag_needs_two_ends(task_context: Any, pair: tuple[Endpoint, Endpoint]) -> None:
+async def test_lag_needs_source_and_sink(task_context: Any, pair: tuple[Endpoint, Endpoint]) -> None:
     with pytest.raises(TaskFault, match="a source and its sink"):
         await kinds.capture(task_context, RunCapture(capture=LAG, endpoints=pair[:1]))
 

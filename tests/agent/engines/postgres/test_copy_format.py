@@ -21,7 +21,7 @@ ROWS = [
 ]
 
 
-def test_the_image_of_a_row() -> None:
+def test_the_encoding_of_a_row() -> None:
     image = encode((("a", "int2"), ("d", "char(3)")), [np.array([258]), np.array([b"ABC"], dtype="S3")])
     assert image == struct.pack(">hih i3s", 2, 2, 258, 3, b"ABC")
 
@@ -36,7 +36,7 @@ def test_postgres_reads_it_back(database: str) -> None:
     assert stored == sorted(expected, key=lambda row: row[2])
 
 
-def test_postgres_reads_back_what_varies_or_is_null(database: str) -> None:
+def test_postgres_reads_back_nulls_and_values_of_variable_length(database: str) -> None:
     columns = (("a", "text(5)"), ("b", "numeric(12,2)"), ("c", "numeric(4,4)"), ("d", "timestamp"), ("e", "int2"))
     since = np.array(["1999-12-31T23:59:59.5", "2021-07-01", "2000-01-01"], dtype="datetime64[us]")
     rows = [
@@ -66,7 +66,7 @@ def test_plain_values_for_loaders_that_bind() -> None:
     assert plain("int2", np.ma.masked_array(np.array([1, 2]), mask=[True, False])) == [None, 2]
 
 
-def test_no_rows_are_no_bytes() -> None:
+def test_zero_rows_give_zero_bytes() -> None:
     assert encode(COLUMNS, [column[:0] for column in ROWS]) == b""
 
 
@@ -75,8 +75,8 @@ def test_a_kind_without_a_fixed_width_is_refused() -> None:
         encode((("a", "text"),), [np.array([b"x"])])
 
 
-def test_text_that_the_server_converts(database: str) -> None:
-    """COPY's own special characters, and types that have no binary form here."""
+def test_text_format_with_special_characters(database: str) -> None:
+    """COPY's special characters, and types without a binary encoder, which are sent as text."""
     texts = ["plain", "tab\tand\nline", "back\\slash \\N", "", "é ü", "\r"]
     numbers, money = np.arange(6) - 2, np.array([0.5, 1.25, 3.0, -2.75, 1e6, 0.1])
     columns = (("n", "any"), ("word", "any"), ("money", "any"), ("at", "any"))

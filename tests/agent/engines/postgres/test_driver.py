@@ -111,23 +111,23 @@ def test_null(connect: Connect) -> None:
     assert session.rows() == [(None, 1)]
 
 
-def test_types_without_a_binary_form_of_ours_travel_as_text(connect: Connect) -> None:
+def test_types_without_a_binary_decoder_are_sent_as_text(connect: Connect) -> None:
     session = execute(
         connect(), statement("SELECT $1::numeric + 1, $2::date", int, str, columns=(int, str)), 41, "2024-02-29"
     )
     assert session.rows() == [(42, "2024-02-29")]
 
 
-def test_what_the_server_describes_is_decoded_as_it_says(connect: Connect) -> None:
-    """Without `columns`, as statements of a plan have none."""
+def test_rows_are_decoded_by_the_server_s_description(connect: Connect) -> None:
+    """Statements of a plan declare no `columns`: the types come from the server's RowDescription."""
     mixed = statement("SELECT 7, 1.5::float8, 12.50::numeric, 'word', NULL::int, true, DATE '2024-02-29'")
     assert execute(connect(), mixed).rows() == [(7, 1.5, "12.50", "word", None, "t", "2024-02-29")]
     whole = statement("SELECT 7::int2, 8::int8, 'word'::varchar, NULL::text")
     assert execute(connect(), whole).rows() == [(7, 8, "word", None)]
 
 
-def test_any_value_goes_in_as_the_server_reads_it(connect: Connect) -> None:
-    """What another statement gave (None too), and text for what is not text."""
+def test_arguments_of_any_type_are_converted_by_the_server(connect: Connect) -> None:
+    """Arguments are values of another statement, None included, and text for columns of other types."""
     any_of = "SELECT $1::int, $2::numeric, $3::text, $4::timestamp, $5::float8"
     given = (None, "12.50", "word", "2024-02-29 01:02:03", 0.25)
     both = statement(any_of, object, object, str, str, float)
@@ -146,14 +146,16 @@ def test_any_value_goes_in_as_the_server_reads_it(connect: Connect) -> None:
         (statement("SELECT 1 FROM item WHERE id = $2 AND big = $1", int), "08P01", "finds 2"),
     ],
 )
-def test_what_can_never_fit_is_refused_before_the_load(connect: Connect, of: Statement, code: str, words: str) -> None:
+def test_impossible_argument_types_are_refused_by_prepare(
+    connect: Connect, of: Statement, code: str, words: str
+) -> None:
     with pytest.raises(StatementFailure) as refused:
         connect().prepare(of)
     assert (refused.value.code, refused.value.kind) == (code, FailureKind.ERROR)
     assert words in refused.value.what
 
 
-def test_what_just_fits_is_not_refused(connect: Connect) -> None:
+def test_possible_argument_types_are_accepted_by_prepare(connect: Connect) -> None:
     session = connect()
     for column, bound in (("small", 2**15 - 1), ("id", 2**31 - 1), ("big", 2**63 - 1)):
         of = statement(f"SELECT 1 FROM item WHERE {column} = $1", int, ranges=((-bound - 1, bound),))
@@ -179,7 +181,7 @@ def test_five_parameters_of_both_kinds(connect: Connect) -> None:
     assert execute(session, find, 77).rows() == [(2**62, "naïve ☃")]
 
 
-def test_an_answer_longer_than_a_read(connect: Connect) -> None:
+def test_an_answer_longer_than_one_read_of_the_socket(connect: Connect) -> None:
     wide = statement("SELECT repeat('x', 1000), i FROM generate_series(1, $1::int) i", int, columns=(str, int))
     session = execute(connect(), wide, 300)
     rows = session.rows()
@@ -209,7 +211,7 @@ def test_an_error_inside_a_transaction_can_be_rolled_back(connect: Connect) -> N
     assert execute(session, statement("SELECT id FROM item WHERE id = 1", columns=(int,))).count == 1
 
 
-def test_notices_are_passed_over(connect: Connect) -> None:
+def test_notices_are_ignored(connect: Connect) -> None:
     noisy = statement("DO $$ BEGIN RAISE WARNING 'well'; RAISE NOTICE 'now'; END $$", reads=False)
     session = connect()
     prepared = session.prepare(noisy)
@@ -262,7 +264,7 @@ def test_a_session_that_the_server_ends(connect: Connect, database: str) -> None
     ((pid,),) = session.rows()
     with psycopg.connect(database, autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
-    with pytest.raises(StatementFailure) as raised:  # while nothing is under way, as an idle terminal sees it
+    with pytest.raises(StatementFailure) as raised:  # noticed while the session is idle
         finish(session)
     assert raised.value.kind is FailureKind.LOST
     assert raised.value.code in {"57P01", "08006"}
@@ -276,13 +278,13 @@ def test_a_statement_that_the_server_refuses(connect: Connect) -> None:
     assert raised.value.kind is FailureKind.ERROR
 
 
-def test_a_conninfo_that_is_none() -> None:
+def test_an_invalid_conninfo_is_refused() -> None:
     with pytest.raises(StatementFailure) as raised:
         PostgresDriver().connect("this is not one")
     assert raised.value.kind is FailureKind.LOST
 
 
-def test_no_such_database_names_no_password(database: str) -> None:
+def test_the_error_for_a_missing_database_quotes_no_password(database: str) -> None:
     with pytest.raises(StatementFailure) as raised:
         PostgresDriver().connect(f"{database} dbname=absent")
     assert "absent" in raised.value.what
@@ -301,5 +303,5 @@ def test_no_such_database_names_no_password(database: str) -> None:
         ("23505", FailureKind.LOGICAL),
     ],
 )
-def test_what_a_code_means(code: str, kind: FailureKind) -> None:
+def test_kinds_of_failures_by_sqlstate(code: str, kind: FailureKind) -> None:
     assert kind_of(code, frozenset({"23505"})) is kind

@@ -1,5 +1,4 @@
-"""Load over TLS: a real PostgreSQL that takes nothing else on TCP, `sslmode=verify-full`, and certificates that are
-wrong."""
+"""Load over TLS: a real PostgreSQL that accepts only TLS on TCP, `sslmode=verify-full`, and wrong certificates."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.client_addr IS NO
 
 
 def programs() -> Path:
-    """The folder of a PostgreSQL that speaks TLS: the embedded one does not. Skips where the host has none."""
+    """The folder of a PostgreSQL with TLS, which the embedded one lacks; skips without one on the host."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     if not found:
         pytest.skip("this host has no PostgreSQL that speaks TLS (Debian: apt-get install postgresql)")
@@ -47,8 +46,8 @@ def programs() -> Path:
 
 
 class TlsServer:
-    """Takes TLS only on TCP, with a certificate for 127.0.0.1; in a folder of its own, as `nobody` where we are
-    root."""
+    """A server that accepts only TLS on TCP, with a certificate for 127.0.0.1, in its own folder; as the user `nobody` when
+    the tests run as root."""
 
     def __init__(self, authority: Authority) -> None:
         self._programs = programs()
@@ -69,7 +68,7 @@ class TlsServer:
 
     @property
     def dsn(self) -> str:
-        """By socket."""
+        """The dsn of the unix socket."""
         return make_conninfo(host=str(self._folder), port=self.port, user="bench", password=PASSWORD, dbname="postgres")
 
     def _initialise(self, files: dict[str, bytes]) -> None:
@@ -92,7 +91,7 @@ class TlsServer:
         )
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Start it at a port that nobody has; another one when somebody was quicker."""
+        """Start the server at a free port; try another one when a process has taken the port meanwhile."""
         for _ in range(5):
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
@@ -113,7 +112,7 @@ class TlsServer:
         return process
 
     def _is_up(self, process: subprocess.Popen[bytes]) -> bool:
-        """Whether it answers; False when its port is another's."""
+        """Whether the server answers; False when its port is in use by another process."""
         until_s = time.monotonic() + 60
         while not self._ready():
             log = (self._folder / "log").read_text()
@@ -150,9 +149,7 @@ class Served:
 def served() -> Iterator[Served]:
     authority = Authority.create()
     server = TlsServer(authority)
-    ca = (
-        server.folder / "ca.pem"
-    )  # where the workers' user can read it as well: pytest's own folders are the user's alone
+    ca = server.folder / "ca.pem"  # readable by the workers' user, which pytest's own folders are not
     try:
         ca.write_bytes(authority.pem)
         yield Served(tcp=make_conninfo(server.dsn, host="127.0.0.1"), socket=server.dsn, ca=ca)
@@ -162,7 +159,7 @@ def served() -> Iterator[Served]:
 
 async def load(dsn: str, seconds: float = 1.0) -> list[ceiling.Step]:
     endpoint = Endpoint(system="tls", engine="postgres", dsn=dsn)
-    return await ceiling.measure(endpoint, [SESSIONS], seconds=seconds, workers=1, tell=lambda _: None)
+    return await ceiling.measure(endpoint, [SESSIONS], seconds=seconds, workers=1, on_step=lambda _: None)
 
 
 async def test_every_session_of_a_load_is_encrypted(served: Served) -> None:
@@ -193,14 +190,16 @@ async def test_a_file_that_the_loads_user_cannot_read_is_explained(served: Serve
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ("of another authority", "certificate verify failed|signature failure"),
         ("another host", "does not match host name"),
         ("no TLS", "no encryption"),
     ],
 )
-def test_a_session_that_cannot_be_sure_does_not_begin(served: Served, tmp_path: Path, wrong: str, said: str) -> None:
+def test_a_session_with_a_wrong_certificate_is_refused(
+    served: Served, tmp_path: Path, wrong: str, message: str
+) -> None:
     other = tmp_path / "other.pem"
     other.write_bytes(Authority.create().pem)
     dsn = {
@@ -210,11 +209,11 @@ def test_a_session_that_cannot_be_sure_does_not_begin(served: Served, tmp_path: 
         ),
         "no TLS": make_conninfo(served.tcp, sslmode="disable"),
     }[wrong]
-    with pytest.raises(StatementFailure, match=said):
+    with pytest.raises(StatementFailure, match=message):
         PostgresDriver().connect(dsn)
 
 
-def test_only_sessions_in_plain_text_go_past_libpq(served: Served) -> None:
+def test_only_unencrypted_sessions_bypass_libpq(served: Served) -> None:
     encrypted = PostgresDriver().connect(make_conninfo(served.tcp, sslmode="require"))
     plain = PostgresDriver().connect(served.socket)
     assert type(encrypted) is PostgresSession

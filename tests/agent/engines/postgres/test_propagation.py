@@ -1,5 +1,5 @@
-"""Propagation between two real servers: set up, renewed, compared; a lost row, a conflict, a restart and a restore are
-noticed."""
+"""Propagation between two real servers: set-up, renewal and comparison; lost rows, conflicts, restarts and restores are
+detected."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def ask(endpoint: Endpoint, query: str) -> Any:
 
 
 def as_owner(end: Endpoint) -> Endpoint:
-    """The same server, as the one who has set it up gives it with a dsn: with all rights."""
+    """The same server as an external one, with the dsn of its administrator."""
     return replace(end, dsn=make_conninfo(administration(end), options=""), provisioned=False)
 
 
@@ -151,7 +151,7 @@ async def test_a_row_changed_or_lost_on_the_sink_is_found(task_context: Any, lin
     assert subscriber.source_checksum != subscriber.sink_checksum
 
 
-async def test_linking_again_changes_nothing(task_context: Any, linked: Any) -> None:
+async def test_linking_twice_is_idempotent(task_context: Any, linked: Any) -> None:
     source, sink = linked
     before = ask(sink, "SELECT oid FROM pg_subscription")
     await link(task_context, source, sink)
@@ -159,7 +159,7 @@ async def test_linking_again_changes_nothing(task_context: Any, linked: Any) -> 
     assert ask(source, "SELECT count(*) FROM pg_replication_slots") == 1
 
 
-async def test_populating_anew_links_anew(task_context: Any, linked: Any) -> None:
+async def test_a_second_population_can_be_linked_again(task_context: Any, linked: Any) -> None:
     source, sink = linked
     for end in linked:
         await asyncio.to_thread(populate, end)
@@ -180,7 +180,7 @@ async def test_an_empty_sink_is_filled_by_the_link(task_context: Any, pair: tupl
     assert result.tables[0].sink_rows == 40
 
 
-async def test_a_conflict_is_told_and_not_waited_for(task_context: Any, linked: Any) -> None:
+async def test_a_conflict_is_logged_and_ends_the_drain_early(task_context: Any, linked: Any) -> None:
     source, sink = linked
     insert = "INSERT INTO access_info VALUES (1, 4, 0, 0, '{0}', '{0}') ON CONFLICT (s_id, ai_type) DO UPDATE SET data3 = '{0}'"
     run(source, "DELETE FROM access_info WHERE s_id = 1")
@@ -195,7 +195,7 @@ async def test_a_conflict_is_told_and_not_waited_for(task_context: Any, linked: 
     assert "confl_insert_exists" in task_context.logs[0][1]
 
 
-async def test_a_link_that_is_switched_off_is_told(task_context: Any, linked: Any) -> None:
+async def test_a_disabled_link_is_logged(task_context: Any, linked: Any) -> None:
     source, sink = linked
     run(as_owner(sink), f"ALTER SUBSCRIPTION {link_name('cache', 'backend')} DISABLE")
     run(source, MOVE)
@@ -213,7 +213,7 @@ async def test_a_source_that_is_not_populated_or_not_logical_is_refused(
         await link(task_context, empty, sink)
 
 
-async def test_a_link_with_an_external_end_is_taken_away_at_the_end(task_context: Any, linked: Any) -> None:
+async def test_a_link_with_an_external_end_is_removed_with_the_session(task_context: Any, linked: Any) -> None:
     source, sink = (as_owner(end) for end in linked)
     await link(task_context, source, sink)
     assert ask(sink, "SELECT count(*) FROM pg_subscription") == 1
@@ -266,7 +266,7 @@ async def test_propagation_survives_restart_save_and_restore(task_context: Any, 
         assert all(table.same for table in result.tables)
         assert ask(sink, "SELECT sum(vlr_location) FROM subscriber") == saved + 40
 
-    # A resume: new processes, new sockets, the same data; the link is renewed.
+    # As in a resume: new processes, new sockets, the same data; the link is renewed.
     await task_context.close(keep_data=True)
     for system in (BACKEND, CACHE):
         started = await handlers.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
@@ -280,9 +280,7 @@ async def test_propagation_survives_restart_save_and_restore(task_context: Any, 
     assert ask(sink, "SELECT sum(vlr_location) FROM subscriber") == saved + 80
 
 
-async def test_a_server_killed_in_mid_session_is_told_and_named_by_later_tasks(
-    task_context: Any, tmp_path: Path
-) -> None:
+async def test_a_killed_server_is_logged_and_named_by_later_tasks(task_context: Any, tmp_path: Path) -> None:
     started = await handlers.start_system(task_context, StartSystem(system=BACKEND, data_root=str(tmp_path)))
     pid = int(ask(as_owner(started.endpoint), "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)"))
     os.kill(pid, signal.SIGKILL)
@@ -300,7 +298,7 @@ async def test_a_server_killed_in_mid_session_is_told_and_named_by_later_tasks(
     assert [path.name for path in (tmp_path / "backend").iterdir()] == ["server.log"]
 
 
-# ---- one system, run by somebody else ------------------------------------------------------------------------------
+# ---- an external system ----------------------------------------------------------------------------------------------
 
 
 def external(dsn: str) -> Endpoint:
@@ -332,7 +330,7 @@ async def test_inspect_sql_and_checkpoint(task_context: Any, database: str) -> N
         ({"host": "127.0.0.1", "port": "9"}, "unreachable", "Connection refused"),
     ],
 )
-async def test_a_system_that_cannot_be_had_says_why_without_its_password(
+async def test_the_error_of_an_unreachable_system_quotes_no_password(
     task_context: Any, database: str, change: dict[str, str], code: str, words: str
 ) -> None:
     dsn = make_conninfo(database, **change)
@@ -351,7 +349,7 @@ async def test_a_malformed_dsn_is_not_quoted(task_context: Any) -> None:
     assert "canary" not in str(caught.value)
 
 
-async def test_a_statement_that_fails_is_told_in_the_databases_words(task_context: Any, database: str) -> None:
+async def test_a_failed_statement_quotes_the_database_s_message(task_context: Any, database: str) -> None:
     with pytest.raises(TaskFault, match='relation "nothing" does not exist') as caught:
         await handlers.run_sql(task_context, RunSql(endpoint=external(database), statements=("SELECT * FROM nothing",)))
     assert caught.value.code == "refused"
@@ -363,8 +361,7 @@ async def test_an_engine_that_cannot_be_provisioned_is_named(task_context: Any, 
         await handlers.start_system(task_context, StartSystem(system=system, data_root=str(tmp_path)))
 
 
-# ---- what a plan leaves in its database for other roles to run
-# ----------------------------------------------------------
+# ---- objects of a plan that other roles could execute ----------------------------------------------------------------
 
 TRAP = """
 CREATE FUNCTION public.trap() RETURNS boolean LANGUAGE plpgsql AS $f$
@@ -391,8 +388,8 @@ VIEWS = {"pg_replication_slots": "*", "pg_subscription": "oid, subname, subdbid,
 
 
 async def two_with_traps(context: Any, root: Path, *, rows: bool) -> tuple[Endpoint, Endpoint]:
-    """Source and sink; in both, views in the place of the catalogue's that call `trap`, for each session that does not
-    say where it looks."""
+    """Source and sink; in both, views that shadow the catalogue's and call `trap` in each session with the default
+    search_path."""
     ends = []
     for system in (CACHE, BACKEND):
         started = await handlers.start_system(context, StartSystem(system=system, data_root=str(root)))
@@ -407,15 +404,15 @@ async def two_with_traps(context: Any, root: Path, *, rows: bool) -> tuple[Endpo
 
 
 def trapped(*ends: Endpoint) -> list[str]:
-    """The roles that have run what the plan has left."""
+    """The roles that have executed the plan's `trap`."""
     query = (
         "SELECT string_agg(slot_name::text, ',') FROM pg_catalog.pg_replication_slots WHERE slot_name LIKE 'trapped%'"
     )
     return [found for end in ends if (found := ask(replace(end, dsn=administration(end)), query))]
 
 
-async def test_no_other_role_runs_what_a_plan_has_left(task_context: Any, tmp_path: Path) -> None:
-    """Names are looked up in the catalogue only, and what the sink applies it applies as the owner of the tables."""
+async def test_other_roles_do_not_execute_objects_of_a_plan(task_context: Any, tmp_path: Path) -> None:
+    """Names are resolved in the catalogue only, and the sink applies changes as the owner of the tables."""
     source, sink = await two_with_traps(task_context, tmp_path, rows=True)
     run(
         sink,
@@ -433,7 +430,7 @@ async def test_no_other_role_runs_what_a_plan_has_left(task_context: Any, tmp_pa
     assert trapped(source, sink) == []
 
 
-async def test_a_policy_of_a_plan_is_not_run_by_the_copy_of_its_tables(task_context: Any, tmp_path: Path) -> None:
+async def test_row_policies_of_a_plan_are_not_executed_by_the_table_copy(task_context: Any, tmp_path: Path) -> None:
     source, sink = await two_with_traps(task_context, tmp_path, rows=False)
     run(
         source,

@@ -1,19 +1,22 @@
-"""An embedded server: where its data goes, who runs it, what it refuses, what a snapshot keeps, and what a resume
-finds."""
+"""An embedded server: its data folder, its user, refused settings, snapshots, and the state after a resume."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+from full_disks import fill, small_disk
 
 from proveout.agent.engines.embedded import account, data_store
+from proveout.agent.engines.embedded import server as embedded_server
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import settings
 from proveout.agent.engines.postgres.provision import Server
@@ -97,7 +100,7 @@ def test_data_stays_under_a_reachable_root_and_outlives_the_session(open_root: P
 
 
 @needs_root
-def test_data_goes_elsewhere_when_the_database_user_cannot_reach_the_root(closed_root: Path, begin: Start) -> None:
+def test_data_is_stored_elsewhere_when_the_database_user_cannot_reach_the_root(closed_root: Path, begin: Start) -> None:
     first = begin(closed_root)
     where = first.data.parent
     assert where.parent == data_store.ELSEWHERE
@@ -127,7 +130,7 @@ def test_programs_out_of_reach_are_copied_for_the_session(
 
 
 @needs_root
-def test_the_server_is_a_user_that_nobody_else_is_without_groups(closed_root: Path, begin: Start) -> None:
+def test_the_server_has_a_user_id_of_its_own_and_no_groups(closed_root: Path, begin: Start) -> None:
     server = begin(closed_root)
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{server.pid}/status").read_text().splitlines())
     uids = {int(word) for word in fields["Uid"].split()}
@@ -150,7 +153,7 @@ def test_a_wrong_password_is_refused_even_on_the_private_socket(postgres_server:
         ("shared_buffers", "1kB", "invalid", "outside the valid range"),
     ],
 )
-def test_a_bad_setting_is_told_in_postgresqls_own_words(
+def test_a_bad_setting_quotes_postgresqls_message(
     closed_root: Path, name: str, value: str, code: str, words: str
 ) -> None:
     server = Server(system((name, value)), closed_root)
@@ -172,19 +175,19 @@ def test_a_bad_setting_is_told_in_postgresqls_own_words(
         ("work_mem", "1MB'\nlisten_addresses = '*", "invalid"),
     ],
 )
-def test_settings_that_would_break_out_are_refused(name: str, value: str, code: str) -> None:
+def test_settings_that_escape_the_confinement_are_refused(name: str, value: str, code: str) -> None:
     with pytest.raises(TaskFault) as caught:
         settings.configuration([(name, value)], ["/s"])
     assert caught.value.code == code
 
 
-def test_quotes_in_a_value_stay_in_the_value(closed_root: Path, begin: Start) -> None:
+def test_quotes_in_a_setting_are_escaped(closed_root: Path, begin: Start) -> None:
     server = begin(closed_root, ("cluster_name", "it's \\ ok"))
     with psycopg.connect(server.dsn) as connection:
         assert connection.execute("SHOW cluster_name").fetchone() == ("it's \\ ok",)
 
 
-def test_a_snapshot_brings_back_what_was_and_keeps_the_address(closed_root: Path, begin: Start) -> None:
+def test_a_restored_snapshot_has_the_old_rows_and_the_same_address(closed_root: Path, begin: Start) -> None:
     server = begin(closed_root)
     dsn = server.dsn
     run(server, "CREATE TABLE t AS SELECT 1 AS n")
@@ -218,7 +221,7 @@ def test_an_interrupted_restore_is_finished_by_the_next_start(closed_root: Path,
     run(server, "UPDATE t SET n = 2")
     data = server.data
     server.close(keep_data=True)
-    # Killed between the two renames: the old data moved away, the restored not yet in place.
+    # State of a kill between the two renames: the old data is moved away, the restored data is not in place yet.
     (data.parent / "snapshot").rename(data.parent / "data.restored")
     data.rename(data.parent / "data.old")
     again = begin(closed_root)
@@ -232,13 +235,13 @@ def test_an_interrupted_save_is_finished_by_the_next_restore(closed_root: Path, 
     run(server, "CREATE TABLE t AS SELECT 1 AS n")
     server.save_snapshot()
     run(server, "UPDATE t SET n = 2")
-    # Killed after the copy was whole and the old snapshot was removed.
+    # State of a kill after the copy was complete and the old snapshot was removed.
     (server.data.parent / "snapshot").rename(server.data.parent / "snapshot.saved")
     server.restore_snapshot()
     assert number(server, "SELECT n FROM t") == 1
 
 
-def test_restore_without_a_snapshot_says_so(closed_root: Path, begin: Start) -> None:
+def test_restore_without_a_snapshot_is_a_fault(closed_root: Path, begin: Start) -> None:
     server = begin(closed_root)
     with pytest.raises(TaskFault) as caught:
         server.restore_snapshot()
@@ -246,7 +249,29 @@ def test_restore_without_a_snapshot_says_so(closed_root: Path, begin: Start) -> 
     assert number(server, "SELECT 1") == 1
 
 
-def test_two_sessions_cannot_have_the_same_data(
+@needs_root
+@pytest.mark.parametrize("left_bytes", [0, 1 << 20])
+def test_recovery_without_room_is_a_full_disk(
+    open_root: Path, begin: Start, left_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is on the same disk: PostgreSQL cannot write there that it found no space."""
+    monkeypatch.setattr(embedded_server, "READY_S", 5.0)
+    with small_disk(open_root / "disk", 160 << 20) as disk:
+        server = begin(disk)
+        run(server, "CREATE TABLE filled AS SELECT generate_series(1, 100000) AS n")
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+        until_s = time.monotonic() + 30.0
+        while server.death is None and time.monotonic() < until_s:
+            time.sleep(0.05)
+        fill(disk / "filler", left_bytes)
+        with pytest.raises(TaskFault, match=f"no space is left .file system {disk}") as caught:
+            server.start()
+        assert caught.value.code == "disk_full"
+        server.close(keep_data=False)
+
+
+def test_two_sessions_cannot_use_the_same_data(
     closed_root: Path, begin: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(closed_root)
@@ -263,7 +288,7 @@ def test_a_missing_installation_names_the_extra(closed_root: Path, monkeypatch: 
     assert "proveout[embedded]" in caught.value.way_out
 
 
-def test_abandoned_stores_are_swept_and_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abandoned_stores_are_removed_and_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_store, "ELSEWHERE", tmp_path)
     monkeypatch.setattr(data_store, "SWEEP_AGE_S", -1.0)
     folder = data_store.home(tmp_path / "runs", "db")
@@ -282,7 +307,7 @@ def test_abandoned_stores_are_swept_and_others_kept(tmp_path: Path, monkeypatch:
 
 
 @needs_root
-def test_a_link_left_in_the_data_directory_leads_no_privileged_write_astray(closed_root: Path, begin: Start) -> None:
+def test_privileged_writes_do_not_follow_links_in_the_data_directory(closed_root: Path, begin: Start) -> None:
     victim = closed_root / "victim"
     victim.write_text("precious")
     server = begin(closed_root)
@@ -301,7 +326,7 @@ def test_a_link_left_in_the_data_directory_leads_no_privileged_write_astray(clos
 @pytest.mark.parametrize(
     ("field", "value"), [("store", "/etc"), ("store", "/var/tmp/proveout-store-../x"), ("uid", 0), ("uid", 1000)]
 )
-def test_a_state_that_names_what_is_not_ours_is_refused(tmp_path: Path, field: str, value: object) -> None:
+def test_a_state_file_with_foreign_paths_or_users_is_refused(tmp_path: Path, field: str, value: object) -> None:
     folder = data_store.home(tmp_path, "db")
     state = data_store.make_store(folder, None, lambda _: True)
     data_store.write_state(folder, dataclasses.replace(state, **{field: value}))  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
-"""The wire session, in Python and compiled, against a peer that cuts its answers anywhere, and sends what a server
-should not."""
+"""The wire session, in Python and compiled, against a peer that splits its answers at any byte and sends invalid
+answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from proveout.agent.engines.postgres.wire.protocol import (
     WirePrepared,
     WireSocket,
     around,
-    gone,
+    connection_lost,
     message,
     send_rest,
 )
@@ -65,7 +65,7 @@ class Compiled:
     def session(fd: int) -> Any:
         from proveout.agent.engines.postgres.wire.protocol_native import Wire
 
-        return Wire(fd, Failures(failure_of).of, gone, send_rest)
+        return Wire(fd, Failures(failure_of).of, connection_lost, send_rest)
 
     @staticmethod
     def prepared(statement: Statement, name: bytes, kinds: list[str | None], columns: int = 0) -> Any:
@@ -85,7 +85,7 @@ class Peer:
         self.prepared = way.prepared(FIND, b"s0", ["i"], 2)
 
     def sent(self, kinds: list[str | None], values: tuple[Any, ...], name: bytes = b"s1") -> bytes:
-        """What goes over the socket for these arguments."""
+        """The bytes that the session sends for these arguments."""
         self.session.send(self.way.prepared(FIND, name, kinds), values)
         return self.there.recv(1 << 20)
 
@@ -165,12 +165,12 @@ def test_no_parameters(peer: Peer) -> None:
 
 @given(st.lists(st.integers(1, 400), max_size=12), st.integers(0, 3), st.sampled_from([b"I", b"T"]))
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_an_answer_cut_anywhere_is_the_same_answer(
+def test_an_answer_split_at_any_byte_is_the_same_answer(
     way: type[InPython | Compiled], cuts: list[int], rows: int, status: bytes
 ) -> None:
     peer = Peer(way)
     try:
-        # the second column holds what the end of an answer looks like
+        # the second column contains the bytes of the end of an answer
         values = [(b"one", answer(status=status)), (b"two", None), (b"", b"x" * 60)][:rows]
         whole = answer(*(row(*value) for value in values), status=status)
         peer.ask()
@@ -210,11 +210,11 @@ def test_binary_integers(way: type[InPython | Compiled], drawn: list[tuple[int, 
         peer.close()
 
 
-def test_nothing_there_is_not_the_end(peer: Peer) -> None:
+def test_receive_without_data_is_not_the_end(peer: Peer) -> None:
     assert peer.session.receive() is False
 
 
-def test_a_notice_after_the_answer_is_kept_apart(peer: Peer) -> None:
+def test_a_notice_after_the_answer_does_not_change_it(peer: Peer) -> None:
     for _ in range(2):
         peer.ask()
         peer.there.sendall(answer(row(b"a", b"b")) + part(b"N", b"Mnote\0\0"))
@@ -234,7 +234,7 @@ def test_an_error_and_then_good_answers(peer: Peer) -> None:
     assert peer.session.count == 0
 
 
-def test_expected_errors_again_and_again(peer: Peer) -> None:
+def test_repeated_expected_errors(peer: Peer) -> None:
     insert = Statement(name="in", text={"postgres": "I"}, arguments=(int,), logical_errors=frozenset({"23505"}))
     prepared = peer.way.prepared(insert, b"s1", ["i"])
     for number in range(3):
@@ -252,7 +252,7 @@ def test_expected_errors_again_and_again(peer: Peer) -> None:
 
 
 def test_an_expected_error_and_then_the_end_is_a_lost_connection(peer: Peer) -> None:
-    """A server that stops between the error and ReadyForQuery: the transaction is no logical failure."""
+    """A server that stops between the error and ReadyForQuery: the result is a lost connection, not a logical failure."""
     insert = Statement(name="in", text={"postgres": "I"}, arguments=(int,), logical_errors=frozenset({"23505"}))
     peer.session.send(peer.way.prepared(insert, b"s1", ["i"]), (1,))
     peer.there.sendall(part(b"E", b"SERROR\0VERROR\0C23505\0Mtwice\0\0"))
@@ -273,7 +273,7 @@ def test_a_fatal_error_and_the_end(peer: Peer) -> None:
     assert (raised.value.code, raised.value.kind) == ("53300", FailureKind.LOST)
 
 
-def test_the_end_without_a_word(peer: Peer) -> None:
+def test_a_closed_connection_without_a_message_is_a_lost_connection(peer: Peer) -> None:
     peer.ask()
     peer.there.close()
     with pytest.raises(StatementFailure) as raised:

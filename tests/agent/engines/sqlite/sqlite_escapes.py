@@ -1,8 +1,8 @@
 """SQL with which a plan reaches files of the host through SQLite. Data: each case is tried on a real file.
 
-`statements` may hold `{outside}`, a path that is not there, and `{secret}`, a database file of somebody else's that
-holds the word CANARY. An escape has worked when a file stands at `{outside}` afterwards, when a row holds CANARY, or
-when `after` returns `broken`.
+`statements` may contain `{outside}`, a path without a file, and `{secret}`, a database file of another user that
+contains the word CANARY. An escape has succeeded when the file `{outside}` exists afterwards, when a row contains
+CANARY, or when `after` returns `broken`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class SqliteEscape:
-    """One attempt: its name, the statements in order, and a query whose answer `broken` shows that it worked."""
+    """One attempt: its name, the statements in order, and a query whose answer `broken` shows success."""
 
     name: str
     statements: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""SQL of a plan stays in the SQLite file that it is for: every escape, on every path that opens such a file."""
+"""SQL of a plan reaches only its own SQLite file: every escape, on every code path that opens such a file."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ Connect = Callable[[str], apsw.Connection]
 
 
 def by_driver(path: str) -> apsw.Connection:
-    """What a workload's transactions and sessions use."""
+    """The connection of a workload's transactions and sessions."""
     return SqliteDriver().connect(path)._connection  # type: ignore[no-any-return]
 
 
 def by_loader(path: str) -> apsw.Connection:
-    """What `populate` uses."""
+    """The connection of `populate`."""
     return SqliteLoader(path, Population(units=0, tables=(), before={}, after={}, drop={}, expected={}))._connection
 
 
 def by_sql_stage(path: str) -> apsw.Connection:
-    """What `sql` stages, checkpoints, snapshots and settings use."""
+    """The connection of `sql` stages, checkpoints, snapshots and settings."""
     return sql.open_file(path)
 
 
 def by_capture(path: str) -> apsw.Connection:
-    """What the capture `sizes` uses."""
+    """The connection of the capture `sizes`."""
     return SizeCatalogue(Endpoint(system="lite", engine="sqlite", dsn=path))._connection
 
 
@@ -67,7 +67,7 @@ def made(path: Path, word: str) -> str:
 
 
 def tried(connection: apsw.Connection, escape: SqliteEscape, folder: Path) -> str:
-    """What the escape has reached, "" for nothing."""
+    """Run the escape; describe its effect, "" for none."""
     secret = made(folder / "other" / "secret.db", CANARY)
     outside = folder / "outside"
     names = {"outside": outside, "secret": secret, "folder": folder}
@@ -82,7 +82,7 @@ def tried(connection: apsw.Connection, escape: SqliteEscape, folder: Path) -> st
     if escape.after:
         try:
             answer = connection.execute(escape.after).get
-        except apsw.AuthError:  # the question itself is one of the denied ones
+        except apsw.AuthError:  # this query is denied as well
             return ""
         except apsw.Error:
             answer = "error"
@@ -103,8 +103,8 @@ def test_an_escape_reaches_nothing(escape: SqliteEscape, connect: Connect, path:
         connection.close(True)
 
 
-def test_without_the_authorizer_the_escapes_work(path: str, tmp_path: Path) -> None:
-    """The corpus can fail: on a plain connection most of it reaches something."""
+def test_without_the_authorizer_the_escapes_succeed(path: str, tmp_path: Path) -> None:
+    """Check of the corpus: on a plain connection most escapes succeed."""
     reached = 0
     for number, escape in enumerate(ESCAPES):
         folder = tmp_path / str(number)
@@ -140,7 +140,7 @@ def test_ordinary_statements_work(text: str, connect: Connect, path: str) -> Non
     connection.close(True)
 
 
-def test_a_denied_statement_says_what_plans_cannot_do(path: str, tmp_path: Path) -> None:
+def test_the_error_of_a_denied_statement_names_the_restriction(path: str, tmp_path: Path) -> None:
     attach = f"ATTACH '{tmp_path}/x' AS other"
     with pytest.raises(TaskFault, match="not authorized") as caught:
         sql.run_statements(path, (attach,))
@@ -154,8 +154,8 @@ def test_a_uri_is_not_a_path(tmp_path: Path) -> None:
         open_database(f"file:{tmp_path}/a.db?mode=rwc")
 
 
-def test_nothing_opens_an_sqlite_file_past_the_authorizer() -> None:
-    """Every `apsw.Connection(` of the sources stands in the module of the authorizer."""
+def test_only_the_authorizer_module_opens_sqlite_files() -> None:
+    """Every `apsw.Connection(` of the sources is in the module of the authorizer."""
     agent = Path(__file__).parents[4] / "agent"
     found = {file.name for file in agent.rglob("*.py") if "apsw.Connection(" in file.read_text()}
     assert found == {"authorizer.py"}

@@ -25,8 +25,7 @@ from proveout.proto.wire.tasks import (
 
 @pytest.fixture(autouse=True)
 def _made_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in an agent without privileges, and in the aide of one that has some: the file is made by this very
-    process."""
+    """Create the file in this process, as an agent without privileges and the helper process of a root agent do."""
     monkeypatch.setattr(privileges, "account", lambda: None)
 
 
@@ -42,7 +41,7 @@ async def run(context: Any, endpoint: Endpoint, *statements: str) -> tuple[int, 
     return (await handlers.run_sql(context, RunSql(endpoint=endpoint, statements=statements))).counts
 
 
-async def test_a_file_is_made_once_in_wal_mode_with_its_settings(task_context: Any, tmp_path: Path) -> None:
+async def test_a_file_is_created_once_in_wal_mode_with_its_settings(task_context: Any, tmp_path: Path) -> None:
     started = await start(task_context, tmp_path, ("page_size", "8192"), ("auto_vacuum", "incremental"))
     assert started.fresh
     assert dict(started.settings)["page_size"] == "8192"
@@ -61,7 +60,7 @@ async def test_a_file_is_made_once_in_wal_mode_with_its_settings(task_context: A
     ("name", "value", "words"),
     [("page_size", "1000", "does not take page_size"), ("synchronous", "FULL", "not one that an SQLite file keeps")],
 )
-async def test_a_setting_that_does_not_take_is_told(
+async def test_a_setting_that_has_no_effect_is_a_fault(
     task_context: Any, tmp_path: Path, name: str, value: str, words: str
 ) -> None:
     with pytest.raises(TaskFault, match=words) as caught:
@@ -70,7 +69,7 @@ async def test_a_setting_that_does_not_take_is_told(
     assert not list((tmp_path / "lite").iterdir())
 
 
-async def test_a_snapshot_brings_back_what_was(task_context: Any, tmp_path: Path) -> None:
+async def test_a_restored_snapshot_has_the_old_rows(task_context: Any, tmp_path: Path) -> None:
     endpoint = (await start(task_context, tmp_path)).endpoint
     with pytest.raises(TaskFault, match="no saved state"):
         await handlers.snapshot_system(
@@ -87,7 +86,9 @@ async def test_a_snapshot_brings_back_what_was(task_context: Any, tmp_path: Path
     assert await run(task_context, endpoint, "SELECT * FROM t") == (2,)
 
 
-async def test_a_file_in_use_is_not_swapped(task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_in_use_is_not_replaced(
+    task_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("proveout.agent.engines.sqlite.sql.BUSY_MS", 50)
     endpoint = (await start(task_context, tmp_path)).endpoint
     await run(task_context, endpoint, "CREATE TABLE t (n)", "INSERT INTO t VALUES (1)")

@@ -1,4 +1,4 @@
-"""Many connections that open a fresh file at once all get it, in WAL mode."""
+"""Many connections that open a new file at the same time all succeed, in WAL mode."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +11,7 @@ from proveout.agent.engines.sqlite.driver import SqliteDriver
 CONNECTIONS, FILES = 8, 150
 
 
-def test_connections_that_open_a_file_at_once(tmp_path: Path) -> None:
+def test_connections_that_open_a_file_at_the_same_time(tmp_path: Path) -> None:
     together = Barrier(CONNECTIONS)
 
     def open_one(path: Path) -> str:

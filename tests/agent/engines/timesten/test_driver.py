@@ -1,8 +1,8 @@
-"""The TimesTen driver without a TimesTen: what is asked of the client module, and what is said where it is not there.
+"""The TimesTen driver without a TimesTen: its calls of the client module, and its errors without the client library.
 
-`Stand` stands in for the client: it shows which calls are made, and that those TimesTen has not are not made. It does
-not show that TimesTen answers them, or takes the SQL. The missing library and the one mode of a process are
-python-oracledb's own words.
+`Stand` stands in for the client: it shows which calls are made, and that calls which TimesTen lacks are not made. It
+does not show that TimesTen answers them, or accepts the SQL. The errors for a missing library and for the mode of a
+process come from the real python-oracledb.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Cursor:
 
 
 class Stand:
-    """A connection that writes down what is done to it; what TimesTen has not is an AttributeError here."""
+    """A connection that records its calls; calls that TimesTen lacks raise AttributeError."""
 
     __slots__ = ("autocommit", "calls")
 
@@ -67,20 +67,22 @@ class Stand:
 
 @pytest.fixture
 def stand(monkeypatch: pytest.MonkeyPatch) -> tuple[Stand, list[Any]]:
-    connection, asked = Stand(), []
+    connection, calls = Stand(), []
 
     def connect(**how: Any) -> Stand:
-        asked.append(how)
+        calls.append(how)
         return connection
 
-    monkeypatch.setattr(oracledb, "init_oracle_client", lambda *a, **k: asked.append(("init", a, k)))
+    monkeypatch.setattr(oracledb, "init_oracle_client", lambda *a, **k: calls.append(("init", a, k)))
     monkeypatch.setattr(oracledb, "connect", connect)
     monkeypatch.setenv(HOME, "/opt/TimesTen/tt22")
     monkeypatch.setenv(LIBRARIES, "/opt/TimesTen/tt22/install/lib")
-    return connection, asked
+    return connection, calls
 
 
-def test_the_client_is_told_no_folder_and_the_dsn_goes_on_as_it_is(stand: tuple[Stand, list[Any]]) -> None:
+def test_the_client_is_initialised_without_a_folder_and_the_dsn_is_passed_unchanged(
+    stand: tuple[Stand, list[Any]],
+) -> None:
     TimesTenDriver().connect(DSN)
     init, connect = stand[1]
     assert init == ("init", (), {})
@@ -89,7 +91,7 @@ def test_the_client_is_told_no_folder_and_the_dsn_goes_on_as_it_is(stand: tuple[
     assert set(connect) == {"user", "password", "dsn", "stmtcachesize"}
 
 
-def test_what_timesten_has_not_is_not_used(stand: tuple[Stand, list[Any]]) -> None:
+def test_calls_that_timesten_lacks_are_not_made(stand: tuple[Stand, list[Any]]) -> None:
     session = TimesTenDriver().connect(DSN)
     assert not isinstance(session, Labelled)
     read, write = session.prepare(READ), session.prepare(WRITE)
@@ -112,14 +114,14 @@ def test_what_timesten_has_not_is_not_used(stand: tuple[Stand, list[Any]]) -> No
     ]
 
 
-def test_an_environment_without_ttenv_is_told_so() -> None:
+def test_an_environment_without_ttenv_is_refused() -> None:
     for environment in ({}, {HOME: "/opt/tt"}, {HOME: "/opt/tt", LIBRARIES: "/usr/lib"}):
         with pytest.raises(StatementFailure, match="ttenv") as raised:
             ready(environment)
         assert (raised.value.code, raised.value.kind) == ("DPI-1047", FailureKind.LOST)
 
 
-def test_a_process_that_is_thin_stays_so(oracle: str) -> None:
+def test_a_process_in_thin_mode_cannot_switch_to_thick_mode(oracle: str) -> None:
     credentials, _, target = oracle.rpartition("@")
     user, _, password = credentials.partition("/")
     oracledb.connect(user=user, password=password, dsn=target).close()
@@ -128,15 +130,15 @@ def test_a_process_that_is_thin_stays_so(oracle: str) -> None:
     assert raised.value.code == "DPY-2019"
 
 
-def test_a_target_without_a_form_is_refused() -> None:
+def test_a_target_without_a_connection_type_is_refused() -> None:
     with pytest.raises(StatementFailure, match="timesten_client"):
         TimesTenDriver().connect("hlr/x@cache1/hlrcache")
 
 
-async def test_the_agents_own_questions_go_to_a_process_of_their_own(
+async def test_the_agents_own_statements_run_in_a_separate_process(
     task_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With python-oracledb itself, which finds no client library here."""
+    """Uses the real python-oracledb, which finds no client library on this host."""
     endpoint = Endpoint(system="cache", engine="timesten", dsn=DSN)
     monkeypatch.delenv(HOME, raising=False)
     with pytest.raises(TaskFault, match="TIMESTEN_HOME is not set") as raised:
@@ -144,16 +146,16 @@ async def test_the_agents_own_questions_go_to_a_process_of_their_own(
     assert raised.value.code == "missing"
     monkeypatch.setenv(HOME, "/nowhere")
     monkeypatch.setenv(LIBRARIES, f"/nowhere/install/lib:{os.environ.get(LIBRARIES, '')}")
-    for asked in (
+    for request in (
         run_sql(task_context, RunSql(endpoint=endpoint, statements=("SELECT 1 FROM dual",))),
         checkpoint(task_context, Checkpoint(endpoint=endpoint)),
     ):
         with pytest.raises(TaskFault, match="DPI-1047") as raised:
-            await asked
+            await request
         assert "se@cret" not in raised.value.what
         assert "ttenv" in raised.value.what
 
 
-def test_its_loads_have_workers_of_their_own() -> None:
+def test_its_loads_have_separate_workers() -> None:
     assert engines.of("timesten").own_process
     assert isinstance(driver("timesten"), TimesTenDriver)

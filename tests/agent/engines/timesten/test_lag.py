@@ -1,7 +1,7 @@
-"""The probe that measures the lag from a TimesTen to its Oracle: sent, looked for, and what is said where it cannot be.
+"""The probe that measures the lag from a TimesTen to its Oracle: written, read back, and its errors.
 
-Both ends are databases behind the TNS server (tests/wire), and the test itself carries the row over: it shows the
-probe's arithmetic and statements, not that AWT carries them, nor thick mode.
+Both ends are databases behind the TNS server (tests/wire), and the test itself copies the row: it shows the probe's
+arithmetic and statements, not replication by AWT, nor thick mode.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ def lag_s(probe: ProbeObserver) -> float:
     return {reading.metric: reading.value for reading in found}["lag.seconds"]
 
 
-def carried(source: Any, sink: Any) -> None:
-    """What AWT does."""
+def replicate(source: Any, sink: Any) -> None:
+    """Copy the probe row from source to sink, in place of AWT."""
     sink.execute("DELETE FROM proveout_probe")
     for row in source.execute("SELECT id, seq FROM proveout_probe").fetchall():
         sink.execute("INSERT INTO proveout_probe VALUES (%s, %s)", row)
 
 
-def test_the_lag_is_the_age_of_what_has_arrived(
+def test_the_lag_is_the_age_of_the_newest_probe_at_the_sink(
     ends: tuple[Any, Any, Endpoint, Endpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a clock that goes on by 1 s whenever it is read: at every note, and at every report."""
+    """The clock advances by 1 s at each reading: at every write of the probe, and at every report."""
     ticks = itertools.count(1)
     monkeypatch.setattr(lag_timesten, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
     source, sink, cache, behind = ends
@@ -68,7 +68,7 @@ def test_the_lag_is_the_age_of_what_has_arrived(
     probe = observer(cache, behind, open_connection)
     try:
         assert [lag_s(probe) for _ in range(3)] == [2.0, 4.0, 6.0], "nothing arrives"
-        carried(source, sink)
+        replicate(source, sink)
         assert source.execute("SELECT seq FROM proveout_probe").fetchall() == [(3,)]
         assert probe.look(Tick(at_ns=0, report=False, last=False)) == []
         assert lag_s(probe) == 4.0, "the third has arrived: it was sent at 6, and now is 10"
@@ -78,7 +78,7 @@ def test_the_lag_is_the_age_of_what_has_arrived(
         probe.close()
 
 
-def test_a_later_capture_goes_on_counting(ends: tuple[Any, Any, Endpoint, Endpoint]) -> None:
+def test_a_later_capture_continues_the_sequence(ends: tuple[Any, Any, Endpoint, Endpoint]) -> None:
     source, sink, cache, behind = ends
     for end in (source, sink):
         end.execute(TABLE)
@@ -91,7 +91,7 @@ def test_a_later_capture_goes_on_counting(ends: tuple[Any, Any, Endpoint, Endpoi
         probe.close()
 
 
-def test_a_lost_end_counts_as_lost_and_comes_back(
+def test_samples_are_lost_while_an_end_is_disconnected(
     ends: tuple[Any, Any, Endpoint, Endpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proveout.agent.engines.capture_connection.RETRY_S", 0.0)
@@ -112,7 +112,7 @@ def test_a_lost_end_counts_as_lost_and_comes_back(
         probe.close()
 
 
-def test_without_its_table_it_says_how_to_make_it(ends: tuple[Any, Any, Endpoint, Endpoint]) -> None:
+def test_the_error_without_the_probe_table_has_its_ddl(ends: tuple[Any, Any, Endpoint, Endpoint]) -> None:
     _, _, cache, behind = ends
     with pytest.raises(TaskFault, match="ORA-00942") as raised:
         observer(cache, behind, open_connection)
@@ -120,7 +120,7 @@ def test_without_its_table_it_says_how_to_make_it(ends: tuple[Any, Any, Endpoint
     assert "CREATE ASYNCHRONOUS WRITETHROUGH CACHE GROUP proveout_probe" in raised.value.way_out
 
 
-async def test_a_timesten_without_its_client_is_told_so(
+async def test_a_timesten_capture_without_the_client_is_a_fault(
     task_context: Any, ends: tuple[Any, Any, Endpoint, Endpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(HOME, raising=False)

@@ -1,5 +1,4 @@
-"""The seven transactions as generators: what they ask, in which order, and how they end; driven by hand, no
-database."""
+"""The seven transactions as generators: their statements in order, and their outcomes; driven without a database."""
 
 from __future__ import annotations
 
@@ -31,20 +30,20 @@ SOME, NONE = Given(1), Given(0)
 
 
 def drive(transaction: TransactionType, results: list[Given]) -> tuple[list[tuple[str, tuple[Any, ...]]], Outcome]:
-    """Run a body on prepared results: (what it asked, how it ended)."""
+    """Run a body on prepared results; return its statements with arguments, and its outcome."""
     body = transaction.body(transaction.inputs(WORKLOAD.keys(0))())
-    asked = []
+    sent = []
     statement, arguments = next(body)
     for result in results:
-        asked.append((statement.name, arguments))
+        sent.append((statement.name, arguments))
         assert len(arguments) == len(statement.arguments)
         assert all(isinstance(value, kind) for value, kind in zip(arguments, statement.arguments, strict=True))
         assert statement in transaction.statements
         try:
             statement, arguments = body.send(result)
         except StopIteration as stop:
-            return asked, stop.value
-    raise AssertionError(f"{transaction.name} goes on after {asked} with {statement.name}")
+            return sent, stop.value
+    raise AssertionError(f"{transaction.name} goes on after {sent} with {statement.name}")
 
 
 @pytest.mark.parametrize(
@@ -74,23 +73,21 @@ def drive(transaction: TransactionType, results: list[Given]) -> tuple[list[tupl
         ("DeleteCallForwarding", [NONE], ["find_number"], Outcome.LOGICAL_FAILURE),
     ],
 )
-def test_what_is_asked_and_how_it_ends(
-    name: str, results: list[Given], statements: list[str], outcome: Outcome
-) -> None:
-    asked, ended = drive(TRANSACTIONS[name], results)
-    assert [statement for statement, _ in asked] == statements
+def test_statements_and_outcomes(name: str, results: list[Given], statements: list[str], outcome: Outcome) -> None:
+    sent, ended = drive(TRANSACTIONS[name], results)
+    assert [statement for statement, _ in sent] == statements
     assert ended is outcome
 
 
 @pytest.mark.parametrize("name", ["UpdateLocation", "InsertCallForwarding", "DeleteCallForwarding"])
 def test_the_subscriber_found_by_number_is_the_one_that_changes(name: str) -> None:
-    asked, _ = drive(TRANSACTIONS[name], [FOUND, SOME] if name != "InsertCallForwarding" else [FOUND, SOME, SOME])
+    sent, _ = drive(TRANSACTIONS[name], [FOUND, SOME] if name != "InsertCallForwarding" else [FOUND, SOME, SOME])
     position = 1 if name == "UpdateLocation" else 0
-    assert all(arguments[position if statement != "get_facilities" else 0] == 77 for statement, arguments in asked[1:])
+    assert all(arguments[position if statement != "get_facilities" else 0] == 77 for statement, arguments in sent[1:])
 
 
-def test_single_ones_and_their_requests() -> None:
-    """A driver may send the inputs of a bare one instead of driving its body, which asks just that."""
+def test_single_and_bare_transactions() -> None:
+    """A driver may send the inputs of a bare transaction without its body, whose only request they are."""
     for name, transaction in TRANSACTIONS.items():
         assert transaction.single == (name in HLR_TRANSACTIONS[:3])
         assert transaction.bare == transaction.single
@@ -99,7 +96,7 @@ def test_single_ones_and_their_requests() -> None:
             assert next(transaction.body(request)) is request
 
 
-def test_statements_are_named_apart_and_read_all_columns() -> None:
+def test_statement_names_are_unique_and_all_columns_are_read() -> None:
     statements = {statement for t in TRANSACTIONS.values() for statement in map(id, t.statements)}
     names = {statement.name for t in TRANSACTIONS.values() for statement in t.statements}
     assert len(names) == len(statements) == 10

@@ -19,10 +19,9 @@ from proveout.dsl.workloads.kinds import of_workload
 from proveout.dsl.workloads.prepaid.keys import AMOUNTS, LOW_BALANCE, Keys, amounts
 from proveout.dsl.workloads.prepaid.parameters import PREPAID_TRANSACTIONS, PROFILES, Prepaid
 from proveout.dsl.workloads.prepaid.rows import OPENING_MAX, opening_total
-from proveout.dsl.workloads.prepaid.shares import expected, fresh_change
 from proveout.dsl.workloads.prepaid.statements import SEARCHED
 from proveout.dsl.workloads.prepaid.tables import SHAPES, STATUSES, TYPES
-from proveout.dsl.workloads.prepaid.workload import CHANGE_BALANCE, build
+from proveout.dsl.workloads.prepaid.workload import CHANGE_BALANCE, build, expected_shares, fresh_change
 
 SMALL = Prepaid(population=500, accounts_per_customer=2, seed=3)
 
@@ -88,7 +87,7 @@ def test_values_are_spread_as_they_should_be() -> None:
     assert all(2000_01_01 <= row[6] <= 2019_12_28 for row in made)
 
 
-def test_what_the_balances_open_with_is_known_without_asking() -> None:
+def test_the_sum_of_the_opening_balances_is_computed_without_a_query() -> None:
     assert opening_total(SMALL) == sum(row[4] for row in rows("accounts", 1, 500))
     big = Prepaid(population=300_000)
     parts = (rows("accounts", first, 60_000, big) for first in range(1, 300_001, 60_000))
@@ -106,14 +105,14 @@ def drawn(source: str, count: int, stream: int = 0, parameters: Prepaid = SMALL)
 @pytest.mark.parametrize(
     ("source", "position", "high"), [("authorize", 0, 1000), ("balance", 0, 1000), ("profile", 2, 500)]
 )
-def test_every_account_and_customer_is_drawn_alike(source: str, position: int, high: int) -> None:
+def test_every_account_and_customer_is_drawn_uniformly(source: str, position: int, high: int) -> None:
     values = [arguments[position] for _, arguments in drawn(source, 100 * high)]
     counts = np.bincount(values, minlength=high + 1)[1:]
     assert len(counts) == high
     assert chi2_survival(float(((counts - 100.0) ** 2 / 100.0).sum()), high - 1) > 1e-4
 
 
-def test_a_search_looks_at_a_run_of_accounts() -> None:
+def test_a_search_reads_a_range_of_accounts() -> None:
     for _, (first, last, low) in drawn("low", 2_000):
         assert 1 <= first <= last == min(1000, first + SEARCHED - 1)
         assert low == LOW_BALANCE
@@ -131,7 +130,7 @@ def test_a_change_takes_no_more_than_there_is_and_is_recorded_as_it_is(profile: 
         assert recorded[3] == kinds.codes[amount < 0]
 
 
-def test_history_rows_never_meet() -> None:
+def test_history_rows_have_unique_keys() -> None:
     names = [
         (recorded[1], recorded[2])
         for seed in (0, 1, 2**32 - 1)
@@ -162,25 +161,25 @@ class Given:
     ("found", "statements", "outcome"), [([1, 1], 2, Outcome.COMMIT), ([0], 1, Outcome.LOGICAL_FAILURE)]
 )
 def test_without_enough_money_there_is_no_history(found: list[int], statements: int, outcome: Outcome) -> None:
-    body, asked = walk(CHANGE_BALANCE, Keys(SMALL, 0).change()), []
-    asked.append(body.send(None)[0].name)
+    body, sent = walk(CHANGE_BALANCE, Keys(SMALL, 0).change()), []
+    sent.append(body.send(None)[0].name)
     with pytest.raises(StopIteration) as stop:
         for count in found:
-            asked.append(body.send(Given(count))[0].name)
-    assert asked == ["change", "record"][:statements]
+            sent.append(body.send(Given(count))[0].name)
+    assert sent == ["change", "record"][:statements]
     assert stop.value.value is outcome
 
 
-# ---- what succeeds -----------------------------------------------------------------------------------------------
+# ---- shares of success -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("profile", ["prepaid", "banking"])
 def test_changes_succeed_as_expected_at_any_age(profile: Any) -> None:
-    """Balances of 20,000 accounts wander for up to 3,000 changes each; the share that succeeds stays in its range."""
+    """20,000 accounts have up to 3,000 changes of their balance each; the share of success stays in its range."""
     random = np.random.default_rng(11)
     balances = random.integers(0, OPENING_MAX + 1, 20_000)
     parameters = Prepaid(profile=profile)
-    low, high = expected(parameters)["ChangeBalance"]
+    low, high = expected_shares(parameters)["ChangeBalance"]
     shares = []
     for _ in range(3_000):
         moved = amounts(random, len(balances), AMOUNTS[profile])
@@ -209,7 +208,7 @@ RIGHT = {
 }
 
 
-def test_a_right_load_conforms() -> None:
+def test_a_correct_load_conforms() -> None:
     assert all(finding.ok for finding in findings(RIGHT).values()), findings(RIGHT)
 
 
@@ -222,7 +221,7 @@ def test_a_right_load_conforms() -> None:
         ("ChangeBalance", (13_000, 2_000)),
     ],
 )
-def test_a_wrong_one_does_not(name: str, counts: tuple[int, int]) -> None:
+def test_a_wrong_load_does_not_conform(name: str, counts: tuple[int, int]) -> None:
     finding = findings(RIGHT | {name: counts})["logical-failures"]
     assert not finding.ok
     assert name in finding.evidence.partition(":")[2]

@@ -1,4 +1,4 @@
-"""SQL as the plan language reads it: what is a bind, what is one statement, what comes back."""
+"""Scanning of SQL in plans: binds, single statements, result columns."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_scripts_have_bodies_and_no_binds() -> None:
         ("MERGE INTO t USING s ON (a = b) WHEN MATCHED THEN UPDATE SET c = 1", False, True),
     ],
 )
-def test_what_it_does(text: str, gives: bool, changes: bool) -> None:
+def test_whether_a_statement_returns_rows_or_changes_data(text: str, gives: bool, changes: bool) -> None:
     tokens = scan(text)
     assert (reads(tokens), writes(tokens)) == (gives, changes)
 
@@ -143,7 +143,7 @@ def test_table() -> None:
 
 @given(st.text(alphabet="ab1:'\"`$-/*;\\ \n(),", max_size=40))
 def test_any_text_is_read_to_its_end(text: str) -> None:
-    """No text breaks the scanner, and nothing but binds and a last semicolon is changed."""
+    """The scanner accepts any text and changes only binds and a final semicolon."""
     tokens = scan(text)
     assert all(text.startswith(token.text, token.start) for token in tokens)
     written, names = positional(text)

@@ -12,9 +12,8 @@ import pytest
 import yaml
 
 from proveout.agent.load.loop.terminal import stream_of
-from proveout.dsl.plan.canonical import to_data
 from proveout.dsl.plan.model_values import to_values
-from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.plan import Workload, to_data
 from proveout.dsl.workloads.base import Outcome, Row, TransactionType
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.kinds import has_tables, of_workload, writes
@@ -84,7 +83,7 @@ def kinds(one: SqlWorkload) -> dict[str, TransactionType]:
 def drive(
     kind: TransactionType, keys: Any, answers: Sequence[Answer]
 ) -> tuple[list[tuple[str, tuple[Any, ...]]], Outcome]:
-    """What a transaction sends when it gets these answers, and how it ends."""
+    """Run a transaction with these answers; return its statements with arguments, and its outcome."""
     body, sent = kind.body(kind.inputs(keys)()), []
     request = next(body)
     for answer in answers:
@@ -96,8 +95,8 @@ def drive(
     raise AssertionError(f"{kind.name} wants more than {len(answers)} answers")
 
 
-def test_the_way_through_the_plan() -> None:
-    """As a plan, as JSON of a message, and back: the same model, and the same digest of it."""
+def test_a_workload_survives_the_plan_and_the_wire() -> None:
+    """A workload as a plan, as JSON of a message, and read back is the same model with the same digest."""
     compiled = workload()
     assert of_workload(compiled) == Custom.model_validate(yaml.safe_load(SHOP))
     data = json.loads(json.dumps(to_data(compiled)))
@@ -120,11 +119,11 @@ def test_statements() -> None:
     assert again.logical_errors == frozenset()
 
 
-def test_fast_path_only_where_it_says_the_same() -> None:
+def test_the_fast_path_only_where_it_is_equivalent() -> None:
     found = kinds(built())
     assert found["Show"].bare
     assert found["Show"].single
-    assert not found["Count"].bare  # no row would be a commit, which the engine's own rule is not
+    assert not found["Count"].bare  # without a row it commits, unlike by the rule of the fast path
     assert found["Count"].single
     assert not found["Buy"].single
 
@@ -172,8 +171,8 @@ def test_single_statements() -> None:
         assert drive(kinds(one)[name], one.keys(1), [answer])[1] is expected
 
 
-def test_keys_are_their_streams_own() -> None:
-    """The same stream draws the same again; another terminal, another iteration, another transaction draws others."""
+def test_keys_differ_between_streams() -> None:
+    """A stream repeats its draws; another terminal, iteration or transaction draws other keys."""
     one = built()
 
     def first(stream: int, count: int = 600) -> list[Any]:
@@ -249,7 +248,7 @@ transactions: {A: {statements: {s: {sql: {postgres: SELECT 1, mysql: SELECT 1}}}
     assert "no text for oracle" in (KIND.load_problem(only, "timesten") or "")
 
 
-def test_what_the_compiler_asks() -> None:
+def test_queries_of_the_compiler_about_a_workload() -> None:
     assert writes(workload())
     assert not writes(
         workload("transactions: {A: {statements: {s: SELECT 1}}, B: {weight: 0, statements: {s: DELETE FROM t}}}")

@@ -1,4 +1,5 @@
-"""What TPROC-C's transactions draw: the specification's shares and distributions, homes, and drawing the same again."""
+"""Random inputs of TPROC-C's transactions: shares and distributions of the specification, home warehouses,
+reproducibility."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ DRAWS = 20_000
 
 
 def near(share: float, expected: float, count: int) -> bool:
-    """Within five standard deviations."""
+    """Whether a share is within five standard deviations of the expected one."""
     return abs(share - expected) < 5 * (expected * (1 - expected) / count) ** 0.5
 
 
@@ -55,7 +56,7 @@ def test_payments() -> None:
     assert 499_500 < cents.max() <= 500_000
 
 
-def test_the_others() -> None:
+def test_the_other_transactions() -> None:
     keys = Keys(FIVE, 2)
     assert {keys.delivery()[1] for _ in range(1_000)} == set(range(1, 11))
     levels = [keys.stock_level() for _ in range(1_000)]
@@ -63,7 +64,7 @@ def test_the_others() -> None:
     assert near(np.mean([keys.order_status().c_id == 0 for _ in range(DRAWS)]), 0.60, DRAWS)
 
 
-def test_one_warehouse_has_nobody_elsewhere() -> None:
+def test_with_one_warehouse_all_draws_are_local() -> None:
     keys = Keys(Tprocc(warehouses=1), 0)
     assert all(keys.payment().customer.w_id == 1 for _ in range(500))
     assert all(supply == 1 for _ in range(500) for _, supply, _ in keys.new_order().lines)

@@ -1,4 +1,4 @@
-"""TPROC-C's transactions as generators, driven by hand; their texts; whether a load was TPROC-C. No database."""
+"""TPROC-C's transactions as generators, driven without a database; their texts; conformance of a load."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Given:
 
 
 def answer(statement: Statement, arguments: tuple[Any, ...], prices: dict[int, int]) -> Given:
-    """What a database would say, as far as a body looks at it."""
+    """The answer of a database, with the values that a body reads."""
     if statement.name.startswith("get_items"):
         return Given([(item, prices.get(item, 250), "name", "data") for item in arguments if item <= 100_000])
     if statement.name.startswith("get_stock"):
@@ -49,50 +49,50 @@ def answer(statement: Statement, arguments: tuple[Any, ...], prices: dict[int, i
 
 
 def drive(name: str, workload: Any, keys: Any) -> tuple[list[tuple[str, tuple[Any, ...]]], Outcome]:
-    """The next transaction of these keys."""
+    """Run the next transaction of these keys."""
     transaction = next(t for t in workload.transactions if t.name == name)
     return drive_on(name, workload, transaction.inputs(keys)())
 
 
 def drive_on(name: str, workload: Any, inputs: Any) -> tuple[list[tuple[str, tuple[Any, ...]]], Outcome]:
-    """What a transaction asks on these inputs, and how it ends."""
+    """Run a transaction on these inputs; return its statements with arguments, and its outcome."""
     transaction = next(t for t in workload.transactions if t.name == name)
     body = transaction.body(inputs)
-    asked: list[tuple[str, tuple[Any, ...]]] = []
+    sent: list[tuple[str, tuple[Any, ...]]] = []
     try:
         statement, arguments = next(body)
         while True:
             assert statement in transaction.statements
             assert len(arguments) == len(statement.arguments)
             assert all(isinstance(value, kind) for value, kind in zip(arguments, statement.arguments, strict=True))
-            asked.append((statement.name, arguments))
+            sent.append((statement.name, arguments))
             statement, arguments = body.send(answer(statement, arguments, {}))
     except StopIteration as stop:
-        return asked, stop.value
+        return sent, stop.value
 
 
 @pytest.mark.parametrize("procedures", [False, True])
 @pytest.mark.parametrize("name", TPROCC_TRANSACTIONS)
-def test_each_asks_only_what_it_has_declared(name: str, procedures: bool) -> None:
+def test_each_sends_only_its_declared_statements(name: str, procedures: bool) -> None:
     workload = build(TWO.model_copy(update={"procedures": procedures}))
     keys = workload.keys(0)
     for _ in range(300):
-        asked, _ = drive(name, workload, keys)
-        assert asked
-        assert (len(asked) == 1) == procedures
+        sent, _ = drive(name, workload, keys)
+        assert sent
+        assert (len(sent) == 1) == procedures
 
 
-def test_a_new_order_by_hand() -> None:
+def test_the_statements_of_a_new_order() -> None:
     workload = build(TWO)
     keys = workload.keys(5)
     order = next(
         o for o in iter(keys.new_order, None) if all(s == 2 for _, s, _ in o.lines) and o.lines[-1][0] < 100_001
     )
-    asked, outcome = drive_on("NewOrder", workload, order)
+    sent, outcome = drive_on("NewOrder", workload, order)
     assert outcome is Outcome.COMMIT
     size = len(order.lines)
     items = len({line[0] for line in order.lines})
-    names = [name for name, _ in asked]
+    names = [name for name, _ in sent]
     assert names == [
         "get_customer",
         "get_next_order",
@@ -104,31 +104,31 @@ def test_a_new_order_by_hand() -> None:
         *["set_stock"] * size,
         f"add_lines_{size}",
     ]
-    assert asked[2][1] == (3_002, 2, order.d_id)
+    assert sent[2][1] == (3_002, 2, order.d_id)
     item, _, quantity = order.lines[0]
     left = 12 - quantity if 12 - quantity >= 10 else 12 - quantity + 91
-    assert asked[7][1] == (left, quantity, 0, 2, item)
-    assert asked[-1][1][7] == f"{quantity * 250 // 100}.{quantity * 250 % 100:02d}"
+    assert sent[7][1] == (left, quantity, 0, 2, item)
+    assert sent[-1][1][7] == f"{quantity * 250 // 100}.{quantity * 250 % 100:02d}"
 
 
-def test_an_item_that_is_not_there_is_a_logical_failure_after_the_inserts() -> None:
+def test_an_unknown_item_is_a_logical_failure_after_the_inserts() -> None:
     workload = build(TWO)
     keys = workload.keys(5)
     order = next(o for o in iter(keys.new_order, None) if o.lines[-1][0] == 100_001)
-    asked, outcome = drive_on("NewOrder", workload, order)
+    sent, outcome = drive_on("NewOrder", workload, order)
     assert outcome is Outcome.LOGICAL_FAILURE
-    assert [name for name, _ in asked][3:5] == ["add_order", "add_new_order"]
+    assert [name for name, _ in sent][3:5] == ["add_order", "add_new_order"]
 
 
-def test_of_four_namesakes_the_second_pays() -> None:
+def test_of_four_customers_with_one_name_the_second_pays() -> None:
     workload = build(TWO)
     keys = workload.keys(5)
     payment = next(p for p in iter(keys.payment, None) if p.customer.c_id == 0)
-    asked, _ = drive_on("Payment", workload, payment)
-    assert dict(asked)["add_history"][0] == 22
+    sent, _ = drive_on("Payment", workload, payment)
+    assert dict(sent)["add_history"][0] == 22
 
 
-def test_keying_and_thinking_are_off_unless_the_plan_says() -> None:
+def test_keying_and_think_times_are_off_by_default() -> None:
     assert {(t.keying_s, t.thinking_s) for t in build(TWO).transactions} == {(0.0, 0.0)}
     slow = build(Tprocc(keying=True, thinking=True)).transactions
     assert [(t.keying_s, t.thinking_s) for t in slow] == [(18, 12), (3, 12), (2, 10), (2, 5), (2, 5)]
@@ -152,7 +152,7 @@ def written(parameters: Tprocc, dialect: str) -> str:
     [("postgres", False), ("postgres", True), ("sqlite", False), ("mysql", False), ("oracle", False), ("oracle", True)],
 )
 def test_the_texts_are_those_that_were_reviewed(dialect: str, procedures: bool) -> None:
-    """For Oracle and MySQL this only keeps a text from changing unseen; no server here has run it."""
+    """For Oracle and MySQL this only detects changes of a text; no server here runs it."""
     path = GOLDEN / f"tprocc-{dialect}{'-procedures' if procedures else ''}.sql"
     text = written(Tprocc(procedures=procedures), dialect)
     if os.environ.get("PROVEOUT_UPDATE_GOLDEN"):
@@ -160,14 +160,14 @@ def test_the_texts_are_those_that_were_reviewed(dialect: str, procedures: bool) 
     assert text == path.read_text()
 
 
-def test_procedures_are_not_there_for_every_engine() -> None:
+def test_procedures_exist_for_some_engines_only() -> None:
     with_procedures = Tprocc(procedures=True)
     assert KIND.engine_problem(with_procedures, "postgres") is None
     assert "not for sqlite" in (KIND.engine_problem(with_procedures, "sqlite") or "")
     assert KIND.engine_problem(TWO, "sqlite") is None
 
 
-def test_each_instance_of_a_cluster_has_warehouses_of_its_own() -> None:
+def test_each_instance_of_a_cluster_has_its_own_warehouses() -> None:
     assert division_problem(workload_of(warehouses=8), 4) is None
     assert "that 4 divides" in (division_problem(workload_of(warehouses=6), 4) or "")
     assert "home: fixed" in (division_problem(workload_of(warehouses=8, home="all"), 4) or "")
@@ -176,7 +176,7 @@ def test_each_instance_of_a_cluster_has_warehouses_of_its_own() -> None:
     assert homes == {0: {1, 5}, 1: {2, 6}, 2: {3, 7}, 3: {4, 8}}
 
 
-def test_what_the_plan_may_not_say() -> None:
+def test_invalid_parameters_are_refused() -> None:
     with pytest.raises(ValidationError, match="no transaction is called Refund"):
         Tprocc(weights={"Refund": 1.0})
     with pytest.raises(ValidationError, match="sum to 0"):
@@ -189,7 +189,7 @@ def workload_of(**parameters: Any) -> Workload:
     return Workload(name="orders", kind="tprocc", parameters=to_values(Tprocc(**parameters)))
 
 
-def test_what_writes() -> None:
+def test_whether_the_workload_writes() -> None:
     assert writes(workload_of())
     assert not writes(workload_of(weights={"OrderStatus": 1.0, "StockLevel": 1.0}))
 
@@ -221,5 +221,5 @@ def test_conformance(counts: tuple[int, ...], mix: bool, rollbacks: bool) -> Non
     assert findings["logical-failures"].ok is rollbacks, findings["logical-failures"].evidence
 
 
-def test_four_conditions() -> None:
+def test_the_four_consistency_conditions() -> None:
     assert [invariant.name for invariant in INVARIANTS] == [f"consistency-{number}" for number in (1, 2, 3, 4)]

@@ -1,5 +1,4 @@
-"""TPTBM: rows from numbers alone, arguments within the loaded rows, inserts and deletes that keep out of each other's
-way."""
+"""TPTBM: rows computed from their numbers, arguments within the loaded rows, and inserts and deletes of disjoint rows."""
 
 from __future__ import annotations
 
@@ -17,14 +16,13 @@ from proveout.dsl.workloads.random_streams import stripe
 from proveout.dsl.workloads.tptbm.keys import Keys, delete_start
 from proveout.dsl.workloads.tptbm.parameters import Tptbm
 from proveout.dsl.workloads.tptbm.rows import descr, directory_nb
-from proveout.dsl.workloads.tptbm.shares import interval
-from proveout.dsl.workloads.tptbm.workload import build
+from proveout.dsl.workloads.tptbm.workload import build, interval
 
 SMALL = Tptbm(key=30, seed=3)
 
 
 def stream(iteration: int, terminal: int) -> int:
-    """As the load engine makes it."""
+    """The number of a stream, as the load computes it."""
     return iteration << 32 | terminal
 
 
@@ -105,7 +103,7 @@ def test_an_inserted_row_is_as_wide_as_a_loaded_one() -> None:
 
 @pytest.mark.parametrize("terminals", [1, 2, 3, 4, 10, 64, 256])
 def test_deletes_of_many_terminals_meet_late(terminals: int) -> None:
-    """Starts are at least half an even share apart, whatever the iteration's turn."""
+    """Starts are at least half an even share apart in every iteration."""
     table = Tptbm(key=1000).rows
     for seed in (0, 5, 2**32 - 1):
         starts = sorted(delete_start(table, stream(seed, k)) for k in range(terminals))
@@ -137,7 +135,7 @@ class Given:
 
 
 def run(kind: TransactionType, counts: list[int]) -> tuple[Outcome, int]:
-    """A transaction whose statements find so many rows; its outcome and how many statements it ran."""
+    """Run a transaction whose statements find these numbers of rows; return its outcome and number of statements."""
     body, given = kind.body(kind.inputs(Keys(SMALL, 0))()), iter(counts)
     body.send(None)
     for ran in itertools.count(1):
@@ -207,8 +205,8 @@ def test_without_deletes_nothing_misses() -> None:
     assert findings({"Read": (99_000, 1_000)}, Tptbm(), **reads)["logical-failures"].ok, "an earlier load deleted"
 
 
-def test_a_wrong_mix_is_seen() -> None:
-    """What is read off 80-10-5-5 as read, insert, delete, update."""
+def test_a_wrong_mix_is_detected() -> None:
+    """The mix 80-10-5-5, misread as read, insert, delete, update."""
     assert not findings({"Read": (80_000, 0), "Update": (5_000, 0), "Insert": (10_000, 0), "Delete": (5_000, 0)})[
         "mix"
     ].ok
