@@ -42,9 +42,7 @@ def scaled(kind: str, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic
 
 def _known(kind: str, values: npt.NDArray[np.generic], *, dated: bool) -> list[Any]:
     result: list[Any]
-    if values.dtype.kind == "S":
-        result = values.astype(str).tolist()
-    elif kind == "date" and not dated:
+    if values.dtype.kind == "S" or (kind == "date" and not dated):
         result = values.astype(str).tolist()
     elif kind == "timestamp" and not dated:
         result = values.astype("datetime64[s]").astype(str).tolist()

@@ -24,7 +24,7 @@ from proveout.coordinator.measure.capture_metrics import (
     sizes_metrics,
     waits_metrics,
 )
-from proveout.coordinator.measure.derived import order_metrics, set_metrics, tool_metrics
+from proveout.coordinator.measure.derived import order_metrics, pass_metrics, set_metrics, tool_metrics
 from proveout.coordinator.measure.load_merge import (
     Latency,
     handling_metrics,
@@ -34,7 +34,7 @@ from proveout.coordinator.measure.load_merge import (
     merge_loads,
     share,
 )
-from proveout.coordinator.measure.observed import Observed
+from proveout.coordinator.measure.observed import Observed, in_passes
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool
@@ -73,10 +73,13 @@ def summarise(
     """
     merged, summaries = _merged(loads)
     load_tree = _stage_metrics(id, plan, rate, loads, boots or {})
-    recordings, window = {key: Recording(found) for key, found in captures.items()}, measure_window(loads, clocks)
+    recordings, window = (
+        {key: Recording(found) for key, found in captures.items()},
+        measure_window(loads, clocks, to_last=in_passes(stage) > 0),
+    )
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     captured, waits, sizes = _captured(cut)
-    metrics = load_tree | captured | _transaction_tree(stage, plan, summaries, merged, cut)
+    metrics = load_tree | captured | _transaction_tree(cut, summaries, merged, loads)
     series = per_second(loads, seconds)
     findings = validity.judge(
         Observed(
@@ -166,19 +169,20 @@ def _captured(cut: _Cut) -> tuple[Metrics, tuple[WaitLine, ...], tuple[SizeLine,
 
 
 def _transaction_tree(
-    stage: Measuring,
-    plan: Plan,
+    cut: _Cut,
     summaries: Sequence[TransactionSummary],
     merged: Sequence[TransactionLoad],
-    cut: _Cut,
+    loads: Mapping[str, LoadResult],
 ) -> Metrics:
-    """The metrics of each transaction, of the query set, and of orders; {} for a tool."""
+    """The metrics of each transaction, of the query set and its passes, and of orders; {} for a tool."""
+    stage = cut.stage
     if isinstance(stage, Tool):
         return {}
-    workload = plan.workload(stage.workload)
+    workload = cut.plan.workload(stage.workload)
     transactions = {item.name: _transaction_metrics(item) for item in summaries}
     orders = order_metrics(workload.kind, summaries, cut.counters(stage.target))
-    return prune({"transactions": transactions} | set_metrics(workload, merged) | orders)
+    passes = pass_metrics(loads.values()) if in_passes(stage) else {}
+    return prune({"transactions": transactions} | set_metrics(workload, merged) | passes | orders)
 
 
 def _stage_metrics(
@@ -208,14 +212,17 @@ def _summed(parts: Iterable[Iterable[tuple[str, int]]]) -> dict[str, int]:
 # ---- load --------------------------------------------------------------------------------------------------------
 
 
-def measure_window(loads: Mapping[str, LoadResult], clocks: Mapping[str, tuple[int, int]]) -> Window:
+def measure_window(
+    loads: Mapping[str, LoadResult], clocks: Mapping[str, tuple[int, int]], *, to_last: bool = False
+) -> Window:
     """The measure window on the coordinator's clock: where all clients measured; the first client's when they never
-    did."""
+    did. `to_last`: to the end of the last client's."""
     windows = [
         Window(start_ns=load.measure_start_ns, end_ns=load.measure_end_ns).shifted(-clocks.get(host, (0, 0))[0])
         for host, load in loads.items()
     ]
-    shared = Window(start_ns=max(w.start_ns for w in windows), end_ns=min(w.end_ns for w in windows))
+    end_ns = (max if to_last else min)(w.end_ns for w in windows)
+    shared = Window(start_ns=max(w.start_ns for w in windows), end_ns=end_ns)
     return shared if shared.seconds > 0.0 else windows[0]
 
 

@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 
 from proveout.core.errors import Where
 from proveout.dsl import engines
+from proveout.dsl.compile.ladder_windows import ladder_windows
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.query_metrics import sql_stage
 from proveout.dsl.compile.symbols import Scope, where_of
@@ -264,7 +265,10 @@ class _Stages:
         pool = self.pool(entry, clients)
         arrival = self.arrival(entry)
         rungs = self.rungs(entry)
+        windows = ladder_windows(entry, self.body, self.scope.workloads.get(entry.workload), self.problem)
         if target is None or clients is None or captures is None or arrival is None or rungs is None or pool is None:
+            return None
+        if windows is None:
             return None
         self.one_process(entry, target)
         stop = entry.stop_when
@@ -274,7 +278,7 @@ class _Stages:
             target=target.name,
             clients=clients,
             threads=rungs,
-            windows=Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure, ramp_down_s=entry.ramp_down),
+            windows=windows,
             arrival=arrival,
             repeat=entry.repeat.most,
             repeat_min=entry.repeat.least,

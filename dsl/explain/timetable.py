@@ -53,6 +53,8 @@ from proveout.dsl.workloads.kinds import expected_rows
 
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""
+PASS_S = 10.0
+"""A pass over a set of queries: nothing is known of its length before it has run."""
 TOOL_OVERHEAD_S = 1.5
 """Starting a program and collecting its output."""
 LAID_OUT_BYTES_PER_S = 500e6
@@ -162,7 +164,9 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
             rows = expected_rows(plan.workload(stage.workload)) if plan else 0.0
             return 1.0 + len(stage.into) * (1.0 + rows / LOAD_ROWS_PER_S)
         case Ladder():
-            return iterations(stage) * (stage.windows.total_s + ITERATION_OVERHEAD_S)
+            passes = stage.windows.passes
+            length_s = min(passes * PASS_S, stage.windows.measure_s) if passes else stage.windows.total_s
+            return iterations(stage) * (length_s + ITERATION_OVERHEAD_S)
         case Search():
             full = stage.confirmations + REFUSALS_EXPECTED
             probes = min(stage.probes_max - full, _expected_probes(stage))
@@ -425,6 +429,9 @@ def _arrival(stage: Ladder) -> str:
 
 def _windows(stage: Ladder | Tool) -> str:
     windows = stage.windows
+    if windows.passes:
+        passes = f"{windows.passes} pass{'es' if windows.passes > 1 else ''} over the set by each thread"
+        return f"{passes}, run to completion within {_seconds(windows.measure_s)}"
     parts = (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)
     ramp_up, measure, ramp_down = map(_seconds, parts)
     return f"{ramp_up} ramp-up, {measure} measured, {ramp_down} ramp-down"

@@ -53,7 +53,8 @@ def encode(columns: Columns, rows: Sequence[Array]) -> bytes:
 
 
 def _values(kind: str, values: Array) -> Array:
-    """The values of the record's field: numbers as they are, timestamps and dates from 2000 on, numerics as header and digits."""
+    """The values of the record's field: numbers as they are, timestamps and dates from 2000 on, numerics as header and
+    digits."""
     plain = values.data if isinstance(values, np.ma.MaskedArray) else values
     if kind in _SINCE_EPOCH:
         return (plain - _SINCE_EPOCH[kind]).astype(np.int64)  # type: ignore[operator]  # it is of datetime64

@@ -17,7 +17,16 @@ import numpy.typing as npt
 
 from proveout.agent.load.loop.transaction_loop import KindState, Script, Times
 from proveout.dsl.engines import DIALECTS, Dialect
-from proveout.dsl.workloads.base import Body, Ordered, Outcome, Request, Sequenced, Statement, TransactionType, WorkloadKind
+from proveout.dsl.workloads.base import (
+    Body,
+    Ordered,
+    Outcome,
+    Request,
+    Sequenced,
+    Statement,
+    TransactionType,
+    WorkloadKind,
+)
 
 RETRY, ERROR, ROLLED_BACK = 2, 3, 4
 TERMINAL_MASK = 2**32 - 1  # of a stream, see `terminal.stream_of`

@@ -38,7 +38,7 @@ TABLES: tuple[str, ...] = (*TABLE_ROWS, STATE)
 
 
 def _in_hundredths(value: float) -> float:
-    if abs(value * UNITS_PER_SCALE - round(value * UNITS_PER_SCALE)) > 1e-6:  # noqa: PLR2004 - rounding of a float
+    if abs(value * UNITS_PER_SCALE - round(value * UNITS_PER_SCALE)) > 1e-6:
         raise ValueError("a scale factor is a multiple of 0.01, so that all tables have whole numbers of rows")
     return value
 

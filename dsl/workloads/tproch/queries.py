@@ -2,10 +2,10 @@
 dialect.
 
 A template is written once. The differences of the dialects are data: `DAY($1)` (a date from its text), `YEAR(column)`,
-`FRACTION($1)` (a decimal from its text) and `FIRST n ROWS` (at the end of a query) are written out by `_DIALECTS`;
-`_INSTEAD` has the texts that a dialect needs of its own. Ends of date ranges are arguments (`substitution`), because
-the dialects do not share the arithmetic of dates. Query 15 has its view as a common table expression (variant A of the
-specification).
+`FRACTION($1)` and `MONEY($1)` (decimals from their texts) and `FIRST n ROWS` (at the end of a query) are written out
+by `_DIALECTS`, as `REVENUE()` is, the price of a line after its discount; `_INSTEAD` has the texts that a dialect
+needs of its own. Ends of date ranges are arguments (`substitution`), because the dialects do not share the arithmetic
+of dates. Query 15 has its view as a common table expression (variant A of the specification).
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.tproch.parameters import query_name
 
-REVENUE = "l_extendedprice * (1 - l_discount)"
-
 TEMPLATES: Mapping[int, str] = {
-    1: f"""
+    1: """
 SELECT l_returnflag, l_linestatus, SUM(l_quantity) AS sum_qty, SUM(l_extendedprice) AS sum_base_price,
- SUM({REVENUE}) AS sum_disc_price, SUM({REVENUE} * (1 + l_tax)) AS sum_charge, AVG(l_quantity) AS avg_qty,
+ SUM(REVENUE()) AS sum_disc_price, SUM(REVENUE() * (1 + l_tax)) AS sum_charge, AVG(l_quantity) AS avg_qty,
  AVG(l_extendedprice) AS avg_price, AVG(l_discount) AS avg_disc, COUNT(*) AS count_order
 FROM lineitem WHERE l_shipdate <= DAY($1)
 GROUP BY l_returnflag, l_linestatus ORDER BY l_returnflag, l_linestatus
@@ -37,8 +35,8 @@ WHERE p_partkey = ps_partkey AND s_suppkey = ps_suppkey AND p_size = $1 AND p_ty
   AND n_regionkey = r_regionkey AND r_name = $3)
 ORDER BY s_acctbal DESC, n_name, s_name, p_partkey FIRST 100 ROWS
 """,
-    3: f"""
-SELECT l_orderkey, SUM({REVENUE}) AS revenue, o_orderdate, o_shippriority
+    3: """
+SELECT l_orderkey, SUM(REVENUE()) AS revenue, o_orderdate, o_shippriority
 FROM customer, orders, lineitem
 WHERE c_mktsegment = $1 AND c_custkey = o_custkey AND l_orderkey = o_orderkey
  AND o_orderdate < DAY($2) AND l_shipdate > DAY($2)
@@ -50,8 +48,8 @@ WHERE o_orderdate >= DAY($1) AND o_orderdate < DAY($2)
  AND EXISTS (SELECT * FROM lineitem WHERE l_orderkey = o_orderkey AND l_commitdate < l_receiptdate)
 GROUP BY o_orderpriority ORDER BY o_orderpriority
 """,
-    5: f"""
-SELECT n_name, SUM({REVENUE}) AS revenue FROM customer, orders, lineitem, supplier, nation, region
+    5: """
+SELECT n_name, SUM(REVENUE()) AS revenue FROM customer, orders, lineitem, supplier, nation, region
 WHERE c_custkey = o_custkey AND l_orderkey = o_orderkey AND l_suppkey = s_suppkey AND c_nationkey = s_nationkey
  AND s_nationkey = n_nationkey AND n_regionkey = r_regionkey AND r_name = $1
  AND o_orderdate >= DAY($2) AND o_orderdate < DAY($3)
@@ -62,9 +60,9 @@ SELECT SUM(l_extendedprice * l_discount) AS revenue FROM lineitem
 WHERE l_shipdate >= DAY($1) AND l_shipdate < DAY($2)
  AND l_discount BETWEEN FRACTION($3) AND FRACTION($4) AND l_quantity < $5
 """,
-    7: f"""
+    7: """
 SELECT supp_nation, cust_nation, l_year, SUM(volume) AS revenue FROM (
- SELECT n1.n_name AS supp_nation, n2.n_name AS cust_nation, YEAR(l_shipdate) AS l_year, {REVENUE} AS volume
+ SELECT n1.n_name AS supp_nation, n2.n_name AS cust_nation, YEAR(l_shipdate) AS l_year, REVENUE() AS volume
  FROM supplier, lineitem, orders, customer, nation n1, nation n2
  WHERE s_suppkey = l_suppkey AND o_orderkey = l_orderkey AND c_custkey = o_custkey
   AND s_nationkey = n1.n_nationkey AND c_nationkey = n2.n_nationkey
@@ -72,9 +70,9 @@ SELECT supp_nation, cust_nation, l_year, SUM(volume) AS revenue FROM (
   AND l_shipdate BETWEEN DAY('1995-01-01') AND DAY('1996-12-31')) shipping
 GROUP BY supp_nation, cust_nation, l_year ORDER BY supp_nation, cust_nation, l_year
 """,
-    8: f"""
+    8: """
 SELECT o_year, SUM(CASE WHEN nation = $1 THEN volume ELSE 0 END) / SUM(volume) AS mkt_share FROM (
- SELECT YEAR(o_orderdate) AS o_year, {REVENUE} AS volume, n2.n_name AS nation
+ SELECT YEAR(o_orderdate) AS o_year, REVENUE() AS volume, n2.n_name AS nation
  FROM part, supplier, lineitem, orders, customer, nation n1, nation n2, region
  WHERE p_partkey = l_partkey AND s_suppkey = l_suppkey AND l_orderkey = o_orderkey AND o_custkey = c_custkey
   AND c_nationkey = n1.n_nationkey AND n1.n_regionkey = r_regionkey AND r_name = $2
@@ -82,16 +80,16 @@ SELECT o_year, SUM(CASE WHEN nation = $1 THEN volume ELSE 0 END) / SUM(volume) A
   AND p_type = $3) all_nations
 GROUP BY o_year ORDER BY o_year
 """,
-    9: f"""
+    9: """
 SELECT nation, o_year, SUM(amount) AS sum_profit FROM (
- SELECT n_name AS nation, YEAR(o_orderdate) AS o_year, {REVENUE} - ps_supplycost * l_quantity AS amount
+ SELECT n_name AS nation, YEAR(o_orderdate) AS o_year, REVENUE() - ps_supplycost * l_quantity AS amount
  FROM part, supplier, lineitem, partsupp, orders, nation
  WHERE s_suppkey = l_suppkey AND ps_suppkey = l_suppkey AND ps_partkey = l_partkey AND p_partkey = l_partkey
   AND o_orderkey = l_orderkey AND s_nationkey = n_nationkey AND p_name LIKE $1) profit
 GROUP BY nation, o_year ORDER BY nation, o_year DESC
 """,
-    10: f"""
-SELECT c_custkey, c_name, SUM({REVENUE}) AS revenue, c_acctbal, n_name, c_address, c_phone, c_comment
+    10: """
+SELECT c_custkey, c_name, SUM(REVENUE()) AS revenue, c_acctbal, n_name, c_address, c_phone, c_comment
 FROM customer, orders, lineitem, nation
 WHERE c_custkey = o_custkey AND l_orderkey = o_orderkey AND o_orderdate >= DAY($1) AND o_orderdate < DAY($2)
  AND l_returnflag = 'R' AND c_nationkey = n_nationkey
@@ -122,13 +120,13 @@ SELECT c_count, COUNT(*) AS custdist FROM (
  GROUP BY c_custkey) c_orders
 GROUP BY c_count ORDER BY custdist DESC, c_count DESC
 """,
-    14: f"""
-SELECT 100.00 * SUM(CASE WHEN p_type LIKE 'PROMO%' THEN {REVENUE} ELSE 0 END) / SUM({REVENUE}) AS promo_revenue
+    14: """
+SELECT 100.00 * SUM(CASE WHEN p_type LIKE 'PROMO%' THEN REVENUE() ELSE 0 END) / SUM(REVENUE()) AS promo_revenue
 FROM lineitem, part WHERE l_partkey = p_partkey AND l_shipdate >= DAY($1) AND l_shipdate < DAY($2)
 """,
-    15: f"""
+    15: """
 WITH revenue AS (
- SELECT l_suppkey AS supplier_no, SUM({REVENUE}) AS total_revenue FROM lineitem
+ SELECT l_suppkey AS supplier_no, SUM(REVENUE()) AS total_revenue FROM lineitem
  WHERE l_shipdate >= DAY($1) AND l_shipdate < DAY($2) GROUP BY l_suppkey)
 SELECT s_suppkey, s_name, s_address, s_phone, total_revenue FROM supplier, revenue
 WHERE s_suppkey = supplier_no AND total_revenue = (SELECT MAX(total_revenue) FROM revenue)
@@ -154,8 +152,8 @@ WHERE o_orderkey IN (SELECT l_orderkey FROM lineitem GROUP BY l_orderkey HAVING 
 GROUP BY c_name, c_custkey, o_orderkey, o_orderdate, o_totalprice
 ORDER BY o_totalprice DESC, o_orderdate FIRST 100 ROWS
 """,
-    19: f"""
-SELECT SUM({REVENUE}) AS revenue FROM lineitem, part
+    19: """
+SELECT SUM(REVENUE()) AS revenue FROM lineitem, part
 WHERE (p_partkey = l_partkey AND p_brand = $1 AND p_container IN ('SM CASE', 'SM BOX', 'SM PACK', 'SM PKG')
   AND l_quantity >= $4 AND l_quantity <= $5 AND p_size BETWEEN 1 AND 5
   AND l_shipmode IN ('AIR', 'AIR REG') AND l_shipinstruct = 'DELIVER IN PERSON')
@@ -231,8 +229,10 @@ _INSTEAD: Mapping[tuple[int, Dialect], str] = {
 }
 
 _COMMON = {
+    r"REVENUE\(\)": "l_extendedprice * (1 - l_discount)",
     r"DAY\(([^)]*)\)": r"CAST(\1 AS date)",
     r"FRACTION\(([^)]*)\)": r"CAST(\1 AS decimal(15,10))",
+    r"MONEY\(([^)]*)\)": r"CAST(\1 AS decimal(15,2))",
     r"YEAR\(([^)]*)\)": r"EXTRACT(YEAR FROM \1)",
     r"FIRST (\d+) ROWS": r"LIMIT \1",
 }
@@ -245,10 +245,10 @@ _DIALECTS: Mapping[Dialect, Mapping[str, str]] = {
         r"DAY\(([^)]*)\)": r"\1",  # dates are text there, which sorts as they do
         r"YEAR\(([^)]*)\)": r"CAST(SUBSTR(\1, 1, 4) AS integer)",
     },
-    "oracle": _COMMON
+    "oracle": {name: text for name, text in _COMMON.items() if "decimal" not in text}
     | {
         r"DAY\(([^)]*)\)": r"TO_DATE(\1, 'YYYY-MM-DD')",
-        r"FRACTION\(([^)]*)\)": r"TO_NUMBER(\1, '9999999999990D9999999999', 'NLS_NUMERIC_CHARACTERS=''.,''')",
+        r"(?:FRACTION|MONEY)\(([^)]*)\)": r"TO_NUMBER(\1, '9999999999990D9999999999', 'NLS_NUMERIC_CHARACTERS=''.,''')",
         r"FIRST (\d+) ROWS": r"FETCH FIRST \1 ROWS ONLY",
     },
 }

@@ -2,8 +2,8 @@
 
 A set has 0.1 % of the orders. Order keys are sparse: of each 32 keys the population has the first eight, so that three
 more generations fit between them. Set n = 1, 2, … inserts orders in place of those that it deletes: order i of the
-population has the key `order_key(i, 0)`, and set n inserts `order_key(i, 1)` and deletes `order_key(i, 0)` for its 0.1 %
-of all i. After 1,000 sets the population has been replaced once, and the next generation of keys follows.
+population has the key `order_key(i, 0)`, and set n inserts `order_key(i, 1)` and deletes `order_key(i, 0)` for its 0.1
+% of all i. After 1,000 sets the population has been replaced once, and the next generation of keys follows.
 
 The rows of a set depend on (seed, n) only. The number comes from `refresh_state`, which the transaction raises: a
 rollback takes it back, and sets are inserted and deleted in order. Rows go in statements of `BATCH` orders, with their
@@ -13,14 +13,13 @@ ours, of the lengths that the specification gives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from proveout.dsl.engines import DIALECTS, Dialect
-from proveout.dsl.workloads.base import Body, Outcome, Request, Row, Statement
+from proveout.dsl.workloads.base import Body, Outcome, Request, Result, Row, Statement
 from proveout.dsl.workloads.random_streams import philox
 from proveout.dsl.workloads.tproch.parameters import SETS, STATE, Tproch
 from proveout.dsl.workloads.tproch.queries import in_dialect
@@ -144,11 +143,12 @@ def _comment(random: np.random.Generator, shortest: int, longest: int) -> str:
 
 # ---- statements --------------------------------------------------------------------------------------------------
 
+
 def _value(kind: str, number: int) -> str:
     """The place of an argument, converted to a column's kind where that is neither a number nor a text."""
     if kind == "date":
         return f"DAY(${number})"
-    return f"FRACTION(${number})" if kind.startswith("numeric") else f"${number}"
+    return f"MONEY(${number})" if kind.startswith("numeric") else f"${number}"
 
 
 def _insert(table: str, rows: int) -> Statement:
@@ -158,18 +158,18 @@ def _insert(table: str, rows: int) -> Statement:
         "(" + ", ".join(_value(kind, row * len(columns) + at) for at, (_, kind) in enumerate(columns, 1)) + ")"
         for row in range(rows)
     ]
-    text = f"INSERT INTO {table} ({names}) VALUES {', '.join(tuples)}"
+    text = f"INSERT INTO {table} ({names}) VALUES {', '.join(tuples)}"  # noqa: S608 - names of ours
     texts = {dialect: in_dialect(text, dialect) for dialect in DIALECTS}
     if rows > 1:  # Oracle has no VALUES of several rows before release 23
         into = " ".join(f"INTO {table} ({names}) VALUES {one}" for one in tuples)
-        texts["oracle"] = in_dialect(f"INSERT ALL {into} SELECT 1 FROM dual", "oracle")
+        texts["oracle"] = in_dialect(f"INSERT ALL {into} SELECT 1 FROM dual", "oracle")  # noqa: S608 - names of ours
     types = tuple(int if kind.startswith("int") else str for _, kind in columns)
     return Statement(name=f"insert-{table}-{rows}", text=texts, arguments=types * rows, reads=False)
 
 
 def _delete(table: str, key: str) -> Statement:
     places = ", ".join(f"${number}" for number in range(1, BATCH + 1))
-    text = f"DELETE FROM {table} WHERE {key} IN ({places})"
+    text = f"DELETE FROM {table} WHERE {key} IN ({places})"  # noqa: S608 - names of ours
     return Statement(name=f"delete-{table}", text=_for_all(text), arguments=(int,) * BATCH, reads=False)
 
 
@@ -191,11 +191,11 @@ def _state(name: str, text: str, *, reads: bool) -> Statement:
 INSERTS = {(table, rows): _insert(table, rows) for table in ("orders", "lineitem") for rows in (BATCH, 1)}
 DELETES = (_delete("lineitem", "l_orderkey"), _delete("orders", "o_orderkey"))
 TAKE = {
-    column: _state(f"take-{column}", f"UPDATE {{table}} SET {column} = {column} + 1 WHERE id = 1", reads=False)
+    column: _state(f"take-{column}", f"UPDATE {{table}} SET {column} = {column} + 1 WHERE id = 1", reads=False)  # noqa: S608
     for column in ("inserted", "deleted")
 }
 NUMBER = {
-    column: _state(f"number-{column}", f"SELECT {column} FROM {{table}} WHERE id = 1", reads=True)
+    column: _state(f"number-{column}", f"SELECT {column} FROM {{table}} WHERE id = 1", reads=True)  # noqa: S608
     for column in ("inserted", "deleted")
 }
 INSERT_STATEMENTS = (TAKE["inserted"], NUMBER["inserted"], *INSERTS.values())
@@ -210,8 +210,7 @@ def insert_set(parameters: Tproch) -> Body:
     number = yield from _next_set("inserted")
     orders, lines = RefreshSet(parameters, number).rows()
     for table, rows in (("orders", orders), ("lineitem", lines)):
-        for request in _inserts(table, rows):
-            yield request
+        yield from _inserts(table, rows)
     return Outcome.COMMIT
 
 
@@ -227,16 +226,15 @@ def delete_set(parameters: Tproch) -> Body:
     return Outcome.COMMIT
 
 
-def _next_set(column: str) -> Any:
+def _next_set(column: str) -> Generator[Request, Result, int]:
     yield TAKE[column], ()
     result = yield NUMBER[column], ()
     return int(result.rows()[0][0])
 
 
-def _inserts(table: str, rows: Sequence[Row]) -> Iterator[Request]:
+def _inserts(table: str, rows: Sequence[Row]) -> Generator[Request, Result, None]:
     whole = len(rows) // BATCH * BATCH
     for first in range(0, whole, BATCH):
         yield INSERTS[table, BATCH], tuple(value for row in rows[first : first + BATCH] for value in row)
     for row in rows[whole:]:
         yield INSERTS[table, 1], row
-

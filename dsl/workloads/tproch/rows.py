@@ -59,7 +59,7 @@ class Generator:
 def generator_database() -> Any:
     """A new in-memory DuckDB with the extension. ProveoutError when it cannot be loaded."""
     library = extension_library()
-    import duckdb
+    import duckdb  # noqa: PLC0415 - only after the check that it is there
 
     try:
         connection = duckdb.connect(config={"threads": "1", "autoinstall_known_extensions": "false"})
@@ -93,4 +93,3 @@ def _column(kind: str, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generi
     if kind.startswith(("char", "text")):
         return values.astype(f"S{kind[kind.index('(') + 1 : -1]}")
     return values
-

@@ -1,8 +1,8 @@
 """The parameters of the queries: drawn by the substitution rules of TPC-H 2.4, seeded by stream.
 
-`Parameters(seed, stream)` gives the arguments of each query anew at every call. They depend on the seed of the workload,
-the stream and how often the query has run, and not on the iteration, the repeat or the system: all cells of a matrix
-answer the same questions. `validation` has the parameters for which the specification has answers.
+`Parameters(seed, stream)` gives the arguments of each query anew at every call. They depend on the seed of the
+workload, the stream and how often the query has run, and not on the iteration, the repeat or the system: all cells of
+a matrix answer the same questions. `validation` has the parameters for which the specification has answers.
 """
 
 from __future__ import annotations
@@ -35,13 +35,16 @@ TYPES = (
 )
 CONTAINERS = (("SM", "LG", "MED", "JUMBO", "WRAP"), ("CASE", "BOX", "BAG", "JAR", "PKG", "PACK", "CAN", "DRUM"))
 COLORS = (
-    "almond antique aquamarine azure beige bisque black blanched blue blush brown burlywood burnished chartreuse "
-    "chiffon chocolate coral cornflower cornsilk cream cyan dark deep dim dodger drab firebrick floral forest frosted "
-    "gainsboro ghost goldenrod green grey honeydew hot indian ivory khaki lace lavender lawn lemon light lime linen "
-    "magenta maroon medium metallic midnight mint misty moccasin navajo navy olive orange orchid pale papaya peach "
-    "peru pink plum powder puff purple red rose rosy royal saddle salmon sandy seashell sienna sky slate smoke snow "
-    "spring steel tan thistle tomato turquoise violet wheat white yellow"
-).split()
+    "almond", "antique", "aquamarine", "azure", "beige", "bisque", "black", "blanched", "blue", "blush", "brown",
+    "burlywood", "burnished", "chartreuse", "chiffon", "chocolate", "coral", "cornflower", "cornsilk", "cream",
+    "cyan", "dark", "deep", "dim", "dodger", "drab", "firebrick", "floral", "forest", "frosted", "gainsboro",
+    "ghost", "goldenrod", "green", "grey", "honeydew", "hot", "indian", "ivory", "khaki", "lace", "lavender",
+    "lawn", "lemon", "light", "lime", "linen", "magenta", "maroon", "medium", "metallic", "midnight", "mint",
+    "misty", "moccasin", "navajo", "navy", "olive", "orange", "orchid", "pale", "papaya", "peach", "peru", "pink",
+    "plum", "powder", "puff", "purple", "red", "rose", "rosy", "royal", "saddle", "salmon", "sandy", "seashell",
+    "sienna", "sky", "slate", "smoke", "snow", "spring", "steel", "tan", "thistle", "tomato", "turquoise", "violet",
+    "wheat", "white", "yellow",
+)  # fmt: skip
 WORDS = (("special", "pending", "unusual", "express"), ("packages", "requests", "accounts", "deposits"))
 
 Arguments = tuple[Any, ...]
