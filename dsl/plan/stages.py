@@ -18,6 +18,7 @@ from proveout.dsl.plan.values import Expression, Value
 
 Order: TypeAlias = Literal["ladder", "shuffled", "interleaved"]
 _SECOND_SLACK = 1e-3
+PASSES_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from proveout.dsl.plan.fio_job import DEVICES_MAX, JOBS_MAX
-from proveout.dsl.plan.stages import VOID_FRACTION_MAX
+from proveout.dsl.plan.stages import PASSES_MAX, VOID_FRACTION_MAX
 from proveout.dsl.schema.models import Values
 from proveout.dsl.schema.scalar_types import (
     Duration,
@@ -192,7 +192,7 @@ class LadderEntry(Measured):
     passes: int | None = Field(
         None,
         ge=1,
-        le=1000,
+        le=PASSES_MAX,
         description="In place of `measure`: each thread runs its set of queries so many times, to completion, without "
         "ramps. The measured window is from the start to the end of the last pass.",
     )

@@ -62,7 +62,7 @@ class Tproch(BaseModel):
     )
     test: Literal["power", "throughput", "refresh"] = Field(
         default="power",
-        description="What a terminal does in a pass: the queries in the order of stream 0, between RF1 and RF2; the "
+        description="The pass of a terminal: the queries in the order of stream 0, between RF1 and RF2; the "
         "queries in the order of its own stream (1, 2, …); or RF1 and RF2 only.",
     )
     refresh: bool = Field(

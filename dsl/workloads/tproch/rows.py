@@ -2,7 +2,7 @@
 
 Flow: units `first` … -> the generator's steps of as many children as the population has units -> tables of an in-memory
 DuckDB -> numpy columns. The generator makes all tables of a step at once: the steps made last are kept, because a
-loader asks for the same units of one table after the other. The extension is loaded from its Python package by path;
+loader requests the same units of one table after the other. The extension is loaded from its Python package by path;
 nothing is downloaded, and no statement of a plan runs in this database.
 """
 

@@ -1,6 +1,6 @@
 """The parameters of the queries: drawn by the substitution rules of TPC-H 2.4, seeded by stream.
 
-`Parameters(seed, stream)` gives the arguments of each query anew at every call. They depend on the seed of the
+`Parameters(seed, stream)` gives other arguments of a query at every call. They depend on the seed of the
 workload, the stream and how often the query has run, and not on the iteration, the repeat or the system: all cells of
 a matrix answer the same questions. `validation` has the parameters for which the specification has answers.
 """
