@@ -73,10 +73,8 @@ def summarise(
     """
     merged, summaries = _merged(loads)
     load_tree = _stage_metrics(id, plan, rate, loads, boots or {})
-    recordings, window = (
-        {key: Recording(found) for key, found in captures.items()},
-        measure_window(loads, clocks, to_last=in_passes(stage) > 0),
-    )
+    recordings = {key: Recording(found) for key, found in captures.items()}
+    window = measure_window(loads, clocks, to_last=in_passes(stage) > 0)
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     captured, waits, sizes = _captured(cut)
     metrics = load_tree | captured | _transaction_tree(cut, summaries, merged, loads)

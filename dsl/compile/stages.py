@@ -11,7 +11,6 @@ from typing import Literal, TypeVar
 
 from proveout.core.errors import Where
 from proveout.dsl import engines
-from proveout.dsl.compile.ladder_windows import ladder_windows
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.query_metrics import sql_stage
 from proveout.dsl.compile.symbols import Scope, where_of
@@ -41,6 +40,7 @@ from proveout.dsl.plan.stages import (
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules import session_settings
+from proveout.dsl.rules.window_rules import pass_problems
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
@@ -265,10 +265,8 @@ class _Stages:
         pool = self.pool(entry, clients)
         arrival = self.arrival(entry)
         rungs = self.rungs(entry)
-        windows = ladder_windows(entry, self.body, self.scope.workloads.get(entry.workload), self.problem)
+        windows = self.windows(entry)
         if target is None or clients is None or captures is None or arrival is None or rungs is None or pool is None:
-            return None
-        if windows is None:
             return None
         self.one_process(entry, target)
         stop = entry.stop_when
@@ -295,6 +293,15 @@ class _Stages:
             cell=self.cell,
             where=self.body.where,
         )
+
+    def windows(self, entry: stage_models.LadderEntry) -> Windows:
+        """Three lengths, or passes over a set of queries."""
+        given = [key.text for key, _ in self.body.entries]
+        for one in pass_problems(given, entry.pool, self.scope.workloads.get(entry.workload)):
+            self.problem(one.message, *filter(None, [one.at]), hint=one.way_out)
+        if entry.passes is not None:
+            return Windows(ramp_up_s=0.0, measure_s=entry.within, ramp_down_s=0.0, passes=entry.passes)
+        return Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure or 1.0, ramp_down_s=entry.ramp_down)
 
     def rungs(self, entry: stage_models.LadderEntry) -> tuple[int, ...] | None:
         """The rungs, in `threads` or in `processes`; a process that has one thread is a worker of its own."""

@@ -22,8 +22,8 @@ from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.base import Body, Outcome, Request, Result, Row, Statement
 from proveout.dsl.workloads.random_streams import philox
 from proveout.dsl.workloads.tproch.parameters import SETS, STATE, Tproch
-from proveout.dsl.workloads.tproch.queries import in_dialect
-from proveout.dsl.workloads.tproch.substitution import SHIP_MODES, WORDS
+from proveout.dsl.workloads.tproch.query_parameters import SHIP_MODES, WORDS
+from proveout.dsl.workloads.tproch.query_templates import in_dialect
 from proveout.dsl.workloads.tproch.tables import COLUMNS
 
 BATCH = 10

@@ -33,9 +33,9 @@ from proveout.dsl.workloads.tproch.parameters import (
     refreshes,
     transactions,
 )
-from proveout.dsl.workloads.tproch.queries import STATEMENTS
+from proveout.dsl.workloads.tproch.query_parameters import Parameters
+from proveout.dsl.workloads.tproch.query_templates import STATEMENTS
 from proveout.dsl.workloads.tproch.rows import Generator
-from proveout.dsl.workloads.tproch.substitution import Parameters
 
 TERMINAL_MASK = 2**32 - 1
 SLICE_UNITS = 2

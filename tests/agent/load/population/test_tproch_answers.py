@@ -17,10 +17,9 @@ from proveout.agent.load.population.handler import slices
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.tproch import rows
 from proveout.dsl.workloads.tproch.parameters import QUERIES, Tproch
-from proveout.dsl.workloads.tproch.queries import STATEMENTS
-from proveout.dsl.workloads.tproch.substitution import validation
+from proveout.dsl.workloads.tproch.query_parameters import validation
+from proveout.dsl.workloads.tproch.query_templates import STATEMENTS
 from proveout.dsl.workloads.tproch.workload import build
-
 from tests.thorough import THOROUGH
 
 pytest.importorskip(rows.PACKAGE)

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads.base import Outcome
-from proveout.dsl.workloads.tproch import refresh, rows, streams, substitution
+from proveout.dsl.workloads.tproch import query_parameters, refresh, rows, streams
 from proveout.dsl.workloads.tproch.parameters import QUERIES, SETS, TABLES, Tproch, transactions
-from proveout.dsl.workloads.tproch.queries import ARGUMENTS, STATEMENTS, TEMPLATES
+from proveout.dsl.workloads.tproch.query_templates import ARGUMENTS, STATEMENTS, TEMPLATES
 from proveout.dsl.workloads.tproch.tables import COLUMNS, expected
 from proveout.dsl.workloads.tproch.workload import build
 
@@ -68,7 +68,7 @@ def test_wrong_parameters_are_refused(wrong: dict[str, object], message: str) ->
 
 
 def drawn(number: int, stream: int = 0, seed: int = 1, count: int = 300) -> list[tuple[object, ...]]:
-    parameters = substitution.Parameters(seed, stream, 1.0)
+    parameters = query_parameters.Parameters(seed, stream, 1.0)
     return [parameters.arguments(number) for _ in range(count)]
 
 
@@ -76,7 +76,7 @@ def drawn(number: int, stream: int = 0, seed: int = 1, count: int = 300) -> list
 def test_arguments_have_the_types_of_their_statement(number: int) -> None:
     places = {int(one) for one in re.findall(r"\$(\d+)", TEMPLATES[number])}
     assert places == set(range(1, len(ARGUMENTS[number]) + 1))
-    for arguments in (*drawn(number, count=20), substitution.validation(1.0)[number]):
+    for arguments in (*drawn(number, count=20), query_parameters.validation(1.0)[number]):
         assert tuple(map(type, arguments)) == ARGUMENTS[number]
 
 
@@ -108,8 +108,8 @@ def test_values_that_must_differ_do() -> None:
 
 
 def test_the_region_of_query_8_is_that_of_its_nation() -> None:
-    regions = dict(substitution.NATIONS)
-    assert all(one[1] == substitution.REGIONS[regions[str(one[0])]] for one in drawn(8))
+    regions = dict(query_parameters.NATIONS)
+    assert all(one[1] == query_parameters.REGIONS[regions[str(one[0])]] for one in drawn(8))
 
 
 def test_discounts_of_query_6_span_two_hundredths() -> None:
@@ -119,8 +119,8 @@ def test_discounts_of_query_6_span_two_hundredths() -> None:
 
 
 def test_the_fraction_of_query_11_follows_the_scale() -> None:
-    assert substitution.fraction_of(1.0) == "0.0001000000"
-    assert substitution.fraction_of(300.0) == "0.0000003333"
+    assert query_parameters.fraction_of(1.0) == "0.0001000000"
+    assert query_parameters.fraction_of(300.0) == "0.0000003333"
 
 
 # ---- refresh sets ------------------------------------------------------------------------------------------------
@@ -217,11 +217,11 @@ def test_expected_rows_are_those_of_the_specification() -> None:
 def test_units_make_the_whole_population_and_no_row_twice() -> None:
     pytest.importorskip(rows.PACKAGE)
     parameters = Tproch(scale=0.02)
-    parts = {"orders": [], "nation": [], "refresh_state": []}  # type: dict[str, list[int]]
+    parts: dict[str, list[int]] = {"orders": [], "nation": [], "refresh_state": []}
     generator = rows.Generator(parameters)
     for unit in (1, 2):
         for table, found in parts.items():
-            found += generator.rows(table, unit, 1)[0].tolist()
+            found.extend(generator.rows(table, unit, 1)[0].tolist())
     both = rows.Generator(parameters)
     for table, found in parts.items():
         assert found == both.rows(table, 1, 2)[0].tolist()
