@@ -298,7 +298,7 @@ class _Stages:
         """Three lengths, or passes over a set of queries."""
         given = [key.text for key, _ in self.body.entries]
         for one in pass_problems(given, entry.pool, self.scope.workloads.get(entry.workload)):
-            self.problem(one.message, *filter(None, [one.at]), hint=one.way_out)
+            self.problem(one.message, *one.at, hint=one.way_out)
         if entry.passes is not None:
             return Windows(ramp_up_s=0.0, measure_s=entry.within, ramp_down_s=0.0, passes=entry.passes)
         return Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure or 1.0, ramp_down_s=entry.ramp_down)

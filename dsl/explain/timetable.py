@@ -53,8 +53,7 @@ from proveout.dsl.workloads.kinds import expected_rows
 
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""
-PASS_S = 10.0
-"""A pass over a set of queries: nothing is known of its length before it has run."""
+PASS_S = 10.0  # a pass over a set of queries, of which nothing is known before it has run
 TOOL_OVERHEAD_S = 1.5
 """Starting a program and collecting its output."""
 LAID_OUT_BYTES_PER_S = 500e6
@@ -432,8 +431,7 @@ def _windows(stage: Ladder | Tool) -> str:
     if windows.passes:
         passes = f"{windows.passes} pass{'es' if windows.passes > 1 else ''} over the set by each thread"
         return f"{passes}, run to completion within {_seconds(windows.measure_s)}"
-    parts = (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)
-    ramp_up, measure, ramp_down = map(_seconds, parts)
+    ramp_up, measure, ramp_down = map(_seconds, (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s))
     return f"{ramp_up} ramp-up, {measure} measured, {ramp_down} ramp-down"
 
 

@@ -16,7 +16,7 @@ def pass_problems(given: Collection[str], pool: str, workload: Workload | None) 
     if "passes" not in given:
         if "within" in given:
             way_out = "passes: 1, or leave `within` out"
-            yield Objection(message="`within` is the limit of `passes`", at="within", way_out=way_out)
+            yield Objection(message="`within` is the limit of `passes`", at=("within",), way_out=way_out)
         if "measure" not in given:
             way_out = "measure: 10s, or passes: 1 for a set of queries"
             yield Objection(message="`measure` is required", way_out=way_out)
@@ -24,11 +24,11 @@ def pass_problems(given: Collection[str], pool: str, workload: Workload | None) 
     for key in WITHOUT:
         if key in given:
             message, way_out = f"`passes` run to completion, without `{key}`", f"leave `{key}` or `passes` out"
-            yield Objection(message=message, at=key, way_out=way_out)
+            yield Objection(message=message, at=(key,), way_out=way_out)
     if pool != "local":
         message, way_out = "`passes` run in the local pool only", "leave `pool` out, or give `measure`"
-        yield Objection(message=message, at="pool", way_out=way_out)
+        yield Objection(message=message, at=("pool",), way_out=way_out)
     if workload is not None and not is_in_order(workload):
         message = f"`{workload.name}` is a mix, which has no passes: it runs for the length of a window"
         way_out = "measure: 10s, or a set of queries (kind: tproch, or kind: sql with in_order)"
-        yield Objection(message=message, at="passes", way_out=way_out)
+        yield Objection(message=message, at=("passes",), way_out=way_out)

@@ -4,8 +4,8 @@ dialect.
 A template is written once. The differences of the dialects are data: `DAY($1)` (a date from its text), `YEAR(column)`,
 `FRACTION($1)` and `MONEY($1)` (decimals from their texts) and `FIRST n ROWS` (at the end of a query) are written out
 by `_DIALECTS`, as `REVENUE()` is, the price of a line after its discount; `_INSTEAD` has the texts that a dialect
-needs of its own. Ends of date ranges are arguments (`query_parameters`), because the dialects do not share the arithmetic
-of dates. Query 15 has its view as a common table expression (variant A of the specification).
+needs of its own. Ends of date ranges are arguments (`query_parameters`): the dialects do not share the arithmetic of
+dates. Query 15 has its view as a common table expression (variant A of the specification).
 """
 
 from __future__ import annotations
