@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from proveout.dsl.plan.commands import Command, OutputRows
+from proveout.dsl.rules.bounds import TEXT_MAX, WEEK_S
 from proveout.dsl.rules.host_rules import Objection
-from proveout.dsl.schema.scalar_types import TEXT_MAX, WEEK_S
 
 ARGUMENTS_MAX = 200
 ARGUMENT_MAX = 4096
