@@ -1,4 +1,4 @@
-"""What each host does in a stage, for `proveout explain`."""
+"""The part of each host in a stage, for `proveout explain`."""
 
 from __future__ import annotations
 

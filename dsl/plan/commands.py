@@ -14,7 +14,7 @@ OutputFormat: TypeAlias = Literal["json", "csv", "pairs", "pattern"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputRows:
-    """How standard output becomes rows with named columns.
+    """The rows, with named columns, that standard output has.
 
     `json`: an object or a list of them, at the path `rows`; columns of nested values have dotted names. `csv`: columns
     separated by `separator`, named by the first line where there is a `header`. `pairs`: a key and its value in each

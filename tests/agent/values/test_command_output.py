@@ -115,6 +115,6 @@ def test_binary_output_is_refused(output: bytes, words: str) -> None:
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "1e999", "-", "1_000 x"])
-def test_a_text_that_is_no_finite_number_is_refused(number: str) -> None:
+def test_a_text_that_is_not_a_finite_number_is_refused(number: str) -> None:
     with pytest.raises(NoValue):
         one(table(f"a {number}", format="pairs"), "a")
