@@ -14,8 +14,8 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.security import policy_file
 from proveout.agent.security.policy import NOTHING, Policy, Tool
 from proveout.agent.security.task_rules import objection
-from proveout.agent.values import commands
-from proveout.agent.values.commands import run_command
+from proveout.agent.values import command_runs
+from proveout.agent.values.command_runs import run_command
 from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.commands import Command, OutputRows
 from proveout.dsl.plan.measured_values import MeasuredValue
@@ -168,7 +168,7 @@ class Now:
     def __init__(self, outputs: list[bytes | TaskFault]) -> None:
         self.outputs = outputs
 
-    def observer(self, monkeypatch: pytest.MonkeyPatch, context: Any) -> commands.CommandObserver:
+    def observer(self, monkeypatch: pytest.MonkeyPatch, context: Any) -> command_runs.CommandObserver:
         def answer(_: object, work: Any) -> tuple[bytes, float]:
             work.close()
             found = self.outputs.pop(0)
@@ -176,9 +176,9 @@ class Now:
                 raise found
             return found, 0.1
 
-        monkeypatch.setattr(commands.CommandObserver, "_on_loop", answer)
+        monkeypatch.setattr(command_runs.CommandObserver, "_on_loop", answer)
         capture = Capture(name="c", kind="command", every_s=1.0, command=Command(argv=("df",)), values=(VALUE,))
-        return commands.CommandObserver(context, RunCapture(capture=capture), None)  # type: ignore[arg-type]
+        return command_runs.CommandObserver(context, RunCapture(capture=capture), None)  # type: ignore[arg-type]
 
 
 def test_a_run_that_fails_costs_its_sample(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
