@@ -1,9 +1,8 @@
 """Panels: one figure of several small charts, a chart for each metric, over the same places. Pure.
 
 Data flow: `Point`s (panel, place on the axis, series, estimate) -> `panels` -> the Vega-Lite specification; `table` ->
-the same numbers as text. The module knows nothing of ladders, matrices or stages: what a panel, a place and a series
-are is decided by the figure that makes the points. Each panel has its own axis in the unit of its metric; intervals are
-drawn where there are any.
+the same numbers as text. The figure that makes the points decides the meaning of its panels, places and series. Each
+panel has its own axis in the unit of its metric; intervals are drawn where there are any.
 """
 
 from __future__ import annotations
