@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from proveout.coordinator.report.cases import Case, cases
+from proveout.coordinator.report.figures.cases import Case, cases
 from proveout.coordinator.report.figures.figure import PALE, Figure, Spec, category, chart, quantity, slug, tips
 from proveout.coordinator.report.figures.load_figures import groups, heading, label, legend
 from proveout.coordinator.report.figures.panels import Point, panels, table

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from synthetic_run import number, synthetic_results
 
-from proveout.coordinator.report.cases import cases
 from proveout.coordinator.report.figures import vega
+from proveout.coordinator.report.figures.cases import cases
 from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.report.figures.panels import Point, panels, table
 from proveout.coordinator.report.figures.stage_figures import stage_times, stage_values
