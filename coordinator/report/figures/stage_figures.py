@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from proveout.coordinator.report.figures.figure import Figure, slug
 from proveout.coordinator.report.figures.panels import Point, panels, table
 from proveout.coordinator.report.tables import cell_of
-from proveout.coordinator.results.results import RunResults, StageResult, value_estimates
+from proveout.coordinator.results.event_metrics import value_estimates
+from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core.numbers import safe
 
 ELAPSED = "elapsed_s"
