@@ -17,7 +17,7 @@ from proveout.core.numbers import percent
 from proveout.core.units import format_duration, format_size
 from proveout.dsl import engines
 from proveout.dsl.compile.stage_conditions import left_out
-from proveout.dsl.explain import database_changes
+from proveout.dsl.explain import database_changes, loads
 from proveout.dsl.explain.tuning import (
     TuningLine,
     TuningSum,
@@ -30,18 +30,14 @@ from proveout.dsl.explain.tuning import (
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Parameter, Plan
 from proveout.dsl.plan.stages import (
-    Closed,
     Ladder,
-    Open,
     Pause,
     Populate,
-    Ramp,
     Reset,
     Search,
     SearchBounds,
     Sql,
     Stage,
-    Think,
     Tool,
     Tune,
 )
@@ -210,12 +206,6 @@ def iterations(stage: Stage) -> int:
             return 0
 
 
-def terminals(total: int, clients: int) -> tuple[int, ...]:
-    """Split `total` threads over `clients` hosts: as evenly as whole numbers allow, the first get the rest."""
-    each, rest = divmod(total, clients)
-    return tuple(each + (index < rest) for index in range(clients))
-
-
 def _expected_probes(stage: Search) -> int:
     low, high = stage.rate_from, stage.rate_to
     known = not isinstance(low, Expression) and not isinstance(high, Expression)
@@ -311,20 +301,21 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             alone = stage.workers is not None and stage.workers >= max(stage.threads)
             each = "process of one thread" if stage.threads == (1,) else "processes of one thread each"
             what = each if alone else "threads"
-            detail = [f"{rungs} {what}, {_times(stage)}; {_arrival(stage)}", _windows(stage), *_order(plan, stage)]
-            detail += _session(stage)
+            arrival = loads.arrival_text(stage.arrival)
+            detail = [f"{rungs} {what}, {_times(stage)}; {arrival}", _windows(stage), *_order(plan, stage)]
+            detail += loads.details(stage)
             if stage.stop_when is not None:
                 detail.append(f"stops when {stage.stop_when.text}")
             of = "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
-            return f"{of}{stage.workload} on {stage.target}", tuple(detail)
+            return f"{of}{loads.title(stage)}", tuple(detail)
         case Search():
             span = (
-                f"from {_rate(stage.rate_from)} to {_rate(stage.rate_to)}, within "
+                f"from {loads.rate_text(stage.rate_from)} to {loads.rate_text(stage.rate_to)}, within "
                 f"{stage.tolerance_fraction * 100.0:.3g} %"
             )
             detail = [
                 f"{stage.threads} threads, {stage.distribution} arrival {span}",
-                *_session(stage),
+                *loads.details(stage),
                 f"accept {stage.accept.text}",
                 f"probes of {_seconds(stage.probe.ramp_up_s)} + {_seconds(stage.probe.measure_s)}, at most "
                 f"{stage.probes_max};"
@@ -332,7 +323,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
                 f"{_seconds(stage.confirm.measure_s)}",
                 _search_bounds(stage.bounds),
             ]
-            return f"highest rate of {stage.workload} on {stage.target}", tuple(detail)
+            return f"highest rate of {loads.title(stage)}", tuple(detail)
         case Tool():
             return f"fio on {', '.join(stage.clients)}: {stage.pattern}", tuple(_tool(stage))
         case Sql():
@@ -349,12 +340,6 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
         case Tune():
             names = ", ".join(tuning.name for tuning in stage.tunings)
             return f"tune {', '.join(hosts_of(stage.tunings))}: {names}", ()
-
-
-def _session(stage: Ladder | Search) -> tuple[str, ...]:
-    """The settings of the load's connections."""
-    settings = ", ".join(f"{name} = {value}" for name, value in stage.session)
-    return (f"connections with {settings}",) if settings else ()
 
 
 def _tool(stage: Tool) -> Iterator[str]:
@@ -411,30 +396,11 @@ def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
         yield f"  and so on, {stage.repeat} repeats at most"
 
 
-def _arrival(stage: Ladder) -> str:
-    match stage.arrival:
-        case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
-            return f"closed arrival with {distribution} think times of {_seconds(mean_s)}"
-        case Closed():
-            return "closed arrival"
-        case Ramp(rate_from=low, rate_to=high, distribution=distribution):
-            return f"{distribution} arrival from {_rate(low)} to {_rate(high)} over the measure window"
-        case Open(rate=rate, distribution=distribution):
-            return f"{distribution} arrival at {_rate(rate)}"
-
-
 def _windows(stage: Ladder | Tool) -> str:
     windows = stage.windows
     parts = (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)
     ramp_up, measure, ramp_down = map(_seconds, parts)
     return f"{ramp_up} ramp-up, {measure} measured, {ramp_down} ramp-down"
-
-
-def _rate(rate: float | Expression) -> str:
-    if not isinstance(rate, Expression):
-        return f"{rate:,.6g}/s"
-    known = f", known when {' and '.join(rate.needs)} has ended" if rate.needs else ""
-    return f"${{{rate.text}}}{known}"
 
 
 def _seconds(seconds: float) -> str:
@@ -448,7 +414,7 @@ def _parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:  # noqa: PLR0912  
         case Populate():
             tasks[stage.clients[0]].append(f"load {', '.join(stage.into)}")
         case Ladder() | Search():
-            _add_load(stage, tasks)
+            loads.add_tasks(stage, tasks)
             for name in stage.captures:
                 _add_capture(plan, plan.capture(name), tasks)
         case Tool():
@@ -471,13 +437,6 @@ def _parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:  # noqa: PLR0912  
         case _:
             assert_never(stage)
     return tuple(HostPart(host=host, tasks=tuple(found)) for host, found in tasks.items() if found)
-
-
-def _add_load(stage: Ladder | Search, tasks: dict[str, list[str]]) -> None:
-    rungs = stage.threads if isinstance(stage, Ladder) else (stage.threads,)
-    shares = zip(*(terminals(rung, len(stage.clients)) for rung in rungs), strict=True)
-    for client, share in zip(stage.clients, shares, strict=True):
-        tasks[client].append(f"load on {stage.target}: {', '.join(map(str, share))} threads")
 
 
 def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> None:
