@@ -21,8 +21,8 @@ from proveout.core import power
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import digest, from_plain, number_at, to_plain
 from proveout.core.statistics import confidence_after
-from proveout.dsl.compile.noise_arms import ARMS, SUFFIX, NoiseArms
 from proveout.dsl.plan.loads import workloads
+from proveout.dsl.plan.noise_arms import ARMS, SUFFIX, NoiseArms
 from proveout.dsl.plan.plan import Plan, to_data
 from proveout.dsl.plan.stages import Ladder
 from proveout.proto.events import IterationFinished

@@ -80,7 +80,7 @@ class RungResult:
 
 @dataclass(frozen=True, kw_only=True)
 class StageResult:
-    """All that was recorded of a stage; `finished` is None when it did not come to its end. Its rungs are computed once.
+    """All that was recorded of a stage; `finished` is None when it has not ended. Its rungs are computed once.
 
     `confidence` is the level of its intervals, higher than usual where repeats are bought; `block` identifies the
     ladders that it ran interleaved with, in this run; "" when it ran by itself.

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
+from proveout.core.numbers import threads
 from proveout.dsl import engines
-from proveout.dsl.compile.stage_names import StageNames
+from proveout.dsl.compile.symbols import StageNames
 from proveout.dsl.compile.topology import setting_text
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Load, Think
@@ -19,7 +20,7 @@ from proveout.dsl.schema import stage_models
 from proveout.dsl.source.nodes import Map, locate
 from proveout.dsl.workloads.kinds import with_range
 
-RANGE_HINT = "define a workload for each range, or leave `range` out"
+RANGE_HINT = "leave `range` out, or give keys that the workload has"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,9 @@ def _several(
 ) -> Loads | None:
     for key in ("workload", "target"):
         if getattr(entry, key) is not None:
-            names.problem(f"`{key}` stands beside `loads`", key, hint=f"leave `{key}` out: each load has its own")
+            names.problem(
+                f"`{key}` and `loads` exclude each other", key, hint=f"leave `{key}` out: each load has its own"
+            )
     found = [_load(names, entry, name, load) for name, load in entries.items()]
     _check_shares(names, entries)
     loads = tuple(load for load in found if load is not None)
@@ -191,8 +194,8 @@ def check_loads(names: StageNames, loads: Loads, lowest: int, key: str, *, proce
     """Each share has a thread at the lowest rung, and engines of one process have one load process."""
     shares = [Fraction(*load.share) for load in loads.loads if load.share is not None]
     if shares and sum(shares, Fraction(0)) == 1 and (idle := _idle(loads, lowest)):
-        least = math.ceil(1 / min(shares))
-        message = f"{lowest} thread{'' if lowest == 1 else 's'} leave load `{idle}` without one"
+        least = next(rung for rung in range(lowest, math.ceil(1 / min(shares)) + 1) if not _idle(loads, rung))
+        message = f"a rung of {threads(lowest)} has none for load `{idle}`"
         names.problem(message, key, hint=f"{key} from {least} on")
     single = {name for name in loads.targets if engines.of(names.scope.systems[name].engine).one_process}
     if single and processes > 1:

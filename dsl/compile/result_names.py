@@ -102,7 +102,7 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
     else:
         members, absent = dict(_group(metrics.LOAD, leaf, what).members), {}
         loads = {part.name: _load(plan, part.stage, leaf, f"the load `{part.name}`") for part in parts(stage)}
-        members["loads"] = Group(what=f"the loads of `{stage.id}`", members=loads)
+        members["loads"] = Group(what=f"`{stage.id}.loads`", members=loads)
         first = next(iter(loads))
         for name in dict.fromkeys(name for load in loads.values() for name in (*load.members, *load.absent)):
             if name not in members:

@@ -12,8 +12,7 @@ from typing import Literal, TypeVar
 from proveout.dsl.compile.loads import Loads, check_loads, compile_loads, think_time
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.query_metrics import sql_stage
-from proveout.dsl.compile.stage_names import StageNames
-from proveout.dsl.compile.symbols import Scope
+from proveout.dsl.compile.symbols import Scope, StageNames
 from proveout.dsl.compile.tool_stages import tool_job, tool_limits
 from proveout.dsl.compile.tuning import compile_tunings
 from proveout.dsl.plan.matrix_labels import Cell

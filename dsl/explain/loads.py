@@ -12,7 +12,7 @@ from proveout.dsl.plan.values import Expression
 
 
 def title(stage: Ladder | Search) -> str:
-    """What runs on what: `hlr on pg1`, of several loads each."""
+    """Each load with its target: `hlr on pg1 + hlr on pg2`."""
     return " + ".join(f"{part.stage.workload} on {part.stage.target}" for part in parts(stage))
 
 
