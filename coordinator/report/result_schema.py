@@ -23,6 +23,7 @@ from proveout.coordinator.report.json_schemas import (
 )
 from proveout.coordinator.report.result_json import FORMAT
 from proveout.coordinator.results.fingerprint import Difference
+from proveout.coordinator.results.published_values import Reproduction
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -54,6 +55,7 @@ def schema() -> Schema:
         format={"const": FORMAT},
         run=_run(),
         verdicts=list_of(made.of(VerdictReached)),
+        published=list_of(made.of(Reproduction)),
         stages=list_of(_stage(made)),
         propagations=list_of(made.of(PropagationCompared)),
         agents=by_name(made.of(AgentUp)),
@@ -96,7 +98,7 @@ def _run() -> Schema:
 def _stage(made: Definitions) -> Schema:
     return record(
         id=TEXT,
-        kind={"enum": ["", "populate", "ladder", "search", "sql", "reset", "pause", "tune", "tool"]},
+        kind={"enum": ["", "populate", "ladder", "search", "sql", "command", "reset", "pause", "tune", "tool"]},
         cell=maybe(record(of=TEXT, labels={"type": "object", "description": "The value of each axis of the matrix."})),
         outcome=TEXT,
         seconds=NUMBER,

@@ -181,6 +181,14 @@ class Emit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepOutput:
+    """Keep the raw output of a program as the file `name` of the run."""
+
+    name: str
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseSessions:
     """Close the sessions of agents."""
 
@@ -197,5 +205,14 @@ class EndRun:
 
 
 Command: TypeAlias = (
-    Dial | SendMessage | GatherSamples | StartLoads | Summarise | DiscardSamples | Emit | CloseSessions | EndRun
+    Dial
+    | SendMessage
+    | GatherSamples
+    | StartLoads
+    | Summarise
+    | DiscardSamples
+    | Emit
+    | KeepOutput
+    | CloseSessions
+    | EndRun
 )

@@ -35,24 +35,6 @@ def _lines(stage: Ladder | Search, part: Part) -> Iterator[str]:
     yield from (f"  {line}" for line in _session(part.stage))
 
 
-def add_tasks(stage: Ladder | Search, tasks: dict[str, list[str]]) -> None:
-    """Add the part of each client host in the loads of a stage to its `tasks`."""
-    rungs = stage.threads if isinstance(stage, Ladder) else (stage.threads,)
-    for part in parts(stage):
-        clients = part.stage.clients
-        counts = [part.threads(rung) for rung in (rungs[:1] if part.beside else rungs)]
-        shares = zip(*(terminals(count, len(clients)) for count in counts), strict=True)
-        what = f"load {part.name} on" if part.name else "load on"
-        for client, share in zip(clients, shares, strict=True):
-            tasks[client].append(f"{what} {part.stage.target}: {', '.join(map(str, share))} threads")
-
-
-def terminals(total: int, clients: int) -> tuple[int, ...]:
-    """Split `total` threads over `clients` hosts: as evenly as whole numbers allow, the first get the rest."""
-    each, rest = divmod(total, clients)
-    return tuple(each + (index < rest) for index in range(clients))
-
-
 def _session(stage: Ladder | Search) -> tuple[str, ...]:
     """The settings of the load's connections."""
     settings = ", ".join(f"{name} = {value}" for name, value in stage.session)

@@ -24,7 +24,7 @@ from proveout.dsl.metrics import SLOPE_READINGS
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.plan import Check, Plan
-from proveout.dsl.plan.stages import Ladder, Measuring, Open, Pause, Ramp, Reset, Search, Sql, Stage, Tool
+from proveout.dsl.plan.stages import CommandRun, Ladder, Measuring, Open, Pause, Ramp, Reset, Search, Sql, Stage, Tool
 from proveout.dsl.plan.topology import Capture
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import Problems, did_you_mean
@@ -203,6 +203,7 @@ def _decidable(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[C
 EXTREME_REPEATS = 6
 """The repeats from which an extreme (`p999_us`, `max_us`) has an interval (ADR 61)."""
 _SLACK = 1e-9
+"""Windows and intervals are sums of decimal fractions: 1 s holds ten readings of 100 ms."""
 _STATISTICS = ("mean", "median", "lower", "upper", "cv", "n")
 
 
@@ -214,7 +215,7 @@ def _undecidable(stages: Sequence[Stage], verdicts: Sequence[Check]) -> Iterator
     single = {
         stage.id: {"elapsed_s", "wait_s", *(value.name for value in stage.values)}
         for stage in stages
-        if isinstance(stage, Sql) and stage.repeat == 1 and stage.id not in steps
+        if isinstance(stage, Sql | CommandRun) and stage.repeat == 1 and stage.id not in steps
     }
     for check in verdicts:
         read = {stage for stage, path in _paths(parse(check.check.text)) if _needs_repeats(path)}
@@ -325,9 +326,6 @@ def _paths(node: Syntax) -> Iterator[tuple[str, tuple[str, ...]]]:
         return
     for part in children(inner):
         yield from _paths(part)
-
-
-"""Windows and intervals are sums of decimal fractions: 1 s holds ten readings of 100 ms."""
 
 
 def check_slopes(

@@ -6,16 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from proveout.dsl.plan.measured_values import MeasuredValue, WaitUntil
+from proveout.dsl.rules.bounds import COLUMNS_MAX, EVERY_MAX_S, EVERY_MIN_S, ID_PATTERN, TEXT_MAX, VALUES_MAX, WEEK_S
 from proveout.dsl.rules.host_rules import Objection
-from proveout.dsl.schema.scalar_types import (
-    COLUMNS_MAX,
-    EVERY_MAX_S,
-    EVERY_MIN_S,
-    ID_PATTERN,
-    TEXT_MAX,
-    VALUES_MAX,
-    WEEK_S,
-)
 
 STAGE_NUMBERS = ("elapsed_s", "rows", "seconds", "wait_s")
 """The numbers that a stage has itself."""
@@ -46,6 +38,11 @@ def query_problems(query: str, values: Sequence[MeasuredValue]) -> Iterator[Obje
         yield Objection(message=f"a query is longer than {TEXT_MAX} characters, or holds a NUL")
     if bool(query.strip()) != bool(values):
         yield Objection(message="a query and its metrics belong together", way_out="query: …, metrics: {name: {}}")
+    yield from many_problems(values)
+
+
+def many_problems(values: Sequence[MeasuredValue]) -> Iterator[Objection]:
+    """Values of one stage or capture."""
     if len(values) > VALUES_MAX or len({value.name for value in values}) < len(values):
         yield Objection(message=f"more than {VALUES_MAX} metrics, or two of the same name")
     for value in values[:VALUES_MAX]:

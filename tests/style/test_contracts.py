@@ -13,7 +13,7 @@ from proveout.core.errors import PlanError
 from proveout.dsl import metrics
 from proveout.dsl.compile import result_names, stage_rules, stages
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.explain.loads import terminals
+from proveout.dsl.explain.host_parts import terminals
 from proveout.dsl.explain.timetable import estimate_s, timetable
 from proveout.dsl.expr import name_types
 from proveout.dsl.plan import values
