@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.rules.host_rules import Objection
@@ -11,8 +11,11 @@ from proveout.dsl.workloads.kinds import is_in_order
 WITHOUT = ("measure", "ramp_up", "ramp_down", "rate")
 
 
-def pass_problems(given: Collection[str], pool: str, workload: Workload | None) -> Iterator[Objection]:
-    """The objections to the windows of a ladder, each `at` its key; `given` are the ladder's keys in the plan."""
+def pass_problems(
+    given: Collection[str], pool: str, workloads: Iterable[Workload], *, paced: bool
+) -> Iterator[Objection]:
+    """The objections to the windows of a ladder, each `at` its key; `given` are the ladder's keys in the plan, `paced`
+    tells whether one of its loads has a rate."""
     if "passes" not in given:
         if "within" in given:
             way_out = "passes: 1, or leave `within` out"
@@ -28,7 +31,12 @@ def pass_problems(given: Collection[str], pool: str, workload: Workload | None) 
     if pool != "local":
         message, way_out = "`passes` run in the local pool only", "leave `pool` out, or give `measure`"
         yield Objection(message=message, at=("pool",), way_out=way_out)
-    if workload is not None and not is_in_order(workload):
+    if paced:
+        message, way_out = "`passes` run to completion, without a `rate` of a load", "leave `rate` or `passes` out"
+        yield Objection(message=message, at=("loads",), way_out=way_out)
+    for workload in workloads:
+        if is_in_order(workload):
+            continue
         message = f"`{workload.name}` is a mix, which has no passes: it runs for the length of a window"
         way_out = "measure: 10s, or a set of queries (kind: tproch, or kind: sql with in_order)"
         yield Objection(message=message, at=("passes",), way_out=way_out)
