@@ -234,9 +234,7 @@ async def test_prepaid(context: LoadContext, endpoint: Endpoint, spec: Spec, pro
     assert all(check.holds for check in checks), checks
 
 
-async def test_damage_to_the_balances_breaks_an_invariant(
-    context: LoadContext, endpoint: Endpoint, spec: Spec
-) -> None:
+async def test_damage_to_the_balances_breaks_an_invariant(context: LoadContext, endpoint: Endpoint, spec: Spec) -> None:
     """A cent too much, an overdrawn account, history lost: each alone."""
     of = workload("prepaid", population=500, seed=5, weights={"ChangeBalance": 1})
     await populated(context, endpoint, of)
