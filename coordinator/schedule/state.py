@@ -134,6 +134,7 @@ Purpose: TypeAlias = Literal[
     "restore",
     "checkpoint",
     "sql",
+    "command",
     "invariants",
     "compare",
     "pool",
