@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from proveout.core.records import replace
+from proveout.core.frozen_copy import replace
 from proveout.proto.events import (
     LIVE_EVENTS,
     AgentLost,

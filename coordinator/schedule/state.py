@@ -21,7 +21,7 @@ from proveout.coordinator.schedule.messages import (
     Unresolved,
 )
 from proveout.coordinator.schedule.progress import RunProgress, apply
-from proveout.core.records import replace
+from proveout.core.frozen_copy import replace
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Stage, Windows
 from proveout.dsl.plan.values import Expression

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from proveout.coordinator.schedule.progress import RunProgress
-from proveout.core.records import replace
+from proveout.core.frozen_copy import replace
 
 
 def test_a_copy_equals_that_of_dataclasses_and_the_original_stays() -> None:
