@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from proveout.coordinator.report.figures.cases import cases
 from proveout.coordinator.report.figures.figure import Figure, Spec, category, chart, quantity, slug, tips
+from proveout.coordinator.report.figures.panels import Point, panels, table
 from proveout.coordinator.report.query_sets import SizeRow, SolveRow, size_rows, solve_rows
 from proveout.coordinator.results.results import RunResults
 from proveout.core.numbers import bounds, half_width, number, percent, safe
@@ -113,6 +115,31 @@ def _solve_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
         },
     }
     return chart(values, [bar, *([interval] if any(value["lower"] is not None for value in values) else [])])
+
+
+# ---- time to update ----------------------------------------------------------------------------------------------
+
+
+def update_time(results: RunResults) -> Iterator[Figure]:
+    """Bars of the time of the transactions of a set that change rows, by case; a figure a matrix."""
+    for group in cases(results, lambda rung: "update_s" in rung.tree):
+        points = [
+            Point(
+                panel="update", metric="update_s", at=case.at, series=case.series, estimate=case.rung.tree["update_s"]
+            )
+            for case in group.found
+        ]
+        heads, rows = table(points, place=group.place, series="mode" if group.of else "ladder")
+        yield Figure(
+            name="update-time",
+            slug=slug("update-time", group.of),
+            title=f"Time to update{named(group.of)}",
+            caption="The sum of the mean response times of the transactions that change rows, one of each: a refresh "
+            "set inserted (RF1) and one deleted (RF2); with the confidence interval over the repeats.",
+            spec=panels(points, place=group.place),
+            heads=heads,
+            rows=rows,
+        )
 
 
 # ---- sizes -------------------------------------------------------------------------------------------------------
