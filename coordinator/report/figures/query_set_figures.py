@@ -10,7 +10,7 @@ from typing import Any
 
 from proveout.coordinator.report.figures.cases import cases
 from proveout.coordinator.report.figures.figure import Figure, Spec, category, chart, quantity, slug, tips
-from proveout.coordinator.report.figures.panels import Point, panels, table
+from proveout.coordinator.report.figures.panels import BEYOND, Point, panels, table
 from proveout.coordinator.report.query_sets import SizeRow, SolveRow, size_rows, solve_rows
 from proveout.coordinator.results.results import RunResults
 from proveout.core.numbers import bounds, half_width, number, percent, safe
@@ -92,6 +92,10 @@ def _bar(row: SolveRow) -> dict[str, Any] | None:
 
 
 def _solve_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
+    # as in `panels`: an interval that reaches far beyond the bars is cut at the edge
+    highest = BEYOND * max(value["relative"] for value in values)
+    cut = any((value["upper"] or 0.0) > highest for value in values)
+    scale = {"domainMin": 0, "domainMax": highest, "nice": False} if cut else {"domainMin": 0}
     cases = len({value["at"] for value in values})
     x = category("at", axis={"labelAngle": 0}, scale={"paddingInner": 0.35, "paddingOuter": max(0.3, (4 - cases) / 2)})
     bar: Spec = {
@@ -99,14 +103,14 @@ def _solve_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
         "encoding": {
             "x": x,
             "xOffset": category("mode"),
-            "y": quantity("relative", "time to solve, relative", axis={"format": "%"}, scale={"domainMin": 0}),
+            "y": quantity("relative", "time to solve, relative", axis={"format": "%"}, scale=scale),
             "color": category("mode", legend={"symbolType": "square"}),
             "tooltip": tips(mode="mode", at="at", seconds="s", relative="relative"),
         },
     }
     interval: Spec = {
         "transform": [{"filter": "isValid(datum.lower)"}],
-        "mark": {"type": "rule", "color": "#1d2a33", "strokeWidth": 1.5},
+        "mark": {"type": "rule", "color": "#1d2a33", "strokeWidth": 1.5, "clip": True},
         "encoding": {
             "x": x,
             "xOffset": category("mode"),
