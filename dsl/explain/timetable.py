@@ -446,7 +446,8 @@ def _parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:  # noqa: PLR0912  
     tasks: dict[str, list[str]] = {host.name: [] for host in plan.hosts}
     match stage:
         case Populate():
-            tasks[stage.clients[0]].append(f"load {', '.join(stage.into)}")
+            for client, text in database_changes.loaders(plan, stage):
+                tasks[client].append(text)
         case Ladder() | Search():
             _add_load(stage, tasks)
             for name in stage.captures:

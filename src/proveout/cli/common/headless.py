@@ -234,7 +234,8 @@ def _stage_line(stamped: Stamped) -> str:  # noqa: PLR0911 - one arm per kind of
             return f"  {safe(taken.stage)}, repeat {taken.repeat}: {numbers}" if numbers else ""
         case PopulateFinished() as done:
             rows = sum(table.rows for table in done.populated.tables)
-            rate = f", {number(rows / done.populated.seconds)} rows/s" if done.populated.seconds else ""
+            loaded, took_s = rows - done.populated.kept_rows, done.populated.seconds
+            rate = f", {number(loaded / took_s)} rows/s" if took_s else ""
             return f"  {safe(done.system)} holds {rows:,} rows after {seconds(done.populated.seconds)}{rate}"
         case ProbeFinished() as probe:
             word = "accepted" if probe.accepted else "refused"
