@@ -49,7 +49,7 @@ class Finding:
     area: Literal["proveout", "equipment", "machine", "plan"]
     name: str
     state: State
-    said: str
+    detail: str
     way_out: str = ""
 
 
@@ -58,17 +58,17 @@ class Finding:
 
 def program() -> Iterator[Finding]:
     """This release, and whether its hot path is compiled."""
-    said = f"{metadata.version('proveout')}, Python {dict(host_facts.facts())['python']}"
-    yield Finding(area="proveout", name="proveout", state="ok", said=said)
+    detail = f"{metadata.version('proveout')}, Python {dict(host_facts.facts())['python']}"
+    yield Finding(area="proveout", name="proveout", state="ok", detail=detail)
     try:
         from proveout.agent.engines.postgres.wire import protocol_native  # noqa: F401, PLC0415 - checks whether it can be imported
         from proveout.agent.load.loop import transaction_loop_native  # noqa: F401, PLC0415
     except ImportError:
-        said = "not compiled: the client runs its hot path in Python"
+        detail = "not compiled: the client runs its hot path in Python"
         way_out = "install a wheel for this platform, or build one on a machine with a C compiler"
-        yield Finding(area="proveout", name="hot path", state="note", said=said, way_out=way_out)
+        yield Finding(area="proveout", name="hot path", state="note", detail=detail, way_out=way_out)
     else:
-        yield Finding(area="proveout", name="hot path", state="ok", said="compiled")
+        yield Finding(area="proveout", name="hot path", state="ok", detail="compiled")
 
 
 def equipment() -> Iterator[Finding]:
@@ -80,14 +80,14 @@ def equipment() -> Iterator[Finding]:
             yield _check(f"{engine.server} to start", engine.name)
     path = shutil.which("fio")
     text = _first_line(path, "--version") if path else "not installed: Debian: apt-get install fio"
-    yield Finding(area="equipment", name="fio", state="ok" if path else "absent", said=text)
+    yield Finding(area="equipment", name="fio", state="ok" if path else "absent", detail=text)
 
 
 def _check(name: str, engine: str) -> Finding:
     try:
-        return Finding(area="equipment", name=name, state="ok", said=_server(engine))
+        return Finding(area="equipment", name=name, state="ok", detail=_server(engine))
     except TaskFault as fault:
-        return Finding(area="equipment", name=name, state="absent", said=fault.what, way_out=fault.way_out)
+        return Finding(area="equipment", name=name, state="absent", detail=fault.what, way_out=fault.way_out)
 
 
 def _server(engine: str) -> str:
@@ -123,10 +123,10 @@ def extras() -> dict[str, tuple[str, ...]]:
 def _extra(extra: str, packages: tuple[str, ...]) -> Finding:
     versions = {name: _version(name) for name in packages}
     lacking = [name for name, version in versions.items() if not version]
-    said = ", ".join(f"{name} {version or 'not installed'}" for name, version in versions.items())
+    detail = ", ".join(f"{name} {version or 'not installed'}" for name, version in versions.items())
     way_out = f"pip install 'proveout[{extra}]'" if lacking else ""
     state: State = "absent" if lacking else "ok"
-    return Finding(area="equipment", name=f"extra {extra}", state=state, said=said, way_out=way_out)
+    return Finding(area="equipment", name=f"extra {extra}", state=state, detail=detail, way_out=way_out)
 
 
 def _version(package: str) -> str:
@@ -142,8 +142,8 @@ def drives(engine: str) -> Finding:
         table.driver(engine)
     except ProveoutError as fault:
         name = f"{engine} driver"
-        return Finding(area="plan", name=name, state="missing", said=fault.what, way_out=fault.way_out)
-    return Finding(area="plan", name=f"{engine} driver", state="ok", said="can be loaded")
+        return Finding(area="plan", name=name, state="missing", detail=fault.what, way_out=fault.way_out)
+    return Finding(area="plan", name=f"{engine} driver", state="ok", detail="can be loaded")
 
 
 def starts(engine: str) -> Finding | None:
@@ -152,7 +152,7 @@ def starts(engine: str) -> Finding | None:
         return None
     found = _check(f"{engine} server", engine)
     state: State = "ok" if found.state == "ok" else "missing"
-    return Finding(area="plan", name=found.name, state=state, said=found.said, way_out=found.way_out)
+    return Finding(area="plan", name=found.name, state=state, detail=found.detail, way_out=found.way_out)
 
 
 # ---- machine settings --------------------------------------------------------------------------------------------
@@ -165,10 +165,10 @@ def machine(root: Path = Path("/")) -> Iterator[Finding]:
     kind = str(facts.get("virtualisation", "")) or "no hypervisor seen"
     cores = host_facts.cores()
     few = cores < 2
-    said = f"{cores} cores, {gib:.1f} GiB, {kind}"
+    detail = f"{cores} cores, {gib:.1f} GiB, {kind}"
     shares = "a database and its client on one core compete for it"
     yield Finding(
-        area="machine", name="machine", state="note" if few else "ok", said=said, way_out=shares if few else ""
+        area="machine", name="machine", state="note" if few else "ok", detail=detail, way_out=shares if few else ""
     )
     yield from _stolen(_read(root / "proc/stat"))
     yield from _loaded(_read(root / "proc/loadavg"), cores)
@@ -187,7 +187,7 @@ def _stolen(stat: str) -> Iterator[Finding]:
     state: State = "note" if share > STEAL_MAX else "ok"
     way_out = "other guests use CPU time of this one: measure on a dedicated machine" if state == "note" else ""
     yield Finding(
-        area="machine", name="steal", state=state, said=f"{share:.2%} of CPU time since boot", way_out=way_out
+        area="machine", name="steal", state=state, detail=f"{share:.2%} of CPU time since boot", way_out=way_out
     )
 
 
@@ -196,9 +196,9 @@ def _loaded(loadavg: str, cores: int) -> Iterator[Finding]:
     if not words:
         return
     busy = float(words[0]) > LOAD_MAX * cores
-    said = f"{words[0]} processes ran or waited in the last minute, on {cores} cores"
+    detail = f"{words[0]} processes ran or waited in the last minute, on {cores} cores"
     way_out = "other programs use the machine; iterations may be flagged or void" if busy else ""
-    yield Finding(area="machine", name="load", state="note" if busy else "ok", said=said, way_out=way_out)
+    yield Finding(area="machine", name="load", state="note" if busy else "ok", detail=detail, way_out=way_out)
 
 
 class _Timex(ctypes.Structure):
@@ -224,24 +224,26 @@ def clock() -> Finding:
         known = False
     if not known:
         return Finding(
-            area="machine", name="clock", state="note", said="the kernel does not report whether it is synchronized"
+            area="machine", name="clock", state="note", detail="the kernel does not report whether it is synchronized"
         )
     return clock_finding(timex.status, timex.maxerror, timex.esterror)
 
 
 def clock_finding(status: int, maxerror_us: int, esterror_us: int) -> Finding:
     """The finding for `status`, `maxerror` and `esterror` (µs) of adjtimex(2)."""
-    said = f"at most {maxerror_us / 1e3:,.1f} ms off, by estimate {esterror_us / 1e3:,.1f} ms"
+    detail = f"at most {maxerror_us / 1e3:,.1f} ms off, by estimate {esterror_us / 1e3:,.1f} ms"
     if status & _STA_UNSYNC:
         way_out = (
             "run chrony or systemd-timesyncd; proveout measures offsets between agents anyway, but "
             "jumps void iterations"
         )
-        return Finding(area="machine", name="clock", state="note", said="not synchronized", way_out=way_out)
+        return Finding(area="machine", name="clock", state="note", detail="not synchronized", way_out=way_out)
     if maxerror_us > CLOCK_ERROR_US_MAX:
         way_out = "see `chronyc tracking`: the source is far away, or has not answered for a long time"
-        return Finding(area="machine", name="clock", state="note", said=f"synchronized, but {said}", way_out=way_out)
-    return Finding(area="machine", name="clock", state="ok", said=f"synchronized, {said}")
+        return Finding(
+            area="machine", name="clock", state="note", detail=f"synchronized, but {detail}", way_out=way_out
+        )
+    return Finding(area="machine", name="clock", state="ok", detail=f"synchronized, {detail}")
 
 
 def open_files() -> int:
@@ -253,8 +255,8 @@ def _files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     few = soft != resource.RLIM_INFINITY and soft < OPEN_FILES_MIN
     way_out = f"ulimit -n {OPEN_FILES_MIN * 16}, or LimitNOFILE= of the agent's unit" if few else ""
-    said = f"{_limit(soft)} (may be raised to {_limit(hard)})"
-    return Finding(area="machine", name="open files", state="note" if few else "ok", said=said, way_out=way_out)
+    detail = f"{_limit(soft)} (may be raised to {_limit(hard)})"
+    return Finding(area="machine", name="open files", state="note" if few else "ok", detail=detail, way_out=way_out)
 
 
 def _limit(value: int) -> str:
@@ -264,11 +266,11 @@ def _limit(value: int) -> str:
 def _pages(root: Path) -> Iterator[Finding]:
     memory = dict(re.findall(r"^(HugePages_\w+|Hugepagesize): +(\S+)", _read(root / "proc/meminfo"), re.MULTILINE))
     if "HugePages_Total" in memory:
-        said = (
+        detail = (
             f"{memory['HugePages_Total']} of {memory.get('Hugepagesize', '?')} KiB, "
             f"{memory.get('HugePages_Free', '?')} free"
         )
-        yield Finding(area="machine", name="huge pages", state="ok", said=said)
+        yield Finding(area="machine", name="huge pages", state="ok", detail=detail)
     chosen = re.search(r"\[(\w+)\]", _read(root / "sys/kernel/mm/transparent_hugepage/enabled"))
     if chosen:
         always = chosen[1] == "always"
@@ -278,7 +280,7 @@ def _pages(root: Path) -> Iterator[Finding]:
             area="machine",
             name="transparent huge pages",
             state=state,
-            said=chosen[1],
+            detail=chosen[1],
             way_out=way_out if always else "",
         )
 
@@ -288,7 +290,7 @@ def _governor(governor: str) -> Iterator[Finding]:
     if name:
         slow = name != "performance"
         way_out = "cpupower frequency-set -g performance: idle cores respond later with other governors" if slow else ""
-        yield Finding(area="machine", name="governor", state="note" if slow else "ok", said=name, way_out=way_out)
+        yield Finding(area="machine", name="governor", state="note" if slow else "ok", detail=name, way_out=way_out)
 
 
 def runs_folder(folder: Path) -> Finding:
@@ -301,14 +303,14 @@ def runs_folder(folder: Path) -> Finding:
             area="machine",
             name="runs",
             state="missing",
-            said=f"cannot write {folder}",
+            detail=f"cannot write {folder}",
             way_out="name another with --runs-dir",
         )
     free = shutil.disk_usage(at).free
     little = free < FREE_BYTES_MIN
     way_out = "embedded servers keep their data there too; name another with --runs-dir" if little else ""
-    said = f"{free / 2**30:,.1f} GiB free for {folder}"
-    return Finding(area="machine", name="runs", state="note" if little else "ok", said=said, way_out=way_out)
+    detail = f"{free / 2**30:,.1f} GiB free for {folder}"
+    return Finding(area="machine", name="runs", state="note" if little else "ok", detail=detail, way_out=way_out)
 
 
 def measured() -> Iterator[Finding]:
@@ -316,9 +318,9 @@ def measured() -> Iterator[Finding]:
     for engine in engines.WITH_DRIVER:
         known = ceiling_store.known(engine)
         both = ((known.apart_per_s, "away from the server"), (known.shared_per_s, "beside the server"))
-        said = [f"{value:,.0f}/s {where}" for value, where in both if value is not None]
-        if said:
-            yield Finding(area="machine", name=f"ceiling {engine}", state="ok", said=", ".join(said))
+        detail = [f"{value:,.0f}/s {where}" for value, where in both if value is not None]
+        if detail:
+            yield Finding(area="machine", name=f"ceiling {engine}", state="ok", detail=", ".join(detail))
 
 
 def _read(path: Path) -> str:

@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import BaseModel
 
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from pydantic import BaseModel
+
     from proveout.dsl.source.nodes import Map, Problems
 
 WORKLOADS, DRIVERS = "proveout.workloads", "proveout.drivers"
@@ -78,12 +79,16 @@ class WorkloadExtension:
 
 def announced(group: str) -> tuple[str, ...]:
     """The names in a group, sorted."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - only where a plan names something of a package
+
     return tuple(sorted(set(entry_points(group=group).names)))
 
 
 @cache
 def load(group: str, name: str) -> Any:
     """The object announced under a name; None when there is none. Raises ProveoutError when it cannot be loaded."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - as in `announced`
+
     found = tuple(entry_points(group=group, name=name))
     if not found:
         return None

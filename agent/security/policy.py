@@ -23,7 +23,7 @@ from fnmatch import fnmatchcase
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security import allow_lists, device_rules
-from proveout.dsl.operations.types import PROGRAM_SYSCTLS, UNIT_KINDS
+from proveout.dsl.operations.linux_names import PROGRAM_SYSCTLS, UNIT_KINDS
 
 SYSCTL_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-][A-Za-z0-9_/:@-]*)+")
 """With `/` for a `.` in the name of an interface (`net.ipv4.conf.eth0/100.rp_filter`), as in sysctl(8)."""

@@ -28,8 +28,8 @@ from proveout.agent.security.path_trust import exposure_above, exposure_of, name
 from proveout.agent.security.policy import Policy, Tool
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.dsl.engines import EMBEDDED
+from proveout.dsl.operations.linux_names import PROGRAM_SYSCTLS
 from proveout.dsl.operations.storage.udev_rules import FOLDERS_OF_UDEV
-from proveout.dsl.operations.types import PROGRAM_SYSCTLS
 from proveout.dsl.schema.scalar_types import Name, custom
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source import loader

@@ -17,8 +17,8 @@ from typing import Any
 from proveout.dsl import engines
 from proveout.dsl.plan.measured_values import NO_WAIT
 from proveout.dsl.rules import host_rules, session_settings, value_rules
+from proveout.dsl.rules.bounds import RATE_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
 from proveout.dsl.rules.host_rules import Objection
-from proveout.dsl.schema.scalar_types import RATE_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
 from proveout.proto.wire import tasks
 from proveout.proto.wire.tasks import Endpoint, LoadPool, LoadShare
 

@@ -181,7 +181,7 @@ class _Desk:
                 writer.close()
                 await writer.wait_closed()
         except (OSError, ValueError, EOFError, asyncio.LimitOverrunError, TimeoutError):
-            pass  # it went away, said too much, or is too slow
+            pass  # the client has gone, sent too much, or is too slow
         finally:
             writer.transport.abort()
 

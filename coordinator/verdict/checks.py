@@ -1,5 +1,4 @@
-"""An expression over measured numbers -> PASS, FAIL or INCONCLUSIVE, with the numbers it read and their intervals.
-Pure.
+"""An expression over measured numbers -> PASS, FAIL or INCONCLUSIVE, with the numbers read and their intervals. Pure.
 
 Data flow: text -> `expressions.comparisons` (its logical skeleton) -> each leaf judged by its numbers -> joined by
 three-valued logic -> `Judged`. Rules of a leaf, in this order:
@@ -53,6 +52,7 @@ from proveout.proto.events import Outcome
 POINTS = ("mean", "median")
 STATISTICS = (*POINTS, "lower", "upper", "cv", "n")
 _OPPOSITE = {"lower": "upper", "upper": "lower"}
+NEEDED = "repeats would decide it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,7 +406,7 @@ def _words(leaf: Comparison, left: Any, right: Any, outcome: Outcome, read: Sequ
 
 def _repeats(found: Estimate | None, limit: float) -> str:
     needed = None if found is None else statistics.repeats_to_decide(found, limit)
-    return f"; about {needed:,} repeats would decide it" if needed else ""
+    return f"; about {needed:,} {NEEDED}" if needed else ""
 
 
 def _deciding(leaf: Comparison, left: Any, right: Any, read: Sequence[_Read]) -> tuple[Estimate | None, float]:

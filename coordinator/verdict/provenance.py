@@ -23,7 +23,7 @@ from proveout.coordinator.results.results import (
     not_interleaved,
     peak,
 )
-from proveout.coordinator.verdict.checks import STATISTICS, Judged
+from proveout.coordinator.verdict.checks import NEEDED, STATISTICS, Judged
 from proveout.core.json_data import at_path
 from proveout.core.numbers import rung_name, together
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Number, Syntax, children, parse, ungroup
@@ -327,7 +327,7 @@ def _ways(judged: Judged, provenance: Provenance, results: RunResults) -> Iterat
     for check in dict.fromkeys([*provenance.failed_checks, *voiding]):
         yield WAYS_OUT.get(check.partition(":")[0], f"look into `{check}`")
     if judged.open:
-        yield from _repeats(provenance.stages, results)
+        yield from _repeats(provenance.stages, results, stated=NEEDED in judged.evidence)
     for stage in provenance.stages:
         search = results.stages[stage].search
         if search is not None and search.rate is None:
@@ -342,12 +342,15 @@ def _ways(judged: Judged, provenance: Provenance, results: RunResults) -> Iterat
             yield f"add rungs to {stage} above and between, or repeats"
 
 
-def _repeats(stages: Sequence[str], results: RunResults) -> Iterator[str]:
-    """A narrower interval of each stage that is read, by the keys that its kind has."""
+def _repeats(stages: Sequence[str], results: RunResults, *, stated: bool) -> Iterator[str]:
+    """A narrower interval of each stage that is read, by the keys that its kind has. `stated`: the evidence has the
+    number of repeats that would decide the verdict."""
     for stage in stages:
         kind, data = results.stages[stage].kind, results.plan_stage(stage)
         most, least = int(data.get("repeat", 1)), data.get("repeat_min")
-        if kind == "ladder" and data:
+        if kind in ("ladder", "tool") and data and stated:
+            yield f"that many repeats of {stage} (`repeat`), or a longer `measure`"
+        elif kind == "ladder" and data:
             more = f"auto({least}..{2 * most})" if least is not None else f"auto(3..{max(10, 2 * most)})"
             yield f"`repeat: {more}` on {stage}, or a longer `measure`"
         elif kind == "tool" and data:

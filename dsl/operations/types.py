@@ -11,6 +11,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from proveout.dsl.operations.linux_names import UNIT_KINDS
 from proveout.dsl.schema.scalar_types import custom
 
 PATH_MAX = 1024
@@ -27,18 +28,6 @@ _OF_OPERATIONS = {
 }
 """Configuration files that can make root run a program, and the one operation that may write each of them."""
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.@\\-]{0,200}")
-PROGRAM_SYSCTLS = (
-    "kernel.core_pattern",
-    "kernel.hotplug",
-    "kernel.modprobe",
-    "kernel.poweroff_cmd",
-    "kernel.usermodehelper.*",
-    "fs.binfmt_misc.*",
-)
-"""Patterns of kernel parameters that hold a program which the kernel starts as root: refused in a plan and in an
-agent's policy.
-Source: Documentation/admin-guide/sysctl of Linux."""
-UNIT_KINDS = ("service", "socket", "timer", "mount", "automount", "path", "target", "swap", "slice")
 _OWN_UNITS = re.compile(
     r"(ssh|sshd|dbus|dbus-broker|NetworkManager|network|networking|init|systemd-[a-z-]+|proveout[a-z-]*)(@.*)?\.[a-z]+"
     r"|(reboot|soft-reboot|poweroff|halt|kexec|exit|shutdown|final|umount|emergency|rescue|ctrl-alt-del|runlevel[0-9]"

@@ -3,7 +3,7 @@
 Data flow: the compiler applies each rule while it compiles a plan and reports objections at their lines. An agent
 applies the same rules to every task before it starts anything for it (`agent.security.task_rules`), because a task can
 be made without the compiler. So this module imports neither the models of the schema nor the compiler; shared bounds
-come from `schema.scalar_types`.
+come from `rules.bounds`.
 
 Each rule gives nothing, or `Objection`s: the message, the way out, and the keys below the part that is wrong.
 """
@@ -24,7 +24,7 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Tuning, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
 from proveout.dsl.rules import duckdb_settings, mysql_settings
-from proveout.dsl.schema.scalar_types import (
+from proveout.dsl.rules.bounds import (
     EVERY_MAX_S,
     EVERY_MIN_S,
     ID_PATTERN,

@@ -202,6 +202,7 @@ def _decidable(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[C
 EXTREME_REPEATS = 6
 """The repeats from which an extreme (`p999_us`, `max_us`) has an interval (ADR 61)."""
 _SLACK = 1e-9
+"""Windows and intervals are sums of decimal fractions: 1 s holds ten readings of 100 ms."""
 _STATISTICS = ("mean", "median", "lower", "upper", "cv", "n")
 
 
@@ -323,9 +324,6 @@ def _paths(node: Syntax) -> Iterator[tuple[str, tuple[str, ...]]]:
         return
     for part in children(inner):
         yield from _paths(part)
-
-
-"""Windows and intervals are sums of decimal fractions: 1 s holds ten readings of 100 ms."""
 
 
 def check_slopes(

@@ -6,16 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from proveout.dsl.plan.measured_values import MeasuredValue, WaitUntil
+from proveout.dsl.rules.bounds import COLUMNS_MAX, EVERY_MAX_S, EVERY_MIN_S, ID_PATTERN, TEXT_MAX, VALUES_MAX, WEEK_S
 from proveout.dsl.rules.host_rules import Objection
-from proveout.dsl.schema.scalar_types import (
-    COLUMNS_MAX,
-    EVERY_MAX_S,
-    EVERY_MIN_S,
-    ID_PATTERN,
-    TEXT_MAX,
-    VALUES_MAX,
-    WEEK_S,
-)
 
 STAGE_NUMBERS = ("elapsed_s", "rows", "seconds", "wait_s")
 """The numbers that a stage has itself."""

@@ -13,21 +13,8 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from proveout.dsl import engines
 from proveout.dsl.plan.measured_values import Take
-from proveout.dsl.schema.scalar_types import (
-    INSTANCES_MAX,
-    NAME_PATTERN,
-    SCRAPES_MAX,
-    SETTINGS_MAX,
-    TEXT_MAX,
-    VALUES_MAX,
-    Every,
-    Id,
-    Name,
-    Roles,
-    Selector,
-    Strict,
-    Text,
-)
+from proveout.dsl.rules.bounds import INSTANCES_MAX, NAME_PATTERN, SCRAPES_MAX, SETTINGS_MAX, TEXT_MAX, VALUES_MAX
+from proveout.dsl.schema.scalar_types import Every, Id, Name, Roles, Selector, Strict, Text
 
 
 class Param(Strict):

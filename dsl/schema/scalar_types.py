@@ -24,20 +24,21 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 from proveout.core import units
 from proveout.dsl.expr.syntax import RESERVED
+from proveout.dsl.rules.bounds import (
+    EVERY_MAX_S,
+    EVERY_MIN_S,
+    ID_PATTERN,
+    NAME_PATTERN,
+    RATE_MAX,
+    SIZE_MAX,
+    SIZE_MIN,
+    STATEMENTS_MAX,
+    TEXT_MAX,
+    THREADS_MAX,
+    WEEK_S,
+)
 
-WEEK_S = 7 * units.DAY_S
-EVERY_MIN_S, EVERY_MAX_S = 0.1, 3600.0
-RATE_MAX = 1e9
-SIZE_MIN, SIZE_MAX = 512, 2**50
-THREADS_MAX = 10_000
-TEXT_MAX = 4096
-STATEMENTS_MAX = 1000
-SETTINGS_MAX, INSTANCES_MAX, SCRAPES_MAX = 200, 64, 200
-VALUES_MAX, COLUMNS_MAX = 100, 1000
 RESERVED_IDS = RESERVED | {"at", "hosts", "params", "propagation", "ratio", "rung", "secrets"}
-
-NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
-ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 
 
 class Strict(BaseModel):

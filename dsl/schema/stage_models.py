@@ -86,12 +86,12 @@ def _usual_limits() -> LimitsEntry:
     return LimitsEntry.model_validate({})
 
 
-def _said(value: object) -> object:
+def _as_text(value: object) -> object:
     """`true` and `false` as the expressions that they are."""
     return str(value).lower() if isinstance(value, bool) else value
 
 
-When: TypeAlias = Annotated[Text, BeforeValidator(_said)]
+When: TypeAlias = Annotated[Text, BeforeValidator(_as_text)]
 StageIds: TypeAlias = Annotated[list[Id], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]
 
 

@@ -40,7 +40,7 @@ _BOUNDS = {
     "string_too_long": ("max_length", "is longer than {0} characters"),
 }
 
-_SAID = frozenset({"proveout", "value_error"})
+_OWN_MESSAGES = frozenset({"proveout", "value_error"})
 
 
 def validate(model: type[Model], node: Node, key: str, problems: Problems) -> Model | None:
@@ -95,8 +95,8 @@ def _say(  # noqa: PLR0911 - one per kind
         return f"`{label}` {words.format(context.get(limit))}", ""
     if kind in _TYPE_WORDS:
         return f"`{label}` must be {_TYPE_WORDS[kind]}, not {_shown(node)}", ""
-    said = detail["msg"] if kind in _SAID else detail["msg"].lower()
-    return said.removeprefix("Value error, "), ""
+    message = detail["msg"] if kind in _OWN_MESSAGES else detail["msg"].lower()
+    return message.removeprefix("Value error, "), ""
 
 
 _NAMES = "names are made of ASCII letters, digits, _ and -, and begin with a letter; stage ids have no -"

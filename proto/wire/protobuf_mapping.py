@@ -28,7 +28,7 @@ takes a third of a second."""
 
 
 class WireFault(ProveoutError):
-    """Something that cannot be said on this wire, or that was said and cannot be understood."""
+    """A value that has no message of this protocol, or a message that cannot be decoded."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what, way_out="Coordinator and agents must be of the same version of proveout.")

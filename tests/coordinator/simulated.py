@@ -224,7 +224,7 @@ def looked_at(world: World) -> list[tuple[str, str, str]]:
     return [(e.stage, e.iteration, e.system) for e in world.events if isinstance(e, events.InvariantsSeen)]
 
 
-def climbing(*ladders: Ladder, on_loss: OnLoss = "rerun") -> Plan:
+def plan_of_ladders(*ladders: Ladder, on_loss: OnLoss = "rerun") -> Plan:
     return replace(PLAN, stages=(STAGES[0], *ladders), captures=PLAN.captures, on_loss=on_loss)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from run_simulator import Simulation, World
-from simulated import FIRST, Model, assert_ended, climbing, ran, simulate
+from simulated import FIRST, Model, assert_ended, plan_of_ladders, ran, simulate
 
 from proveout.coordinator.results.results import load_results
 from proveout.coordinator.schedule.messages import Input, Summarise
@@ -71,7 +71,7 @@ def whole(ladder: Ladder) -> set[tuple[str, int, int]]:
 
 @pytest.mark.parametrize(("kind", "number"), [("load", 1), ("load", 5), ("start", 1), ("populate", 2)])
 def test_a_full_disk_stops_the_run_and_a_resume_runs_every_iteration(kind: str, number: int) -> None:
-    plan = climbing(LADDER)
+    plan = plan_of_ladders(LADDER)
     first = Filling(plan, Model(), kind, number)
     first.run()
     end = assert_ended(first)
@@ -84,7 +84,7 @@ def test_a_full_disk_stops_the_run_and_a_resume_runs_every_iteration(kind: str, 
 
 
 def test_a_load_that_met_a_full_disk_is_explained_by_the_agent_of_the_database() -> None:
-    load = Filling(climbing(LADDER), Model(), "load", 3)
+    load = Filling(plan_of_ladders(LADDER), Model(), "load", 3)
     load.run()
     starts = [task for task in load.world.keys if "start:backend" in task]
     assert len(starts) == 2, "it was asked again after the load"
@@ -100,13 +100,13 @@ def test_a_server_that_does_not_start_after_a_client_met_a_full_disk_stops_the_r
                 return self._heard(host, TaskFailed(key=key, error=replace(FULL, code="fault", message="no start")))
             return super()._finish(host, key, spec)
 
-    first = Silent(climbing(LADDER), Model(), "load", 3)
+    first = Silent(plan_of_ladders(LADDER), Model(), "load", 3)
     first.run()
     end = assert_ended(first)
     assert end.exit_code == 4
     assert "no space is left" in end.reason
     assert "no start" in end.reason
-    second = simulate(climbing(LADDER), world=first.world, epoch=2)
+    second = simulate(plan_of_ladders(LADDER), world=first.world, epoch=2)
     assert assert_ended(second).exit_code == 0
     assert sorted(ran(second.world)) == sorted(whole(LADDER))
 
@@ -114,7 +114,7 @@ def test_a_server_that_does_not_start_after_a_client_met_a_full_disk_stops_the_r
 @pytest.mark.parametrize("spoilt", [1, 2])
 def test_iterations_that_ended_with_errors_before_the_full_disk_was_found_do_not_count(spoilt: int) -> None:
     """The server died of a full disk, so that the load saw lost connections; only its restart finds why."""
-    plan = climbing(replace(LADDER, retries=spoilt - 1, order="ladder", seed=0))
+    plan = plan_of_ladders(replace(LADDER, retries=spoilt - 1, order="ladder", seed=0))
     model = Spoilt(invalid=frozenset({"first/2/1"}))
     first = Filling(plan, model, "start", 1 + 2 * spoilt)
     first.run()
@@ -132,7 +132,7 @@ def test_iterations_that_ended_with_errors_before_the_full_disk_was_found_do_not
 
 
 def test_errors_without_a_full_disk_still_use_up_retries() -> None:
-    plan = climbing(replace(LADDER, order="ladder", seed=0))
+    plan = plan_of_ladders(replace(LADDER, order="ladder", seed=0))
     simulation = simulate(plan, Spoilt(invalid=frozenset({"first/2/1"})))
     assert assert_ended(simulation).exit_code == 0
     assert len(whole(LADDER)) - len(set(ran(simulation.world))) == 1

@@ -171,10 +171,10 @@ async def settled(pilot: Pilot[Any]) -> None:
 
 async def checked(pilot: Pilot[Any]) -> None:
     """Wait for the form and the compilation of the plan."""
-    await until(pilot, lambda: isinstance(pilot.app.screen, FormScreen) and pilot.app.screen.query("#said"))
+    await until(pilot, lambda: isinstance(pilot.app.screen, FormScreen) and pilot.app.screen.query("#message"))
     for field in pilot.app.screen.query(Input):
         field.cursor_blink = False
-    await until(pilot, lambda: str(pilot.app.screen.query_one("#said", Static).content)[:1] in ("✓", "✗"))
+    await until(pilot, lambda: str(pilot.app.screen.query_one("#message", Static).content)[:1] in ("✓", "✗"))
 
 
 def pressing(*keys: str, then: Callable[[Pilot[Any]], Any] | None = None) -> Callable[[Pilot[Any]], Any]:
@@ -321,14 +321,14 @@ async def test_a_plan_is_started_with_the_changed_parameters_only() -> None:
         await checked(pilot)
         screen = app.screen
         assert isinstance(screen, FormScreen)
-        assert "not yet: dsn" in str(screen.query_one("#said", Static).content)
+        assert "not yet: dsn" in str(screen.query_one("#message", Static).content)
         assert screen.query_one("#start", Button).disabled
         fields = {each.field.name: each for each in screen.query(Asked)}
         fields["dsn"].query_one(Input).value = "host=db1"
         fields["mode"].query_one(Select).value = "async"
         fields["subscribers"].query_one(Input).value = "9"
-        await until(pilot, lambda: "not yet: subscribers" in str(screen.query_one("#said", Static).content))
-        assert "below its minimum of 100" in str(fields["subscribers"].query_one(".told", Static).content)
+        await until(pilot, lambda: "not yet: subscribers" in str(screen.query_one("#message", Static).content))
+        assert "below its minimum of 100" in str(fields["subscribers"].query_one(".hint", Static).content)
         fields["subscribers"].query_one(Input).value = "500"
         await until(pilot, lambda: not screen.query_one("#start", Button).disabled)
         command = str(screen.query_one("#command", Static).content)
@@ -350,13 +350,13 @@ async def test_a_plan_that_does_not_compile_with_the_answers_is_not_started() ->
         assert isinstance(screen, FormScreen)
         screen.query_one("#inventory", Input).value = "/nowhere"
         {each.field.name: each for each in screen.query(Asked)}["dsn"].query_one(Input).value = "x"
-        await until(pilot, lambda: "no such file" in str(screen.query_one("#said", Static).content))
+        await until(pilot, lambda: "no such file" in str(screen.query_one("#message", Static).content))
         await pilot.press("ctrl+s")
         await pilot.pause()
-        await until(pilot, lambda: "no such file" in str(screen.query_one("#said", Static).content))
+        await until(pilot, lambda: "no such file" in str(screen.query_one("#message", Static).content))
         assert app.screen is screen
         await pilot.press("ctrl+r")
-        await until(pilot, lambda: "not yet: dsn" in str(screen.query_one("#said", Static).content))
+        await until(pilot, lambda: "not yet: dsn" in str(screen.query_one("#message", Static).content))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, HomeScreen))
     assert app.return_value is None

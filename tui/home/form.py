@@ -80,7 +80,7 @@ class Asked(Vertical):
                 yield Select(options, value=value, allow_blank=self.field.required, compact=True)
             else:
                 yield Input(self.field.default, compact=True, highlighter=Harmless())
-        yield Static(classes="told")
+        yield Static(classes="hint")
 
     def on_mount(self) -> None:
         """Show the help of the parameter."""
@@ -117,7 +117,7 @@ class Asked(Vertical):
         else:
             self.objection = self._form.objection(self.field.name, self.text) if self.changed else ""
         text = Text(f"✗ {safe(self.objection)}", style="bold red") if self.objection else self._help()
-        self.query_one(".told", Static).update(text)
+        self.query_one(".hint", Static).update(text)
 
     def _help(self) -> Text:
         text = Text(safe(bounds(self.field)), style="dim")
@@ -144,7 +144,7 @@ class FormScreen(Screen[Start | None]):
         with VerticalScroll(id="fields", can_focus=False):
             for field in self._form.fields:
                 yield Asked(field, self._form)
-            for name, said in (
+            for name, hint in (
                 ("inventory", "a file that supplies or replaces the topology; empty for the plan's own"),
                 ("pki", "the directory with the coordinator's certificate, for agents that run already"),
                 ("policy", "a file of this machine's owner that says what the plan may change here"),
@@ -153,8 +153,8 @@ class FormScreen(Screen[Start | None]):
                     with Horizontal():
                         yield Static(Text(f"--{name}", style="bold"), classes="name")
                         yield Input(os.environ.get("PROVEOUT_PKI", "") if name == "pki" else "", compact=True, id=name)
-                    yield Static(Text(said, style="dim"), classes="told")
-        yield Static(id="said")
+                    yield Static(Text(hint, style="dim"), classes="hint")
+        yield Static(id="message")
         yield Static(id="command")
         with Horizontal(id="buttons"):
             yield Button("Start (Ctrl+S)", id="start", variant="primary", compact=True)
@@ -223,23 +223,23 @@ class FormScreen(Screen[Start | None]):
         """Compile with the texts of the fields; problems of single values are shown beside them."""
         wrong = [asked.field.name for asked in self.query(Asked) if asked.objection]
         if wrong:
-            self._tell(Text(f"✗ not yet: {safe(', '.join(wrong))}", style="bold red"), fine=False)
+            self._show(Text(f"✗ not yet: {safe(', '.join(wrong))}", style="bold red"), fine=False)
             return
         choice = self.choice()
-        self._tell(Text("… being checked", style="dim"), fine=False)
+        self._show(Text("… being checked", style="dim"), fine=False)
         await asyncio.sleep(0.0 if start else self._debounce_s)
         self.card = await asyncio.to_thread(self._services.plan, choice.plan, choice.overrides, choice.inventory)
         self._ask_for_files()
         fine = self.card.state == "fine"
-        self._tell(self._said(), fine=fine)
+        self._show(self._message(), fine=fine)
         if fine and start:
             self.dismiss(self.choice())
 
-    def _said(self) -> Text:
+    def _message(self) -> Text:
         sign, style = PLAN_STATES[self.card.state]
         if self.card.state == "fine":
-            told = f"{sign} about {clock(self.card.seconds)}, {number(float(self.card.iterations))} iterations"
-            return Text(told, style=style)
+            text = f"{sign} about {clock(self.card.seconds)}, {number(float(self.card.iterations))} iterations"
+            return Text(text, style=style)
         lines = [safe(line) for line in self.card.lines]
         more = [f"… and {len(lines) - PROBLEMS_MAX} lines more"] if len(lines) > PROBLEMS_MAX else []
         return Text(
@@ -247,8 +247,8 @@ class FormScreen(Screen[Start | None]):
             style=style,
         )
 
-    def _tell(self, text: Text, *, fine: bool) -> None:
-        self.query_one("#said", Static).update(text)
+    def _show(self, text: Text, *, fine: bool) -> None:
+        self.query_one("#message", Static).update(text)
         self.query_one("#start", Button).disabled = not fine
 
     def action_start(self) -> None:

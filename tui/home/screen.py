@@ -114,16 +114,16 @@ class HomeScreen(Screen[None]):
         plan = self._view.plans.get(self.here("plans"))
         run = self._view.runs.get(self.here("runs"))
         told = {
-            "plans": model.plan_detail(plan) if plan else self._nothing(scanned=self._view.plans_scanned, said=NO_PLAN),
-            "runs": model.run_detail(run) if run else self._nothing(scanned=self._view.runs_scanned, said=NO_RUN),
+            "plans": model.plan_detail(plan) if plan else self._nothing(scanned=self._view.plans_scanned, text=NO_PLAN),
+            "runs": model.run_detail(run) if run else self._nothing(scanned=self._view.runs_scanned, text=NO_RUN),
         }
         for name, text in told.items():
             self.query_one(f"#{name}-detail Static", Static).update(text)
 
-    def _nothing(self, *, scanned: bool, said: str) -> Text:
+    def _nothing(self, *, scanned: bool, text: str) -> Text:
         if self.query_one(Input).value:
             return Text("Nothing matches the filter.")
-        return Text(said if scanned else "Looking …")
+        return Text(text if scanned else "Looking …")
 
     @property
     def listing(self) -> Listing:

@@ -76,8 +76,8 @@ def _differences(one: ComparedRuns) -> Section:
 
 
 def _condition(one: Judgement) -> Outcome:
-    said, tone = _CONDITIONS[one.outcome]
-    return Outcome(outcome=said, tone=tone, title=f"fails if {one.text}", evidence=one.evidence)
+    result, tone = _CONDITIONS[one.outcome]
+    return Outcome(outcome=result, tone=tone, title=f"fails if {one.text}", evidence=one.evidence)
 
 
 # ---- changes -----------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def _changes(history: MetricHistory, factor: float, label: str) -> Iterator[dict
             "run": change.run.run,
             "change": percent(change.effect.change if change.effect else change.found.change),
             "value": math.exp(history.points[change.found.index].value) / factor,
-            "said": "acknowledged" if change.acknowledged else change.direction,
+            "status": "acknowledged" if change.acknowledged else change.direction,
         }
 
 
@@ -101,7 +101,7 @@ def _chart(values: list[dict[str, Any]], title: str, label: str) -> Spec:
             {
                 "transform": [{"filter": "datum.kind == 'change'"}],
                 "mark": {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5, "color": "#b3446c"},
-                "encoding": {"x": x, "tooltip": tips(run="run", change="change", said="")},
+                "encoding": {"x": x, "tooltip": tips(run="run", change="change", status="")},
             }
         )
     layers.append(

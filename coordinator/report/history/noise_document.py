@@ -137,9 +137,9 @@ def _arms(record: NoiseRecord) -> Iterator[Block]:
     rows: list[tuple[Value, ...]] = []
     for name, found in record.metrics.items():
         arms = found.arms
-        said = Cell("DIFFERS", "bad") if arms.shown else Cell("no difference shown", "good")
+        result = Cell("DIFFERS", "bad") if arms.shown else Cell("no difference shown", "good")
         change, low, high = (math.expm1(value) for value in (arms.mean, arms.lower, arms.upper))
-        rows.append((_NAMES[name], _signed(change), f"{_signed(low)} … {_signed(high)}", said))
+        rows.append((_NAMES[name], _signed(change), f"{_signed(low)} … {_signed(high)}", result))
     level = percent(next(iter(record.metrics.values())).arms.confidence)
     yield Table(heads=("second arm against the first", "change", f"{level} CI", ""), rows=tuple(rows), layout="lrrl")
     if any(found.arms.shown for found in record.metrics.values()):
@@ -197,8 +197,8 @@ def _remedies(record: NoiseRecord) -> Iterator[str]:
 def _chance(record: NoiseRecord) -> str:
     name, found = next(iter(record.metrics.items()))
     worst = showing(found, 3, record.measure_s, upper=True) or 0.0
-    said = f" With the noise at the upper end of its interval, 3 repeats show {_at_least(worst)}."
-    return f"A change is shown in 80 of 100 runs, by 95 % intervals of {_NAMES[name]} at one rung.{said}"
+    result = f" With the noise at the upper end of its interval, 3 repeats show {_at_least(worst)}."
+    return f"A change is shown in 80 of 100 runs, by 95 % intervals of {_NAMES[name]} at one rung.{result}"
 
 
 # ---- explain -----------------------------------------------------------------------------------------------------

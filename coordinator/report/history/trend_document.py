@@ -80,13 +80,13 @@ def _condition(trend: Trend) -> Iterator[Section]:
         return
     found = open_changes(trend.histories, trend.condition)
     code = exit_code(trend.histories, trend.condition)
-    said = {0: "does not hold", 1: "HOLDS", 3: "UNDECIDABLE"}[code]
+    outcome = {0: "does not hold", 1: "HOLDS", 3: "UNDECIDABLE"}[code]
     evidence = tuple(f"{where(history)}: {history.metric} {words(change)}" for history, change in found)
     if code == 3:
         short = min((len(history.runs) for history in trend.histories), default=0)
         evidence = (f"{short} runs; a change can be shown from {RUNS_MIN} on",)
     tone = {0: "good", 1: "bad", 3: "warn"}[code]
-    one = Outcome(outcome=said, tone=tone, title=f"fails if {trend.condition}", evidence=evidence)  # type: ignore[arg-type]
+    one = Outcome(outcome=outcome, tone=tone, title=f"fails if {trend.condition}", evidence=evidence)  # type: ignore[arg-type]
     yield Section(title="Condition", blocks=(Outcomes((one,), head="Condition"),))
 
 

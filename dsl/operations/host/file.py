@@ -15,7 +15,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from proveout.dsl.operations.facts import Facts, FileQuery, Query
 from proveout.dsl.operations.operation import Operation, Step, whole_file
 from proveout.dsl.operations.types import Account, Mode, OwnPath, no_control
-from proveout.dsl.schema.scalar_types import ID_PATTERN, custom
+from proveout.dsl.rules.bounds import ID_PATTERN
+from proveout.dsl.schema.scalar_types import custom
 
 SIZE_MAX = 256 * 1024
 

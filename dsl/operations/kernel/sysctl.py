@@ -14,8 +14,9 @@ from pydantic.json_schema import SkipJsonSchema
 
 from proveout.dsl.operations.change import Change, SetText, WriteFile
 from proveout.dsl.operations.facts import Facts, FileQuery, Query, TextQuery
+from proveout.dsl.operations.linux_names import PROGRAM_SYSCTLS
 from proveout.dsl.operations.operation import Operation, Step, as_written, gathered, whole_file
-from proveout.dsl.operations.types import PROGRAM_SYSCTLS, AbsolutePath
+from proveout.dsl.operations.types import AbsolutePath
 from proveout.dsl.schema.scalar_types import custom
 from proveout.dsl.source.nodes import Map
 

@@ -81,7 +81,7 @@ def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, pki:
     from proveout.dsl.compile.compiler import compile_plan
 
     plan = compile_plan(path, overrides=overrides, inventory=inventory)
-    yield Finding(area="plan", name=str(path), state="ok", said=plan.title or plan.name)
+    yield Finding(area="plan", name=str(path), state="ok", detail=plan.title or plan.name)
     yield from _drivers(plan)
     yield from _servers(plan)
     yield from _pools(plan)
@@ -116,10 +116,10 @@ def _pools(plan: Plan) -> Iterator[Finding]:
 
     if any(isinstance(stage, Ladder | Search) and stage.pool.kind == "ray" for stage in plan.stages):
         if find_spec("ray") is not None:
-            yield Finding(area="plan", name="Ray", state="ok", said="installed")
+            yield Finding(area="plan", name="Ray", state="ok", detail="installed")
         else:
             way_out = "pip install 'proveout[ray]' on every client host"
-            yield Finding(area="plan", name="Ray", state="missing", said="a stage has a Ray pool", way_out=way_out)
+            yield Finding(area="plan", name="Ray", state="missing", detail="a stage has a Ray pool", way_out=way_out)
 
 
 def _tools(plan: Plan) -> Iterator[Finding]:
@@ -133,10 +133,10 @@ def _tools(plan: Plan) -> Iterator[Finding]:
     if any(isinstance(stage, Tool) and local & set(stage.clients) for stage in plan.stages):
         path = which("fio")
         if path is not None:
-            yield Finding(area="plan", name="fio", state="ok", said=path)
+            yield Finding(area="plan", name="fio", state="ok", detail=path)
         else:
             way_out = "apt install fio, or dnf install fio"
-            yield Finding(area="plan", name="fio", state="missing", said="a stage runs it here", way_out=way_out)
+            yield Finding(area="plan", name="fio", state="missing", detail="a stage runs it here", way_out=way_out)
 
 
 def _connections(plan: Plan) -> Iterator[Finding]:
@@ -157,7 +157,7 @@ def _connections(plan: Plan) -> Iterator[Finding]:
         area="plan",
         name="open files",
         state="missing" if short else "ok",
-        said=f"up to {most:,} connections, {limit:,} files may be open",
+        detail=f"up to {most:,} connections, {limit:,} files may be open",
         way_out=f"ulimit -n {most + FILES_BESIDE}" if short else "",
     )
 
@@ -172,9 +172,9 @@ def _secrets(plan: Plan) -> Iterator[Finding]:
             read_secret(secret, os.environ)
         except ProveoutError as fault:
             name = f"secret {secret.name}"
-            yield Finding(area="plan", name=name, state="missing", said=fault.what, way_out=fault.way_out)
+            yield Finding(area="plan", name=name, state="missing", detail=fault.what, way_out=fault.way_out)
         else:
-            yield Finding(area="plan", name=f"secret {secret.name}", state="ok", said="can be read")
+            yield Finding(area="plan", name=f"secret {secret.name}", state="ok", detail="can be read")
 
 
 def _agents(plan: Plan, pki: Path | None) -> Iterator[Finding]:
@@ -189,13 +189,13 @@ def _agents(plan: Plan, pki: Path | None) -> Iterator[Finding]:
     try:
         run_session.remote_credentials(plan, str(pki) if pki is not None else os.environ.get(run_session.PKI_VARIABLE))
     except ProveoutError as fault:
-        yield Finding(area="plan", name="certificates", state="missing", said=fault.what, way_out=fault.way_out)
+        yield Finding(area="plan", name="certificates", state="missing", detail=fault.what, way_out=fault.way_out)
     else:
-        yield Finding(area="plan", name="certificates", state="ok", said="can be read")
+        yield Finding(area="plan", name="certificates", state="ok", detail="can be read")
     names = ", ".join(host.name for host in remote)
     engines = ", ".join(sorted({system.engine for system in plan.systems}))
     way_out = f"run `proveout doctor` there too; clients need the driver for {engines}"
-    yield Finding(area="plan", name="agents", state="note", said=f"not checked from here: {names}", way_out=way_out)
+    yield Finding(area="plan", name="agents", state="note", detail=f"not checked from here: {names}", way_out=way_out)
 
 
 def _changes(plan: Plan) -> Iterator[Finding]:
@@ -206,8 +206,8 @@ def _changes(plan: Plan) -> Iterator[Finding]:
         way_out = (
             "give the run --policy FILE, which the owner of this machine has written; without one nothing is changed"
         )
-        said = "the plan changes settings of this machine"
-        yield Finding(area="plan", name="tuning", state="note", said=said, way_out=way_out)
+        detail = "the plan changes settings of this machine"
+        yield Finding(area="plan", name="tuning", state="note", detail=detail, way_out=way_out)
 
 
 def _lines(found: Sequence[Finding]) -> Iterator[str]:
@@ -220,7 +220,7 @@ def _lines(found: Sequence[Finding]) -> Iterator[str]:
             yield from ([""] if area else [])
             yield one.area
             area = one.area
-        yield safe_lines(f"  {SIGNS[one.state]} {one.name:<{width}}  {one.said}")
+        yield safe_lines(f"  {SIGNS[one.state]} {one.name:<{width}}  {one.detail}")
         for line in one.way_out.splitlines():
             yield safe_lines(f"    {'':<{width}}  {line}")
     counted = {state: sum(one.state == state for one in found) for state in ("note", "missing")}

@@ -24,7 +24,6 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 CONFIDENCE = 0.95
 POWER = 0.80
@@ -48,6 +47,8 @@ def power(distance: float, deviation: float, repeats: int, *, arms: int = 1, con
     >>> round(power(1.0, 1.0, 34, arms=2), 3), round(power(1.0, 1.0, 10), 3)
     (0.982, 0.803)
     """
+    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
+
     if repeats < 2:
         return 0.0
     if deviation <= 0.0:
@@ -65,6 +66,8 @@ def power(distance: float, deviation: float, repeats: int, *, arms: int = 1, con
 
 def _interval_degrees(repeats: int, arms: int) -> npt.NDArray[np.float64]:
     """The degrees of freedom of the interval: n - 1, or Welch's at the quantiles of the share of one variance."""
+    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
+
     if arms == 1:
         return np.asarray([repeats - 1.0])
     share = special.betaincinv((repeats - 1) / 2.0, (repeats - 1) / 2.0, _QUANTILES)

@@ -26,7 +26,6 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from proveout.core.power import CONFIDENCE, repeats_needed
 from proveout.core.search_interval import SEARCH
@@ -73,6 +72,8 @@ def _tail(confidence: float, chosen_from: int = 1) -> float:
 
 def t_quantile(degrees: float, probability: float = TAIL) -> float:
     """Quantile of Student's t; `degrees` may be fractional or infinite (then it is the normal's)."""
+    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
+
     if math.isinf(degrees):
         return float(special.ndtri(probability))
     return float(special.stdtrit(degrees, probability))
@@ -193,6 +194,8 @@ def _no_event(trials: float, confidence: float, chosen_from: int) -> Estimate:
 
 def _order_statistics(data: Floats, tail: float) -> Estimate:
     """The k-th smallest and k-th largest value, for the largest k with P(Binomial(n, 1/2) < k) <= 1 - tail."""
+    from scipy import special  # noqa: PLC0415 - 200 ms, only where a number needs it
+
     count, outside = len(data), 1.0 - tail
     if float(special.bdtr(0, count, 0.5)) > outside:
         least = math.ceil(-math.log2(outside))

@@ -13,7 +13,7 @@ from simulated import (
     OTHER,
     Model,
     assert_ended,
-    climbing,
+    plan_of_ladders,
     ran,
     simulate,
 )
@@ -24,7 +24,7 @@ from proveout.proto import events
 
 
 def test_ladders_take_turns_and_equal_rungs_stand_side_by_side() -> None:
-    simulation = simulate(climbing(FIRST, OTHER))
+    simulation = simulate(plan_of_ladders(FIRST, OTHER))
     assert assert_ended(simulation).status == "finished"
     order = ran(simulation.world)
     assert len(order) == 12
@@ -43,7 +43,7 @@ def test_ladders_take_turns_and_equal_rungs_stand_side_by_side() -> None:
 
 @pytest.mark.thorough
 def test_the_order_is_the_same_after_a_resume_at_any_input() -> None:
-    plan = climbing(replace(FIRST, repeat=5, repeat_min=3), replace(OTHER, repeat=5, repeat_min=3))
+    plan = plan_of_ladders(replace(FIRST, repeat=5, repeat_min=3), replace(OTHER, repeat=5, repeat_min=3))
     whole = simulate(plan, Model(decided_after=4))
     wanted = ran(whole.world)
     assert len(wanted) == 3 * 4 * 2
@@ -56,7 +56,7 @@ def test_the_order_is_the_same_after_a_resume_at_any_input() -> None:
 
 @pytest.mark.thorough
 def test_ladders_that_take_turns_bear_faults_like_any_other() -> None:
-    plan = climbing(replace(FIRST, repeat=4, repeat_min=3), replace(OTHER, repeat=4, repeat_min=3))
+    plan = plan_of_ladders(replace(FIRST, repeat=4, repeat_min=3), replace(OTHER, repeat=4, repeat_min=3))
     whole = simulate(plan)
     wanted = sorted(set(ran(whole.world)))
     for at in thorough.every(3, range(len(HOSTS) + 1, whole.inputs, 11)):
@@ -71,7 +71,7 @@ def test_ladders_that_take_turns_bear_faults_like_any_other() -> None:
 
 @pytest.mark.parametrize(("decided_after", "repeats"), [(1, 3), (4, 4), (99, 6)])
 def test_repeats_are_bought_until_the_verdicts_are_decided(decided_after: int, repeats: int) -> None:
-    plan = climbing(replace(FIRST, repeat=6, repeat_min=3))
+    plan = plan_of_ladders(replace(FIRST, repeat=6, repeat_min=3))
     simulation = simulate(plan, Model(decided_after=decided_after))
     assert assert_ended(simulation).status == "finished"
     assert max(repeat for _, _, repeat in ran(simulation.world)) == repeats
@@ -81,14 +81,14 @@ def test_repeats_are_bought_until_the_verdicts_are_decided(decided_after: int, r
 
 
 def test_a_repeat_without_a_valid_iteration_does_not_stop_the_looks() -> None:
-    plan = climbing(replace(FIRST, repeat=5, repeat_min=3))
+    plan = plan_of_ladders(replace(FIRST, repeat=5, repeat_min=3))
     simulation = simulate(plan, Model(decided_after=4, invalid=frozenset({"first/2/1"})))
     assert assert_ended(simulation).status == "finished"
     assert max(repeat for _, _, repeat in ran(simulation.world)) == 4
 
 
 def losses_at_every_input(on_loss: OnLoss, host: str) -> list[Simulation]:
-    plan = climbing(FIRST, on_loss=on_loss)
+    plan = plan_of_ladders(FIRST, on_loss=on_loss)
     whole = simulate(plan)
     up = len(HOSTS) + 1
     return [simulate(plan, None, Fault(at=at, kind="lose_for_good", host=host)) for at in range(up, whole.inputs, 5)]
@@ -111,21 +111,21 @@ def test_continue_goes_on_without_a_client() -> None:
 
 
 def test_continue_has_a_host_with_a_system_back() -> None:
-    plan = climbing(FIRST, on_loss="continue")
+    plan = plan_of_ladders(FIRST, on_loss="continue")
     simulation = simulate(plan, None, Fault(at=simulate(plan).inputs // 2, kind="lose", host="db1"))
     assert assert_ended(simulation).status == "finished"
     assert not run_progress(simulation.world.events).without
 
 
 def test_the_last_client_is_not_done_without() -> None:
-    plan = climbing(replace(FIRST, clients=("client2",)), on_loss="continue")
+    plan = plan_of_ladders(replace(FIRST, clients=("client2",)), on_loss="continue")
     at = simulate(plan).inputs // 2
     simulation = simulate(plan, None, Fault(at=at, kind="lose_for_good", host="client2"))
     assert assert_ended(simulation).status == "failed"
 
 
 def test_a_resume_dials_a_host_again_that_the_last_sitting_went_without() -> None:
-    plan = climbing(FIRST, on_loss="continue")
+    plan = plan_of_ladders(FIRST, on_loss="continue")
     inputs = simulate(plan).inputs
     faults = [Fault(at=inputs // 2, kind="lose", host="client2"), Fault(at=inputs - 5, kind="kill")]
     first = simulate(plan, None, *faults)

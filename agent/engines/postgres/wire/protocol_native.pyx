@@ -61,8 +61,8 @@ cdef class Prepared:
 cdef class Wire:
     """The socket of an idle libpq connection: statements out, answers in. The descriptor stays its owner's.
 
-    `fail(body, statement)` makes the exception of an ErrorResponse; `lost(text, told)` that of a connection that has ended,
-    when `told` (or None) was the server's last word; `room(fd, rest)` sends what the kernel's buffer did not take.
+    `fail(body, statement)` makes the exception of an ErrorResponse; `lost(text, reported)` that of a connection
+    that has ended, where `reported` (or None) is the last error of the server; `room(fd, rest)` sends what the kernel's buffer did not take.
     """
 
     def __cinit__(self):
