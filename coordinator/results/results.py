@@ -469,10 +469,7 @@ def confirmation(result: StageResult) -> IterationFinished | None:
 def populate_metrics(populated: Iterable[PopulateFinished]) -> Metrics:
     """Rows and seconds of all systems together; systems are loaded one after the other."""
     latest = {event.system: event.populated for event in populated}
-    rows, seconds = (
-        sum(t.rows for item in latest.values() for t in item.tables),
-        sum(i.seconds for i in latest.values()),
-    )
+    rows, seconds = sum(item.rows for item in latest.values()), sum(item.seconds for item in latest.values())
     loaded = rows - sum(item.kept_rows for item in latest.values())
     return {"rows": rows, "seconds": seconds} | ({"rows_per_s": loaded / seconds} if seconds > 0.0 else {})
 

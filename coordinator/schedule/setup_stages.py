@@ -95,7 +95,9 @@ def _populate(turn: Turn, stage: Populate, system: str) -> None:
         state.plan,
         stage,
         state.endpoints[system],
-        load=load_id(state.setup.run_id, stage, system),
+        load=load_id(
+            state.setup.run_id, state.progress.started.version if state.progress.started else "", stage, system
+        ),
         cores=state.progress.cores,
         without=state.progress.without,
     )

@@ -12,7 +12,6 @@ import hashlib
 import zlib
 from collections.abc import Collection, Container, Iterable, Mapping
 
-from proveout import __version__
 from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
 from proveout.dsl import engines
 from proveout.dsl.plan.plan import Plan, Workload
@@ -187,9 +186,9 @@ def populate_tasks(
     return ((hosts[0], prepare),), tuple(shares), ((hosts[0], finish),)
 
 
-def load_id(run_id: str, stage: Populate, system: str) -> str:
-    """The id of a load: the same when the run resumes with the same release, which makes the same rows."""
-    return hashlib.sha256(f"{__version__}/{run_id}/{stage.id}/{system}".encode()).hexdigest()[:32]
+def load_id(run_id: str, version: str, stage: Populate, system: str) -> str:
+    """The id of a load: the same when the run resumes with the same release (`version`), which makes the same rows."""
+    return hashlib.sha256(f"{version}/{run_id}/{stage.id}/{system}".encode()).hexdigest()[:32]
 
 
 def _workers(stage: Ladder | Search, share: LoadShare, cores: int) -> int:

@@ -43,6 +43,11 @@ class Populated:
     seconds: float
     kept_rows: int = 0
 
+    @property
+    def rows(self) -> int:
+        """The rows of all tables."""
+        return sum(table.rows for table in self.tables)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDifference:
