@@ -1,11 +1,11 @@
 """The whole run as one JSON document for programs: format `proveout.result/1`.
 
 Data flow: `RunResults` -> plain data -> JSON. Fields are only ever added within version 1; an unknown number is left
-out or null, never NaN. Top level: `format, run, verdicts, stages, propagations, agents, systems, tuning, environment,
-lost, notices`. `run.plan` is the compiled plan. `environment` has the facts, their digest and the drift of each host
-and system. A ladder's `knee` has the rung, or null with the reason. A stage has `metrics` (the scope of expressions),
-its `rungs` (trees of estimates, with the iterations that they are made of and those excluded) and all `iterations` with
-findings, transactions, waits and per-second series.
+out or null, never NaN. Top level: `format, run, verdicts, published, stages, propagations, agents, systems, tuning,
+environment, lost, notices`. `run.plan` is the compiled plan. `environment` has the facts, their digest and the drift
+of each host and system. A ladder's `knee` has the rung, or null with the reason. A stage has `metrics` (the scope of
+expressions), its `rungs` (trees of estimates, with the iterations that they are made of and those excluded) and all
+`iterations` with findings, transactions, waits and per-second series.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from proveout.coordinator.measure.knee import NoKnee
 from proveout.coordinator.report.tables import cell_of
 from proveout.coordinator.results.fingerprint import Fingerprint, fingerprints
+from proveout.coordinator.results.published_values import reproductions
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.json_data import to_plain
 from proveout.proto.tuning_state import tuned
@@ -32,6 +33,7 @@ def document(results: RunResults) -> dict[str, Any]:
         "format": FORMAT,
         "run": _run(results),
         "verdicts": to_plain(results.verdicts),
+        "published": [to_plain(one) for one in reproductions(results)],
         "stages": [_stage(results, stage) for stage in results.stages.values()],
         "propagations": to_plain(results.propagations),
         "agents": to_plain(results.agents),

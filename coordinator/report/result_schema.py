@@ -23,6 +23,7 @@ from proveout.coordinator.report.json_schemas import (
 )
 from proveout.coordinator.report.result_json import FORMAT
 from proveout.coordinator.results.fingerprint import Difference
+from proveout.coordinator.results.published_values import Reproduction
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -54,6 +55,7 @@ def schema() -> Schema:
         format={"const": FORMAT},
         run=_run(),
         verdicts=list_of(made.of(VerdictReached)),
+        published=list_of(made.of(Reproduction)),
         stages=list_of(_stage(made)),
         propagations=list_of(made.of(PropagationCompared)),
         agents=by_name(made.of(AgentUp)),

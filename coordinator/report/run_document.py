@@ -38,6 +38,7 @@ from proveout.coordinator.report.tables import (
     validity_notes,
 )
 from proveout.coordinator.results.fingerprint import fingerprints, outline
+from proveout.coordinator.results.published_values import Reproduction, reproductions
 from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
 from proveout.core.errors import ProveoutError
@@ -45,7 +46,9 @@ from proveout.core.numbers import (
     bounds,
     half_width,
     number,
+    percent,
     pieces,
+    quantity,
     seconds,
     threads,
 )
@@ -71,6 +74,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     sections = (
         *_verdicts(results),
         *(_topology(results) if directory else ()),
+        *_published(results),
         *_comparisons(results),
         *(_figures(results, directory) if directory else ()),
         *measured.ladders(results),
@@ -146,6 +150,32 @@ def _verdict(verdict: VerdictReached) -> Outcome:
 def _topology(results: RunResults) -> Iterator[Section]:
     if drawing := topology(results):
         yield Section(title="Topology", blocks=(Drawing(drawing),))
+
+
+def _published(results: RunResults) -> Iterator[Section]:
+    found = tuple(reproductions(results))
+    if not found:
+        return
+    heads = ("", "source", "published", "measured", "measured / published", "reproduced within")
+    blocks: list[Block] = [Table(heads=heads, rows=tuple(map(_reproduction, found)), layout="llrrrl")]
+    absent = tuple(f"{one.title or one.id}: {one.missing}." for one in found if one.missing)
+    yield Section(title="Published numbers", blocks=(*blocks, *([Notes(absent)] if absent else ())), anchor="published")
+
+
+def _reproduction(one: Reproduction) -> tuple[str | Cell, ...]:
+    measured, factor = one.measured or {}, one.factor
+    within = "" if one.within is None else percent(one.within)
+    reached = Cell(f"{within}: {one.outcome}", _TONES[one.outcome]) if one.outcome else within
+    times = number(factor.get("mean"), half_width(factor))
+    ends = bounds(factor.get("lower"), factor.get("upper"))
+    return (
+        one.title or one.id,
+        one.source,
+        quantity(one.published, one.metric),
+        quantity(measured.get("mean"), one.metric, half_width(measured)),
+        f"{times} × ({ends})" if ends != "-" else f"{times} ×" if factor else "-",
+        reached,
+    )
 
 
 def _comparisons(results: RunResults) -> Iterator[Section]:

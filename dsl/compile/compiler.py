@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from proveout.core.errors import Where
+from proveout.core.numbers import percent
 from proveout.dsl.compile.interleaving import interleave
 from proveout.dsl.compile.matrix import expand
 from proveout.dsl.compile.result_names import iteration, run_scope, stop_scope
@@ -27,13 +28,15 @@ from proveout.dsl.compile.topology import add_topology
 from proveout.dsl.compile.tuning import check_tunings, compile_tunings, one_agent_per_machine
 from proveout.dsl.expr.checking import Expected, check_expression
 from proveout.dsl.expr.name_types import Group
-from proveout.dsl.plan.plan import Check, OnLoss, Plan
+from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name, Number, parse
+from proveout.dsl.plan.plan import Check, OnLoss, Plan, Published
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
 from proveout.dsl.schema import models
 from proveout.dsl.schema.plan_parameters import Parameters, read_parameters
-from proveout.dsl.schema.scalar_types import Name, Strict
+from proveout.dsl.schema.scalar_types import Name as PlanName
+from proveout.dsl.schema.scalar_types import Strict
 from proveout.dsl.schema.substitution import substitute
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.includes import read
@@ -72,17 +75,19 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)])
     checker = _Expressions(problems=problems, parameters=parameters, plan=draft, drafts=drafts, root=root)
     stages = checker.stages()
-    verdicts = checker.verdicts(root.get("verdicts"))
+    verdicts = checker.verdicts()
+    published, compared = checker.published(verdicts)
+    verdicts = (*verdicts, *compared)
     conditions = checker.conditions()
     if all(item.stage is not None for item in drafts):
         never = left_out(conditions)
         check_stages(scope, [stage for stage in stages if stage.id not in never])
         check_conditions(stages, conditions, scope.systems, problems)
-        section = root.get("verdicts")
-        written = len(section.items) if isinstance(section, Seq) else int(section is not None)
-        check_repeats(problems, stages, verdicts, whole=len(verdicts) == written)
+        lists = [section for name in ("verdicts", "published") if (section := root.get(name)) is not None]
+        written = sum(len(section.items) if isinstance(section, Seq) else 1 for section in lists)
+        check_repeats(problems, stages, verdicts, whole=len(verdicts) + len(published) - len(compared) == written)
         check_slopes(problems, stages, verdicts, draft.captures)
-    whole = dataclasses.replace(draft, stages=stages, verdicts=verdicts, conditions=conditions)
+    whole = dataclasses.replace(draft, stages=stages, verdicts=verdicts, published=published, conditions=conditions)
     return one_agent_per_machine(whole)
 
 
@@ -108,7 +113,7 @@ class _Head(Strict):
     """The head of every plan: the keys that describe the plan as a whole."""
 
     proveout: models.Version
-    name: Name
+    name: PlanName
     title: models.Title = ""
     on_loss: models.OnLoss = "rerun"
 
@@ -140,6 +145,9 @@ def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], figures: tuple[str, 
 def _text(root: Map, key: str) -> str:
     node = root.get(key)
     return node.text if isinstance(node, Scalar) else ""
+
+
+_Entry = TypeVar("_Entry", models.VerdictEntry, models.PublishedEntry)
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -236,28 +244,76 @@ class _Expressions:
         faulty = isinstance(scalar, Scalar) and scalar.faulty
         return faulty or any(re.search(rf"\b{re.escape(word)}\b", expression.text) for word in words)
 
-    def verdicts(self, section: Node | None) -> tuple[Check, ...]:
-        if section is None:
-            return ()
-        if not isinstance(section, Seq):
-            self.problems.add(section.where, "`verdicts` must be a list", key="verdicts", hint="- {id: …, check: …}")
-            return ()
+    def verdicts(self) -> tuple[Check, ...]:
         scope = run_scope(self.plan, self.plan.stages)
-        seen: set[str] = set()
         found: list[Check] = []
-        for index, node in enumerate(section.items):
-            entry = validate(models.VerdictEntry, node, f"verdicts.{index}", self.problems)
-            if entry is None:
-                continue
-            if entry.id in seen:
-                self.problems.add(
-                    where_of(node, "id"), f"another verdict has the id `{entry.id}`", key=f"verdicts.{index}.id"
-                )
-            seen.add(entry.id)
+        for node, entry in self.listed("verdicts", models.VerdictEntry, "- {id: …, check: …}"):
             raw = Expression(text=entry.check, where=where_of(node, "check"))
             check = self.check(raw, node, ("check",), scope, "condition")
             found.append(Check(id=entry.id, check=check, severity=entry.severity, title=entry.title, where=node.where))
         return tuple(found)
+
+    def published(self, verdicts: Sequence[Check]) -> tuple[tuple[Published, ...], tuple[Check, ...]]:
+        """The published numbers, and the checks of those that have a `within`: the whole interval of the measured
+        number is at most that far from the published one."""
+        scope = run_scope(self.plan, self.plan.stages)
+        taken = {check.id for check in verdicts}
+        found: list[Published] = []
+        checks: list[Check] = []
+        for node, entry in self.listed("published", models.PublishedEntry, "- {id: …, measured: …, value: …}"):
+            if entry.id in taken:
+                self.problems.add(where_of(node, "id"), f"a verdict has the id `{entry.id}`", key="published")
+            value, place = f"{entry.value:.15g}", where_of(node, "measured")
+            raw = Expression(text=f"{_grouped(entry.measured)} >= {value}", where=place)
+            compared = self.check(raw, node, ("measured",), scope, "condition")
+            measured = dataclasses.replace(compared, text=compared.text.removesuffix(f" >= {value}"))
+            found.append(
+                Published(
+                    id=entry.id,
+                    measured=measured,
+                    value=entry.value,
+                    title=entry.title,
+                    source=entry.source,
+                    within=entry.within,
+                    where=node.where,
+                )
+            )
+            if entry.within is None:
+                continue
+            least, most = (f"{value} * {share:.6g}" for share in (1.0 - entry.within, 1.0 + entry.within))
+            both = f"{measured.text} >= {least} && {measured.text} <= {most}"
+            title = f"{entry.title or entry.id} is reproduced within {percent(entry.within)}"
+            check = dataclasses.replace(measured, text=both)
+            checks.append(Check(id=entry.id, check=check, severity=entry.severity, title=title, where=node.where))
+        return tuple(found), tuple(checks)
+
+    def listed(self, name: str, model: type[_Entry], example: str) -> Iterator[tuple[Node, _Entry]]:
+        """The entries of the list `name` of the plan that are valid; their ids differ."""
+        section = self.root.get(name)
+        if section is not None and not isinstance(section, Seq):
+            self.problems.add(section.where, f"`{name}` must be a list", key=name, hint=example)
+        seen: set[str] = set()
+        for index, node in enumerate(section.items if isinstance(section, Seq) else ()):
+            entry = validate(model, node, f"{name}.{index}", self.problems)
+            if entry is None:
+                continue
+            if entry.id in seen:
+                what = f"another entry of `{name}` has the id `{entry.id}`"
+                self.problems.add(where_of(node, "id"), what, key=f"{name}.{index}.id")
+            seen.add(entry.id)
+            yield node, entry
+
+
+def _grouped(text: str) -> str:
+    """The expression, in parentheses where an operator after it would not take it whole."""
+    try:
+        node = parse(text)
+    except ExpressionFault:  # reported by the check of the expression
+        return text
+    whole = isinstance(node, Member | Call | Name | Number | Group) or (
+        isinstance(node, Binary) and node.operator in "+-*/"
+    )
+    return text if whole else f"({text})"
 
 
 def _names(draft: Draft) -> tuple[str, ...]:

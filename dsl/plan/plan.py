@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from proveout.core.errors import NOWHERE, Where
+from proveout.dsl.plan.measured_values import OMITTED
 from proveout.dsl.plan.stages import Condition, Measuring, Stage, Tool, Tuning
 from proveout.dsl.plan.topology import Capture, Host, Secret, System
 from proveout.dsl.plan.values import Expression, Value
@@ -55,6 +56,19 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A published number, in the unit of `measured`. With `within` (a fraction) the plan has a check of the same id."""
+
+    id: str
+    measured: Expression
+    value: float
+    title: str = ""
+    source: str = ""
+    within: float | None = None
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A whole study, compiled. Every name in it resolves, every value is typed; see the field types.
 
@@ -76,6 +90,7 @@ class Plan:
     conditions: tuple[Condition, ...] = ()
     on_loss: OnLoss = "rerun"
     tunings: tuple[Tuning, ...] = ()
+    published: tuple[Published, ...] = field(default=(), metadata=OMITTED)
     format: int = FORMAT_VERSION
 
     def host(self, name: str) -> Host:

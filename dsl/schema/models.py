@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 from proveout.dsl import engines
 from proveout.dsl.plan.measured_values import Take
 from proveout.dsl.rules.bounds import INSTANCES_MAX, NAME_PATTERN, SCRAPES_MAX, SETTINGS_MAX, TEXT_MAX, VALUES_MAX
-from proveout.dsl.schema.scalar_types import Every, Id, Name, Roles, Selector, Strict, Text
+from proveout.dsl.schema.scalar_types import Every, Id, Name, Percentage, Roles, Selector, Strict, Text
 
 
 class Param(Strict):
@@ -199,6 +199,20 @@ class VerdictEntry(Strict):
     severity: Literal["fail", "warn"] = Field("fail", description="A failed `warn` is shown but does not fail the run.")
 
 
+class PublishedEntry(Strict):
+    """A number of a publication, beside the number of this run."""
+
+    id: Name
+    title: str = Field("", max_length=200)
+    measured: Text = Field(description="A number of the results of stages.")
+    value: float = Field(gt=0.0, allow_inf_nan=False, description="The published number, in the unit of `measured`.")
+    source: str = Field("", max_length=200, description="The publication: title, page, table or figure.")
+    within: Percentage | None = Field(
+        None, description="A verdict holds when `measured` is at most this far from `value`; without it, no verdict."
+    )
+    severity: Literal["fail", "warn"] = Field("warn", description="A failed `warn` is shown but does not fail the run.")
+
+
 class ReportEntry(Strict):
     """The contents of the report."""
 
@@ -242,5 +256,8 @@ class Document(Strict):
     )
     stages: list[Any] = Field(min_length=1, max_length=200)
     verdicts: list[VerdictEntry] = Field(default_factory=list, max_length=200)
+    published: list[PublishedEntry] = Field(
+        default_factory=list, max_length=200, description="Published numbers that the report shows beside the measured."
+    )
     report: ReportEntry = Field(default_factory=ReportEntry)
     on_loss: OnLoss = "rerun"

@@ -2,16 +2,18 @@
 
 Rules, all by name and never deeper than an entry: definitions of the including file replace included ones; two
 includes that define the same name are in conflict unless the including file defines it too. An include may hold
-`params`, `topology`, `secrets`, `workloads`, `captures`, `tuning`, `verdicts` and includes of its own; stages stay in
-the plan, where a reader looks for them. Of verdicts (by id) and tunings (by name) includes' come first. An inventory
+`params`, `topology`, `secrets`, `workloads`, `captures`, `tuning`, `verdicts`, `published` and includes of its own;
+stages stay in the plan, where a reader looks for them. Of verdicts and published numbers (by id) and tunings (by name)
+includes' come first. An inventory
 replaces `topology.hosts` as a whole, `topology.systems` and `secrets` entry by entry.
 
 An include or a base is relative to the file that names it and stays, symlinks resolved, within the plan's own folder.
 
 A plan that `extends` another is that plan with its own entries laid over it. Sections of names (`params`, `secrets`,
-`workloads`, `captures`, `pools`, `topology.hosts`, `topology.systems`) go entry by entry and never deeper; stages and
-verdicts by their id (a stage without one by its kind), tunings by their name: one that the base has too replaces it, a
-new one follows the last. Everything else is replaced as a whole. `name` and `title` are never inherited.
+`workloads`, `captures`, `pools`, `topology.hosts`, `topology.systems`) go entry by entry and never deeper; stages,
+verdicts and published numbers by their id (a stage without one by its kind), tunings by their name: one that the base
+has too replaces it, a new one follows the last. Everything else is replaced as a whole. `name` and `title` are never
+inherited.
 """
 
 from __future__ import annotations
@@ -26,7 +28,18 @@ from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_
 FILES_MAX = 50
 DEPTH_MAX = 8
 
-FRAGMENT_KEYS = ("proveout", "include", "params", "topology", "secrets", "workloads", "captures", "tuning", "verdicts")
+FRAGMENT_KEYS = (
+    "proveout",
+    "include",
+    "params",
+    "topology",
+    "secrets",
+    "workloads",
+    "captures",
+    "tuning",
+    "verdicts",
+    "published",
+)
 INVENTORY_KEYS = ("proveout", "topology", "secrets")
 _BY_NAME = ("params", "secrets", "workloads", "captures")
 
@@ -145,7 +158,8 @@ def _merge(root: Map, fragments: list[Map], problems: Problems) -> Map:
     if rest and (own is None or isinstance(own, Map)):
         where = own.where if own is not None else root.where
         _put(result, "topology", Map(entries=tuple(rest.values()), where=where))
-    _put(result, "verdicts", _merge_listed(root, fragments, "verdicts", "id"))
+    for section in ("verdicts", "published"):
+        _put(result, section, _merge_listed(root, fragments, section, "id"))
     _put(result, "tuning", _merge_listed(root, fragments, "tuning", "name"))
     return Map(entries=tuple(result.values()), where=root.where)
 
@@ -255,7 +269,7 @@ def extended(plan: Map, base: Map) -> Map:
             result[key.text] = (key, _names(node, below[1]))
         elif key.text == "topology":
             result[key.text] = (key, _topology(node, below[1]))
-        elif key.text in ("stages", "tuning", "verdicts"):
+        elif key.text in ("stages", "tuning", "verdicts", "published"):
             result[key.text] = (key, _listed(node, below[1]))
         else:
             result[key.text] = (key, node)
