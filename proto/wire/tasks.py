@@ -77,7 +77,7 @@ class PopulateSystem:
 
     `steps` are those of `POPULATE_STEPS` to take: one task takes all, or several hosts take a `load` each, after one
     `prepare` and before one `finish`. The units to load are those between `share_from` and `share_to` of `shares`.
-    `load` identifies the load: a later task with the same one continues behind what is committed; "" begins anew, and
+    `load` identifies the load: a later task with the same one continues behind what is committed; "" begins with empty tables, and
     removes the tables when it fails.
     """
 

@@ -7,7 +7,7 @@ statements after the load, phase by phase -> settle -> count every table and com
 takes all steps, or several hosts take a share each. Work is handed out one job at a time, so a slow worker does not
 keep the others. Nothing of the population is made in this process.
 
-When the task fails or is cancelled, workers are killed at once. What they have committed stays for a load with an id,
+When the task fails or is cancelled, workers are killed at once. The committed ranges stay for a load with an id,
 so that the next task with this id continues there; without one, and where the tables are not what the workload
 specifies, the tables are removed.
 """
@@ -215,8 +215,8 @@ async def _give_up(context: TaskContext, spec: PopulateSystem, error: BaseExcept
         return
     context.log(
         "warning",
-        f"the load of workload {spec.workload.name} into {spec.endpoint.system} is broken off; what it has committed"
-        " stays: `proveout resume` continues there, another populate replaces it",
+        f"the load of workload {spec.workload.name} into {spec.endpoint.system} is broken off; the committed ranges"
+        " stay: `proveout resume` continues there, another populate replaces it",
     )
 
 

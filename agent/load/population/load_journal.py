@@ -7,7 +7,7 @@ continues behind them (`rows_kept`, `ranges`) -> `drop` when the population is c
 a slice begins: a slice that another process still holds in an open transaction cannot be loaded a second time.
 
 Where rows are committed before their mark (Oracle's direct path), the mark is committed first, without a number of
-rows; such a range is not known to be whole, and the load begins anew.
+rows; such a range is not known to be whole, and the load begins with empty tables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LoadJournal:
         self.name = journal_of(population)
 
     def rows_kept(self) -> int | None:
-        """The rows that an earlier task of this load has committed; None when the load has to begin anew."""
+        """The rows that an earlier task of this load has committed; None when the load has to begin with empty tables."""
         if not self._loader.table_exists(self.name):
             return None
         found = self._loader.rows(f"SELECT load_id, part, loaded FROM {self.name}")  # noqa: S608 - a name of ours

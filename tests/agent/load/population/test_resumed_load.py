@@ -1,4 +1,4 @@
-"""A load that was broken off continues: what is committed stays and is not loaded again, on every engine; several hosts
+"""A load that was broken off continues: its committed ranges stay and are not loaded again, on every engine; several hosts
 load shares."""
 
 from __future__ import annotations
