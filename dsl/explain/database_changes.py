@@ -35,7 +35,7 @@ def populated(plan: Plan, stage: Populate) -> Iterator[str]:
 
 
 def loaders(plan: Plan, stage: Populate) -> Iterator[tuple[str, str]]:
-    """The systems that each client loads: all of them a share of the keys, but the first one alone where workers are limited."""
+    """The systems that each client loads: a share of the keys, or everything where workers are limited."""
     first, *others = stage.clients
     yield first, f"load {', '.join(stage.into)}"
     shared = [name for name in stage.into if engines.of(plan.system(name).engine).populate_workers_max is None]

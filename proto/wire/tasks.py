@@ -77,8 +77,8 @@ class PopulateSystem:
 
     `steps` are those of `POPULATE_STEPS` to take: one task takes all, or several hosts take a `load` each, after one
     `prepare` and before one `finish`. The units to load are those between `share_from` and `share_to` of `shares`.
-    `load` identifies the load: a later task with the same one continues behind what is committed; "" begins with empty tables, and
-    removes the tables when it fails.
+    `load` identifies the load: a later task with the same one continues behind the committed ranges. A load without one
+    begins with empty tables, and removes them when it fails.
     """
 
     workload: Workload

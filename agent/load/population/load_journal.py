@@ -33,7 +33,7 @@ class LoadJournal:
         self.name = journal_of(population)
 
     def rows_kept(self) -> int | None:
-        """The rows that an earlier task of this load has committed; None when the load has to begin with empty tables."""
+        """The rows that an earlier task of this load has committed; None when there are none to continue."""
         if not self._loader.table_exists(self.name):
             return None
         found = self._loader.rows(f"SELECT load_id, part, loaded FROM {self.name}")  # noqa: S608 - a name of ours
