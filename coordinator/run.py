@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 
 from proveout.coordinator.agents.endpoints import secret_variables
 from proveout.coordinator.agents.local_agents import LocalFabric, passed_variables
+from proveout.coordinator.agents.notices import AgentNotices
 from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect, connect_patiently
 from proveout.coordinator.live.ticks import Meters
 from proveout.coordinator.measure import samples
@@ -37,6 +38,7 @@ from proveout.coordinator.schedule.messages import (
     GatherSamples,
     Input,
     Interrupted,
+    KeepOutput,
     MessageReceived,
     SendMessage,
     StartLoads,
@@ -71,8 +73,6 @@ from proveout.proto.wire.tasks import Endpoint, Task
 
 Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0
-NOTICES_MAX = 1000
-"""The maximum number of warnings and errors of one agent that are journalled."""
 COMMANDS_AT_ONCE = 16
 """The number of commands between two yields to the agents' streams; making a task takes about 0.3 ms."""
 _BACK_S = 20.0
@@ -147,7 +147,7 @@ class _Loop:
         self._dials: set[asyncio.Task[None]] = set()
         self._dialling = asyncio.Semaphore(_DIALS_AT_ONCE)
         self._known_hosts: set[str] = set()
-        self._notices: dict[str, int] = {}
+        self._notices = AgentNotices()
         self._broken: StorageFailed | None = None
         self._bug: BaseException | None = None
         self._ended: RunFinished | None = None
@@ -278,13 +278,8 @@ class _Loop:
                 return (event,)
 
     def _notice(self, host: str, level: Literal["warning", "error"], text: str) -> None:
-        """Journal a warning or error of an agent, up to a limit, so that a flood of them does not fill the disk."""
-        self._notices[host] = count = self._notices.get(host, 0) + 1
-        if count <= NOTICES_MAX:
-            self._emit(Notice(level=level, host=host, text=text))
-        if count == NOTICES_MAX:
-            more = f"{host} has sent {NOTICES_MAX} warnings and errors; the others are only in its own log"
-            self._emit(Notice(level="warning", host=host, text=more))
+        for notice in self._notices.take(host, level, text):
+            self._emit(notice)
 
     def _sampled(self, host: str, message: Sample) -> None:
         gathering = self._gathering
@@ -327,6 +322,11 @@ class _Loop:
                         self._part(host, keep_data=keep)
                 case EndRun(keep_data=keep):
                     self._keep_data = keep
+                case KeepOutput(name=name, text=text):
+                    try:
+                        self._options.directory.keep_output(name, text)
+                    except StorageFailed as fault:
+                        self._break(fault)
                 case _:
                     self._iterate(command)
 

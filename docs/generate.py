@@ -50,7 +50,9 @@ TREES = {
     "Sql stage, each repeat: `ID.…`": metrics.STAGE_VALUES,
     "Query: `sql.CAPTURE.METRIC.…` (capture `sql`), a level": metrics.EXPORTED_GAUGE,
     "Query: `sql.CAPTURE.METRIC.…` (capture `sql`), a rate": metrics.EXPORTED_COUNTER,
-    "Reset and pause stages: `ID.…`": metrics.TIMED,
+    "Command: `command.CAPTURE.METRIC.…` (capture `command`), a level": metrics.EXPORTED_GAUGE,
+    "Command: `command.CAPTURE.METRIC.…` (capture `command`), a rate": metrics.EXPORTED_COUNTER,
+    "Reset, pause and command stages: `ID.…`": metrics.TIMED,
     "Propagation: `propagation.SYSTEM.…` (verdicts only)": metrics.PROPAGATION,
 }
 

@@ -238,6 +238,8 @@ STAGE_VALUES: Tree = {
     "wait_s": "time that `wait_until` waited, s; an estimate over the repeats",
     "METRIC": "each of the stage's `metrics`, an estimate over the repeats",
 }
+MEASURED = ("sql", "command")
+"""The kinds of captures whose numbers the plan names with their units."""
 TIMED: Tree = {"seconds": "wall time, s"}
 PROPAGATION: Tree = {
     "different_tables": "tables that differ between the two ends after draining",

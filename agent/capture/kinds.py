@@ -19,6 +19,7 @@ KINDS: Mapping[str, str] = {
     "lag": "proveout.agent.capture.databases:lag",
     "sizes": "proveout.agent.capture.databases:sizes",
     "sql": "proveout.agent.values.queries:capture",
+    "command": "proveout.agent.values.command_runs:capture",
     "prometheus": "proveout.agent.capture.prometheus:run",
 }
 

@@ -54,6 +54,7 @@ HANDLERS: Mapping[type, str] = MappingProxyType(
         tasks.RunLoad: "proveout.agent.load.run_load:run_load",
         tasks.PrepareFio: "proveout.agent.tools.fio:prepare_fio",
         tasks.RunFio: "proveout.agent.tools.fio:run_fio",
+        tasks.RunCommand: "proveout.agent.values.command_runs:run_command",
         tasks.RunCapture: "proveout.agent.sandbox.dispatch:capture",
     }
 )

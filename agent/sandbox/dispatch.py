@@ -29,8 +29,9 @@ from proveout.dsl.plan.topology import System
 from proveout.proto.wire.results import CaptureResult, SystemStarted, TaskResult
 from proveout.proto.wire.tasks import Endpoint, InspectSystem, LinkSystems, RunCapture, StartSystem, TaskSpec
 
-KERNEL = frozenset({"os"})
-"""Captures of kernel counters: they contain no data of other programs, and cover processes of all users."""
+IN_AGENT = frozenset({"os", "command"})
+"""Captures that the agent process takes itself: kernel counters, which cover processes of all users, and the output of
+programs, which it starts as the unprivileged user."""
 
 
 async def run_in_helper(context: TaskContext, spec: Any) -> TaskResult:
@@ -45,7 +46,7 @@ async def run_in_helper(context: TaskContext, spec: Any) -> TaskResult:
 
 async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Run a capture until `Finish`."""
-    result = await (_run_in_agent(context, spec) if spec.capture.kind in KERNEL else run_in_helper(context, spec))
+    result = await (_run_in_agent(context, spec) if spec.capture.kind in IN_AGENT else run_in_helper(context, spec))
     return cast(CaptureResult, result)
 
 

@@ -23,6 +23,7 @@ from fnmatch import fnmatchcase
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security import allow_lists, device_rules
+from proveout.agent.security.protected_names import OWN_FOLDERS, ROOT_EQUIVALENT_PATHS, UNITS_OF_THE_HOST
 from proveout.dsl.operations.linux_names import PROGRAM_SYSCTLS, UNIT_KINDS
 
 SYSCTL_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-][A-Za-z0-9_/:@-]*)+")
@@ -32,193 +33,6 @@ DEVICE_NAME = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*|serial:[
 PARTITION = re.compile(r"-part\d+$")
 _OF_A_LOGIN = re.compile(r"/home/[^/]+/\.")
 _CLIMBS = re.compile(r"(^|[/=:,])\.\.(/|$)")
-
-UNITS_OF_THE_HOST = (
-    "NetworkManager*",
-    "[a-z]*.slice",
-    "basic.target",
-    "ctrl-alt-del.target",
-    "dbus*",
-    "default.target",
-    "emergency.*",
-    "exit.*",
-    "final.target",
-    "graphical.target",
-    "halt.*",
-    "hibernate.*",
-    "hybrid-sleep.*",
-    "init.*",
-    "kexec.*",
-    "local-fs.target",
-    "multi-user.target",
-    "network*",
-    "poweroff.*",
-    "proveout-agent*",
-    "reboot.*",
-    "rescue.*",
-    "runlevel[0-9].target",
-    "shutdown.*",
-    "soft-reboot.*",
-    "ssh.*",
-    "ssh@*",
-    "sshd*",
-    "suspend-then-hibernate.*",
-    "suspend.*",
-    "sysinit.target",
-    "systemd-*",
-    "umount.target",
-    "user@*",
-)
-"""Units whose start or stop blocks logins or shuts the host down, and the agent's own. Source: systemd.special(7)."""
-
-OWN_FOLDERS = ("/etc/proveout", "/var/lib/proveout")
-"""The agent's certificates, its policy and its journal."""
-
-ROOT_EQUIVALENT_PATHS = (
-    "/bin",
-    "/boot",
-    "/etc/NetworkManager",
-    "/etc/X11",
-    "/etc/alternatives",
-    "/etc/anacrontab",
-    "/etc/apparmor.d",
-    "/etc/apt",
-    "/etc/bash.bashrc",
-    "/etc/bash_completion.d",
-    "/etc/bashrc",
-    "/etc/binfmt.d",
-    "/etc/containerd",
-    "/etc/containers",
-    "/etc/cron.d",
-    "/etc/cron.daily",
-    "/etc/cron.hourly",
-    "/etc/cron.monthly",
-    "/etc/cron.weekly",
-    "/etc/crontab",
-    "/etc/csh.cshrc",
-    "/etc/csh.login",
-    "/etc/dbus-1",
-    "/etc/default",
-    "/etc/dhcp",
-    "/etc/dnf",
-    "/etc/doas.conf",
-    "/etc/docker",
-    "/etc/dpkg",
-    "/etc/dracut.conf.d",
-    "/etc/environment",
-    "/etc/fish",
-    "/etc/group",
-    "/etc/grub.d",
-    "/etc/gshadow",
-    "/etc/init.d",
-    "/etc/initramfs-tools",
-    "/etc/inittab",
-    "/etc/kernel",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/ld.so.preload",
-    "/etc/libvirt",
-    "/etc/logrotate.conf",
-    "/etc/logrotate.d",
-    "/etc/lvm",
-    "/etc/modprobe.d",
-    "/etc/modules",
-    "/etc/modules-load.d",
-    "/etc/network",
-    "/etc/nsswitch.conf",
-    "/etc/pam.conf",
-    "/etc/pam.d",
-    "/etc/passwd",
-    "/etc/perl",
-    "/etc/pki",
-    "/etc/polkit-1",
-    "/etc/ppp",
-    "/etc/profile",
-    "/etc/profile.d",
-    "/etc/python3",
-    "/etc/rc.d",
-    "/etc/rc.local",
-    "/etc/rc0.d",
-    "/etc/rc1.d",
-    "/etc/rc2.d",
-    "/etc/rc3.d",
-    "/etc/rc4.d",
-    "/etc/rc5.d",
-    "/etc/rc6.d",
-    "/etc/rcS.d",
-    "/etc/rpm",
-    "/etc/rsyslog.d",
-    "/etc/security/namespace.d",
-    "/etc/security/namespace.init",
-    "/etc/security/pam_env.conf",
-    "/etc/selinux",
-    "/etc/shadow",
-    "/etc/skel",
-    "/etc/ssh",
-    "/etc/ssl/private",
-    "/etc/subgid",
-    "/etc/subuid",
-    "/etc/sudo.conf",
-    "/etc/sudoers",
-    "/etc/sudoers.d",
-    "/etc/sysconfig",
-    "/etc/systemd",
-    "/etc/tmpfiles.d",
-    "/etc/udev/hwdb.d",
-    "/etc/update-motd.d",
-    "/etc/xinetd.conf",
-    "/etc/xinetd.d",
-    "/etc/yum",
-    "/etc/yum.repos.d",
-    "/etc/zprofile",
-    "/etc/zsh",
-    "/etc/zshenv",
-    "/etc/zshrc",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/root",
-    "/run/binfmt.d",
-    "/run/modprobe.d",
-    "/run/sysctl.d",
-    "/run/systemd",
-    "/run/tmpfiles.d",
-    "/run/udev",
-    "/sbin",
-    "/usr/bin",
-    "/usr/lib",
-    "/usr/lib32",
-    "/usr/lib64",
-    "/usr/libexec",
-    "/usr/libx32",
-    "/usr/local/bin",
-    "/usr/local/lib",
-    "/usr/local/sbin",
-    "/usr/local/share/dbus-1",
-    "/usr/sbin",
-    "/usr/share/bash-completion",
-    "/usr/share/dbus-1",
-    "/usr/share/perl5",
-    "/usr/share/polkit-1",
-    "/var/lib/apt",
-    "/var/lib/containerd",
-    "/var/lib/containers",
-    "/var/lib/docker",
-    "/var/lib/dpkg",
-    "/var/lib/rpm",
-    "/var/lib/systemd",
-    "/var/spool/anacron",
-    "/var/spool/at",
-    "/var/spool/cron",
-)
-"""Files that root runs or trusts: a process that can write one of them, or a file below, can become root.
-
-Always denied.
-"""
-
-PATHS_OF_THE_HOST = (*OWN_FOLDERS, *ROOT_EQUIVALENT_PATHS, "/dev", "/home", "/proc", "/sys")
-"""Paths that no listed folder may contain: `/etc` is refused, `/etc/udev/rules.d` is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +66,8 @@ class Tool:
     path: str
     arguments: tuple[str, ...] = ()
     known: str | None = None
+    privileged: bool = False
+    """Of a command: it runs as the agent's own user."""
 
     def takes(self, argument: str) -> bool:
         """Whether the argument is listed, and safe if the program is listed without a reason."""
@@ -280,6 +96,8 @@ class Policy:
     udev_links: tuple[str, ...] = ()
     """Folders of /dev in which rules of plans may put links, in addition to `device_rules.LINK_FOLDERS`."""
     tools: tuple[Tool, ...] = ()
+    commands: tuple[Tool, ...] = ()
+    """Programs whose output plans may read, and which plans may run as load, as the unprivileged user."""
     validators: tuple[tuple[str, tuple[str, ...]], ...] = ()
     destructive: bool = False
     provision_as_agent_user: bool = False
@@ -407,6 +225,25 @@ class Policy:
             return self._denied("tools", what, line)
         return self._denied(f"tools: the arguments of {path}", f"the argument {wrong!r} of {path}", repr(wrong))
 
+    def command(self, argv: Sequence[str], found: str = "") -> tuple[tuple[str, ...], bool]:
+        """The argv of a command with the path of its program, and whether it runs as the agent's own user.
+
+        A first word without `/` is the name of a listed program; `found` is where this host has it. TaskFault `refused`
+        if no entry lists the program with these arguments.
+        """
+        word, *arguments = argv
+        known = [tool for tool in self.commands if word in (tool.path, posixpath.basename(tool.path))]
+        chosen = next((tool for tool in known if all(tool.takes(argument) for argument in arguments)), None)
+        if chosen is not None:
+            return (chosen.path, *arguments), chosen.privileged
+        path = known[0].path if known else (word if word.startswith("/") else found)
+        listed = ", ".join(yaml_text(argument) for argument in dict.fromkeys(arguments))
+        line = f"{{path: {path or f'/path/of/{word}'}, arguments: [{listed}]}}"
+        wrong = next((word for word in arguments if not any(tool.takes(word) for tool in known)), "")
+        what = f"the argument {wrong!r} of the command {word}" if known and wrong else f"the command {' '.join(argv)}"
+        self._denied("commands", what, line).require()
+        raise AssertionError  # `require` has raised
+
     def allows_destructive(self) -> Decision:
         """Whether steps that destroy data (partition, mkfs, write tests on devices, disk groups) are allowed."""
         if self.destructive:
@@ -437,7 +274,8 @@ class Policy:
 
     def _used_by_agent(self, path: str) -> str | None:
         """The reason if a change of `path` would change a program or file that the agent runs or trusts; else None."""
-        programs = (*(tool.path for tool in self.tools), *(argv[0] for _, argv in self.validators), *self.programs)
+        listed = (tool.path for tool in (*self.tools, *self.commands))
+        programs = (*listed, *(argv[0] for _, argv in self.validators), *self.programs)
         if path in programs:
             return f"{path} is a program that the policy lists, or a link to one"
         held = next((one for one in (*programs, *self.own_folders, self.source) if is_beneath(one, path)), None)
@@ -465,6 +303,12 @@ NOTHING = Policy()
 def full_unit(unit: str) -> str:
     """A unit's name with its kind: `multipathd` becomes `multipathd.service`."""
     return unit if UNIT_NAME.fullmatch(unit) else f"{unit}.service"
+
+
+def yaml_text(text: str) -> str:
+    """A text as a scalar of YAML in a list on one line."""
+    plain = re.fullmatch(r"[A-Za-z_/.=-][A-Za-z0-9_/.=+-]*", text) and text not in {"true", "false", "null", "-", "."}
+    return text if plain else "'" + text.replace("'", "''") + "'"
 
 
 def is_plain_path(path: str) -> bool:

@@ -26,6 +26,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from proveout.agent.security import allow_lists, device_rules, policy
 from proveout.agent.security.path_trust import exposure_above, exposure_of, names_of
 from proveout.agent.security.policy import Policy, Tool
+from proveout.agent.security.protected_names import PATHS_OF_THE_HOST
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.dsl.engines import EMBEDDED
 from proveout.dsl.operations.linux_names import PROGRAM_SYSCTLS
@@ -82,7 +83,7 @@ def _root(path: str) -> str:
         raise custom(f"`{path}` is not an absolute path without `.`, `..` and doubled slashes")
     if (reason := policy.trusted_by_root(path)) is not None:
         raise custom(f"`{path}` cannot be allowed: {reason}")
-    wide = [kept for kept in policy.PATHS_OF_THE_HOST if policy.is_beneath(kept, path)]
+    wide = [kept for kept in PATHS_OF_THE_HOST if policy.is_beneath(kept, path)]
     if path == "/" or wide:
         raise custom(
             f"`{path}` is too wide: it contains {wide[0] if wide else 'everything'}; list the folder that plans need"
@@ -175,6 +176,21 @@ class ToolEntry(_Widened):
         return self
 
 
+class CommandEntry(_Widened):
+    """A program whose output plans may read, and which they may run as load, as the unprivileged user."""
+
+    path: Program
+    arguments: list[Word] = Field(default_factory=list, max_length=200)
+    privileged: bool = False
+
+    @model_validator(mode="after")
+    def _reasoned(self) -> Self:
+        if self.privileged and self.i_know is None:
+            line = f'{{path: {self.path}, arguments: […], privileged: true, i_know: "why it needs that"}}'
+            raise custom(f"`{self.path}` would run as the agent's own user, which may be root; give a reason: {line}")
+        return self
+
+
 class ValidatorEntry(_Widened):
     """A program that validates a file before the agent installs it."""
 
@@ -228,6 +244,7 @@ class PolicyEntry(_Strict):
     paths: list[Annotated[PathEntry, _short("path")]] = Field(default_factory=list, max_length=1000)
     devices: list[Annotated[Word, AfterValidator(_device)]] = Field(default_factory=list, max_length=1000)
     tools: list[ToolEntry] = Field(default_factory=list, max_length=200)
+    commands: list[CommandEntry] = Field(default_factory=list, max_length=200)
     validators: dict[Name, Annotated[ValidatorEntry, _short("run")]] = Field(default_factory=dict)
     udev: UdevEntry = Field(default_factory=UdevEntry)
     destructive: bool = False
@@ -238,6 +255,7 @@ class PolicyEntry(_Strict):
         """The entries with a reason, and their reasons."""
         yield from ((entry.path, entry.i_know) for entry in self.paths if entry.i_know)
         yield from ((entry.path, entry.i_know) for entry in self.tools if entry.i_know)
+        yield from ((entry.path, entry.i_know) for entry in self.commands if entry.i_know)
         yield from ((" ".join(entry.run), entry.i_know) for entry in self.validators.values() if entry.i_know)
         yield from ((entry.match, entry.i_know) for entry in self.udev.devices if entry.i_know)
 
@@ -253,7 +271,8 @@ def read(path: Path) -> Policy:
     entry = validate(PolicyEntry, root, "", problems) if root is not None else None
     if problems.found or entry is None:
         raise PolicyError(problems.error().problems)
-    programs = [*(Path(tool.path) for tool in entry.tools), *(Path(one.run[0]) for one in entry.validators.values())]
+    listed = [tool.path for tool in entry.tools] + [command.path for command in entry.commands]
+    programs = [*map(Path, listed), *(Path(one.run[0]) for one in entry.validators.values())]
     for program in programs:
         _check_program(path, program)
     return Policy(
@@ -265,6 +284,9 @@ def read(path: Path) -> Policy:
         udev_devices=tuple(one.match for one in entry.udev.devices),
         udev_links=tuple(entry.udev.links),
         tools=tuple(map(_tool, entry.tools)),
+        commands=tuple(
+            Tool(path=one.path, arguments=tuple(one.arguments), privileged=one.privileged) for one in entry.commands
+        ),
         validators=tuple((name, tuple(one.run)) for name, one in entry.validators.items()),
         widened=tuple(entry.widened()),
         destructive=entry.destructive,
@@ -333,6 +355,7 @@ def describe(found: Policy) -> str:
         ("files in", found.paths),
         ("devices", found.devices),
         ("programs", [" ".join((tool.path, *tool.arguments)) for tool in found.tools]),
+        ("commands", [" ".join((tool.path, *tool.arguments)) for tool in found.commands]),
         ("validators", [f"{name} ({' '.join(argv)})" for name, argv in found.validators]),
         ("udev rules for", [*found.udev_devices, *(f"links in /dev/{folder}" for folder in found.udev_links)]),
         ("destroying data", ["yes"] if found.destructive else []),

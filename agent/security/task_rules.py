@@ -15,8 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from proveout.dsl import engines
-from proveout.dsl.plan.measured_values import NO_WAIT
-from proveout.dsl.rules import host_rules, session_settings, value_rules
+from proveout.dsl.plan.commands import NO_COMMAND, Command
+from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue
+from proveout.dsl.rules import command_rules, host_rules, session_settings, value_rules
 from proveout.dsl.rules.bounds import RATE_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
 from proveout.dsl.rules.host_rules import Objection
 from proveout.proto.wire import tasks
@@ -218,7 +219,12 @@ def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
     """The wire has a closed set of kinds; each needs its own number of systems."""
     capture = spec.capture
     yield from host_rules.capture_problems(capture)
-    yield from value_rules.query_problems(capture.query, capture.values)
+    if capture.kind == "command" or capture.command != NO_COMMAND:
+        yield from _command(capture.command, capture.values)
+    else:
+        yield from value_rules.query_problems(capture.query, capture.values)
+    if (capture.kind == "command") != bool(capture.command.argv) or (capture.command.argv and capture.query):
+        yield Objection(message=f"capture {capture.name} of kind {capture.kind} needs a command, or must have none")
     if (capture.kind == "sql") != bool(capture.query):
         yield Objection(message=f"capture {capture.name} of kind {capture.kind} needs a query, or must have none")
     if len(spec.edges_s) > EDGES_MAX or not all(0.0 <= edge_s <= 2 * WEEK_S for edge_s in spec.edges_s):
@@ -231,7 +237,18 @@ def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
         yield from _exporter(end) if capture.kind == "prometheus" else _observed(capture.kind, end)
 
 
-SYSTEM_COUNTS: Mapping[str, int] = {"os": 0, "prometheus": 1, "waits": 1, "sizes": 1, "sql": 1, "lag": 2}
+SYSTEM_COUNTS: Mapping[str, int] = {"os": 0, "prometheus": 1, "waits": 1, "sizes": 1, "sql": 1, "command": 0, "lag": 2}
+
+
+def _command(command: Command, values: tuple[MeasuredValue, ...]) -> Iterator[Objection]:
+    yield from command_rules.command_problems(command)
+    yield from value_rules.many_problems(values)
+    if not values:
+        yield Objection(message="a command without metrics")
+
+
+def _run_command(spec: tasks.RunCommand) -> Iterator[Objection]:
+    return _command(spec.command, spec.values)
 
 
 def _observed(kind: str, end: Endpoint) -> Iterator[Objection]:
@@ -265,6 +282,7 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.RunLoad: _load,
         tasks.PrepareFio: _fio,
         tasks.RunFio: _run_fio,
+        tasks.RunCommand: _run_command,
         tasks.RunCapture: _capture,
     }
 )

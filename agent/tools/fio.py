@@ -26,11 +26,11 @@ from pathlib import Path
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges
-from proveout.agent.sandbox.privileges import INHERITED, Privileges
+from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.security import data_dirs
 from proveout.agent.security.policy import Policy
 from proveout.agent.tools.fio_output import Documents, FioRun, garbled, snapshot
-from proveout.agent.tools.program import PREFIX, Program, ToolFolder
+from proveout.agent.tools.program import PREFIX, Program, ToolFolder, unprivileged
 from proveout.agent.tools.program_launcher import ENVIRONMENT
 from proveout.agent.tuning.host import ROUNDS_MAX, Host
 from proveout.agent.tuning.programs import Processes
@@ -71,7 +71,7 @@ async def run_fio(context: TaskContext, spec: RunFio) -> LoadResult:
         work_dir, privileges = context.work_dir, INHERITED  # only root can open a device
     else:
         folder = await _lay_out(context, program, spec.job, spec.data_root)
-        work_dir, privileges = folder.path, _privileges()
+        work_dir, privileges = folder.path, unprivileged()
     armed = await Program.arm(run_argv(program, spec), work_dir, privileges)
     try:
         context.armed()
@@ -122,12 +122,6 @@ def version() -> str:
 # ---- files ---------------------------------------------------------------------------------------------------------
 
 
-def _privileges() -> Privileges:
-    """Privileges of fio on files: the unprivileged user, no supplementary group, no capability."""
-    user = privileges.account()
-    return INHERITED if user is None else Privileges(uid=user.uid, gid=user.uid, group=user.uid)
-
-
 async def _lay_out(context: TaskContext, program: str, job: FioJob, data_root: str) -> ToolFolder:
     """The folder with the job's files in their full size; created once, and kept for later stages."""
     folder = await _tool_folder(context, job, data_root)
@@ -138,7 +132,7 @@ async def _lay_out(context: TaskContext, program: str, job: FioJob, data_root: s
     if needed > used and needed - used + RESERVE_BYTES > free:
         message = f"{folder.path.parent} has {free / 1e9:.3g} GB left, and the files need {needed / 1e9:.3g} GB"
         raise TaskFault("disk_full", message, way_out="make `size` or `jobs` smaller, or name another `directory`")
-    making = await Program.arm(lay_out_argv(program, job), folder.path, _privileges())
+    making = await Program.arm(lay_out_argv(program, job), folder.path, unprivileged())
     try:
         await making.go()
         watch = asyncio.create_task(_report_growth(context, folder, needed))

@@ -22,7 +22,8 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.sandbox.privileges import Privileges
+from proveout.agent.sandbox import privileges as accounts
+from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.agent.tools.program_launcher import READY
 from proveout.core import child_process, linux
 
@@ -31,6 +32,12 @@ ARM_S = 60.0
 LINE_MAX = 1 << 20
 WORDS_MAX = 12
 WORD_LENGTH_MAX = 300
+
+
+def unprivileged() -> Privileges:
+    """The privileges of an outside program: the unprivileged user, no supplementary group, no capability."""
+    user = accounts.account()
+    return INHERITED if user is None else Privileges(uid=user.uid, gid=user.uid, group=user.uid)
 
 
 class Program:
@@ -91,6 +98,16 @@ class Program:
             if not line:
                 return
             yield line.decode(errors="replace")
+
+    async def output(self, longest: int) -> bytes:
+        """Standard output until the program ends. TaskFault `fault` when it is longer than `longest` bytes."""
+        parts, size = [], 0
+        while part := await self._stdout.read(65_536):
+            size += len(part)
+            if size > longest:
+                raise TaskFault("fault", f"its output is longer than {longest:,} bytes")
+            parts.append(part)
+        return b"".join(parts)
 
     async def ended(self) -> int:
         """Wait for the end; the exit code, or minus the number of the signal that ended the program."""

@@ -28,8 +28,6 @@ from proveout.proto.events import Metrics
 
 Direction: TypeAlias = Literal["better", "worse", "changed", "none", "unknown"]
 
-MEASURED = ("sql",)
-"""The captures whose numbers the plan names."""
 LATENCIES = ("avg_us", "p50_us", "p95_us", "p99_us")
 REPEATS_MIN = 3
 BASE, OTHER, CHANGE = "base", "other", "change"
@@ -254,7 +252,7 @@ def _rows(tree: Mapping[str, Any]) -> Iterator[Row]:
     for name in tree.get("transactions", {}):
         paths += [("transactions", name, "tps"), ("transactions", name, "response", "avg_us")]
         paths += [("transactions", name, "response", "p99_us")]
-    for kind in MEASURED:
+    for kind in metrics.MEASURED:
         paths += [
             (kind, capture, name, part)
             for capture, numbers in tree.get(kind, {}).items()

@@ -56,6 +56,8 @@ class Gathering:
     last: dict[str, int] = field(default_factory=dict)
     reached: dict[int, int] = field(default_factory=dict)
     untold: dict[int, list[LoadSecond]] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+    """The raw outputs of outside programs, by task key."""
 
     def add(self, message: Sample) -> None:
         """Take a sample; count what is missing before it."""
@@ -130,6 +132,8 @@ def summarise(
     stage = plan.stage(gathering.id.stage)
     assert isinstance(stage, (Ladder, Search, Tool))  # noqa: S101  # only these have iterations
     hosts = gathering.hosts
+    outputs = {key: getattr(result, "output", "") for key, result in {**loads, **captures}.items()}
+    gathering.outputs = {key: text for key, text in outputs.items() if text}
     return summarise_iteration(
         id=gathering.id,
         stage=stage,
@@ -153,10 +157,18 @@ def summarise(
 
 
 def write(gathering: Gathering, directory: Path) -> None:
-    """Keep the samples of a finished iteration. OSError when they cannot be written."""
+    """Keep the samples of a finished iteration, and beside them, in `outputs`, what outside programs have written.
+    OSError when they cannot be written."""
     stem = f"{gathering.id.stage}-{gathering.id.rung}-{gathering.id.repeat}-{gathering.id.attempt}"
     _write_table(_load_rows(gathering), directory / f"{stem}.load.parquet")
     _write_table(_capture_rows(gathering), directory / f"{stem}.captures.parquet")
+    for key, text in gathering.outputs.items():
+        folder = directory.parent / "outputs"
+        folder.mkdir(exist_ok=True)
+        name = f"{stem}-{gathering.names.get(key, 'load')}-{gathering.hosts[key]}.txt"
+        beside = folder / f".{name}"
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(folder / name)
 
 
 def _write_table(rows: Iterator[dict[str, Any]], path: Path) -> None:

@@ -36,6 +36,7 @@ from proveout.coordinator.measure.load_merge import (
 )
 from proveout.coordinator.measure.observed import Observed
 from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.dsl.metrics import MEASURED
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool
 from proveout.dsl.plan.topology import Capture
@@ -161,7 +162,7 @@ def _captured(cut: _Cut) -> tuple[Metrics, tuple[WaitLine, ...], tuple[SizeLine,
     waits_tree, waits = cut.waits()
     sizes_tree, sizes = cut.sizes()
     captured = {"waits": waits_tree, "lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
-    captured |= {"sql": cut.measured("sql")}
+    captured |= {kind: cut.measured(kind) for kind in MEASURED}
     return prune(cut.hosts() | captured), waits, sizes
 
 

@@ -18,10 +18,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proveout.coordinator.report.tables import MEASURED, cell_of
+from proveout.coordinator.report.tables import cell_of
 from proveout.coordinator.results.results import RunResults
 from proveout.core.json_data import number_at
 from proveout.core.numbers import safe
+from proveout.dsl.metrics import MEASURED
 from proveout.dsl.plan.matrix_labels import written
 from proveout.proto.events import IterationFinished
 

@@ -21,7 +21,8 @@ from proveout.coordinator.report.figures.query_set_figures import (
 )
 from proveout.coordinator.report.query_sets import apart, size_rows, solve_rows
 from proveout.coordinator.report.tables import IO_HEADS, LATENCIES, NODE_HEADS, LoadRow, peak
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult, value_estimates
+from proveout.coordinator.results.event_metrics import value_estimates
+from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.json_data import number_at
 from proveout.core.numbers import (
     bounds,
@@ -38,6 +39,7 @@ from proveout.core.numbers import (
     seconds,
     threads,
 )
+from proveout.dsl.metrics import MEASURED
 from proveout.proto.events import PropagationCompared
 
 _LATENCY_HEADS = tuple(name.removesuffix("_us") for name in LATENCIES)
@@ -181,7 +183,7 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
             rows=tuple((w.event, w.wait_class, seconds(w.seconds), percent(w.db_time_fraction)) for w in waits),
             layout="llrr",
         )
-    for title, kinds in (("Exporters", ("prometheus",)), ("Measured values", tables.MEASURED)):
+    for title, kinds in (("Exporters", ("prometheus",)), ("Measured values", MEASURED)):
         if exported := tables.exported_rows(rung, kinds):
             yield Table(
                 title=f"{title}, {at}",

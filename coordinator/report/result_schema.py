@@ -98,7 +98,7 @@ def _run() -> Schema:
 def _stage(made: Definitions) -> Schema:
     return record(
         id=TEXT,
-        kind={"enum": ["", "populate", "ladder", "search", "sql", "reset", "pause", "tune", "tool"]},
+        kind={"enum": ["", "populate", "ladder", "search", "sql", "command", "reset", "pause", "tune", "tool"]},
         cell=maybe(record(of=TEXT, labels={"type": "object", "description": "The value of each axis of the matrix."})),
         outcome=TEXT,
         seconds=NUMBER,

@@ -27,6 +27,7 @@ from proveout.core.numbers import (
     together,
     uncertainty,
 )
+from proveout.dsl.metrics import MEASURED
 from proveout.dsl.plan.matrix_labels import Cell, of_stage
 from proveout.proto.events import IterationFinished, WaitLine
 
@@ -282,10 +283,6 @@ class ExportedRow:
     metric: Literal["avg", "per_s"]
     estimate: Mapping[str, Any]
     unit: str = ""
-
-
-MEASURED = ("sql",)
-"""The kinds of captures whose numbers the plan names with their units."""
 
 
 def exported_rows(rung: RungResult, kinds: Sequence[str] = ("prometheus",)) -> list[ExportedRow]:

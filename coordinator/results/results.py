@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from proveout.coordinator.measure.knee import Knee, NoKnee, find
+from proveout.coordinator.results.event_metrics import populate_metrics, propagation_metrics, value_estimates
 from proveout.coordinator.results.lower_bounds import with_lower_bounds
 from proveout.core import statistics
 from proveout.core.power import CONFIDENCE
@@ -28,7 +29,7 @@ from proveout.core.search_interval import confirmed
 from proveout.dsl import metrics
 from proveout.dsl.expr import evaluation
 from proveout.dsl.expr.evaluation import by_mean
-from proveout.dsl.plan.stages import Ladder, Populate, Search, Sql, Stage, Tool
+from proveout.dsl.plan.stages import CommandRun, Ladder, Populate, Search, Sql, Stage, Tool
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.proto.events import (
@@ -385,24 +386,11 @@ def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: f
             return search_metrics(result) if result else {}
         case Populate():
             return populate_metrics(result.populated if result else ())
-        case Sql():
-            return {"seconds": seconds, "rows": rows} | (value_estimates(result.values) if result else {})
+        case Sql() | CommandRun():
+            counted = {"rows": rows} if isinstance(stage, Sql) else {}
+            return {"seconds": seconds} | counted | (value_estimates(result.values) if result else {})
         case _:
             return {"seconds": seconds}
-
-
-def value_estimates(taken: Sequence[ValuesTaken]) -> Metrics:
-    """Each number of a stage as an estimate over its repeats."""
-    numbers: dict[str, list[float]] = {}
-    for repeat in taken:
-        for name, value in repeat.values.items():
-            numbers.setdefault(name, []).append(value)
-    return {
-        name: statistics.estimate(values, kind=metrics.kind((name,)))
-        | {"repeats": list(range(1, len(values) + 1))}
-        | ({"missing": len(taken) - len(values)} if len(values) < len(taken) else {})
-        for name, values in numbers.items()
-    }
 
 
 def peak(found: Iterable[RungResult]) -> RungResult | None:
@@ -464,20 +452,6 @@ def confirmation(result: StageResult) -> IterationFinished | None:
     numbers = [probe.probe for probe in result.probes if probe.phase == "confirm" and probe.accepted]
     found = [item for item in result.iterations if numbers and item.id.repeat == numbers[-1]]
     return found[-1] if found else None
-
-
-def populate_metrics(populated: Iterable[PopulateFinished]) -> Metrics:
-    """Rows and seconds of all systems together; systems are loaded one after the other."""
-    latest = {event.system: event.populated for event in populated}
-    rows, seconds = sum(item.rows for item in latest.values()), sum(item.seconds for item in latest.values())
-    loaded = rows - sum(item.kept_rows for item in latest.values())
-    return {"rows": rows, "seconds": seconds} | ({"rows_per_s": loaded / seconds} if seconds > 0.0 else {})
-
-
-def propagation_metrics(compared: PropagationCompared) -> Metrics:
-    """The metrics of `propagation.<source>`; the drain time only when it did drain."""
-    different = sum(not table.same for table in compared.tables)
-    return {"different_tables": different} | ({"drain_s": compared.drain_s} if compared.drained else {})
 
 
 def environment(results: RunResults) -> Metrics:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from proveout.coordinator.schedule import disk_full
 from proveout.coordinator.schedule.conditions import SKIPPED
+from proveout.coordinator.schedule.messages import KeepOutput
 from proveout.coordinator.schedule.state import Batch, Cluster, Purpose, Tuned, Turn
 from proveout.coordinator.schedule.tasks import propagations, task_deadline_s, task_key, task_subject
 from proveout.dsl.plan.stages import Populate, Sql
@@ -28,6 +29,7 @@ from proveout.proto.events import (
 )
 from proveout.proto.wire.messages import AgentMessage, TaskDone, TaskFailed, TaskProgress, deadline_after_progress_s
 from proveout.proto.wire.results import (
+    CommandDone,
     Compared,
     FactsRead,
     InvariantsChecked,
@@ -49,6 +51,7 @@ from proveout.proto.wire.tasks import (
     PopulateSystem,
     ReadFacts,
     RevertTuning,
+    RunCommand,
     RunSql,
     SnapshotSystem,
     StartSystem,
@@ -124,7 +127,7 @@ def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str, 
     *_, what, host = key.split("/")
     spec = step.specs[key]
     text = f"{what} on {host} failed: {message}" + (f" ({way_out})" if way_out else "")
-    if isinstance(spec, RunSql) and step.stage:
+    if isinstance(spec, RunSql | RunCommand) and step.stage:
         text = f"{turn.state.plan.stage(step.stage).where}: stage {step.stage}: {text}"
     full = code == disk_full.CODE or bool(turn.state.full)
     if full and turn.state.ending is None and step.purpose == "start":
@@ -183,6 +186,8 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
         case _, SqlDone():
             turn.set(rows=turn.state.rows + sum(result.counts))
             _values_taken(turn, step.stage, result)
+        case _, CommandDone():
+            _command_done(turn, step.stage, host, result)
         case _:
             pass
 
@@ -208,6 +213,14 @@ def _values_taken(turn: Turn, stage_id: str, result: SqlDone) -> None:
     if stage.wait_until.query:
         values["wait_s"] = result.wait_s
     turn.emit(ValuesTaken(stage=stage_id, repeat=turn.state.progress.values.get(stage_id, 0) + 1, values=values))
+
+
+def _command_done(turn: Turn, stage_id: str, host: str, result: CommandDone) -> None:
+    """Record the numbers of a repeat of a command stage, and keep its output."""
+    repeat = turn.state.progress.values.get(stage_id, 0) + 1
+    turn.commands.append(KeepOutput(name=f"{stage_id}-{repeat}-{host}.txt", text=result.output))
+    values = {"elapsed_s": result.elapsed_s} | dict(result.values)
+    turn.emit(ValuesTaken(stage=stage_id, repeat=repeat, values=values))
 
 
 def _started(turn: Turn, system: System, result: SystemStarted) -> None:

@@ -20,6 +20,7 @@ from proveout.coordinator.schedule.messages import Dial
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.setup_stages import (
     collect_facts,
+    command_part,
     forget_parts,
     link,
     part_of,
@@ -40,7 +41,7 @@ from proveout.coordinator.schedule.tuning import tune, tune_part, verify_tuning
 from proveout.dsl.explain.timetable import iterations
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Pause, Populate, Reset, Search, Sql, Stage, Tool, Tune
+from proveout.dsl.plan.stages import CommandRun, Ladder, Pause, Populate, Reset, Search, Sql, Stage, Tool, Tune
 from proveout.dsl.plan.topology import System
 from proveout.proto.events import StageStarted
 from proveout.proto.wire.tasks import CompareSystems, InspectSystem, StartSystem, TaskSpec
@@ -195,6 +196,8 @@ def _stage(turn: Turn, stage: Stage) -> None:  # noqa: PLR0912  # one arm per ki
             busy = reset_part(turn, stage)
         case Sql():
             busy = sql_part(turn, stage)
+        case CommandRun():
+            busy = command_part(turn, stage)
         case Pause():
             busy = pause_part(turn, stage)
         case Tune():

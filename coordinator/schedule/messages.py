@@ -6,7 +6,7 @@ Frozen data without behaviour. `at_s` of an input is the coordinator's monotonic
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proveout.proto.events import AgentUp, Event, IterationFinished, IterationId, ProbeFinished, SearchFinished
@@ -179,6 +179,14 @@ class Emit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepOutput:
+    """Keep the raw output of a program as the file `name` of the run."""
+
+    name: str
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseSessions:
     """Close the sessions of agents."""
 
@@ -195,5 +203,14 @@ class EndRun:
 
 
 Command: TypeAlias = (
-    Dial | SendMessage | GatherSamples | StartLoads | Summarise | DiscardSamples | Emit | CloseSessions | EndRun
+    Dial
+    | SendMessage
+    | GatherSamples
+    | StartLoads
+    | Summarise
+    | DiscardSamples
+    | Emit
+    | KeepOutput
+    | CloseSessions
+    | EndRun
 )

@@ -37,7 +37,7 @@ from proveout.coordinator.schedule.tasks import (
 )
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Pause, Populate, Reset, Search, Sql, Stage
+from proveout.dsl.plan.stages import CommandRun, Ladder, Pause, Populate, Reset, Search, Sql, Stage
 from proveout.dsl.plan.topology import Host
 from proveout.dsl.workloads.kinds import invariants_after, invariants_need_population
 from proveout.proto.wire.tasks import (
@@ -47,6 +47,7 @@ from proveout.proto.wire.tasks import (
     InspectSystem,
     LinkSystems,
     ReadFacts,
+    RunCommand,
     RunSql,
     SnapshotSystem,
     StopSystem,
@@ -167,6 +168,18 @@ def sql_part(turn: Turn, stage: Sql) -> bool:
     )
     host = turn.state.plan.system(stage.system).host
     batch(turn, "sql", [[(host, spec)]], name=due, stage=stage.id)
+    return True
+
+
+def command_part(turn: Turn, stage: CommandRun) -> bool:
+    """Run the next repeat of a command; False when all have run, in this process or before a resume."""
+    parts = [part_of(stage, f"command:{repeat}") for repeat in range(1, stage.repeat + 1)]
+    parts = parts[turn.state.progress.values.get(stage.id, 0) :]
+    due = next((part for part in parts if part not in turn.state.parts_done), None)
+    if due is None:
+        return False
+    spec = RunCommand(command=stage.command, values=stage.values)
+    batch(turn, "command", [[(stage.host, spec)]], name=due, stage=stage.id)
     return True
 
 

@@ -133,6 +133,7 @@ Purpose: TypeAlias = Literal[
     "restore",
     "checkpoint",
     "sql",
+    "command",
     "invariants",
     "compare",
     "pool",

@@ -35,6 +35,7 @@ from proveout.proto.wire.tasks import (
     ReadFacts,
     RevertTuning,
     RunCapture,
+    RunCommand,
     RunFio,
     RunLoad,
     RunSql,
@@ -317,6 +318,8 @@ def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm pe
             return f"invariants:{endpoint.system}"
         case RunSql(endpoint=endpoint):
             return f"sql:{endpoint.system}"
+        case RunCommand(command=command):
+            return f"command:{command.argv[0].rpartition('/')[2]}"
         case Checkpoint(endpoint=endpoint):
             return f"checkpoint:{endpoint.system}"
         case ApplyTuning(check=check):
@@ -369,3 +372,5 @@ def task_deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911, PLR0912  # one a
             return _HOUR_S
         case RunSql():
             return 12 * _HOUR_S
+        case RunCommand(command=command):
+            return command.within_s + 120.0

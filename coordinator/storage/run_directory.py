@@ -79,6 +79,19 @@ class RunDirectory:
         return self.path / "samples"
 
     @property
+    def outputs(self) -> Path:
+        """The folder of the raw outputs of outside programs."""
+        return self.path / "outputs"
+
+    def keep_output(self, name: str, text: str) -> None:
+        """Keep a raw output as the file `name` in `outputs`. StorageFailed."""
+        try:
+            self.outputs.mkdir(exist_ok=True)
+            write_whole(self.outputs / name, text)
+        except OSError as fault:
+            raise storage_failed(self.outputs, fault) from fault
+
+    @property
     def systems(self) -> Path:
         """Under which provisioned systems keep their data."""
         return self.path / "systems"

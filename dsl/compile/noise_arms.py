@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.iteration_order import ladder_of_step
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Open, Pause, Populate, Reset, Sql, Stage, Tune
+from proveout.dsl.plan.stages import CommandRun, Ladder, Open, Pause, Populate, Reset, Sql, Stage, Tune
 from proveout.dsl.plan.values import Expression
 
 ARMS = ("arm_a", "arm_b")
 """The ids of the two ladders."""
 SUFFIX = "-noise"
 """The suffix of the noise plan's name, which distinguishes its runs from those of the plan itself."""
-PREPARING = (Populate, Sql, Reset, Pause, Tune)
+PREPARING = (Populate, Sql, CommandRun, Reset, Pause, Tune)
 
 
 class NoRung(ProveoutError):

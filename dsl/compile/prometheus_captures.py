@@ -19,7 +19,11 @@ from proveout.dsl.source.nodes import Map, Scalar, did_you_mean
 COUNTERS = ("_total", "_count", "_sum", "_bucket")
 """The suffixes of the names of counters in Prometheus' conventions (the parts of a histogram are counters too)."""
 
-OF_KIND: Mapping[str, tuple[str, ...]] = {"prometheus": ("url", "metrics"), "sql": ("query", "metrics")}
+OF_KIND: Mapping[str, tuple[str, ...]] = {
+    "prometheus": ("url", "metrics"),
+    "sql": ("query", "metrics"),
+    "command": ("argv", "output", "within", "exit_codes", "metrics"),
+}
 """The keys that only captures of some kinds have."""
 _ONLY = OF_KIND["prometheus"]
 _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
@@ -43,7 +47,7 @@ def exporter(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: st
         if getattr(entry, name) is None:
             hint = f"url: {_FORM}" if name == "url" else "metrics: [{name: node_load1}]"
             scope.problems.add(key.where, f"a prometheus capture needs `{name}`", key=f"{path}.{name}", hint=hint)
-    host = _host(scope, node, entry, path)
+    host = one_host(scope, node, entry, path)
     if isinstance(entry.metrics, dict):
         hint = "metrics: [{name: node_load1}]"
         scope.problems.add(
@@ -66,14 +70,15 @@ def exporter(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: st
     )
 
 
-def _host(scope: Scope, node: Map, entry: CaptureEntry, path: str) -> str | None:
-    """The one host whose agent reads the exporter."""
+def one_host(scope: Scope, node: Map, entry: CaptureEntry, path: str) -> str | None:
+    """The one host whose agent reads the exporter, or runs the command."""
     hosts = scope.select_hosts(entry.on or ["all"], where_of(node, "on"), f"{path}.on")
     if hosts is None:
         return None
     if len(hosts) > 1:
-        hint = "name the one whose agent reads the exporter; each exporter has a capture of its own"
-        scope.problems.add(where_of(node, "on"), f"{len(hosts)} hosts would read it", key=f"{path}.on", hint=hint)
+        does, what = ("run", "command") if entry.kind == "command" else ("read", "exporter")
+        hint = f"name the one whose agent {does}s the {what}; each {what} has a capture of its own"
+        scope.problems.add(where_of(node, "on"), f"{len(hosts)} hosts would {does} it", key=f"{path}.on", hint=hint)
         return None
     return hosts[0]
 

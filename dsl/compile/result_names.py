@@ -12,7 +12,19 @@ from proveout.dsl import metrics
 from proveout.dsl.expr.name_types import ESTIMATE, NUMBER, Estimate, Group, Number, Shape
 from proveout.dsl.plan.matrix_labels import Label
 from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.stages import Ladder, Measuring, Pause, Populate, Reset, Search, Sql, Stage, Tool, Tune
+from proveout.dsl.plan.stages import (
+    CommandRun,
+    Ladder,
+    Measuring,
+    Pause,
+    Populate,
+    Reset,
+    Search,
+    Sql,
+    Stage,
+    Tool,
+    Tune,
+)
 from proveout.dsl.plan.topology import Capture
 from proveout.dsl.workloads.kinds import is_in_order, tables_in_plan, transactions
 
@@ -66,7 +78,7 @@ def _matrix(name: str, cells: list[Ladder], members: Mapping[str, Shape]) -> Gro
     )
 
 
-def _stage(plan: Plan, stage: Stage) -> Group:
+def _stage(plan: Plan, stage: Stage) -> Group:  # noqa: PLR0911 - one per kind
     match stage:
         case Ladder():
             rung = _measured(plan, stage, ESTIMATE, f"a rung of `{stage.id}`")
@@ -88,6 +100,10 @@ def _stage(plan: Plan, stage: Stage) -> Group:
             tree = _group(metrics.SQL, NUMBER, f"the sql stage `{stage.id}`")
             waits = ["wait_s"] if stage.wait_until.query else []
             names = ["elapsed_s", *waits, *(value.name for value in stage.values)]
+            return Group(what=tree.what, members={**tree.members, **dict.fromkeys(names, ESTIMATE)})
+        case CommandRun():
+            tree = _group(metrics.TIMED, NUMBER, f"the command stage `{stage.id}`")
+            names = ["elapsed_s", *(value.name for value in stage.values)]
             return Group(what=tree.what, members={**tree.members, **dict.fromkeys(names, ESTIMATE)})
         case Reset() | Pause() | Tune():
             return _group(metrics.TIMED, NUMBER, f"the stage `{stage.id}`")
@@ -124,7 +140,7 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
         members["sizes"] = _sizes(workload, leaf)
     else:
         absent["sizes"] = _no_capture(stage, "sizes")
-    for taken, unasked in (_exporters(stage, captures, leaf), _queries(stage, captures, leaf)):
+    for taken, unasked in (_exporters(stage, captures, leaf), _measured_values(stage, captures, leaf)):
         members |= taken
         absent |= unasked
     return Group(what=what, members=members, absent=absent)
@@ -142,7 +158,7 @@ def _tool(plan: Plan, stage: Tool, what: str) -> Group:
     members["nodes"] = Group(what=f"the hosts of `{stage.id}`", members=nodes)
     captures = [plan.capture(name) for name in stage.captures]
     hosts, missing = _hosts(plan, stage, captures, ESTIMATE)
-    for taken, unasked in (_exporters(stage, captures, ESTIMATE), _queries(stage, captures, ESTIMATE)):
+    for taken, unasked in (_exporters(stage, captures, ESTIMATE), _measured_values(stage, captures, ESTIMATE)):
         members |= taken
         absent |= unasked
     return Group(what=what, members=members | hosts, absent=absent | missing)
@@ -158,17 +174,22 @@ def _exporters(
     return {"prometheus": Group(what="the captured exporters", members=found)}, {}
 
 
-def _queries(
+def _measured_values(
     stage: Measuring, captures: list[Capture], leaf: Number | Estimate
 ) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
-    """`sql.<capture>.<metric>` of each captured query."""
-    found = {capture.name: _query(capture, leaf) for capture in captures if capture.kind == "sql"}
-    if not found:
-        return {}, {"sql": _no_capture(stage, "sql")}
-    return {"sql": Group(what="the captured queries", members=found)}, {}
+    """`sql.<capture>.<metric>` of each captured query, `command.…` of each captured command."""
+    members: dict[str, Shape] = {}
+    absent: dict[str, tuple[str, str]] = {}
+    for kind in metrics.MEASURED:
+        found = {capture.name: _values(capture, leaf) for capture in captures if capture.kind == kind}
+        if found:
+            members[kind] = Group(what=f"the captures of kind {kind}", members=found)
+        else:
+            absent[kind] = _no_capture(stage, kind)
+    return members, absent
 
 
-def _query(capture: Capture, leaf: Number | Estimate) -> Group:
+def _values(capture: Capture, leaf: Number | Estimate) -> Group:
     trees = {"level": metrics.EXPORTED_GAUGE, "rate": metrics.EXPORTED_COUNTER}
     numbers = {value.name: _group(trees[value.kind], leaf, value.name) for value in capture.values}
     return Group(what=f"the capture `{capture.name}`", members=numbers)

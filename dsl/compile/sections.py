@@ -6,8 +6,8 @@ from pydantic import BaseModel
 
 from proveout.core.errors import ProveoutError
 from proveout.dsl.compile.prometheus_captures import exporter, refuse_keys
-from proveout.dsl.compile.query_metrics import query_capture
 from proveout.dsl.compile.symbols import Scope, where_of
+from proveout.dsl.compile.value_sources import command_capture, query_capture
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
@@ -65,7 +65,7 @@ def add_captures(scope: Scope, section: Node | None) -> None:
     for key, node, entry in scope.entries(section, "capture", CaptureEntry, "captures"):
         path = f"captures.{key.text}"
         refuse_keys(scope, node, entry, path)
-        compiled = {"os": _os, "prometheus": exporter}.get(entry.kind, _database)
+        compiled = {"os": _os, "prometheus": exporter, "command": command_capture}.get(entry.kind, _database)
         capture = compiled(scope, key, node, entry, path)
         if capture is not None:
             scope.captures[key.text] = capture

@@ -12,11 +12,11 @@ from typing import Literal, TypeVar
 from proveout.core.errors import Where
 from proveout.dsl import engines
 from proveout.dsl.compile.matrix import Place
-from proveout.dsl.compile.query_metrics import sql_stage
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.tool_stages import tool_job, tool_limits
 from proveout.dsl.compile.topology import setting_text
 from proveout.dsl.compile.tuning import compile_tunings
+from proveout.dsl.compile.value_sources import command_stage, sql_stage
 from proveout.dsl.plan.matrix_labels import Cell
 from proveout.dsl.plan.stages import (
     Arrival,
@@ -148,6 +148,9 @@ class _Stages:
                 return self.search(entry)
             case stage_models.SqlEntry():
                 return sql_stage(entry, self.id, self.body, self.system(entry.system, "system"), self.problem)
+            case stage_models.CommandEntry():
+                host = self.scope.resolve("host", entry.on, self.scope.hosts, self.where("on"), f"{self.path}.on")
+                return command_stage(entry, self.id, self.body, host, self.problem)
             case stage_models.ResetEntry():
                 return self.reset(entry)
             case stage_models.PauseEntry():

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from proveout.core.units import format_duration
 from proveout.dsl import engines
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Populate, Sql
+from proveout.dsl.plan.stages import CommandRun, Populate, Sql
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.kinds import expected_rows, table_names
 
@@ -69,3 +69,12 @@ def statements(stage: Sql) -> Iterator[str]:
         yield f"waits until {query} gives {wait.equals}; {limits}"
     if stage.query:
         yield f"metrics {', '.join(value.name for value in stage.values)} from {' '.join(stage.query.split())}"
+
+
+def command(stage: CommandRun) -> Iterator[str]:
+    """The program with its arguments, the bound of its time, and the metrics."""
+    if stage.repeat > 1:
+        yield f"{stage.repeat} times"
+    yield " ".join(stage.command.argv)
+    yield f"at most {format_duration(stage.command.within_s)}; as the unprivileged user, if the host's policy lists it"
+    yield f"metrics {', '.join(value.name for value in stage.values)} from its output ({stage.command.output.format})"

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from proveout.core.units import format_duration
-from proveout.dsl.explain.timetable import HostPart, StageLine, Timetable
+from proveout.dsl.explain.host_parts import HostPart
+from proveout.dsl.explain.timetable import StageLine, Timetable
 from proveout.dsl.explain.tuning import TuningSum
 from proveout.dsl.plan.values import Value
 

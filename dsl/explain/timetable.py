@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import assert_never
 
 from proveout.core.numbers import percent
-from proveout.core.units import format_duration, format_size
+from proveout.core.units import format_size
 from proveout.dsl import engines
 from proveout.dsl.compile.stage_conditions import left_out
 from proveout.dsl.explain import database_changes
+from proveout.dsl.explain.host_parts import HostPart, host_parts, length
 from proveout.dsl.explain.tuning import (
     TuningLine,
     TuningSum,
@@ -31,6 +31,7 @@ from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Parameter, Plan
 from proveout.dsl.plan.stages import (
     Closed,
+    CommandRun,
     Ladder,
     Open,
     Pause,
@@ -45,9 +46,8 @@ from proveout.dsl.plan.stages import (
     Tool,
     Tune,
 )
-from proveout.dsl.plan.topology import Capture, Host, System
+from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.plan.values import Expression
-from proveout.dsl.rules.host_rules import SIZES_EVERY_S
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.dsl.workloads.kinds import expected_rows
 
@@ -63,14 +63,6 @@ REFUSALS_EXPECTED = 4
 """Probes at refused rates, in the search and after its confirmation."""
 SEARCH_SPAN = 16.0
 """The range of a search, highest over lowest rate, where it is not known before the run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPart:
-    """The actions of one host in a stage."""
-
-    host: str
-    tasks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +134,7 @@ def timetable(plan: Plan) -> Timetable:
         digest=plan.digest,
         seconds=start + sum(stage.seconds for stage in stages),
         seconds_min=start + sum(stage.seconds_min for stage in stages),
-        untimed=tuple(stage.id for stage in stages if stage.kind == "sql" and stage.seconds > 0.0),
+        untimed=tuple(stage.id for stage in stages if stage.kind in ("sql", "command") and stage.seconds > 0.0),
         on_loss=plan.on_loss,
         parameters=plan.parameters,
         hosts=tuple(_host_line(plan, host) for host in plan.hosts),
@@ -177,6 +169,8 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
             return _turns(stage, plan) * stage.duration_s
         case Sql():
             return _turns(stage, plan) * stage.repeat * 1.0
+        case CommandRun():
+            return stage.repeat * 1.0
         case Tune():
             return estimate_tunings_s(stage.tunings)
 
@@ -208,12 +202,6 @@ def iterations(stage: Stage) -> int:
             return stage.probes_max
         case _:
             return 0
-
-
-def terminals(total: int, clients: int) -> tuple[int, ...]:
-    """Split `total` threads over `clients` hosts: as evenly as whole numbers allow, the first get the rest."""
-    each, rest = divmod(total, clients)
-    return tuple(each + (index < rest) for index in range(clients))
 
 
 def _expected_probes(stage: Search) -> int:
@@ -280,7 +268,7 @@ def _stage_line(plan: Plan, stage: Stage) -> StageLine:
         iterations=iterations(stage),
         seconds=estimate_s(stage, plan),
         seconds_min=shortest_s(stage, plan),
-        hosts=_parts(plan, stage),
+        hosts=host_parts(plan, stage),
     )
 
 
@@ -326,10 +314,10 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
                 f"{stage.threads} threads, {stage.distribution} arrival {span}",
                 *_session(stage),
                 f"accept {stage.accept.text}",
-                f"probes of {_seconds(stage.probe.ramp_up_s)} + {_seconds(stage.probe.measure_s)}, at most "
+                f"probes of {length(stage.probe.ramp_up_s)} + {length(stage.probe.measure_s)}, at most "
                 f"{stage.probes_max};"
-                f" confirmed by {stage.confirmations} times {_seconds(stage.confirm.ramp_up_s)} + "
-                f"{_seconds(stage.confirm.measure_s)}",
+                f" confirmed by {stage.confirmations} times {length(stage.confirm.ramp_up_s)} + "
+                f"{length(stage.confirm.measure_s)}",
                 _search_bounds(stage.bounds),
             ]
             return f"highest rate of {stage.workload} on {stage.target}", tuple(detail)
@@ -341,11 +329,13 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
                 f"{count} statement{'' if count == 1 else 's'}" if count else "a wait" if not stage.query else "a query"
             )
             return f"{title} in {stage.system}", tuple(database_changes.statements(stage))
+        case CommandRun():
+            return f"run {stage.command.argv[0]} on {stage.host}", tuple(database_changes.command(stage))
         case Reset():
             does = [word for word, on in (("restore", stage.restore), ("checkpoint", stage.checkpoint)) if on]
             return f"{' and '.join(does)} {', '.join(stage.systems)}", ()
         case Pause():
-            return f"wait {_seconds(stage.duration_s)}", ()
+            return f"wait {length(stage.duration_s)}", ()
         case Tune():
             names = ", ".join(tuning.name for tuning in stage.tunings)
             return f"tune {', '.join(hosts_of(stage.tunings))}: {names}", ()
@@ -414,7 +404,7 @@ def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
 def _arrival(stage: Ladder) -> str:
     match stage.arrival:
         case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
-            return f"closed arrival with {distribution} think times of {_seconds(mean_s)}"
+            return f"closed arrival with {distribution} think times of {length(mean_s)}"
         case Closed():
             return "closed arrival"
         case Ramp(rate_from=low, rate_to=high, distribution=distribution):
@@ -426,7 +416,7 @@ def _arrival(stage: Ladder) -> str:
 def _windows(stage: Ladder | Tool) -> str:
     windows = stage.windows
     parts = (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)
-    ramp_up, measure, ramp_down = map(_seconds, parts)
+    ramp_up, measure, ramp_down = map(length, parts)
     return f"{ramp_up} ramp-up, {measure} measured, {ramp_down} ramp-down"
 
 
@@ -435,62 +425,3 @@ def _rate(rate: float | Expression) -> str:
         return f"{rate:,.6g}/s"
     known = f", known when {' and '.join(rate.needs)} has ended" if rate.needs else ""
     return f"${{{rate.text}}}{known}"
-
-
-def _seconds(seconds: float) -> str:
-    return "0s" if seconds == 0 else format_duration(seconds)
-
-
-def _parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:  # noqa: PLR0912  # one arm per kind of stage
-    """The actions of each host in a stage, hosts in the plan's order; idle hosts are left out."""
-    tasks: dict[str, list[str]] = {host.name: [] for host in plan.hosts}
-    match stage:
-        case Populate():
-            for client, text in database_changes.loaders(plan, stage):
-                tasks[client].append(text)
-        case Ladder() | Search():
-            _add_load(stage, tasks)
-            for name in stage.captures:
-                _add_capture(plan, plan.capture(name), tasks)
-        case Tool():
-            for client in stage.clients:
-                tasks[client].append(f"fio, {stage.job.jobs} jobs")
-            for name in stage.captures:
-                _add_capture(plan, plan.capture(name), tasks)
-        case Sql():
-            tasks[plan.system(stage.system).host].append(
-                "run the statements" if stage.statements else "read from the system"
-            )
-        case Reset():
-            for name in stage.systems:
-                tasks[plan.system(name).host].append(f"reset {name}")
-        case Tune():
-            for host in hosts_of(stage.tunings):
-                tasks[host].append("tune")
-        case Pause():
-            pass
-        case _:
-            assert_never(stage)
-    return tuple(HostPart(host=host, tasks=tuple(found)) for host, found in tasks.items() if found)
-
-
-def _add_load(stage: Ladder | Search, tasks: dict[str, list[str]]) -> None:
-    rungs = stage.threads if isinstance(stage, Ladder) else (stage.threads,)
-    shares = zip(*(terminals(rung, len(stage.clients)) for rung in rungs), strict=True)
-    for client, share in zip(stage.clients, shares, strict=True):
-        tasks[client].append(f"load on {stage.target}: {', '.join(map(str, share))} threads")
-
-
-def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> None:
-    every = _seconds(capture.every_s)
-    hosts = capture.hosts if capture.system is None else (plan.system(capture.system).host,)
-    what = capture.kind if capture.system is None else f"{capture.kind} of {capture.system}"
-    if capture.query:
-        what = f"{capture.name} ({what})"
-    if capture.url:
-        what = f"{what} of {capture.url.rpartition('@')[2].removeprefix('http://')}"
-    often = (
-        "when it begins and ends" if capture.kind == "sizes" and capture.every_s >= SIZES_EVERY_S else f"every {every}"
-    )
-    for host in hosts:
-        tasks[host].append(f"capture {what}, {often}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proveout.core.errors import NOWHERE, Where
+from proveout.dsl.plan.commands import Command
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.matrix_labels import Cell
 from proveout.dsl.plan.measured_values import NO_WAIT, OMITTED, MeasuredValue, WaitUntil
@@ -251,6 +252,19 @@ class Sql:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRun:
+    """A program of `host` that is run `repeat` times; the `values` are read from its output."""
+
+    id: str
+    host: str
+    command: Command
+    values: tuple[MeasuredValue, ...]
+    repeat: int = 1
+    where: Where = NOWHERE
+    kind: Literal["command"] = "command"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
     """Bring `systems` to a known state: `restore` the rows of the last populate, `checkpoint`, `drop_caches` (a
     restart)."""
@@ -327,7 +341,7 @@ class Tool:
     kind: Literal["tool"] = "tool"
 
 
-Stage: TypeAlias = Populate | Ladder | Search | Sql | Reset | Pause | Tune | Tool
+Stage: TypeAlias = Populate | Ladder | Search | Sql | CommandRun | Reset | Pause | Tune | Tool
 Measuring: TypeAlias = Ladder | Search | Tool
 """The stages that have iterations."""
 

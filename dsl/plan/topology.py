@@ -7,6 +7,7 @@ from typing import Literal
 
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl import engines
+from proveout.dsl.plan.commands import NO_COMMAND, Command
 from proveout.dsl.plan.measured_values import OMITTED, MeasuredValue
 
 
@@ -84,13 +85,14 @@ class Scrape:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
     """An observation: `os` on `hosts`, `waits`, `lag` and `sizes` of `system`, `sql` (the `values` of a `query` in
-    `system`), `prometheus` (one host reads `scrapes` from `url`).
+    `system`), `command` (the `values` of the output of a `command` on one of `hosts`), `prometheus` (one host reads
+    `scrapes` from `url`).
 
     One sample each `every_s` seconds. `url` may hold `${secrets.NAME}`, filled in as late as in a system's dsn.
     """
 
     name: str
-    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command"]
     every_s: float
     hosts: tuple[str, ...] = ()
     system: str | None = None
@@ -98,4 +100,5 @@ class Capture:
     scrapes: tuple[Scrape, ...] = ()
     query: str = field(default="", metadata=OMITTED)
     values: tuple[MeasuredValue, ...] = field(default=(), metadata=OMITTED)
+    command: Command = field(default=NO_COMMAND, metadata=OMITTED)
     where: Where = NOWHERE

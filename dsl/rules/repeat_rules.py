@@ -23,7 +23,7 @@ from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Syntax
 from proveout.dsl.metrics import SLOPE_READINGS
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.plan import Check, Plan
-from proveout.dsl.plan.stages import Ladder, Measuring, Open, Pause, Ramp, Reset, Search, Sql, Stage, Tool
+from proveout.dsl.plan.stages import CommandRun, Ladder, Measuring, Open, Pause, Ramp, Reset, Search, Sql, Stage, Tool
 from proveout.dsl.plan.topology import Capture
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import Problems, did_you_mean
@@ -214,7 +214,7 @@ def _undecidable(stages: Sequence[Stage], verdicts: Sequence[Check]) -> Iterator
     single = {
         stage.id: {"elapsed_s", "wait_s", *(value.name for value in stage.values)}
         for stage in stages
-        if isinstance(stage, Sql) and stage.repeat == 1 and stage.id not in steps
+        if isinstance(stage, Sql | CommandRun) and stage.repeat == 1 and stage.id not in steps
     }
     for check in verdicts:
         read = {stage for stage, path in _paths(parse(check.check.text)) if _needs_repeats(path)}

@@ -38,6 +38,11 @@ def query_problems(query: str, values: Sequence[MeasuredValue]) -> Iterator[Obje
         yield Objection(message=f"a query is longer than {TEXT_MAX} characters, or holds a NUL")
     if bool(query.strip()) != bool(values):
         yield Objection(message="a query and its metrics belong together", way_out="query: …, metrics: {name: {}}")
+    yield from many_problems(values)
+
+
+def many_problems(values: Sequence[MeasuredValue]) -> Iterator[Objection]:
+    """Values of one stage or capture."""
     if len(values) > VALUES_MAX or len({value.name for value in values}) < len(values):
         yield Objection(message=f"more than {VALUES_MAX} metrics, or two of the same name")
     for value in values[:VALUES_MAX]:

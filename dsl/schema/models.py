@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from proveout.dsl import engines
+from proveout.dsl.plan.commands import OutputFormat
 from proveout.dsl.plan.measured_values import Take
 from proveout.dsl.rules.bounds import INSTANCES_MAX, NAME_PATTERN, SCRAPES_MAX, SETTINGS_MAX, TEXT_MAX, VALUES_MAX
-from proveout.dsl.schema.scalar_types import Every, Id, Name, Percentage, Roles, Selector, Strict, Text
+from proveout.dsl.schema.scalar_types import Duration, Every, Id, Name, Percentage, Roles, Selector, Strict, Text
 
 
 class Param(Strict):
@@ -141,12 +142,45 @@ def _values_or_scrapes(value: object) -> str:
     return "[values]" if isinstance(value, dict) else "[scrapes]"
 
 
+class OutputEntry(Strict):
+    """The form of a program's output, which becomes rows with named columns; `output: csv` in short."""
+
+    format: OutputFormat | None = Field(
+        None,
+        description="`json`, `csv`, `pairs` (a key and its value in each line), or `pattern`, the default where there "
+        "is a `pattern`.",
+    )
+    rows: Text | None = Field(None, description="json: the path of the list whose items are the rows: hosts.0.disks.")
+    separator: Annotated[str, Field(min_length=1, max_length=1)] = Field(",", description="csv: between two columns.")
+    header: bool = Field(True, description="csv: the first line names the columns; otherwise they have numbers.")
+    pattern: Text | None = Field(
+        None,
+        description="A regular expression (RE2) that is matched with each line; its named groups are the columns.",
+    )
+
+
+def _form(value: object) -> object:
+    """An output form in short: its name."""
+    return {"format": value} if isinstance(value, str) else value
+
+
+Output: TypeAlias = Annotated[
+    OutputEntry,
+    BeforeValidator(_form),
+    WithJsonSchema({"anyOf": [{"enum": list(get_args(OutputFormat))}, OutputEntry.model_json_schema()]}),
+]
+Argv: TypeAlias = Annotated[list[TextOrNumber], Field(min_length=1, max_length=200)]
+ExitCodes: TypeAlias = Annotated[list[int], Field(min_length=1, max_length=20)]
+
+
 class CaptureEntry(Strict):
     """An observation while a load runs."""
 
-    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command"]
     on: Selector | None = Field(
-        None, description="os: `all`, `role:…` or host names. prometheus: the one host whose agent reads the exporter."
+        None,
+        description="os: `all`, `role:…` or host names. prometheus: the one host whose agent reads the exporter. "
+        "command: the one host that runs the program.",
     )
     system: Name | None = Field(None, description="waits, lag, sizes, sql: the system observed.")
     every: Every = Field(1.0, description="One sample each. sizes: by default only at the start and at the end.")
@@ -154,12 +188,18 @@ class CaptureEntry(Strict):
         None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."
     )
     query: Text | None = Field(None, description="sql: the query that is run each time.")
+    argv: Argv | None = Field(
+        None, description="command: the program, which the host's policy lists, and its arguments; without a shell."
+    )
+    output: Output | None = Field(None, description="command: the form of its output; `pairs` by default.")
+    within: Duration | None = Field(None, description="command: the longest time of one run, by default 5s.")
+    exit_codes: ExitCodes | None = Field(None, description="command: the exit codes of success, by default [0].")
     metrics: (
         Annotated[
             Annotated[Scrapes, Tag("[scrapes]")] | Annotated[Values, Tag("[values]")], Discriminator(_values_or_scrapes)
         ]
         | None
-    ) = Field(None, description="prometheus: the list of metrics to keep. sql: the numbers by name.")
+    ) = Field(None, description="prometheus: the list of metrics to keep. sql, command: the numbers by name.")
 
 
 class PoolEntry(Strict):

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from proveout.dsl.plan.fio_job import DEVICES_MAX, JOBS_MAX
 from proveout.dsl.plan.stages import VOID_FRACTION_MAX
-from proveout.dsl.schema.models import Values
+from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
 from proveout.dsl.schema.scalar_types import (
     Duration,
     Every,
@@ -309,6 +309,18 @@ class SqlEntry(StageBase):
     )
 
 
+class CommandEntry(StageBase):
+    """Run a program that the host's policy lists, and take numbers from its output."""
+
+    on: Name = Field(description="The host that runs it.")
+    argv: Argv = Field(description="The program and its arguments, without a shell.")
+    output: Output | None = Field(None, description="The form of its output; `pairs` by default.")
+    metrics: Values = Field(description="The numbers of its output, by name.")
+    within: Duration = Field(60.0, description="The longest time of one run; the run of the plan ends after it.")
+    exit_codes: ExitCodes = Field([0], description="The exit codes of success.")
+    repeat: int = Field(1, ge=1, le=100, description="Repeats; each number is an estimate over them.")
+
+
 class ResetEntry(StageBase):
     """Bring systems to a known state."""
 
@@ -398,6 +410,7 @@ STAGES: dict[str, type[StageBase]] = {
     "ladder": LadderEntry,
     "search": SearchEntry,
     "sql": SqlEntry,
+    "command": CommandEntry,
     "reset": ResetEntry,
     "pause": PauseEntry,
     "tune": TuneEntry,

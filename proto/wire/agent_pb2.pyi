@@ -53,6 +53,7 @@ class _CaptureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CaptureKi
     CAPTURE_KIND_PROMETHEUS: _CaptureKind.ValueType  # 4
     CAPTURE_KIND_SIZES: _CaptureKind.ValueType  # 5
     CAPTURE_KIND_SQL: _CaptureKind.ValueType  # 6
+    CAPTURE_KIND_COMMAND: _CaptureKind.ValueType  # 7
 
 class CaptureKind(_CaptureKind, metaclass=_CaptureKindEnumTypeWrapper): ...
 
@@ -63,6 +64,7 @@ CAPTURE_KIND_LAG: CaptureKind.ValueType  # 3
 CAPTURE_KIND_PROMETHEUS: CaptureKind.ValueType  # 4
 CAPTURE_KIND_SIZES: CaptureKind.ValueType  # 5
 CAPTURE_KIND_SQL: CaptureKind.ValueType  # 6
+CAPTURE_KIND_COMMAND: CaptureKind.ValueType  # 7
 Global___CaptureKind: _TypeAlias = CaptureKind  # noqa: Y015
 
 class _ScrapeKind:
@@ -144,6 +146,27 @@ VALUE_TAKE_AVG: ValueTake.ValueType  # 4
 VALUE_TAKE_MIN: ValueTake.ValueType  # 5
 VALUE_TAKE_MAX: ValueTake.ValueType  # 6
 Global___ValueTake: _TypeAlias = ValueTake  # noqa: Y015
+
+class _OutputFormat:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OutputFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OutputFormat.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    OUTPUT_FORMAT_UNSPECIFIED: _OutputFormat.ValueType  # 0
+    OUTPUT_FORMAT_JSON: _OutputFormat.ValueType  # 1
+    OUTPUT_FORMAT_CSV: _OutputFormat.ValueType  # 2
+    OUTPUT_FORMAT_PAIRS: _OutputFormat.ValueType  # 3
+    OUTPUT_FORMAT_PATTERN: _OutputFormat.ValueType  # 4
+
+class OutputFormat(_OutputFormat, metaclass=_OutputFormatEnumTypeWrapper): ...
+
+OUTPUT_FORMAT_UNSPECIFIED: OutputFormat.ValueType  # 0
+OUTPUT_FORMAT_JSON: OutputFormat.ValueType  # 1
+OUTPUT_FORMAT_CSV: OutputFormat.ValueType  # 2
+OUTPUT_FORMAT_PAIRS: OutputFormat.ValueType  # 3
+OUTPUT_FORMAT_PATTERN: OutputFormat.ValueType  # 4
+Global___OutputFormat: _TypeAlias = OutputFormat  # noqa: Y015
 
 class _SnapshotAction:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -658,6 +681,68 @@ class WaitUntil(_message.Message):
 Global___WaitUntil: _TypeAlias = WaitUntil  # noqa: Y015
 
 @_typing.final
+class OutputRows(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    SEPARATOR_FIELD_NUMBER: _builtins.int
+    HEADER_FIELD_NUMBER: _builtins.int
+    PATTERN_FIELD_NUMBER: _builtins.int
+    format: Global___OutputFormat.ValueType
+    rows: _builtins.str
+    separator: _builtins.str
+    header: _builtins.bool
+    pattern: _builtins.str
+    def __init__(
+        self,
+        *,
+        format: Global___OutputFormat.ValueType = ...,
+        rows: _builtins.str = ...,
+        separator: _builtins.str = ...,
+        header: _builtins.bool = ...,
+        pattern: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "header", b"header", "pattern", b"pattern", "rows", b"rows", "separator", b"separator"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutputRows: _TypeAlias = OutputRows  # noqa: Y015
+
+@_typing.final
+class Command(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARGV_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    WITHIN_S_FIELD_NUMBER: _builtins.int
+    EXIT_CODES_FIELD_NUMBER: _builtins.int
+    within_s: _builtins.float
+    @_builtins.property
+    def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def output(self) -> Global___OutputRows: ...
+    @_builtins.property
+    def exit_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        argv: _abc.Iterable[_builtins.str] | None = ...,
+        output: Global___OutputRows | None = ...,
+        within_s: _builtins.float = ...,
+        exit_codes: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["output", b"output"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "exit_codes", b"exit_codes", "output", b"output", "within_s", b"within_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Command: _TypeAlias = Command  # noqa: Y015
+
+@_typing.final
 class Capture(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -671,6 +756,7 @@ class Capture(_message.Message):
     SCRAPES_FIELD_NUMBER: _builtins.int
     QUERY_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
+    COMMAND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: Global___CaptureKind.ValueType
     every_s: _builtins.float
@@ -685,6 +771,8 @@ class Capture(_message.Message):
     def scrapes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Scrape]: ...
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredValue]: ...
+    @_builtins.property
+    def command(self) -> Global___Command: ...
     def __init__(
         self,
         *,
@@ -698,10 +786,11 @@ class Capture(_message.Message):
         scrapes: _abc.Iterable[Global___Scrape] | None = ...,
         query: _builtins.str = ...,
         values: _abc.Iterable[Global___MeasuredValue] | None = ...,
+        command: Global___Command | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "system", b"system", "where", b"where"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "command", b"command", "system", b"system", "where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "every_s", b"every_s", "hosts", b"hosts", "kind", b"kind", "name", b"name", "query", b"query", "scrapes", b"scrapes", "system", b"system", "url", b"url", "values", b"values", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "command", b"command", "every_s", b"every_s", "hosts", b"hosts", "kind", b"kind", "name", b"name", "query", b"query", "scrapes", b"scrapes", "system", b"system", "url", b"url", "values", b"values", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__system: _TypeAlias = _typing.Literal["system"]  # noqa: Y015
     _WhichOneofArgType__system: _TypeAlias = _typing.Literal["_system", b"_system"]  # noqa: Y015
@@ -1058,6 +1147,30 @@ class RunSql(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunSql: _TypeAlias = RunSql  # noqa: Y015
+
+@_typing.final
+class RunCommand(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def command(self) -> Global___Command: ...
+    @_builtins.property
+    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredValue]: ...
+    def __init__(
+        self,
+        *,
+        command: Global___Command | None = ...,
+        values: _abc.Iterable[Global___MeasuredValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunCommand: _TypeAlias = RunCommand  # noqa: Y015
 
 @_typing.final
 class Checkpoint(_message.Message):
@@ -1546,6 +1659,7 @@ class Task(_message.Message):
     REVERT_TUNING_FIELD_NUMBER: _builtins.int
     PREPARE_FIO_FIELD_NUMBER: _builtins.int
     RUN_FIO_FIELD_NUMBER: _builtins.int
+    RUN_COMMAND_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     deadline_s: _builtins.float
     sequence: _builtins.int
@@ -1589,6 +1703,8 @@ class Task(_message.Message):
     def prepare_fio(self) -> Global___PrepareFio: ...
     @_builtins.property
     def run_fio(self) -> Global___RunFio: ...
+    @_builtins.property
+    def run_command(self) -> Global___RunCommand: ...
     def __init__(
         self,
         *,
@@ -1616,12 +1732,13 @@ class Task(_message.Message):
         revert_tuning: Global___RevertTuning | None = ...,
         prepare_fio: Global___PrepareFio | None = ...,
         run_fio: Global___RunFio | None = ...,
+        run_command: Global___RunCommand | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning", "prepare_fio", "run_fio"]  # noqa: Y015
+    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning", "prepare_fio", "run_fio", "run_command"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_spec) -> _WhichOneofReturnType_spec | None: ...
 
@@ -1868,6 +1985,32 @@ class SqlDone(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SqlDone: _TypeAlias = SqlDone  # noqa: Y015
+
+@_typing.final
+class CommandDone(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ELAPSED_S_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    elapsed_s: _builtins.float
+    output: _builtins.str
+    @_builtins.property
+    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedNumber]: ...
+    def __init__(
+        self,
+        *,
+        elapsed_s: _builtins.float = ...,
+        values: _abc.Iterable[Global___NamedNumber] | None = ...,
+        output: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elapsed_s", b"elapsed_s", "output", b"output", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandDone: _TypeAlias = CommandDone  # noqa: Y015
 
 @_typing.final
 class TuningState(_message.Message):
@@ -2463,10 +2606,12 @@ class CaptureResult(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     CPU_S_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
     capture: _builtins.str
     samples: _builtins.int
     lost: _builtins.int
     cpu_s: _builtins.float
+    output: _builtins.str
     def __init__(
         self,
         *,
@@ -2474,10 +2619,11 @@ class CaptureResult(_message.Message):
         samples: _builtins.int = ...,
         lost: _builtins.int = ...,
         cpu_s: _builtins.float = ...,
+        output: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture", b"capture", "cpu_s", b"cpu_s", "lost", b"lost", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture", b"capture", "cpu_s", b"cpu_s", "lost", b"lost", "output", b"output", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2878,6 +3024,7 @@ class TaskDone(_message.Message):
     LOAD_RESULT_FIELD_NUMBER: _builtins.int
     CAPTURE_RESULT_FIELD_NUMBER: _builtins.int
     INVARIANTS_CHECKED_FIELD_NUMBER: _builtins.int
+    COMMAND_DONE_FIELD_NUMBER: _builtins.int
     FACTS_READ_FIELD_NUMBER: _builtins.int
     POOL_FORMED_FIELD_NUMBER: _builtins.int
     TUNING_DONE_FIELD_NUMBER: _builtins.int
@@ -2899,6 +3046,8 @@ class TaskDone(_message.Message):
     @_builtins.property
     def invariants_checked(self) -> Global___InvariantsChecked: ...
     @_builtins.property
+    def command_done(self) -> Global___CommandDone: ...
+    @_builtins.property
     def facts_read(self) -> Global___FactsRead: ...
     @_builtins.property
     def pool_formed(self) -> Global___PoolFormed: ...
@@ -2916,15 +3065,16 @@ class TaskDone(_message.Message):
         load_result: Global___LoadResult | None = ...,
         capture_result: Global___CaptureResult | None = ...,
         invariants_checked: Global___InvariantsChecked | None = ...,
+        command_done: Global___CommandDone | None = ...,
         facts_read: Global___FactsRead | None = ...,
         pool_formed: Global___PoolFormed | None = ...,
         tuning_done: Global___TuningDone | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started", "tuning_done", b"tuning_done"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "command_done", b"command_done", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started", "tuning_done", b"tuning_done"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started", "tuning_done", b"tuning_done"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "command_done", b"command_done", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started", "tuning_done", b"tuning_done"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked", "facts_read", "pool_formed", "tuning_done"]  # noqa: Y015
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked", "command_done", "facts_read", "pool_formed", "tuning_done"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 

@@ -119,6 +119,15 @@ class SqlDone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommandDone:
+    """A program has ended well: its time, s, the numbers of its output by name, and what it has written."""
+
+    elapsed_s: float
+    values: tuple[tuple[str, float], ...]
+    output: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """It is done; there is nothing to say about it but how long it took."""
 
@@ -306,12 +315,14 @@ class CaptureSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureResult:
-    """A capture that ended: samples sent, samples that it lost, CPU it cost in seconds."""
+    """A capture that ended: samples sent, samples that it lost, CPU it cost in seconds; what its programs have
+    written."""
 
     capture: str
     samples: int
     lost: int = 0
     cpu_s: float = 0.0
+    output: str = field(default="", repr=False)
 
 
 TuningOutcome: TypeAlias = Literal[
@@ -364,6 +375,7 @@ TaskResult: TypeAlias = (
     | FactsRead
     | PoolFormed
     | SqlDone
+    | CommandDone
     | TuningDone
     | Done
     | LoadResult

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from proveout.dsl.plan.commands import Command
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue, WaitUntil
 from proveout.dsl.plan.plan import Workload
@@ -149,6 +150,14 @@ class RunSql:
     wait_until: WaitUntil = NO_WAIT
     query: str = ""
     values: tuple[MeasuredValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCommand:
+    """Run a program of the host's policy, and read the `values` from its output; answer `CommandDone`."""
+
+    command: Command
+    values: tuple[MeasuredValue, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,6 +332,7 @@ TaskSpec: TypeAlias = (
     | CheckInvariants
     | ReadFacts
     | RunSql
+    | RunCommand
     | Checkpoint
     | ApplyTuning
     | VerifyTuning

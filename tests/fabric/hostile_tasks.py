@@ -14,7 +14,9 @@ from typing import Any
 
 from proveout.dsl.operations.kernel.sysctl import Sysctl
 from proveout.dsl.operations.storage.partition import Partition
+from proveout.dsl.plan.commands import Command, OutputRows
 from proveout.dsl.plan.fio_job import FioJob
+from proveout.dsl.plan.measured_values import MeasuredValue
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Tuning, Windows
@@ -83,6 +85,9 @@ HONEST: dict[type, Any] = {
         workers=1,
         seed=1,
         label="climb/1/1/1",
+    ),
+    tasks.RunCommand: tasks.RunCommand(
+        command=Command(argv=("df", "-k")), values=(MeasuredValue(name="a", column="1"),)
     ),
     tasks.PrepareFio: tasks.PrepareFio(job=JOB),
     tasks.RunFio: tasks.RunFio(job=JOB, iodepth=1, windows=WINDOWS, label="fio/1/1/1"),
@@ -392,6 +397,19 @@ def _tools() -> Iterator[Attempt]:
         yield Attempt(name=f"RunFio: {field} {bad!r}", tries="run for ever", spec=spec, says=says)
 
 
+def _commands() -> Iterator[Attempt]:
+    for name, changes, says in (
+        ("a relative program", {"argv": ("../sh",)}, "neither the absolute path"),
+        ("a path that climbs", {"argv": ("/usr/bin/../../tmp/x",)}, "neither the absolute path"),
+        ("no end", {"within_s": 1e12}, "is not possible"),
+        ("arguments without end", {"argv": ("df",) * 10_000}, "arguments"),
+        ("an expression that backtracks", {"output": OutputRows(format="pattern", pattern=r"(?P<a>x)\1")}, "RE2"),
+    ):
+        command = replace(HONEST[tasks.RunCommand].command, **changes)
+        spec = _with(tasks.RunCommand, command=command)
+        yield Attempt(name=f"RunCommand: {name}", tries="run another program, or for ever", spec=spec, says=says)
+
+
 def _captures() -> Iterator[Attempt]:
     for bad in (0.0, -1.0, NAN, 1e9, 0.001):
         spec = tasks.RunCapture(capture=replace(CAPTURE, every_s=bad))
@@ -422,5 +440,6 @@ def _captures() -> Iterator[Attempt]:
 
 
 ATTEMPTS: tuple[Attempt, ...] = (
-    *_systems(), *_endpoints(), *_workloads(), *_numbers(), *_tunings(), *_loads(), *_pools(), *_tools(), *_captures(),
+    *_systems(), *_endpoints(), *_workloads(), *_numbers(), *_tunings(), *_loads(), *_pools(), *_tools(),
+    *_commands(), *_captures(),
 )  # fmt: skip

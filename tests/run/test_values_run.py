@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -247,3 +248,47 @@ def test_a_step_gives_a_value_for_each_turn(tmp_path: Path) -> None:
     for step in steps:
         assert [one["repeat"] for one in step["values"]][:2] == [1, 2], done.stdout
         assert step["metrics"]["row_count"]["n"] == len(step["values"])
+
+
+COMMANDS = f"""{SQLITE}
+captures:
+  memory:
+    kind: command
+    argv: [cat, /proc/meminfo]
+    metrics: {{free_kb: {{column: MemFree}}, active_kb: {{column: Active, as: rate}}}}
+stages:
+  - command:
+      id: disk
+      on: h
+      argv: [df, -k, /]
+      output: {{pattern: '(?P<size>\\d+) +(?P<used>\\d+) .* /$'}}
+      metrics: {{size_kb: {{column: size}}, used_kb: {{column: used}}}}
+      repeat: 2
+  - populate: {{workload: w, into: db}}
+  - ladder: {{workload: w, target: db, threads: [1], ramp_up: 0s, measure: 2s, ramp_down: 0s, repeat: 2, capture: memory}}
+verdicts:
+  - {{id: fits, check: disk.size_kb.n == 2}}
+  - {{id: read, check: ladder.at(1).command.memory.free_kb.avg.n == 2}}
+"""
+
+
+def test_numbers_of_commands_need_a_policy_and_their_outputs_are_kept(tmp_path: Path) -> None:
+    refused = " ".join(run(tmp_path, COMMANDS).stdout.split())
+    assert "stage disk: command:df on h failed: the command df -k / is not allowed on this host" in refused
+    path = shutil.which("df", path="/usr/local/bin:/usr/bin:/bin")
+    assert f"{{path: {path}, arguments: [-k, /]}}` under `commands`" in refused
+    policy = tmp_path / "policy.yaml"
+    cat = shutil.which("cat", path="/usr/local/bin:/usr/bin:/bin")
+    lines = [f"  - {{path: {path}, arguments: [-k, /]}}", f"  - {{path: {cat}, arguments: [/proc/meminfo]}}", ""]
+    policy.write_text("\n".join(["policy: 1", "commands:", *lines]))
+    policy.chmod(0o644)
+    done = run(tmp_path, COMMANDS, "--policy", str(policy))
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    assert {verdict["id"]: verdict["outcome"] for verdict in result(tmp_path)["verdicts"]} == {
+        "fits": "PASS",
+        "read": "PASS",
+    }
+    outputs = sorted((tmp_path / "runs").iterdir())[-1] / "outputs"
+    names = {path.name for path in outputs.iterdir()}
+    assert names == {"disk-1-h.txt", "disk-2-h.txt", "ladder-1-1-1-memory-h.txt", "ladder-1-2-1-memory-h.txt"}
+    assert "MemTotal" in (outputs / "ladder-1-2-1-memory-h.txt").read_text()

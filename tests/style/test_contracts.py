@@ -13,7 +13,8 @@ from proveout.core.errors import PlanError
 from proveout.dsl import metrics
 from proveout.dsl.compile import result_names, stage_rules, stages
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.explain.timetable import estimate_s, terminals, timetable
+from proveout.dsl.explain.host_parts import terminals
+from proveout.dsl.explain.timetable import estimate_s, timetable
 from proveout.dsl.expr import name_types
 from proveout.dsl.plan import values
 from proveout.dsl.plan.plan import canonical_json, to_data

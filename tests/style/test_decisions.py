@@ -25,7 +25,7 @@ def test_the_index_lists_each_decision_with_its_title() -> None:
     assert rows == titles
 
 
-def test_the_numbers_of_the_index_are_unique_and_in_order() -> None:
+def test_the_index_is_in_the_order_of_the_numbers() -> None:
+    """A number may be missing: a branch that has not landed has taken it."""
     numbers = re.findall(r"^\| (\d{4}) \|", (FOLDER / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert numbers == sorted(set(numbers))  # numbers between them may be those of decisions that are not merged yet
-    assert numbers[0] == "0001"
+    assert numbers == sorted(set(numbers))

@@ -10,7 +10,7 @@ import pytest
 from verdict_histories import BASE, BREACH, FAST, VOID, WARNING, finish, iteration, ladder, plan, verdict
 
 from proveout.coordinator.measure import steady_state
-from proveout.coordinator.results import results
+from proveout.coordinator.results import event_metrics, results
 from proveout.coordinator.verdict.checks import by_interval, judge, opposite_bounds
 from proveout.coordinator.verdict.probes import judge_probe
 from proveout.coordinator.verdict.verdicts import exit_code, holds, reach
@@ -656,7 +656,7 @@ def test_populate_adds_up_its_systems_and_takes_the_last_of_each() -> None:
         table = TableCount(table="t", rows=rows, expected_low=0, expected_high=9999)
         return PopulateFinished(stage="load", system=system, populated=Populated(tables=(table,), seconds=2.0))
 
-    found = results.populate_metrics([populated("a", 5), populated("a", 100), populated("b", 300)])
+    found = event_metrics.populate_metrics([populated("a", 5), populated("a", 100), populated("b", 300)])
     assert found == {"rows": 400, "seconds": 4.0, "rows_per_s": 100.0}
 
 

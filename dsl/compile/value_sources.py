@@ -1,4 +1,4 @@
-"""Sql stages, captures of kind sql, and the `metrics:` of both: the numbers that a query gives."""
+"""Stages and captures of kind sql and command, and the `metrics:` of all of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import TypeAlias
 
 from proveout.core.errors import Where
 from proveout.dsl import engines
+from proveout.dsl.compile.prometheus_captures import one_host
 from proveout.dsl.compile.symbols import Scope, where_of
+from proveout.dsl.plan.commands import Command, OutputRows
 from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue, WaitUntil
-from proveout.dsl.plan.stages import Sql
-from proveout.dsl.plan.topology import Capture, System
+from proveout.dsl.plan.stages import CommandRun, Sql
+from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.dsl.rules import value_rules
+from proveout.dsl.rules.command_rules import command_problems
 from proveout.dsl.rules.value_rules import STAGE_NUMBERS
-from proveout.dsl.schema.models import CaptureEntry, ValueEntry
-from proveout.dsl.schema.stage_models import SqlEntry, WaitEntry
+from proveout.dsl.schema.models import CaptureEntry, OutputEntry, ValueEntry
+from proveout.dsl.schema.stage_models import CommandEntry, SqlEntry, WaitEntry
 from proveout.dsl.source.nodes import Map, Scalar
 
 Report: TypeAlias = Callable[..., None]
@@ -110,3 +113,81 @@ def sql_stage(entry: SqlEntry, stage_id: str, body: Map, system: System | None, 
 def _wait(entry: WaitEntry) -> WaitUntil:
     equals = str(entry.equals).lower() if isinstance(entry.equals, bool) else str(entry.equals)
     return WaitUntil(query=entry.query, equals=equals, every_s=entry.every, within_s=entry.within)
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+SAMPLE_S = 5.0
+"""The longest run of the program of a capture, where the plan gives none."""
+
+
+def output_rows(entry: OutputEntry | None) -> OutputRows:
+    """The form of an output."""
+    if entry is None:
+        return OutputRows()
+    return OutputRows(
+        format=entry.format or ("pattern" if entry.pattern else "pairs"),
+        rows=entry.rows or "",
+        separator=entry.separator,
+        header=entry.header,
+        pattern=entry.pattern or "",
+    )
+
+
+def checked_command(
+    argv: Sequence[str],
+    output: OutputEntry | None,
+    within_s: float,
+    exit_codes: Sequence[int],
+    problem: Report,
+) -> Command | None:
+    """A command; None when an agent would refuse it."""
+    command = Command(
+        argv=tuple(argv), output=output_rows(output), within_s=within_s, exit_codes=tuple(dict.fromkeys(exit_codes))
+    )
+    objections = list(command_problems(command))
+    for objection in objections:
+        problem(objection.message, *objection.at, hint=objection.way_out)
+    return None if objections else command
+
+
+def command_stage(
+    entry: CommandEntry, stage_id: str, body: Map, host: Host | None, problem: Report
+) -> CommandRun | None:
+    """The compiled stage; None when its host, its command or its metrics do not compile."""
+    command = checked_command(entry.argv, entry.output, entry.within, entry.exit_codes, problem)
+    values = measured_values(entry.metrics, problem, sampled=False, taken=STAGE_NUMBERS)
+    if host is None or command is None or values is None:
+        return None
+    return CommandRun(
+        id=stage_id, host=host.name, command=command, values=values, repeat=entry.repeat, where=body.where
+    )
+
+
+def command_capture(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
+    """A capture of kind command: the numbers of a program's output, each time it is run."""
+
+    def problem(message: str, *at: str | int, hint: str = "") -> None:
+        where: Where = where_of(node, *at) if at and node.get(str(at[0])) is not None else key.where
+        scope.problems.add(where, message, key=".".join([path, *map(str, at)]), hint=hint)
+
+    if entry.system is not None:
+        problem("a command capture is of a host, not of a system", "system", hint="on: db1")
+    host = one_host(scope, node, entry, path)
+    if not isinstance(entry.metrics, dict):
+        problem("a command capture needs `metrics`, by name", "metrics", hint="metrics: {queue: {column: 1}}")
+        return None
+    within_s = SAMPLE_S if entry.within is None else entry.within
+    command = checked_command(entry.argv or (), entry.output, within_s, entry.exit_codes or (0,), problem)
+    values = measured_values(entry.metrics, problem, sampled=True)
+    if host is None or command is None or values is None:
+        return None
+    return Capture(
+        name=key.text,
+        kind="command",
+        every_s=entry.every,
+        hosts=(host,),
+        values=values,
+        command=command,
+        where=key.where,
+    )

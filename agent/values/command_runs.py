@@ -1,0 +1,175 @@
+"""Numbers from commands: the program of a command stage, and captures of kind command.
+
+Data flow: `Command` -> the host's policy -> `Program`, as the unprivileged user unless the policy lists the command as
+privileged -> its output, bounded in time and size -> `ValueTable` -> numbers by name. The raw output returns with the
+result, and the coordinator keeps it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from proveout.agent.capture.schedule import observe
+from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.engines.adapter import Tick
+from proveout.agent.errors import TaskFault
+from proveout.agent.sandbox.privileges import INHERITED
+from proveout.agent.security.policy import Policy
+from proveout.agent.tools.program import Program, unprivileged
+from proveout.agent.tools.program_launcher import ENVIRONMENT
+from proveout.agent.values.command_output import decoded, parse
+from proveout.agent.values.value_table import NoValue, read_values
+from proveout.core import child_process
+from proveout.dsl.plan.commands import Command
+from proveout.dsl.plan.measured_values import MeasuredValue
+from proveout.proto.wire.results import CaptureResult, CommandDone, Reading
+from proveout.proto.wire.tasks import RunCapture, RunCommand, measured_name
+
+OUTPUT_MAX = 1024 * 1024
+"""Bytes of the output of a program, and of what a capture keeps of all its outputs."""
+
+
+def allowed(policy: Policy, argv: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+    """The argv with the path of its program, and whether it runs as the agent's own user. TaskFault `refused`."""
+    found = "" if argv[0].startswith("/") else shutil.which(argv[0], path=ENVIRONMENT["PATH"]) or ""
+    return policy.command(argv, found)
+
+
+async def output_of(policy: Policy, command: Command) -> tuple[bytes, float]:
+    """Run a program to its end; return its output, and the seconds that it took.
+
+    TaskFault: `refused` by the policy, `timeout`, or `fault` for another exit code or an output that is too long.
+    """
+    argv, privileged = allowed(policy, command.argv)
+    program = await Program.arm(argv, Path(child_process.DIRECTORY), INHERITED if privileged else unprivileged())
+    try:
+        async with asyncio.timeout(command.within_s):
+            await program.go()
+            began_s = time.monotonic()
+            output = await program.output(OUTPUT_MAX)
+            code = await program.ended()
+            elapsed_s = time.monotonic() - began_s
+    except TimeoutError:
+        way_out = "set `within` to a longer time, or call the program so that it ends by itself"
+        raise TaskFault("timeout", f"{argv[0]} did not end within {command.within_s:g} s", way_out=way_out) from None
+    except TaskFault as fault:
+        raise TaskFault(fault.code, f"{argv[0]}: {fault.what}", way_out=fault.way_out) from None
+    finally:
+        await asyncio.shield(program.kill())
+    if code not in command.exit_codes:
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        words = program.words or output[-300:].decode(errors="replace").strip() or "it wrote no message"
+        way_out = "run it by hand on this host, or list the code in `exit_codes`"
+        raise TaskFault("fault", f"{argv[0]} {how}: {words}", way_out=way_out)
+    return output, elapsed_s
+
+
+async def run_command(context: TaskContext, spec: RunCommand) -> CommandDone:
+    """Run a program once and read its values. TaskFault as `output_of`; `missing` when a value cannot be read."""
+    output, elapsed_s = await output_of(context.policy, spec.command)
+    try:
+        text, values = await asyncio.to_thread(values_of, output, spec.command, spec.values)
+    except NoValue as fault:
+        what = f"{spec.command.argv[0]}: {fault.what}"
+        raise TaskFault("missing", what, way_out=fault.way_out) from None
+    return CommandDone(elapsed_s=elapsed_s, values=values, output=text)
+
+
+def values_of(
+    output: bytes, command: Command, values: Sequence[MeasuredValue]
+) -> tuple[str, tuple[tuple[str, float], ...]]:
+    """The text of an output, and its values. NoValue."""
+    text = decoded(output)
+    return text, read_values(parse(text, command.output), values)
+
+
+# ---- captures --------------------------------------------------------------------------------------------------------
+
+
+class CommandObserver:
+    """Runs a program for each sample; see `adapter.Observer`. One that fails costs its sample."""
+
+    def __init__(self, context: TaskContext, spec: RunCapture, loop: asyncio.AbstractEventLoop) -> None:
+        self._policy, self._capture, self._loop = context.policy, spec.capture, loop
+        self._running: Future[tuple[bytes, float]] | None = None
+        self._ended = False
+        self._outputs: list[str] = []
+        self._left = OUTPUT_MAX
+        try:
+            self._read()
+        except NoValue as fault:
+            what = f"capture {spec.capture.name!r}: {fault.what}"
+            raise TaskFault("missing", what, way_out=fault.way_out) from None
+        except TaskFault as fault:
+            what = f"capture {spec.capture.name!r}: {fault.what}"
+            raise TaskFault(fault.code, what, way_out=fault.way_out) from None
+
+    def _read(self) -> list[Reading]:
+        at = datetime.now(UTC)
+        output, _ = self._on_loop(output_of(self._policy, self._capture.command))
+        self._keep(at, output)
+        _, values = values_of(output, self._capture.command, self._capture.values)
+        found = dict(values)
+        return [
+            Reading(metric=measured_name("command", value), value=found[value.name]) for value in self._capture.values
+        ]
+
+    def _on_loop(self, work: Coroutine[Any, Any, tuple[bytes, float]]) -> tuple[bytes, float]:
+        """Run on the agent's loop, and wait for it in this thread."""
+        running = self._running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return running.result()
+
+    def _keep(self, at: datetime, output: bytes) -> None:
+        if self._left <= 0:
+            return
+        text = f"# {at.isoformat(timespec='milliseconds')}\n{output.decode(errors='replace')}\n"
+        self._left -= len(text.encode())
+        more = f"# later outputs are not kept: this file has {OUTPUT_MAX:,} bytes\n"
+        self._outputs.append(text if self._left > 0 else more)
+
+    def look(self, tick: Tick) -> Sequence[Reading] | None:
+        """One reading for each value; None when the program fails or a value cannot be read."""
+        if not tick.report:
+            return []
+        try:
+            return None if self._ended else self._read()
+        except (NoValue, TaskFault):
+            return None
+        except (asyncio.CancelledError, TimeoutError):  # `abort`
+            return None
+
+    @property
+    def outputs(self) -> str:
+        """The raw outputs so far."""
+        return "".join(self._outputs)
+
+    def abort(self) -> None:
+        """End the program that runs, and start no other."""
+        self._ended = True
+        if self._running is not None:
+            self._running.cancel()
+
+    def close(self) -> None:
+        """Start no other program."""
+        self._ended = True
+
+
+async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
+    """Run the program for each sample until finished. TaskFault when the first run gives no values."""
+    loop = asyncio.get_running_loop()
+    made: list[CommandObserver] = []
+
+    def make() -> CommandObserver:
+        made.append(CommandObserver(context, spec, loop))
+        return made[0]
+
+    result = await observe(context, spec, make)
+    return replace(result, output="".join(observer.outputs for observer in made))

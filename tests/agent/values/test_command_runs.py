@@ -1,0 +1,204 @@
+"""Commands on a host: the policy decides, the program is bounded in time and size, and its values are read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proveout.agent.engines.adapter import Tick
+from proveout.agent.errors import TaskFault
+from proveout.agent.security import policy_file
+from proveout.agent.security.policy import NOTHING, Policy, Tool
+from proveout.agent.security.task_rules import objection
+from proveout.agent.values import command_runs
+from proveout.agent.values.command_runs import run_command
+from proveout.core.errors import ProveoutError
+from proveout.dsl.plan.commands import Command, OutputRows
+from proveout.dsl.plan.measured_values import MeasuredValue
+from proveout.dsl.plan.topology import Capture
+from proveout.proto.wire.tasks import RunCapture, RunCommand
+
+SHELL = Tool(path="/bin/sh", arguments=("-c", "*"))
+"""A file cannot list a shell; a policy made by hand can, and stands for a program of the host."""
+VALUE = MeasuredValue(name="a", column="a")
+
+
+def shell(script: str, **more: Any) -> RunCommand:
+    return RunCommand(command=Command(argv=("/bin/sh", "-c", script), **more), values=(VALUE,))
+
+
+@pytest.fixture
+def context(task_context: Any) -> Any:
+    task_context.policy = Policy(commands=(SHELL,))
+    return task_context
+
+
+async def test_the_values_and_the_raw_output_of_a_program(context: Any) -> None:
+    done = await run_command(context, shell("echo a=12; echo b=x"))
+    assert done.values == (("a", 12.0),)
+    assert done.output == "a=12\nb=x\n"
+    assert 0.0 < done.elapsed_s < 30.0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change to another user")
+async def test_a_program_of_a_root_agent_runs_as_the_unprivileged_user(context: Any) -> None:
+    spec = shell('echo "a=$(id -u)"; grep -c . /etc/shadow 2>&1 || true')
+    unprivileged = await run_command(context, spec)
+    assert unprivileged.values[0][1] > 0.0 and "denied" in unprivileged.output
+    context.policy = Policy(commands=(replace(SHELL, privileged=True),))
+    assert (await run_command(context, spec)).values == (("a", 0.0),)
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "words"),
+    [
+        ("echo a=1; exit 3", "fault", "ended with exit code 3: a=1"),
+        ("echo broken >&2; kill -9 $$", "fault", "killed by signal 9: broken"),
+        ("sleep 60", "timeout", "did not end within 1 s"),
+        ("yes", "fault", "longer than 1,048,576 bytes"),
+        ("head -c 900000 /dev/zero", "missing", "NUL"),
+        ("head -c 900000 /dev/urandom", "missing", "not UTF-8"),
+        ("echo a=nan", "missing", "'nan' is not a number"),
+        ("echo b=1", "missing", "no column 'a'"),
+        ("true", "missing", "no rows"),
+    ],
+)
+async def test_a_hostile_program_is_a_clear_fault(context: Any, script: str, code: str, words: str) -> None:
+    with pytest.raises(TaskFault, match=words) as caught:
+        await run_command(context, shell(script, within_s=1.0 if "sleep" in script else 20.0))
+    assert caught.value.code == code
+
+
+async def test_listed_exit_codes_are_success(context: Any) -> None:
+    assert (await run_command(context, shell("echo a=1; exit 3", exit_codes=(0, 3)))).values == (("a", 1.0),)
+
+
+async def test_without_an_entry_a_command_is_refused_with_the_line_to_add(task_context: Any) -> None:
+    task_context.policy = NOTHING
+    spec = RunCommand(command=Command(argv=("df", "-k", "a, b")), values=(VALUE,))
+    with pytest.raises(TaskFault, match="the command df") as caught:
+        await run_command(task_context, spec)
+    assert caught.value.code == "refused"
+    assert "df, arguments: [-k, 'a, b']}` under `commands`" in caught.value.way_out
+
+
+def test_names_and_arguments_of_listed_programs() -> None:
+    policy = Policy(commands=(Tool(path="/opt/x/stat", arguments=("-k", "--disk=*")), Tool(path="/usr/bin/df")))
+    assert policy.command(("stat", "-k", "--disk=sda")) == (("/opt/x/stat", "-k", "--disk=sda"), False)
+    assert policy.command(("/usr/bin/df",)) == (("/usr/bin/df",), False)
+    for argv in (("stat", "-z"), ("df", "-k"), ("/bin/stat",), ("stat", "--disk=../../etc")):
+        with pytest.raises(TaskFault, match="not allowed"):
+            policy.command(argv)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("{path: df}", "not the absolute path"),
+        ("{path: /bin/sh, arguments: [-c]}", "runs any program"),
+        ("{path: /usr/bin/df, privileged: true}", "give a reason"),
+    ],
+)
+def test_policy_files_that_are_too_wide_are_refused(tmp_path: Path, entry: str, words: str) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(f"policy: 1\ncommands:\n  - {entry}\n")
+    path.chmod(0o644)
+    with pytest.raises(ProveoutError, match=words):
+        policy_file.read(path)
+
+
+def test_a_policy_file_lists_commands(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    text = "policy: 1\ncommands:\n  - {path: /usr/bin/df, arguments: [-k]}\n"
+    path.write_text(text + "  - {path: /usr/bin/stat, privileged: true, i_know: it reads the array}\n")
+    path.chmod(0o644)
+    policy = policy_file.read(path)
+    assert policy.command(("df", "-k"))[1] is False
+    assert policy.command(("stat",))[1] is True
+    assert ("/usr/bin/stat", "it reads the array") in policy.widened
+    assert not policy.allows_path("/usr/bin/df")
+    assert not policy.allows_tool(["/usr/bin/df", "-k"])
+    assert "/usr/bin/df -k" in policy_file.describe(policy)
+
+
+def test_an_agent_checks_commands_again() -> None:
+    spec = RunCommand(command=Command(argv=("/usr/bin/df",)), values=(VALUE,))
+    sampled = RunCapture(
+        capture=Capture(name="c", kind="command", every_s=1.0, hosts=("h",), command=spec.command, values=(VALUE,))
+    )
+    assert objection(spec) is None
+    assert objection(sampled) is None
+    wrong: list[dict[str, Any]] = [
+        {"argv": ()},
+        {"argv": ("../df",)},
+        {"argv": ("/usr/bin/../df",)},
+        {"argv": ("-rf",)},
+        {"argv": ("df", "a\0b")},
+        {"argv": ("df", "${secrets.p}")},
+        {"argv": ("df",) * 300},
+        {"within_s": 0.0},
+        {"within_s": float("nan")},
+        {"exit_codes": ()},
+        {"exit_codes": (256,)},
+        {"output": OutputRows(format="pattern")},
+        {"output": OutputRows(format="json", pattern="(?P<a>x)")},
+        {"output": OutputRows(format="pattern", pattern="(?P<a>x")},
+        {"output": OutputRows(format="pattern", pattern="x")},
+        {"output": OutputRows(format="pattern", pattern="(?P<a>(x{100}){100})")},
+        {"output": OutputRows(format="csv", separator="ab")},
+    ]
+    for change in wrong:
+        command = replace(spec.command, **change)
+        assert objection(replace(spec, command=command)) is not None, change
+        assert objection(replace(sampled, capture=replace(sampled.capture, command=command))) is not None, change
+    assert objection(replace(spec, values=())) is not None
+    assert objection(replace(sampled, capture=replace(sampled.capture, kind="os"))) is not None
+
+
+# ---- captures --------------------------------------------------------------------------------------------------------
+
+
+class Now:
+    """An observer's loop: work runs at once in this thread."""
+
+    def __init__(self, outputs: list[bytes | TaskFault]) -> None:
+        self.outputs = outputs
+
+    def observer(self, monkeypatch: pytest.MonkeyPatch, context: Any) -> command_runs.CommandObserver:
+        def answer(_: object, work: Any) -> tuple[bytes, float]:
+            work.close()
+            found = self.outputs.pop(0)
+            if isinstance(found, TaskFault):
+                raise found
+            return found, 0.1
+
+        monkeypatch.setattr(command_runs.CommandObserver, "_on_loop", answer)
+        capture = Capture(name="c", kind="command", every_s=1.0, command=Command(argv=("df",)), values=(VALUE,))
+        return command_runs.CommandObserver(context, RunCapture(capture=capture), None)  # type: ignore[arg-type]
+
+
+def test_a_run_that_fails_costs_its_sample(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
+    outputs: list[bytes | TaskFault] = [b"a=1", b"a=2", TaskFault("timeout", "slow"), b"a=x", b"a=3"]
+    observer = Now(outputs).observer(monkeypatch, context)
+    tick = Tick(at_ns=1, report=True, last=False)
+    found = [observer.look(tick) for _ in range(4)]
+    assert [None if sample is None else sample[0].value for sample in found] == [2.0, None, None, 3.0]
+    assert observer.outputs.count("# ") == 4 and "a=x" in observer.outputs
+
+
+def test_a_first_run_without_values_ends_the_capture(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
+    with pytest.raises(TaskFault, match="capture 'c': metric"):
+        Now([b"b=1"]).observer(monkeypatch, context)
+
+
+def test_the_outputs_kept_of_a_capture_are_bounded(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
+    big = b"a=1\n" + b"x" * 400_000
+    observer = Now([big] * 6).observer(monkeypatch, context)
+    for _ in range(5):
+        observer.look(Tick(at_ns=1, report=True, last=False))
+    assert len(observer.outputs) < 1_100_000
+    assert observer.outputs.count("later outputs are not kept") == 1
