@@ -14,11 +14,10 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping
 
 from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
-<<<<<<< HEAD
 from proveout.dsl import engines
-=======
+
+
 from proveout.dsl.plan.loads import Part, parts
->>>>>>> main
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
 from proveout.dsl.plan.topology import Capture, System
@@ -171,7 +170,6 @@ def load_tasks(
     )
 
 
-<<<<<<< HEAD
 def populate_tasks(
     plan: Plan,
     stage: Populate,
@@ -206,11 +204,11 @@ def populate_tasks(
 def load_id(run_id: str, version: str, stage: Populate, system: str) -> str:
     """The id of a load: the same when the run resumes with the same release (`version`), which makes the same rows."""
     return hashlib.sha256(f"{version}/{run_id}/{stage.id}/{system}".encode()).hexdigest()[:32]
-=======
+
+
 def _hosts_shares(part: Part, rung: int, rate: float | None, without: Collection[str]) -> dict[str, LoadShare]:
     hosts, distribution = load_hosts(part.stage, without), _distribution(part.arrival)
     return load_shares(hosts, part.threads(rung), part.rate(rate), distribution)
->>>>>>> main
 
 
 def _workers(stage: Ladder | Search, share: LoadShare, cores: int) -> int:
