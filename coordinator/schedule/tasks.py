@@ -15,8 +15,6 @@ from collections.abc import Collection, Container, Iterable, Mapping
 
 from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
 from proveout.dsl import engines
-
-
 from proveout.dsl.plan.loads import Part, parts
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
