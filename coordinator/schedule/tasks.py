@@ -284,7 +284,10 @@ def capture_tasks(
     that are not evenly spaced would disturb its slope.
     """
     found = (item for name in names for item in _capture(plan, plan.capture(name), endpoints))
-    edges_s = () if windows is None else (windows.ramp_up_s, windows.ramp_up_s + windows.measure_s)
+    edges_s: tuple[float, ...] = ()
+    if windows is not None:  # in a window of passes, captures are finished when the loads have ended
+        ends = () if windows.passes else (windows.ramp_up_s + windows.measure_s,)
+        edges_s = (windows.ramp_up_s, *ends)
     return tuple(
         (host, dataclasses.replace(spec, edges_s=edges_s) if spec.capture.kind == "os" else spec)
         for host, spec in found

@@ -148,7 +148,7 @@ async def _load(
     loaders: WorkerPool, spec: PopulateSystem, population: Population, progress: _Progress
 ) -> dict[str, int]:
     """Rows of this host's share into all tables; rows sent per table."""
-    mine = share_of(slices(population.units), spec.share_from, spec.share_to, spec.shares)
+    mine = share_of(slices(population.units, population.slice_units), spec.share_from, spec.share_to, spec.shares)
     committed = (await loaders.workers[0].run(Committed())).ranges or {}
     due = {table.name: set(missing(mine, committed.get(table.name, ()))) for table in population.tables}
     jobs = [

@@ -14,9 +14,11 @@ SLICE_UNITS_MAX = 250_000
 SLICES_FACTOR = 16  # 16 √units: about 60 slices of a million units, 10,000 of the largest populations
 
 
-def slices(units: int) -> list[tuple[int, int]]:
-    """(first, count) of slices that cover units 1 … `units` without gap or overlap, in order."""
+def slices(units: int, most: int | None = None) -> list[tuple[int, int]]:
+    """(first, count) of slices that cover units 1 … `units` without gap or overlap, in order; of at most `most`
+    units."""
     size = min(SLICE_UNITS_MAX, max(SLICE_UNITS_MIN, SLICES_FACTOR * isqrt(units)))
+    size = min(size, most or size)
     return [(first, min(size, units - first + 1)) for first in range(1, units + 1, size)]
 
 
