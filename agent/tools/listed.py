@@ -18,7 +18,7 @@ def listed_program(policy: Policy, argv: Sequence[str], patterns: Sequence[str] 
 
 
 def _place(name: str) -> str:
-    """Where this host has a program: in PATH, or beside the embedded PostgreSQL; "" where it has none."""
+    """The path of a program on this host: in PATH, or beside the embedded PostgreSQL; "" if there is none."""
     if found := shutil.which(name, path=ENVIRONMENT["PATH"]):
         return found
     try:

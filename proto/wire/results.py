@@ -258,8 +258,8 @@ class LoadResult:
     (stopped, starved, or on a machine that was). `stalls`: the longest times without the end of a transaction that
     touch the measure window, in order of time. `hung` counts the terminals that ended no transaction in the measure
     window; `hangs` has those that waited longest. `handling`: how late answers were handled, of each worker process (of
-    a Ray pool: of all together); () from an agent that does not measure it. `output`: what an outside program has
-    written.
+    a Ray pool: of all together); () from an agent that does not measure it. `output`: the text that an outside
+    program has written.
     """
 
     transactions: tuple[TransactionLoad, ...]

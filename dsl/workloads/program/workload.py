@@ -1,4 +1,4 @@
-"""What the coordinator reads of a program's workload: one transaction, and no population."""
+"""A program's workload for the coordinator: one transaction, and no population."""
 
 from __future__ import annotations
 
