@@ -102,6 +102,10 @@ LOAD: Tree = {
     },
 }
 
+LOADS = "loads"
+"""The group of a stage with several loads with the same names for each, `loads.<load>.response.p99_us`. The names
+outside of it are of the loads with shares together; `cpu`, `waits`, `sizes`, `lag` are of the first load's target."""
+
 _IO: Tree = {
     "iops": "I/Os that ended in the measure window, per second of its real length",
     "mb_per_s": "data moved, 10^6 bytes per second",
@@ -170,6 +174,20 @@ ORDERS: Tree = {
 SET: Tree = {
     "solve_s": "time to solve: one pass over a set of queries in order, the sum of their mean response times, s",
     "geomean_s": "geometric mean of the queries' mean response times, s",
+    "geomean_rows_s": "geometric mean of the mean response times of the queries that returned rows, s",
+}
+
+UPDATES: Tree = {
+    "update_s": "sum of the mean response times of the set's transactions that change rows (RF1 and RF2), s",
+}
+
+PASSES: Tree = {
+    "elapsed_s": "time from the start of the load to the end of the last pass, s",
+    "pass": {
+        "avg_s": "mean time of a pass of a thread, s",
+        "min_s": "time of the fastest pass, s",
+        "max_s": "time of the slowest pass, s",
+    },
 }
 
 WAITS: Tree = {

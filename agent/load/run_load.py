@@ -143,6 +143,8 @@ class _Run:
         finished = await _together(
             self._follow(number, worker, aggregator) for number, worker in enumerate(self._workers)
         )
+        if self._spec.windows.passes:
+            aggregator.end_passes(finished)
         self._send_seconds(aggregator, over=True)
         ceilings = known(self._spec.endpoint.engine)
         return replace(
@@ -159,6 +161,7 @@ class _Run:
                     aggregator.add(number, chunk)
                     self._send_seconds(aggregator)
                 case worker_messages.Finished() as finished:
+                    aggregator.end_worker(number)
                     return finished
                 case other:
                     raise TaskFault(

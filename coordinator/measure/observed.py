@@ -15,9 +15,11 @@ from proveout.proto.wire.results import LoadResult, LoadSecond
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The inputs of the validity checks; times as in `summarise.summarise`, `window` on the coordinator's clock.
+    """The inputs of the validity checks of one load; times as in `summarise.summarise`, `window` on the coordinator's
+    clock.
 
-    `earlier`: the valid iterations of the same rung before this one.
+    `name`: that of the load where there are several; `stage` has this load alone. `earlier`: the valid iterations of
+    the same rung before this one.
     """
 
     plan: Plan
@@ -37,6 +39,7 @@ class Observed:
     silences: Mapping[str, float]
     clock_ends: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     earlier: Sequence[IterationFinished] = ()
+    name: str = ""
 
     @property
     def threads(self) -> int:
@@ -62,3 +65,8 @@ class Observed:
     def read(self, *path: str) -> float | None:
         """A number of the metrics tree; None when it is not there."""
         return number_at(self.metrics, *path)
+
+
+def in_passes(stage: Measuring) -> int:
+    """The passes in which a stage counts its measure window; 0 when it has a length."""
+    return stage.windows.passes if isinstance(stage, Ladder) else 0

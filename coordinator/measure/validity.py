@@ -21,17 +21,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from proveout.coordinator.load_shares import load_hosts, load_shares
 from proveout.coordinator.measure import disturbances, outages, steady_state
-from proveout.coordinator.measure.observed import Observed
+from proveout.coordinator.measure.observed import Observed, in_passes
 from proveout.coordinator.measure.timeseries import Recording, Window
-from proveout.core.numbers import number, quantity, together
+from proveout.core.numbers import number, quantity, seconds, together
 from proveout.core.slopes import POINTS_MIN
 from proveout.dsl.plan.iteration_order import group
+from proveout.dsl.plan.loads import workloads
 from proveout.dsl.plan.stages import Ladder, Search, Tool
 from proveout.dsl.rules.repeat_rules import unsteady_by_plan
 from proveout.dsl.workloads.conformance import Seen, conform
+from proveout.dsl.workloads.kinds import transactions
 from proveout.proto.events import ValidityFinding
 from proveout.proto.wire import lateness
 from proveout.proto.wire.stalls import common
@@ -56,8 +59,24 @@ def is_refusal(finding: ValidityFinding) -> bool:
     return not finding.ok and (finding.check in REFUSALS or finding.check.startswith(outages.OUTAGE))
 
 
-def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
-    """All findings, in a fixed order; a check without data has none."""
+def judge(*loads: Observed) -> tuple[ValidityFinding, ...]:
+    """All findings of an iteration, in a fixed order; a check without data has none.
+
+    Each of several loads is judged by itself; machines and captures, which they share, once.
+    """
+    if len(loads) == 1 and not loads[0].name:
+        return _judge(loads[0])
+    by_load = (
+        replace(finding, load=seen.name)
+        for seen in loads
+        for finding in _judge(replace(seen, recordings={}, silences={}), machines=False)
+    )
+    once = (*_captures(loads[0]), *disturbances.judge_silences(loads[0]), *disturbances.judge_machines(loads[0]))
+    return (*by_load, *once)
+
+
+def _judge(seen: Observed, *, machines: bool = True) -> tuple[ValidityFinding, ...]:
+    """The findings of one load, with those of captures and `machines`."""
     if not any(load.ended_in_window for load in seen.loads.values()):
         nothing = "no transaction ended in the measure window" + _first_errors(seen)
         down = outages.judge(seen)
@@ -90,12 +109,13 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_client_hosts(seen),
         *_start(seen),
         *_unanswered(seen),
+        *_passes(seen),
         *_errors(seen),
         *_samples(seen),
         *disturbances.judge_pauses(seen),
-        *outages.judge(seen),
-        *_captures(seen),
-        *disturbances.judge_machines(seen),
+        *(() if in_passes(seen.stage) else outages.judge(seen)),
+        *(_captures(seen) if machines else ()),
+        *(disturbances.judge_machines(seen) if machines else ()),
         *_conformance(seen),
         *_pauses(seen),
     )
@@ -376,6 +396,20 @@ def _hangs(seen: Observed) -> Iterator[ValidityFinding]:
         yield _finding(f"hung:{host}", False, text, voids=False)
 
 
+def _passes(seen: Observed) -> Iterator[ValidityFinding]:
+    """Whether every terminal ran its passes to completion."""
+    passes = in_passes(seen.stage)
+    if not passes:
+        return
+    planned = passes * seen.threads * len(transactions(seen.plan.workload(seen.load.workload)))
+    ended = round(seen.read("ended", "count") or 0.0)
+    text = f"{ended:,} of {planned:,} transactions of {passes} pass{'es' if passes > 1 else ''} ended"
+    if ended < planned:
+        text += f" within {seconds(seen.stage.windows.measure_s)}" if isinstance(seen.stage, Ladder) else ""
+        text += ": give a longer `within`, or look at the errors"
+    yield _broken(seen, "passes", ended >= planned, text)
+
+
 def _errors(seen: Observed) -> Iterator[ValidityFinding]:
     fraction, limit = seen.read("errors", "fraction"), seen.limits.errors_fraction_max
     if fraction is None:
@@ -445,9 +479,10 @@ def _conformance(seen: Observed) -> Iterator[ValidityFinding]:
         for item in seen.transactions
     ]
     before = itertools.takewhile(lambda stage: stage.id != seen.stage.id, seen.plan.stages)
-    turns = [*group(seen.plan, seen.stage)] if isinstance(seen.stage, Ladder) else []
-    loads = [stage for stage in (*before, *turns) if isinstance(stage, Ladder | Search)]
-    names = {stage.workload for stage in loads} - {seen.load.workload}
+    whole = seen.plan.stage(seen.stage.id) if seen.name else seen.stage
+    turns = [*group(seen.plan, whole)] if isinstance(whole, Ladder) else [whole]
+    stages = [stage for stage in (*before, *turns) if isinstance(stage, Ladder | Search)]
+    names = {name for stage in stages for name in workloads(stage)} - {seen.load.workload}
     earlier = [workload for workload in seen.plan.workloads if workload.name in names]
     for finding in conform(seen.plan.workload(seen.load.workload), counted, earlier):
         yield _broken(seen, finding.check, finding.ok, finding.evidence)

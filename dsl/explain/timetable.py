@@ -16,7 +16,7 @@ from proveout.core.numbers import percent
 from proveout.core.units import format_size
 from proveout.dsl import engines
 from proveout.dsl.compile.stage_conditions import left_out
-from proveout.dsl.explain import database_changes
+from proveout.dsl.explain import database_changes, loads
 from proveout.dsl.explain.host_parts import HostPart, host_parts, length
 from proveout.dsl.explain.tuning import (
     TuningLine,
@@ -30,19 +30,15 @@ from proveout.dsl.explain.tuning import (
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Parameter, Plan
 from proveout.dsl.plan.stages import (
-    Closed,
     CommandRun,
     Ladder,
-    Open,
     Pause,
     Populate,
-    Ramp,
     Reset,
     Search,
     SearchBounds,
     Sql,
     Stage,
-    Think,
     Tool,
     Tune,
 )
@@ -53,6 +49,7 @@ from proveout.dsl.workloads.kinds import expected_rows
 
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""
+PASS_S = 10.0  # a pass over a set of queries, of which nothing is known before it has run
 TOOL_OVERHEAD_S = 1.5
 """Starting a program and collecting its output."""
 LAID_OUT_BYTES_PER_S = 500e6
@@ -154,7 +151,9 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
             rows = expected_rows(plan.workload(stage.workload)) if plan else 0.0
             return 1.0 + len(stage.into) * (1.0 + rows / LOAD_ROWS_PER_S)
         case Ladder():
-            return iterations(stage) * (stage.windows.total_s + ITERATION_OVERHEAD_S)
+            passes = stage.windows.passes
+            length_s = min(passes * PASS_S, stage.windows.measure_s) if passes else stage.windows.total_s
+            return iterations(stage) * (length_s + ITERATION_OVERHEAD_S)
         case Search():
             full = stage.confirmations + REFUSALS_EXPECTED
             probes = min(stage.probes_max - full, _expected_probes(stage))
@@ -299,20 +298,21 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             alone = stage.workers is not None and stage.workers >= max(stage.threads)
             each = "process of one thread" if stage.threads == (1,) else "processes of one thread each"
             what = each if alone else "threads"
-            detail = [f"{rungs} {what}, {_times(stage)}; {_arrival(stage)}", _windows(stage), *_order(plan, stage)]
-            detail += _session(stage)
+            arrival = loads.arrival_text(stage.arrival)
+            detail = [f"{rungs} {what}, {_times(stage)}; {arrival}", _windows(stage), *_order(plan, stage)]
+            detail += loads.details(stage)
             if stage.stop_when is not None:
                 detail.append(f"stops when {stage.stop_when.text}")
             of = "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
-            return f"{of}{stage.workload} on {stage.target}", tuple(detail)
+            return f"{of}{loads.title(stage)}", tuple(detail)
         case Search():
             span = (
-                f"from {_rate(stage.rate_from)} to {_rate(stage.rate_to)}, within "
+                f"from {loads.rate_text(stage.rate_from)} to {loads.rate_text(stage.rate_to)}, within "
                 f"{stage.tolerance_fraction * 100.0:.3g} %"
             )
             detail = [
                 f"{stage.threads} threads, {stage.distribution} arrival {span}",
-                *_session(stage),
+                *loads.details(stage),
                 f"accept {stage.accept.text}",
                 f"probes of {length(stage.probe.ramp_up_s)} + {length(stage.probe.measure_s)}, at most "
                 f"{stage.probes_max};"
@@ -320,7 +320,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
                 f"{length(stage.confirm.measure_s)}",
                 _search_bounds(stage.bounds),
             ]
-            return f"highest rate of {stage.workload} on {stage.target}", tuple(detail)
+            return f"highest rate of {loads.title(stage)}", tuple(detail)
         case Tool():
             return f"fio on {', '.join(stage.clients)}: {stage.pattern}", tuple(_tool(stage))
         case Sql():
@@ -339,12 +339,6 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
         case Tune():
             names = ", ".join(tuning.name for tuning in stage.tunings)
             return f"tune {', '.join(hosts_of(stage.tunings))}: {names}", ()
-
-
-def _session(stage: Ladder | Search) -> tuple[str, ...]:
-    """The settings of the load's connections."""
-    settings = ", ".join(f"{name} = {value}" for name, value in stage.session)
-    return (f"connections with {settings}",) if settings else ()
 
 
 def _tool(stage: Tool) -> Iterator[str]:
@@ -401,27 +395,10 @@ def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
         yield f"  and so on, {stage.repeat} repeats at most"
 
 
-def _arrival(stage: Ladder) -> str:
-    match stage.arrival:
-        case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
-            return f"closed arrival with {distribution} think times of {length(mean_s)}"
-        case Closed():
-            return "closed arrival"
-        case Ramp(rate_from=low, rate_to=high, distribution=distribution):
-            return f"{distribution} arrival from {_rate(low)} to {_rate(high)} over the measure window"
-        case Open(rate=rate, distribution=distribution):
-            return f"{distribution} arrival at {_rate(rate)}"
-
-
 def _windows(stage: Ladder | Tool) -> str:
     windows = stage.windows
-    parts = (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)
-    ramp_up, measure, ramp_down = map(length, parts)
+    if windows.passes:
+        passes = f"{windows.passes} pass{'es' if windows.passes > 1 else ''} over the set by each thread"
+        return f"{passes}, run to completion within {length(windows.measure_s)}"
+    ramp_up, measure, ramp_down = map(length, (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s))
     return f"{ramp_up} ramp-up, {measure} measured, {ramp_down} ramp-down"
-
-
-def _rate(rate: float | Expression) -> str:
-    if not isinstance(rate, Expression):
-        return f"{rate:,.6g}/s"
-    known = f", known when {' and '.join(rate.needs)} has ended" if rate.needs else ""
-    return f"${{{rate.text}}}{known}"

@@ -805,19 +805,23 @@ class Windows(_message.Message):
     RAMP_UP_S_FIELD_NUMBER: _builtins.int
     MEASURE_S_FIELD_NUMBER: _builtins.int
     RAMP_DOWN_S_FIELD_NUMBER: _builtins.int
+    PASSES_FIELD_NUMBER: _builtins.int
     ramp_up_s: _builtins.float
     measure_s: _builtins.float
     ramp_down_s: _builtins.float
+    passes: _builtins.int
+    """Passes over the set after which the measure window ends; 0: it ends after measure_s."""
     def __init__(
         self,
         *,
         ramp_up_s: _builtins.float = ...,
         measure_s: _builtins.float = ...,
         ramp_down_s: _builtins.float = ...,
+        passes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["measure_s", b"measure_s", "ramp_down_s", b"ramp_down_s", "ramp_up_s", b"ramp_up_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["measure_s", b"measure_s", "passes", b"passes", "ramp_down_s", b"ramp_down_s", "ramp_up_s", b"ramp_up_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1448,9 +1452,11 @@ class RunLoad(_message.Message):
     LABEL_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
     seed: _builtins.int
     label: _builtins.str
+    load: _builtins.str
     @_builtins.property
     def workload(self) -> Global___Workload: ...
     @_builtins.property
@@ -1475,10 +1481,11 @@ class RunLoad(_message.Message):
         label: _builtins.str = ...,
         pool: Global___LoadPool | None = ...,
         session: _abc.Iterable[Global___NamedText] | None = ...,
+        load: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "pool", b"pool", "share", b"share", "windows", b"windows", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "label", b"label", "pool", b"pool", "seed", b"seed", "session", b"session", "share", b"share", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "label", b"label", "load", b"load", "pool", b"pool", "seed", b"seed", "session", b"session", "share", b"share", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2337,6 +2344,7 @@ class LoadResult(_message.Message):
     HANGS_FIELD_NUMBER: _builtins.int
     HUNG_FIELD_NUMBER: _builtins.int
     HANDLING_FIELD_NUMBER: _builtins.int
+    PASSES_S_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
     measure_start_ns: _builtins.int
@@ -2365,6 +2373,8 @@ class LoadResult(_message.Message):
     def hangs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hang]: ...
     @_builtins.property
     def handling(self) -> _containers.RepeatedCompositeFieldContainer[Global___Handling]: ...
+    @_builtins.property
+    def passes_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     def __init__(
         self,
         *,
@@ -2387,11 +2397,12 @@ class LoadResult(_message.Message):
         hangs: _abc.Iterable[Global___Hang] | None = ...,
         hung: _builtins.int = ...,
         handling: _abc.Iterable[Global___Handling] | None = ...,
+        passes_s: _abc.Iterable[_builtins.float] | None = ...,
         output: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "output", b"output", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "output", b"output", "passes_s", b"passes_s", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
     _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015

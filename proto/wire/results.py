@@ -258,8 +258,9 @@ class LoadResult:
     (stopped, starved, or on a machine that was). `stalls`: the longest times without the end of a transaction that
     touch the measure window, in order of time. `hung` counts the terminals that ended no transaction in the measure
     window; `hangs` has those that waited longest. `handling`: how late answers were handled, of each worker process (of
-    a Ray pool: of all together); () from an agent that does not measure it. `output`: the text that an outside
-    program has written.
+    a Ray pool: of all together); () from an agent that does not measure it. `passes_s`: the time of each pass of each
+    terminal, where the window is counted in passes. `output`: the text that an
+    outside program has written.
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -281,6 +282,7 @@ class LoadResult:
     hangs: tuple[Hang, ...] = ()
     hung: int = 0
     handling: tuple[Handling, ...] = ()
+    passes_s: tuple[float, ...] = ()
     output: str = field(default="", repr=False)
 
 

@@ -81,9 +81,11 @@ async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:
     return Populated(tables=tables, seconds=time.monotonic() - started)
 
 
-def slices(units: int, workers: int) -> list[tuple[int, int]]:
-    """(first, count) of slices that cover units 1 … `units` without gap or overlap, in order."""
+def slices(units: int, workers: int, most: int | None = None) -> list[tuple[int, int]]:
+    """(first, count) of slices that cover units 1 … `units` without gap or overlap, in order; of at most `most`
+    units."""
     size = min(SLICE_UNITS_MAX, max(SLICE_UNITS_MIN, -(-units // (workers * SLICES_PER_WORKER))))
+    size = min(size, most or size)
     return [(first, min(size, units - first + 1)) for first in range(1, units + 1, size)]
 
 
@@ -148,7 +150,7 @@ async def _load(loaders: WorkerPool, population: Population, dialect: Dialect, p
     """Rows into all tables, then the statements after the load; rows sent per table."""
     jobs = [
         Load(table=table.name, first=first, count=count)
-        for first, count in slices(population.units, len(loaders))
+        for first, count in slices(population.units, len(loaders), population.slice_units)
         for table in population.tables  # neighbouring jobs go to different tables, so workers do not contend for one
     ]
     loaded = dict.fromkeys((table.name for table in population.tables), 0)
