@@ -238,7 +238,11 @@ ESTIMATE: Tree = {
     "n": "number of repeats",
 }
 
-POPULATE: Tree = {"rows": "rows loaded, all systems", "seconds": "wall time, s", "rows_per_s": "rows / seconds"}
+POPULATE: Tree = {
+    "rows": "rows of all systems",
+    "seconds": "wall time, s; of the part after a resume",
+    "rows_per_s": "rows loaded in these seconds / seconds",
+}
 SEARCH: Tree = {
     "rate": "the highest rate confirmed, 1/s: an estimate with `mean`, `lower` (the same rate, when 9 iterations "
     "confirmed it) and `upper` (the lowest rate shown to be too high, where there is one); in a later stage's rate "

@@ -965,21 +965,37 @@ class PopulateSystem(_message.Message):
     WORKLOAD_FIELD_NUMBER: _builtins.int
     ENDPOINT_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
+    SHARE_FROM_FIELD_NUMBER: _builtins.int
+    SHARE_TO_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
+    load: _builtins.str
+    share_from: _builtins.int
+    share_to: _builtins.int
+    shares: _builtins.int
     @_builtins.property
     def workload(self) -> Global___Workload: ...
     @_builtins.property
     def endpoint(self) -> Global___Endpoint: ...
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         workload: Global___Workload | None = ...,
         endpoint: Global___Endpoint | None = ...,
         workers: _builtins.int = ...,
+        steps: _abc.Iterable[_builtins.str] | None = ...,
+        load: _builtins.str = ...,
+        share_from: _builtins.int = ...,
+        share_to: _builtins.int = ...,
+        shares: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "load", b"load", "share_from", b"share_from", "share_to", b"share_to", "shares", b"shares", "steps", b"steps", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1798,7 +1814,9 @@ class Populated(_message.Message):
 
     TABLES_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    KEPT_ROWS_FIELD_NUMBER: _builtins.int
     seconds: _builtins.float
+    kept_rows: _builtins.int
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableCount]: ...
     def __init__(
@@ -1806,10 +1824,11 @@ class Populated(_message.Message):
         *,
         tables: _abc.Iterable[Global___TableCount] | None = ...,
         seconds: _builtins.float = ...,
+        kept_rows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["seconds", b"seconds", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept_rows", b"kept_rows", "seconds", b"seconds", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -35,10 +35,18 @@ class TableCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Populated:
-    """A population: rows per table with what was expected, wall time in seconds."""
+    """A population: rows per table with what was expected, wall time in seconds; `kept_rows` were there already, from
+    a load that was broken off. `tables` is empty unless the task has finished the population.
+    """
 
     tables: tuple[TableCount, ...]
     seconds: float
+    kept_rows: int = 0
+
+    @property
+    def rows(self) -> int:
+        """The rows of all tables."""
+        return sum(table.rows for table in self.tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
