@@ -5,7 +5,7 @@
 - **sysbench**: `--report-interval=1` has a line each second, `--histogram=on` the bins of all latencies; the summary
   has the exact number, sum, minimum and maximum. The run is the measure window.
 
-Source: pgbench(1) of PostgreSQL 18, "Per-Transaction Logging"; sysbench 1.0.20, `sysbench.c` and `sb_histogram.c`.
+Source: pgbench(1) of PostgreSQL 18, "Per-Transaction Logging"; the sources of sysbench 1.0.20.
 """
 
 from __future__ import annotations
