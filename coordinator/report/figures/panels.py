@@ -149,20 +149,20 @@ def _layers(
     values: Sequence[Mapping[str, Any]], number: Spec, place: str, mark: Mark, color: Spec, *, lying: bool, side: bool
 ) -> list[Spec]:
     along, across, offset = ("y", "x", "yOffset") if lying else ("x", "y", "xOffset")
-    places = len({value["at"] for value in values})
-    gaps = {"paddingInner": 0.35, "paddingOuter": 0.3 if lying else max(0.3, (4 - places) / 2)}
+    order = list(dict.fromkeys(value["at"] for value in values))  # a layer that begins elsewhere would change it
+    gaps = {"paddingInner": 0.35, "paddingOuter": 0.3 if lying else max(0.3, (4 - len(order)) / 2)}
     axis = {"labelLimit": 190} if lying else {"labelAngle": 0, "labelOverlap": True}
-    position = category("at", _plain(place) or None, axis=axis, scale={"type": "band", **gaps})
-    beside = {offset: category("series")} if side and mark == "bar" else {}
+    position = category("at", _plain(place) or None, axis=axis, scale={"type": "band", "domain": order, **gaps})
+    domain = {"domain": list(dict.fromkeys(value["series"] for value in values))}
+    beside = {offset: category("series", scale=domain)} if side and mark == "bar" else {}
     shared = {along: position, **beside}
     about = tips(series="series", at="at", shown="mean", interval="CI")
     shape: Spec = {"type": "bar", "opacity": 0.85} if mark == "bar" else {"type": "line", "strokeWidth": 2.5}
     layers: list[Spec] = [{"mark": shape, "encoding": {**shared, across: number, "color": color, "tooltip": about}}]
     if mark == "line":
         points = {"type": "point", "size": 60, "fill": "white", "opacity": 1, "strokeWidth": 2.5}
-        dash = {"strokeDash": category("series", legend=None)} if side else {}
-        layers[0]["encoding"] |= dash
-        form = {"shape": category("series", legend=None)} if side else {}
+        layers[0]["encoding"] |= {"strokeDash": category("series", scale=domain, legend=None)} if side else {}
+        form = {"shape": category("series", scale=domain, legend=color.get("legend"))} if side else {}
         marked = {**shared, across: number, "color": color, "tooltip": about, **form}
         layers.append({"mark": points, "encoding": marked})
     if any(value["lower"] is not None and value["upper"] is not None for value in values):
