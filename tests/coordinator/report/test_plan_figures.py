@@ -38,7 +38,7 @@ STUDIES = {
     "tptbm-xe-lab": ["scaling-reading1", "scaling-reading2", "chart-reads-by-cpu", "chart-updates-by-cpu",
         "chart-latency"],
 }  # fmt: skip
-"""What a reader of the study looks for, by plan: the slugs of the figures in their order."""
+"""The figures of the published studies by plan: slugs, in their order."""
 
 
 def drawn(name: str) -> tuple[list[str], list[str], dict[str, str], tuple[str, ...]]:
