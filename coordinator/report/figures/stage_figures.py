@@ -34,7 +34,8 @@ def stage_values(results: RunResults) -> Iterator[Figure]:
         points = [point for name in names for point in _points(stages, name, names, repeats=repeats)]
         points.sort(key=lambda point: point.panel != SIZES)
         heads, rows = table(points, place="at", series="stage")
-        each = "Each repeat, and the mean over the repeats" if repeats else "Means over the repeats of each stage"
+        sizes = all(point.panel == SIZES for point in points)
+        each = "Each repeat, and the mean over the repeats" if repeats and not sizes else "Means over the repeats"
         yield Figure(
             name="stage-values",
             slug=slug("stage-values", stages[0].id),
