@@ -39,6 +39,7 @@ TREES = {
     "Orders (workload `tprocc`)": metrics.ORDERS,
     "Query sets: a `kind: sql` workload with `in_order`": metrics.SET,
     "Waits: `waits.…` (capture `waits`)": metrics.WAITS,
+    'Wait event: `waits.event("NAME").…`': metrics.WAIT_EVENT,
     "Sizes: `sizes.…` and `sizes.tables.<name>.…` (capture `sizes`)": metrics.SIZE,
     "Replication lag: `lag.…` (capture `lag`)": metrics.LAG,
     "Exporter: `prometheus.CAPTURE.NAME.…` (capture `prometheus`), a gauge": metrics.EXPORTED_GAUGE,

@@ -265,13 +265,15 @@ class TransactionSummary:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitLine:
     """A row of the top-10 foreground waits: seconds waited in the window and its share of DB time; `CPU` is one of
-    them."""
+    them. `waits` is their number, where the server counts them; `system` is empty for the first captured system."""
 
     event: str
     wait_class: str
     seconds: float
     db_time_fraction: float
     average_us: float | None = None
+    waits: float | None = None
+    system: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

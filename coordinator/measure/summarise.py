@@ -10,8 +10,8 @@ An unknown number is left out of the tree: an expression that needs it is inconc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from proveout.coordinator.measure import disturbances, validity
@@ -22,7 +22,6 @@ from proveout.coordinator.measure.capture_metrics import (
     os_metrics,
     prune,
     sizes_metrics,
-    waits_metrics,
 )
 from proveout.coordinator.measure.derived import order_metrics, set_metrics, tool_metrics
 from proveout.coordinator.measure.load_merge import (
@@ -36,11 +35,20 @@ from proveout.coordinator.measure.load_merge import (
 )
 from proveout.coordinator.measure.observed import Observed
 from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.measure.wait_events import events_read, unknown_events, waits_metrics
 from proveout.dsl.metrics import MEASURED
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool
 from proveout.dsl.plan.topology import Capture
-from proveout.proto.events import IterationFinished, IterationId, Metrics, SizeLine, TransactionSummary, WaitLine
+from proveout.proto.events import (
+    IterationFinished,
+    IterationId,
+    Metrics,
+    SizeLine,
+    TransactionSummary,
+    ValidityFinding,
+    WaitLine,
+)
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond, TransactionLoad
 
@@ -100,6 +108,7 @@ def summarise(
             earlier=earlier,
         )
     )
+    findings = (*findings, *cut.unknown_waits())
     return IterationFinished(
         id=id,
         rate=rate,
@@ -387,10 +396,26 @@ class _Cut:
         return {"hosts": trees, "cpu": trees.get(target, {}).get("cpu", {})}
 
     def waits(self) -> tuple[Metrics, tuple[WaitLine, ...]]:
-        """Waits of the target system, or of the first one captured."""
-        for _, host, recording in self._of("waits"):
-            return waits_metrics(recording, self._on(host))
-        return {}, ()
+        """Waits of the first captured system, and of all of them by name in `systems`."""
+        events = events_read(self.plan)
+        trees: dict[str, Metrics] = {}
+        lines: list[WaitLine] = []
+        for capture, host, recording in self._of("waits"):
+            system = capture.system or ""
+            if system not in trees:
+                trees[system], top = waits_metrics(recording, self._on(host), events)
+                lines += [replace(line, system=system) for line in top] if len(trees) > 1 else top
+        return {**next(iter(trees.values()), {}), "systems": trees}, tuple(lines)
+
+    def unknown_waits(self) -> Iterator[ValidityFinding]:
+        """Findings for the events that the plan names and no capture has seen."""
+        events = events_read(self.plan)
+        captures = list(self._of("waits")) if events else []
+        for event in events:
+            found = [unknown_events(recording, capture.system or "", (event,)) for capture, _, recording in captures]
+            unseen = [finding for one in found for finding in one]
+            if unseen and len(unseen) == len(captures):
+                yield unseen[0]
 
     def counters(self, target: str) -> tuple[Recording, Window] | None:
         """The captured counters of the target system itself."""

@@ -93,12 +93,15 @@ class HostRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitRow:
-    """A foreground wait event over all repeats of a rung: seconds, and the share of their DB time."""
+    """A foreground wait event over all repeats of a rung: seconds, the share of their DB time, and, where the server
+    counts them, the waits and their mean time."""
 
     event: str
     wait_class: str
     seconds: float
     db_time_fraction: float
+    waits: float | None = None
+    average_us: float | None = None
 
 
 def half(tree: Mapping[str, Any], *path: str) -> float | None:
@@ -253,23 +256,33 @@ def _sum(rung: RungResult, hosts: Sequence[str], name: str) -> float | None:
     return sum(known) if known else None
 
 
-def wait_rows(iterations: Sequence[IterationFinished], most: int = 10) -> list[WaitRow]:
+def wait_systems(iterations: Sequence[IterationFinished]) -> tuple[str, ...]:
+    """The systems whose waits were captured, the first one as ""."""
+    return tuple(dict.fromkeys(line.system for item in iterations for line in item.waits))
+
+
+def wait_rows(iterations: Sequence[IterationFinished], most: int = 10, system: str = "") -> list[WaitRow]:
     """The waits of several iterations in one table: seconds added, shares of the DB time of all of them."""
-    total = sum(number_at(item.metrics, "waits", "db_time_s") or 0.0 for item in iterations)
-    seconds: dict[tuple[str, str], float] = {}
-    for line in _lines(iterations):
-        key = (line.event, line.wait_class)
-        seconds[key] = seconds.get(key, 0.0) + line.seconds
-    ranked = sorted(seconds.items(), key=lambda item: -item[1])[:most] if total > 0.0 else []
-    return [
-        WaitRow(event=event, wait_class=kind, seconds=spent, db_time_fraction=spent / total)
-        for (event, kind), spent in ranked
-    ]
+    path = ("waits", "systems", system, "db_time_s") if system else ("waits", "db_time_s")
+    total = sum(number_at(item.metrics, *path) or 0.0 for item in iterations)
+    found: dict[tuple[str, str], list[WaitLine]] = {}
+    for line in (line for item in iterations for line in item.waits if line.system == system):
+        found.setdefault((line.event, line.wait_class), []).append(line)
+    rows = [_wait_row(*key, lines, total) for key, lines in found.items()] if total > 0.0 else []
+    return sorted(rows, key=lambda row: -row.seconds)[:most]
 
 
-def _lines(iterations: Sequence[IterationFinished]) -> Iterator[WaitLine]:
-    for item in iterations:
-        yield from item.waits
+def _wait_row(event: str, kind: str, lines: Sequence[WaitLine], total: float) -> WaitRow:
+    spent = sum(line.seconds for line in lines)
+    waits = sum(line.waits or 0.0 for line in lines) if all(line.waits for line in lines) else None
+    return WaitRow(
+        event=event,
+        wait_class=kind,
+        seconds=spent,
+        db_time_fraction=spent / total,
+        waits=waits,
+        average_us=spent / waits * 1e6 if waits else None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
