@@ -332,11 +332,13 @@ class _Loop:
 
     def _iterate(self, command: GatherSamples | StartLoads | Summarise | DiscardSamples) -> None:
         match command:
-            case GatherSamples(id=identity, hosts=hosts, captures=names):
-                self._gathering = samples.Gathering(id=identity, hosts=hosts, names=names, boots=self._boots)
+            case GatherSamples(id=identity, hosts=hosts, captures=names, loads=loads):
+                self._gathering = samples.Gathering(
+                    id=identity, hosts=hosts, names=names, loads=loads, boots=self._boots
+                )
                 self._meters = Meters(self._gathering)
-            case StartLoads(loads=loads, captures=captures, in_s=in_s):
-                self._start([*loads, *captures], in_s)
+            case StartLoads(loads=armed, captures=captures, in_s=in_s):
+                self._start([*armed, *captures], in_s)
             case Summarise():
                 gathering, self._gathering = self._gathering, None  # now, as the next command may replace it
                 assert gathering is not None  # noqa: S101  # the scheduler gathers before it summarises

@@ -102,6 +102,10 @@ LOAD: Tree = {
     },
 }
 
+LOADS = "loads"
+"""The group of a stage with several loads with the same names for each, `loads.<load>.response.p99_us`. The names
+outside of it are of the loads with shares together; `cpu`, `waits`, `sizes`, `lag` are of the first load's target."""
+
 _IO: Tree = {
     "iops": "I/Os that ended in the measure window, per second of its real length",
     "mb_per_s": "data moved, 10^6 bytes per second",

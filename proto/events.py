@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from proveout.dsl.plan.loads import in_load
 from proveout.proto.wire.results import InvariantCheck, Populated, TableDifference, TuningState
 
 Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
@@ -18,10 +19,8 @@ Metrics: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A run begins (or is resumed: `resumed` counts how often). `plan` is `canonical.to_data(…, positions=True)`.
-
-    `labels` are those of `proveout run --label`; they change neither the plan nor its digest.
-    """
+    """A run begins (or is resumed: `resumed` counts how often). `plan` is `plan.to_data(…, positions=True)`; `labels`
+    are those of `proveout run --label`, which change neither the plan nor its digest."""
 
     run_id: str
     epoch: int
@@ -123,8 +122,7 @@ class ValuesTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationId:
-    """The identity of an iteration: stage, rung (threads), repeat from 1, attempt from 1. A search's probes count in
-    `repeat`."""
+    """The identity of an iteration: stage, rung (threads), repeat and attempt from 1. Probes count in `repeat`."""
 
     stage: str
     rung: int
@@ -137,7 +135,7 @@ class IterationId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationStarted:
-    """Load and captures start at T0, `starts_in_s` from now; `rate` is None for closed arrival."""
+    """Load and captures start at T0, `starts_in_s` from now; `rate` is None if closed. `beside`: see `loads.Part`."""
 
     id: IterationId
     rate: float | None
@@ -145,6 +143,7 @@ class IterationStarted:
     ramp_up_s: float
     measure_s: float
     ramp_down_s: float
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,8 +187,7 @@ class TransactionsTick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitsTick:
-    """*live* The top foreground waits of the measure window so far: `seconds` between the first and the newest look in
-    it."""
+    """*live* The top foreground waits of the measure window: `seconds` between the first and the newest look in it."""
 
     id: IterationId
     host: str
@@ -236,7 +234,7 @@ class ValidityFinding:
     """One thing that validity looked at: did it hold, and on what evidence.
 
     `voids`: when it does not hold, the iteration is invalid. `breach`: when it does not hold, the iteration counts but
-    the system broke a limit of the plan, so that no verdict passes on it. Otherwise it is a warning.
+    the system broke a limit of the plan, so that no verdict passes on it. Otherwise it warns. `load`: of several.
     """
 
     check: str
@@ -244,11 +242,18 @@ class ValidityFinding:
     evidence: str
     voids: bool = True
     breach: bool = False
+    load: str = ""
+
+    @property
+    def label(self) -> str:
+        """The check, with the load that it is about."""
+        return f"{self.check} of {self.load}" if self.load else self.check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionSummary:
-    """One transaction type in one iteration. Latencies are response times in microseconds; keys as in `metrics`."""
+    """One transaction type in one iteration, of several loads of one `load`. Latencies are response times in
+    microseconds; keys as in `metrics`."""
 
     name: str
     ok: int
@@ -260,12 +265,18 @@ class TransactionSummary:
     response: dict[str, float]
     service: dict[str, float]
     unfinished: int = 0
+    load: str = ""
+
+    @property
+    def label(self) -> str:
+        """`loads.in_load` of its load and name."""
+        return in_load(self.load, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitLine:
-    """A row of the top-10 foreground waits: seconds waited in the window and its share of DB time; `CPU` is one of
-    them. `waits` is their number, where the server counts them; `system` is empty for the first captured system."""
+    """A row of the top-10 foreground waits, `CPU` among them: seconds in the window and the share of DB time; `waits`
+    where the server counts them; `system` is "" for the first captured one."""
 
     event: str
     wait_class: str
@@ -278,8 +289,7 @@ class WaitLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeLine:
-    """The size of a part of a table: `part` is table, toast, lob or index, `name` the index's or the table's; bytes at
-    both ends."""
+    """The size of a part (table, toast, lob or index) of a table; `name`: the index's or the table's; bytes at both ends."""
 
     system: str
     table: str
@@ -294,9 +304,10 @@ class IterationFinished:
     """An iteration with its numbers, the basis of every verdict. `valid` is False when a finding that voids failed.
 
     `series` holds whole seconds of the measure window by metric name (`tps`, `response.avg_us`), all agents merged,
-    for figures. `committed` and `unknown` are those of all `LoadResult`s, by transaction.
+    for figures. `committed` and `unknown` are those of all `LoadResult`s, by transaction (`in_load`).
     `at_least` holds lower bounds of numbers that are not in `metrics`, by path (`response.p99_us`), as they depend on
-    transactions without an answer at the end of the load; `not_given` names those that are not shown.
+    transactions without an answer at the end of the load; `not_given` names those that are not shown. `beside`: the
+    loads that are in `metrics` under `loads` only.
     """
 
     id: IterationId
@@ -314,6 +325,7 @@ class IterationFinished:
     sizes: tuple[SizeLine, ...] = ()
     at_least: dict[str, float] = field(default_factory=dict)
     not_given: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
     @property
     def is_typical(self) -> bool:

@@ -185,7 +185,7 @@ class Instruments:
         for item in event.transactions:
             errors = sum(item.errors.values())
             for outcome, count in (("ok", item.ok), ("logical_failure", item.logical_failures), ("error", errors)):
-                board.add(f.TRANSACTIONS, count, stage, item.name, outcome)
+                board.add(f.TRANSACTIONS, count, stage, item.label, outcome)
         if event.valid:
             self._measured(event)
 

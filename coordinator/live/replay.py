@@ -56,7 +56,7 @@ class Moved:
         if not load:
             return ()
         t0_ns = min(row["coordinator_ns"] - row["second"] * _SECOND_NS for row in load)
-        moved = [*_load(started.id, load), *_captured(started, captures, t0_ns)]
+        moved = [*_load(started, load), *_captured(started, captures, t0_ns)]
         first_s = _began_s(begun, started, ended)
         return tuple(
             Stamped(
@@ -86,12 +86,12 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 # ---- load --------------------------------------------------------------------------------------------------------
 
 
-def _load(identity: IterationId, rows: Iterable[Mapping[str, Any]]) -> Iterator[_At]:
+def _load(started: IterationStarted, rows: Iterable[Mapping[str, Any]]) -> Iterator[_At]:
     """Each second at its end, on the coordinator's clock."""
     by_second: dict[int, dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         by_second[row["second"]][row["host"]].append(row)
-    meter = LoadMeter(identity)
+    meter = LoadMeter(started.id, started.beside)
     for _, hosts in sorted(by_second.items()):
         parts = [_second(of_host) for of_host in hosts.values()]
         ends_ns = max(part.start_ns + int(part.duration_s * 1e9) for part in parts)

@@ -23,6 +23,7 @@ from proveout.coordinator.measure.load_merge import merge_loads
 from proveout.coordinator.measure.samples import Gathering, merged_tick
 from proveout.coordinator.measure.timeseries import APART_MIN_S
 from proveout.coordinator.measure.wait_events import top_waits
+from proveout.dsl.plan.loads import in_load
 from proveout.proto.events import (
     Event,
     HostTick,
@@ -57,6 +58,7 @@ class Meters:
     def begin(self, started: IterationStarted) -> None:
         """The windows are known from now on."""
         self._started = started
+        self._load.beside = started.beside
 
     def take(self, message: Sample) -> Iterator[Event]:
         """The live events after a sample that was just added to `gathering`."""
@@ -114,10 +116,14 @@ class _Counted:
 
 
 class LoadMeter:
-    """Sums the seconds of a window, per transaction type, and starts again with the next window."""
+    """Sums the seconds of a window, per transaction type, and starts again with the next window.
 
-    def __init__(self, identity: IterationId) -> None:
+    `beside`: the loads whose transactions (`in_load`) are not in the total, as they are not in the rung's numbers.
+    """
+
+    def __init__(self, identity: IterationId, beside: Sequence[str] = ()) -> None:
         self._id = identity
+        self.beside = beside
         self._window: object = None
         self._seconds = 0.0
         self._counted: dict[str, _Counted] = {}
@@ -132,7 +138,14 @@ class LoadMeter:
             self._counted.setdefault(item.counts.name, _Counted()).add(item)
         lines = tuple(counted.line(name, self._seconds) for name, counted in self._counted.items())
         so_far = TransactionsTick(id=self._id, window=whole.window, seconds=self._seconds, transactions=lines)
-        return merged_tick(self._id, (whole,)), so_far
+        return merged_tick(self._id, (self._total(whole),)), so_far
+
+    def _total(self, whole: LoadSecond) -> LoadSecond:
+        if not self.beside:
+            return whole
+        left = {in_load(load, "") for load in self.beside}
+        kept = (item for item in whole.transactions if item.counts.name.partition(".")[0] + "." not in left)
+        return replace(whole, transactions=tuple(kept))
 
 
 def _added(parts: Sequence[LoadSecond]) -> LoadSecond:

@@ -143,6 +143,11 @@ def judge_pauses(seen: Observed) -> Iterator[ValidityFinding]:
             paused, limit = together("pause_s", paused_s, limit_s)
             text = f"a load process of {host} did not run for {paused} (limit {limit})"
             yield ValidityFinding(check=f"pause:load@{host}", ok=False, evidence=text, voids=paused_s >= limit_s)
+    yield from judge_silences(seen)
+
+
+def judge_silences(seen: Observed) -> Iterator[ValidityFinding]:
+    """A finding for each agent that did not answer for longer than usual."""
     for host, silent_s in seen.silences.items():
         if silent_s >= SILENCE_TOLD_S:
             silent = quantity(silent_s, "silent_s")

@@ -3,10 +3,10 @@ Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from proveout.proto.events import Metrics
+from proveout.proto.events import Metrics, TransactionSummary
 from proveout.proto.wire import histogram, lateness
 from proveout.proto.wire.results import Handling, Histogram, LoadResult, TransactionCounts, TransactionLoad
 
@@ -123,6 +123,49 @@ def latency_us(values: Histogram) -> dict[str, float]:
     found = histogram.percentiles_ns(values, tuple(PERCENTILES.values()))
     percentiles = {name: ns / 1e3 for name, ns in zip(PERCENTILES, found, strict=True)}
     return {"min_us": values.min_ns / 1e3, "avg_us": mean / 1e3} | percentiles | {"max_us": values.max_ns / 1e3}
+
+
+def times_of(loads: Sequence[TransactionLoad]) -> dict[str, Latency]:
+    """`response`, `service` and `schedule` of several transaction types together."""
+    missed = sum(item.counts.missed for item in loads)
+    return {
+        "response": latency(
+            histogram.merge(item.response for item in loads),
+            histogram.merge(item.response_at_least for item in loads),
+            missed,
+        ),
+        "service": latency(
+            histogram.merge(item.service for item in loads), histogram.merge(item.service_at_least for item in loads)
+        ),
+        "schedule": latency(
+            histogram.merge(item.schedule for item in loads),
+            histogram.merge(item.schedule_at_least for item in loads),
+            missed,
+        ),
+    }
+
+
+def summary(item: TransactionLoad, loads: Mapping[str, LoadResult], load: str = "") -> TransactionSummary:
+    """A transaction type of a load, over all its hosts."""
+    times = times_of((item,))
+    return TransactionSummary(
+        name=item.counts.name,
+        ok=item.counts.ok,
+        logical_failures=item.counts.logical_failures,
+        errors=dict(item.counts.errors),
+        retried=item.counts.retried,
+        missed=item.counts.missed,
+        unfinished=histogram.count(item.service_at_least),
+        tps=_per_second(item.ended, loads) or 0.0,
+        response=times["response"].known,
+        service=times["service"].known,
+        load=load,
+    )
+
+
+def _per_second(count: int, loads: Mapping[str, LoadResult]) -> float | None:
+    length = sum(length_s(load) for load in loads.values()) / len(loads)
+    return count / length if length > 0.0 else None
 
 
 def handling_metrics(parts: Sequence[Handling], ended: int, service: Histogram) -> Metrics:

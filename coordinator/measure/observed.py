@@ -15,9 +15,11 @@ from proveout.proto.wire.results import LoadResult, LoadSecond
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The inputs of the validity checks; times as in `summarise.summarise`, `window` on the coordinator's clock.
+    """The inputs of the validity checks of one load; times as in `summarise.summarise`, `window` on the coordinator's
+    clock.
 
-    `earlier`: the valid iterations of the same rung before this one.
+    `name`: that of the load where there are several; `stage` has this load alone. `earlier`: the valid iterations of
+    the same rung before this one.
     """
 
     plan: Plan
@@ -37,6 +39,7 @@ class Observed:
     silences: Mapping[str, float]
     clock_ends: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     earlier: Sequence[IterationFinished] = ()
+    name: str = ""
 
     @property
     def threads(self) -> int:

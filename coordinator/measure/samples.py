@@ -8,7 +8,7 @@ beside it, on the coordinator's (by the offset at the start). Gaps in sequence n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from proveout.coordinator.measure.sample_buffer import Captured, Seconds
 from proveout.coordinator.measure.summarise import summarise as summarise_iteration
 from proveout.core.errors import ProveoutError
+from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Tool
 from proveout.proto.events import IterationFinished, IterationId, LoadTick
@@ -36,11 +37,13 @@ class SamplesUnreadable(ProveoutError):
 
 @dataclass(slots=True)
 class Gathering:
-    """The samples of one iteration so far. `hosts` maps task keys to hosts, `names` capture keys to captures' names."""
+    """The samples of one iteration so far. `hosts` maps task keys to hosts, `names` capture keys to captures' names;
+    `loads` maps keys of loads to their names, in a stage that has several."""
 
     id: IterationId
     hosts: Mapping[str, str]
     names: Mapping[str, str]
+    loads: Mapping[str, str] = field(default_factory=dict)
     clocks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     boots: Mapping[str, str] = field(default_factory=dict)
     silences: Mapping[str, float] = field(default_factory=dict)
@@ -88,7 +91,7 @@ class Gathering:
         self.last[key] = max(last, second.second)
         self.seconds.setdefault(key, Seconds()).append(second)
         if second.second > self.ticked:
-            self.untold.setdefault(second.second, []).append(second)
+            self.untold.setdefault(second.second, []).append(labelled(second, self.loads.get(key, "")))
 
     def lost(self, results: Mapping[str, TaskResult]) -> dict[tuple[str, str], int]:
         """Samples known to be lost, by (capture's name or `load`, host)."""
@@ -101,6 +104,16 @@ class Gathering:
             if count := reported + unseen + self.gaps.get(key, 0):
                 lost[self.names.get(key, "load"), host] = count
         return lost
+
+
+def labelled(second: LoadSecond, load: str) -> LoadSecond:
+    """A second with the names of its transactions behind that of the load."""
+    if not load:
+        return second
+    named = (
+        replace(item, counts=replace(item.counts, name=in_load(load, item.counts.name))) for item in second.transactions
+    )
+    return replace(second, transactions=tuple(named))
 
 
 def merged_tick(identity: IterationId, parts: Sequence[LoadSecond]) -> LoadTick:
@@ -132,6 +145,7 @@ def summarise(
     stage = plan.stage(gathering.id.stage)
     assert isinstance(stage, (Ladder, Search, Tool))  # noqa: S101  # only these have iterations
     hosts = gathering.hosts
+    sources = {key: in_load(gathering.loads.get(key, ""), hosts[key]) for key in loads}
     outputs = {key: getattr(result, "output", "") for key, result in {**loads, **captures}.items()}
     gathering.outputs = {key: text for key, text in outputs.items() if text}
     return summarise_iteration(
@@ -139,8 +153,8 @@ def summarise(
         stage=stage,
         plan=plan,
         rate=rate,
-        loads={hosts[key]: result for key, result in loads.items() if isinstance(result, LoadResult)},
-        seconds={hosts[key]: gathering.seconds.get(key, Seconds()) for key in loads},
+        loads={sources[key]: result for key, result in loads.items() if isinstance(result, LoadResult)},
+        seconds={sources[key]: gathering.seconds.get(key, Seconds()) for key in loads},
         captures={(gathering.names[key], hosts[key]): gathering.captured.get(key, Captured()) for key in captures},
         clocks=gathering.clocks,
         t0_ns=gathering.t0_ns,
@@ -277,13 +291,13 @@ def _load_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
                 "duration_s": part.duration_s,
             }
             for item in part.transactions:
-                yield {**about, **_transaction_row(item)}
+                yield {**about, **_transaction_row(item, gathering.loads.get(key, ""))}
 
 
-def _transaction_row(item: TransactionLoad) -> dict[str, Any]:
+def _transaction_row(item: TransactionLoad, load: str) -> dict[str, Any]:
     counts = item.counts
     return {
-        "transaction": counts.name,
+        "transaction": in_load(load, counts.name),
         "ok": counts.ok,
         "logical_failures": counts.logical_failures,
         "retried": counts.retried,

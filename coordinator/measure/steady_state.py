@@ -138,7 +138,12 @@ def of_repeats(windows: Sequence[Sequence[float]], bound: float) -> Steadiness:
 def remark(iterations: Sequence[IterationFinished], bound: float, unit: str) -> str:
     """`TPS not shown to be steady: …` of a rung where iterations are not, or are too short to show it, and all repeats
     together do not show it; "" otherwise."""
-    flagged = [f for item in iterations for f in item.findings if f.check == CHECK and _shows_nothing(f)]
+    flagged = [
+        finding
+        for item in iterations
+        for finding in item.findings
+        if finding.check == CHECK and finding.load not in item.beside and _shows_nothing(finding)
+    ]
     if not flagged:
         return ""
     windows = [item.series.get("tps", ()) for item in iterations]

@@ -25,20 +25,21 @@ from proveout.coordinator.measure.capture_metrics import (
 )
 from proveout.coordinator.measure.derived import order_metrics, set_metrics, tool_metrics
 from proveout.coordinator.measure.load_merge import (
-    Latency,
     handling_metrics,
     handling_parts,
-    latency,
     length_s,
     merge_loads,
     share,
+    times_of,
 )
+from proveout.coordinator.measure.load_streams import Stream, joined, projected, streams_of
 from proveout.coordinator.measure.observed import Observed
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.measure.wait_events import events_read, unknown_events, waits_metrics
 from proveout.dsl.metrics import MEASURED
-from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool
+from proveout.dsl.plan.loads import in_load
+from proveout.dsl.plan.plan import Plan, first_target
+from proveout.dsl.plan.stages import Measuring, Tool
 from proveout.dsl.plan.topology import Capture
 from proveout.proto.events import (
     IterationFinished,
@@ -75,95 +76,114 @@ def summarise(
 ) -> IterationFinished:
     """The numbers of one iteration, judged. ValueError without any load.
 
-    `loads`, `seconds`: by client host. `captures`: samples by (capture name, host). `clocks`: per host (offset,
-    uncertainty), ns; `clock_ends`: after the window. `t0_ns`: start on the coordinator's clock. `lost`: lost samples
-    by (capture name, host); lost seconds of load are counted here. `boots`: boot ids by host. `silences`: each agent's
-    longest time without an answer, s. `earlier`: the valid iterations of the same rung before this one.
+    `loads`, `seconds`: by client host, of a stage with several loads by `loads.in_load` of load and host. `captures`:
+    samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns; `clock_ends`: after the window.
+    `t0_ns`: start on the coordinator's clock. `lost`: lost samples by (capture name, host); lost seconds of load are
+    counted here. `boots`: boot ids by host. `silences`: each agent's longest time without an answer, s. `earlier`: the
+    valid iterations of the same rung before this one.
     """
-    merged, summaries = _merged(loads)
-    load_tree = _stage_metrics(id, plan, rate, loads, boots or {})
-    recordings, window = {key: Recording(found) for key, found in captures.items()}, measure_window(loads, clocks)
+    streams = streams_of(stage, id.rung, rate, loads, seconds)
+    recordings, window = {key: Recording(found) for key, found in captures.items()}, _shared_window(streams, clocks)
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     captured, waits, sizes = _captured(cut)
-    metrics = load_tree | captured | _transaction_tree(stage, plan, summaries, merged, cut)
-    series = per_second(loads, seconds)
+    trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
+    metrics, series = _together(streams, id, rate, trees, captured), _all_series(streams)
     findings = validity.judge(
-        Observed(
-            plan=plan,
-            stage=stage,
-            rate=rate,
-            metrics=metrics,
-            transactions=summaries,
-            tps_per_second=series.get("tps", ()),
-            loads=loads,
-            seconds=seconds,
-            recordings=recordings,
-            window=window,
-            clocks=clocks,
-            t0_ns=t0_ns,
-            lost=lost or {},
-            boots=boots or {},
-            silences=silences or {},
-            clock_ends=clock_ends or {},
-            earlier=earlier,
+        *(
+            Observed(
+                name=stream.name,
+                plan=plan,
+                stage=stream.stage,
+                rate=stream.rate,
+                metrics=tree | captured,
+                transactions=stream.summaries,
+                tps_per_second=series.get(f"loads.{stream.name}.tps" if stream.name else "tps", ()),
+                loads=stream.loads,
+                seconds=stream.seconds,
+                recordings=recordings,
+                window=window,
+                clocks=clocks,
+                t0_ns=t0_ns,
+                lost=lost or {},
+                boots=boots or {},
+                silences=silences or {},
+                clock_ends=clock_ends or {},
+                earlier=[projected(item, stream.name) for item in earlier],
+            )
+            for stream, tree in zip(streams, trees, strict=True)
         )
     )
     findings = (*findings, *cut.unknown_waits())
     return IterationFinished(
         id=id,
         rate=rate,
-        measure_s=load_tree["measure_s"],
+        measure_s=metrics["measure_s"],
         valid=all(finding.ok or not finding.voids for finding in findings),
         findings=findings,
         metrics=metrics,
-        transactions=summaries,
         waits=waits,
         started_unix_s=started_unix_s,
         series=series,
-        committed=_summed(load.committed for load in loads.values()),
-        unknown=_summed(load.unknown for load in loads.values()),
         sizes=sizes,
-        **_lower_bounds(merged),
+        **_by_load(streams),
     )
 
 
-def _merged(loads: Mapping[str, LoadResult]) -> tuple[tuple[TransactionLoad, ...], tuple[TransactionSummary, ...]]:
-    """Each transaction type over all hosts, and its summary. ValueError without any load."""
-    if not loads:
-        raise ValueError("an iteration without a load result has no numbers")
-    merged = merge_loads(load.transactions for load in loads.values())
-    return merged, tuple(_summary(item, loads) for item in merged)
-
-
-def _lower_bounds(merged: Sequence[TransactionLoad]) -> dict[str, Any]:
-    """`at_least` and `not_given` of `IterationFinished`: of the load and of each transaction type."""
+def _by_load(streams: Sequence[Stream]) -> dict[str, Any]:
+    """The fields of `IterationFinished` that are counts and bounds of each load and of its transaction types, and of
+    several loads together."""
     at_least: dict[str, float] = {}
     not_given: list[str] = []
-    for prefix, loads in [("", merged), *((f"transactions.{item.counts.name}.", (item,)) for item in merged)]:
+    for prefix, loads in _prefixed(streams):
         for kind, one in times_of(loads).items():
             at_least |= {f"{prefix}{kind}.{name}": value for name, value in one.at_least.items()}
             not_given += [f"{prefix}{kind}.{name}" for name in one.not_given]
-    return {"at_least": at_least, "not_given": tuple(not_given)}
-
-
-def times_of(loads: Sequence[TransactionLoad]) -> dict[str, Latency]:
-    """`response`, `service` and `schedule` of several transaction types together."""
-    missed = sum(item.counts.missed for item in loads)
     return {
-        "response": latency(
-            histogram.merge(item.response for item in loads),
-            histogram.merge(item.response_at_least for item in loads),
-            missed,
-        ),
-        "service": latency(
-            histogram.merge(item.service for item in loads), histogram.merge(item.service_at_least for item in loads)
-        ),
-        "schedule": latency(
-            histogram.merge(item.schedule for item in loads),
-            histogram.merge(item.schedule_at_least for item in loads),
-            missed,
-        ),
+        "transactions": tuple(item for stream in streams for item in stream.summaries),
+        "committed": _counted({one.name: [load.committed for load in one.loads.values()] for one in streams}),
+        "unknown": _counted({one.name: [load.unknown for load in one.loads.values()] for one in streams}),
+        "beside": tuple(stream.name for stream in streams if stream.beside),
+        "at_least": at_least,
+        "not_given": tuple(not_given),
     }
+
+
+def _prefixed(streams: Sequence[Stream]) -> Iterator[tuple[str, Sequence[TransactionLoad]]]:
+    if streams[0].name:
+        yield "", merge_loads(stream.merged for stream in streams if not stream.beside)
+    for stream in streams:
+        prefix = f"loads.{stream.name}." if stream.name else ""
+        yield prefix, stream.merged
+        yield from ((f"{prefix}transactions.{item.counts.name}.", (item,)) for item in stream.merged)
+
+
+def _together(
+    streams: Sequence[Stream], id: IterationId, rate: float | None, trees: Sequence[Metrics], captured: Metrics
+) -> Metrics:
+    """The numbers of an iteration: of several loads those of the ones with shares together, and `loads` with each.
+
+    A client's measured maximum is that of one load at a time, so none is given for several.
+    """
+    if not streams[0].name:
+        return trees[0] | captured
+    shares = [stream for stream in streams if not stream.beside]
+    merged = merge_loads(stream.merged for stream in shares)
+    whole = _load_metrics(merged, joined(shares)[0], threads=id.rung, rate=rate, ceiling=None)
+    return whole | captured | {"loads": {stream.name: tree for stream, tree in zip(streams, trees, strict=True)}}
+
+
+def _all_series(streams: Sequence[Stream]) -> dict[str, tuple[float, ...]]:
+    """The seconds of the loads with shares together, and of each load."""
+    found = per_second(*joined([stream for stream in streams if not stream.beside]))
+    for stream in streams if streams[0].name else ():
+        found |= {f"loads.{stream.name}.{name}": row for name, row in per_second(stream.loads, stream.seconds).items()}
+    return found
+
+
+def _shared_window(streams: Sequence[Stream], clocks: Mapping[str, tuple[int, int]]) -> Window:
+    windows = [measure_window(stream.loads, clocks) for stream in streams]
+    shared = Window(start_ns=max(w.start_ns for w in windows), end_ns=min(w.end_ns for w in windows))
+    return shared if shared.seconds > 0.0 else windows[0]
 
 
 def _captured(cut: _Cut) -> tuple[Metrics, tuple[WaitLine, ...], tuple[SizeLine, ...]]:
@@ -175,43 +195,32 @@ def _captured(cut: _Cut) -> tuple[Metrics, tuple[WaitLine, ...], tuple[SizeLine,
     return prune(cut.hosts() | captured), waits, sizes
 
 
-def _transaction_tree(
-    stage: Measuring,
-    plan: Plan,
-    summaries: Sequence[TransactionSummary],
-    merged: Sequence[TransactionLoad],
-    cut: _Cut,
-) -> Metrics:
+def _transaction_tree(stream: Stream, plan: Plan, cut: _Cut) -> Metrics:
     """The metrics of each transaction, of the query set, and of orders; {} for a tool."""
-    if isinstance(stage, Tool):
+    if isinstance(stream.stage, Tool):
         return {}
-    workload = plan.workload(stage.workload)
-    transactions = {item.name: _transaction_metrics(item) for item in summaries}
-    orders = order_metrics(workload.kind, summaries, cut.counters(stage.target))
-    return prune({"transactions": transactions} | set_metrics(workload, merged) | orders)
+    workload = plan.workload(stream.stage.workload)
+    transactions = {item.name: _transaction_metrics(item) for item in stream.summaries}
+    orders = order_metrics(workload.kind, stream.summaries, cut.counters(stream.stage.target))
+    return prune({"transactions": transactions} | set_metrics(workload, stream.merged) | orders)
 
 
-def _stage_metrics(
-    id: IterationId,
-    plan: Plan,
-    rate: float | None,
-    loads: Mapping[str, LoadResult],
-    boots: Mapping[str, str],
-) -> Metrics:
-    """The numbers of the load itself, or of the tool."""
-    stage = plan.stage(id.stage)
+def _stage_metrics(stream: Stream, plan: Plan, boots: Mapping[str, str]) -> Metrics:
+    """The numbers of a load itself, or of the tool."""
+    stage, loads = stream.stage, stream.loads
     if isinstance(stage, Tool):
-        return prune(tool_metrics(stage, id.rung, loads))
-    assert isinstance(stage, Ladder | Search)  # noqa: S101  # only these make load
-    merged = merge_loads(load.transactions for load in loads.values())
-    ceiling = _ceiling(loads, shared=disturbances.shares_machine(plan, stage, boots))
-    return _load_metrics(merged, loads, threads=id.rung, rate=rate, ceiling=ceiling)
+        return prune(tool_metrics(stage, stream.threads, loads))
+    shared = disturbances.shares_machine(plan, stage, boots)
+    ceiling = None if stream.name else _ceiling(loads, shared=shared)
+    return _load_metrics(stream.merged, loads, threads=stream.threads, rate=stream.rate, ceiling=ceiling)
 
 
-def _summed(parts: Iterable[Iterable[tuple[str, int]]]) -> dict[str, int]:
+def _counted(parts: Mapping[str, Iterable[Iterable[tuple[str, int]]]]) -> dict[str, int]:
+    """Counts by transaction, added over the hosts of each load."""
     total: Counter[str] = Counter()
-    for part in parts:
-        total.update(dict(part))
+    for load, of_hosts in parts.items():
+        for part in of_hosts:
+            total.update({in_load(load, name): count for name, count in part})
     return dict(total)
 
 
@@ -227,11 +236,6 @@ def measure_window(loads: Mapping[str, LoadResult], clocks: Mapping[str, tuple[i
     ]
     shared = Window(start_ns=max(w.start_ns for w in windows), end_ns=min(w.end_ns for w in windows))
     return shared if shared.seconds > 0.0 else windows[0]
-
-
-def _per_second(count: int, loads: Mapping[str, LoadResult]) -> float | None:
-    length = sum(length_s(load) for load in loads.values()) / len(loads)
-    return count / length if length > 0.0 else None
 
 
 def _ceiling(loads: Mapping[str, LoadResult], *, shared: bool) -> float | None:
@@ -304,22 +308,6 @@ def _arrivals(merged: Sequence[TransactionLoad], loads: Mapping[str, LoadResult]
     }
 
 
-def _summary(item: TransactionLoad, loads: Mapping[str, LoadResult]) -> TransactionSummary:
-    times = times_of((item,))
-    return TransactionSummary(
-        name=item.counts.name,
-        ok=item.counts.ok,
-        logical_failures=item.counts.logical_failures,
-        errors=dict(item.counts.errors),
-        retried=item.counts.retried,
-        missed=item.counts.missed,
-        unfinished=histogram.count(item.service_at_least),
-        tps=_per_second(item.ended, loads) or 0.0,
-        response=times["response"].known,
-        service=times["service"].known,
-    )
-
-
 def _transaction_metrics(item: TransactionSummary) -> Metrics:
     return {
         "tps": item.tps,
@@ -383,7 +371,7 @@ class _Cut:
             for (name, host), recording in self.recordings.items()
             if self.plan.capture(name).kind == kind
         ]
-        target = "" if isinstance(self.stage, Tool) else self.stage.target
+        target = "" if isinstance(self.stage, Tool) else first_target(self.stage)
         return sorted(found, key=lambda item: item[0].system != target)
 
     def _on(self, host: str) -> Window:

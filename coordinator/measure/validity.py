@@ -21,6 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from proveout.coordinator.load_shares import load_hosts, load_shares
 from proveout.coordinator.measure import disturbances, outages, steady_state
@@ -29,6 +30,7 @@ from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.core.numbers import number, quantity, together
 from proveout.core.slopes import POINTS_MIN
 from proveout.dsl.plan.iteration_order import group
+from proveout.dsl.plan.loads import workloads
 from proveout.dsl.plan.stages import Ladder, Search, Tool
 from proveout.dsl.rules.repeat_rules import unsteady_by_plan
 from proveout.dsl.workloads.conformance import Seen, conform
@@ -56,8 +58,24 @@ def is_refusal(finding: ValidityFinding) -> bool:
     return not finding.ok and (finding.check in REFUSALS or finding.check.startswith(outages.OUTAGE))
 
 
-def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
-    """All findings, in a fixed order; a check without data has none."""
+def judge(*loads: Observed) -> tuple[ValidityFinding, ...]:
+    """All findings of an iteration, in a fixed order; a check without data has none.
+
+    Each of several loads is judged by itself; machines and captures, which they share, once.
+    """
+    if len(loads) == 1 and not loads[0].name:
+        return _judge(loads[0])
+    by_load = (
+        replace(finding, load=seen.name)
+        for seen in loads
+        for finding in _judge(replace(seen, recordings={}, silences={}), machines=False)
+    )
+    once = (*_captures(loads[0]), *disturbances.judge_silences(loads[0]), *disturbances.judge_machines(loads[0]))
+    return (*by_load, *once)
+
+
+def _judge(seen: Observed, *, machines: bool = True) -> tuple[ValidityFinding, ...]:
+    """The findings of one load, with those of captures and `machines`."""
     if not any(load.ended_in_window for load in seen.loads.values()):
         nothing = "no transaction ended in the measure window" + _first_errors(seen)
         down = outages.judge(seen)
@@ -94,8 +112,8 @@ def judge(seen: Observed) -> tuple[ValidityFinding, ...]:
         *_samples(seen),
         *disturbances.judge_pauses(seen),
         *outages.judge(seen),
-        *_captures(seen),
-        *disturbances.judge_machines(seen),
+        *(_captures(seen) if machines else ()),
+        *(disturbances.judge_machines(seen) if machines else ()),
         *_conformance(seen),
         *_pauses(seen),
     )
@@ -445,9 +463,10 @@ def _conformance(seen: Observed) -> Iterator[ValidityFinding]:
         for item in seen.transactions
     ]
     before = itertools.takewhile(lambda stage: stage.id != seen.stage.id, seen.plan.stages)
-    turns = [*group(seen.plan, seen.stage)] if isinstance(seen.stage, Ladder) else []
-    loads = [stage for stage in (*before, *turns) if isinstance(stage, Ladder | Search)]
-    names = {stage.workload for stage in loads} - {seen.load.workload}
+    whole = seen.plan.stage(seen.stage.id) if seen.name else seen.stage
+    turns = [*group(seen.plan, whole)] if isinstance(whole, Ladder) else [whole]
+    stages = [stage for stage in (*before, *turns) if isinstance(stage, Ladder | Search)]
+    names = {name for stage in stages for name in workloads(stage)} - {seen.load.workload}
     earlier = [workload for workload in seen.plan.workloads if workload.name in names]
     for finding in conform(seen.plan.workload(seen.load.workload), counted, earlier):
         yield _broken(seen, finding.check, finding.ok, finding.evidence)

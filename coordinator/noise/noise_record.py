@@ -21,7 +21,8 @@ from proveout.core import power
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import digest, from_plain, number_at, to_plain
 from proveout.core.statistics import confidence_after
-from proveout.dsl.compile.noise_arms import ARMS, SUFFIX, NoiseArms
+from proveout.dsl.plan.loads import workloads
+from proveout.dsl.plan.noise_arms import ARMS, SUFFIX, NoiseArms
 from proveout.dsl.plan.plan import Plan, to_data
 from proveout.dsl.plan.stages import Ladder
 from proveout.proto.events import IterationFinished
@@ -168,7 +169,7 @@ def ladder_digest(plan: Plan, stage: str) -> str:
     without its repeats, order, threads and windows."""
     data, ladder = to_data(plan), _ladder(plan, stage)
     one = {key: value for key, value in to_data(ladder).items() if key not in _FREE}
-    workload = [item for item in data["workloads"] if item["name"] == ladder.workload]
+    workload = [item for item in data["workloads"] if item["name"] in workloads(ladder)]
     return digest([data["hosts"], data["systems"], workload, one])
 
 

@@ -23,6 +23,7 @@ from proveout.coordinator.results.results import RunResults
 from proveout.core.json_data import number_at
 from proveout.core.numbers import safe
 from proveout.dsl.metrics import MEASURED
+from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.matrix_labels import written
 from proveout.proto.events import IterationFinished
 
@@ -75,12 +76,13 @@ def rows(results: RunResults) -> Iterator[dict[str, Any]]:
     """The rows, in the order in which the iterations ended; keys are `columns`."""
     blank: dict[str, Any] = dict.fromkeys(set_columns(results)) | dict.fromkeys(label_columns(results), "")
     for stage in results.stages.values():
-        target = str(results.plan_stage(stage.id).get("target", ""))
+        plan = results.plan_stage(stage.id)
+        target = str(plan.get("target", ""))
+        targets = {load["name"]: load["target"] for load in plan.get("loads", ())}
         for item in stage.iterations:
             about = {
                 "run": results.run.run_id if results.run else "",
                 "stage": stage.id,
-                "target": target,
                 "threads": item.id.rung,
                 "repeat": item.id.repeat,
                 "attempt": item.id.attempt,
@@ -88,19 +90,28 @@ def rows(results: RunResults) -> Iterator[dict[str, Any]]:
                 "rate_per_s": item.rate,
                 "measure_s": item.measure_s,
             }
-            for numbers in _transactions(item):
+            for load, numbers in _transactions(item):
                 times = {
-                    name: number_at(item.metrics, name)
+                    name: number_at(item.metrics, *in_load_path(load), name)
                     for name in SETS
-                    if numbers["transaction"] == ALL and name in blank
+                    if numbers["transaction"] in (ALL, in_load(load, ALL)) and name in blank
                 }
-                yield about | numbers | blank | labels(results, stage.id) | times
+                on = {"target": targets.get(load, target)}
+                yield about | on | numbers | blank | labels(results, stage.id) | times
 
 
-def _transactions(item: IterationFinished) -> Iterator[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
-        {
-            "transaction": one.name,
+def in_load_path(load: str) -> tuple[str, ...]:
+    """The path to the tree of a load in that of an iteration."""
+    return ("loads", load) if load else ()
+
+
+def _transactions(item: IterationFinished) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of an iteration with the load of each: all transactions together, and each; of several loads all of
+    those with shares together, and each load alike."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in item.transactions:
+        row = {
+            "transaction": one.label,
             "tps": one.tps,
             **{name: one.response.get(name) for name in LATENCIES},
             "ok": one.ok,
@@ -110,12 +121,21 @@ def _transactions(item: IterationFinished) -> Iterator[dict[str, Any]]:
             "missed": one.missed,
             "unfinished": one.unfinished,
         }
-        for one in item.transactions
-    ]
-    response = {name: number_at(item.metrics, "response", name) for name in LATENCIES}
-    outcomes = {name: sum(row[name] for row in found) if found else None for name in _OUTCOMES}
-    yield {"transaction": ALL, "tps": number_at(item.metrics, "tps"), **response, **outcomes}
-    yield from found
+        found.setdefault(one.load, []).append(row)
+    beside = set(item.beside)
+    shares = [row for load, rows in found.items() if load not in beside for row in rows]
+    yield "", _all(item, "", shares)
+    for load, of_load in found.items():
+        if load:
+            yield load, _all(item, load, of_load)
+        yield from ((load, row) for row in of_load)
+
+
+def _all(item: IterationFinished, load: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    path = in_load_path(load)
+    response = {name: number_at(item.metrics, *path, "response", name) for name in LATENCIES}
+    outcomes = {name: sum(row[name] for row in rows) if rows else None for name in _OUTCOMES}
+    return {"transaction": in_load(load, ALL), "tps": number_at(item.metrics, *path, "tps"), **response, **outcomes}
 
 
 def to_csv(results: RunResults) -> str:

@@ -120,7 +120,7 @@ def _iterations(stage: StageResult, rung: RungResult) -> Iterator[Case]:
             name=f"{rung_name(stage.kind, rung.threads)}, repeat {item.id.repeat}",
             seconds=item.measure_s,
             mark=None if item.valid else "skipped",
-            message="invalid: " + "; ".join(f"{finding.check}: {finding.evidence}" for finding in broken),
+            message="invalid: " + "; ".join(f"{finding.label}: {finding.evidence}" for finding in broken),
             output=_numbers(stage, item),
         )
 
@@ -128,7 +128,7 @@ def _iterations(stage: StageResult, rung: RungResult) -> Iterator[Case]:
 def _numbers(stage: StageResult, item: IterationFinished) -> str:
     response = {name: microseconds(number_at(item.metrics, "response", f"{name}_us")) for name in ("avg", "p50", "p99")}
     latencies = ", ".join(f"{name} {value}" for name, value in response.items())
-    findings = [f"{'ok' if finding.ok else 'NOT OK'} {finding.check}: {finding.evidence}" for finding in item.findings]
+    findings = [f"{'ok' if finding.ok else 'NOT OK'} {finding.label}: {finding.evidence}" for finding in item.findings]
     return "\n".join([f"{number(number_at(item.metrics, 'tps'))} {rate_unit(stage.kind)}, {latencies}", *findings])
 
 

@@ -70,6 +70,7 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
                 rows=tuple(_load_cells(row, divisor, figures(row.relative)) for row in rungs),
             ),
             *_remarks(stage, top, rungs),
+            *_by_load(stage),
             *_orders(stage),
             Table(
                 title=f"By transaction, {threads(top.threads)}",
@@ -79,6 +80,22 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
             *_system(results, stage, top),
         ),
     )
+
+
+def _by_load(stage: StageResult) -> Iterator[Table]:
+    """Each of several loads at each rung; the share is of the throughput of those with shares."""
+    found = [(str(rung.threads), tables.by_load_rows(rung)) for rung in stage.rungs if rung.iterations]
+    rows = [row for _, of_rung in found for row in of_rung]
+    if rows:
+        unit, divisor = _latency_unit(rows)
+        yield Table(
+            title=f"By load, response time in {unit}",
+            heads=("threads", "load", "TPS", "±%", "share", *_LATENCY_HEADS, "n"),
+            rows=tuple(
+                (rung, *_load_cells(row, divisor, percent(row.relative))) for rung, of_rung in found for row in of_rung
+            ),
+            layout=f"rl{'r' * (len(_LATENCY_HEADS) + 4)}",
+        )
 
 
 def _wide(rows: Sequence[LoadRow]) -> str:

@@ -256,7 +256,7 @@ def _findings(results: RunResults) -> Table:
     for stage in results.stages.values():
         for item in stage.iterations:
             for finding in item.findings:
-                found.setdefault((stage.id, finding.check), []).append(finding)
+                found.setdefault((stage.id, finding.label), []).append(finding)
     lines = []
     for (stage_id, check), seen in found.items():
         broken = [finding for finding in seen if not finding.ok]

@@ -28,8 +28,9 @@ from proveout.core.numbers import (
     uncertainty,
 )
 from proveout.dsl.metrics import MEASURED
+from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.matrix_labels import Cell, of_stage
-from proveout.proto.events import IterationFinished, WaitLine
+from proveout.proto.events import IterationFinished, Metrics, WaitLine
 
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
 IO_HEADS = ("I/O depth", "IOPS", "CI ±", "read MB/s", "write MB/s", "avg", "p50", "p99", "max", "errors", "repeats")
@@ -191,14 +192,27 @@ def knee_line(stage: StageResult) -> str:
 
 def transaction_rows(rung: RungResult) -> list[LoadRow]:
     """The transaction types of a rung, most frequent first; throughput relative to all of them together."""
-    transactions: Mapping[str, Mapping[str, Any]] = rung.tree.get("transactions", {})
-    whole = number_at(rung.tree, "tps")
-    bounds = rung.tree.get("at_least", {}).get("transactions", {})
-    rows = [
-        _load_row(name, {"at_least": bounds.get(name, {})} | dict(tree), whole, repeats=len(rung.iterations))
-        for name, tree in transactions.items()
-    ]
+    rows: list[LoadRow] = []
+    for load, tree in {"": rung.tree, **_loads(rung)}.items():
+        whole = number_at(tree, "tps")
+        bounds = tree.get("at_least", {}).get("transactions", {})
+        rows += [
+            _load_row(in_load(load, name), {"at_least": bounds.get(name)} | one, whole, repeats=len(rung.iterations))
+            for name, one in tree.get("transactions", {}).items()
+        ]
     return sorted(rows, key=lambda row: -(row.tps or 0.0))
+
+
+def by_load_rows(rung: RungResult) -> list[LoadRow]:
+    """The loads of a rung that has several; throughput relative to the loads with shares together."""
+    whole = number_at(rung.tree, "tps")
+    return [_load_row(load, tree, whole, repeats=len(rung.iterations)) for load, tree in _loads(rung).items()]
+
+
+def _loads(rung: RungResult) -> dict[str, Metrics]:
+    """The tree of each of several loads, with its bounds."""
+    bounds = rung.tree.get("at_least", {}).get("loads", {})
+    return {name: {"at_least": bounds.get(name, {})} | tree for name, tree in rung.tree.get("loads", {}).items()}
 
 
 def _load_row(label: str, tree: Mapping[str, Any], whole: float | None, *, repeats: int, excluded: int = 0) -> LoadRow:
@@ -214,7 +228,7 @@ def _load_row(label: str, tree: Mapping[str, Any], whole: float | None, *, repea
         excluded=excluded,
         at_least_us={
             name: bound["value"]
-            for name, bound in tree.get("at_least", {}).get("response", {}).items()
+            for name, bound in (tree.get("at_least") or {}).get("response", {}).items()
             if bound["given"] and "value" in bound
         },
     )
@@ -327,7 +341,7 @@ def validity_notes(results: RunResults) -> list[str]:
 
 def _excluded(item: IterationFinished) -> str:
     why = "; ".join(
-        f"{finding.check}: {finding.evidence}" for finding in item.findings if not finding.ok and finding.voids
+        f"{finding.label}: {finding.evidence}" for finding in item.findings if not finding.ok and finding.voids
     )
     tps, p99 = number(number_at(item.metrics, "tps")), quantity(number_at(item.metrics, "response", "p99_us"), "p99_us")
     return f"{item.id} does not count ({tps} per second, p99 {p99}): {why}"
@@ -356,7 +370,7 @@ def _flagged(stage: StageResult) -> list[str]:
             if stage.climbs and finding.check == steady_state.CHECK:
                 continue  # judged by the repeats together
             if not finding.ok and not finding.voids:
-                flagged.setdefault(finding.check, []).append(f"{item.id}: {finding.evidence}")
+                flagged.setdefault(finding.label, []).append(f"{item.id}: {finding.evidence}")
     count = len(stage.iterations)
     return [
         f"{stage.id}: {check} flagged in {len(texts)} of {count} iterations, first in {texts[0]}"

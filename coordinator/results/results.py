@@ -29,6 +29,7 @@ from proveout.core.search_interval import confirmed
 from proveout.dsl import metrics
 from proveout.dsl.expr import evaluation
 from proveout.dsl.expr.evaluation import by_mean
+from proveout.dsl.plan import loads
 from proveout.dsl.plan.stages import CommandRun, Ladder, Populate, Search, Sql, Stage, Tool
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
@@ -80,12 +81,10 @@ class RungResult:
 
 @dataclass(frozen=True, kw_only=True)
 class StageResult:
-    """All that was recorded of a stage; `finished` is None when it did not come to its end.
+    """All that was recorded of a stage; `finished` is None when it has not ended. Its rungs are computed once.
 
-    Its rungs are computed once: every section of a report reads them.
-
-    `confidence` is the level of its intervals: higher than usual where repeats are bought until verdicts are decided.
-    `block` identifies the ladders that it ran interleaved with, in this run; "" when it ran by itself.
+    `confidence` is the level of its intervals, higher than usual where repeats are bought; `block` identifies the
+    ladders that it ran interleaved with, in this run; "" when it ran by itself.
     """
 
     id: str
@@ -124,7 +123,7 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
-    """A run as recorded in its journal; Unix times in seconds, 0 when the events were not stamped."""
+    """A run as recorded in its journal; Unix times in seconds, 0 when not known."""
 
     run: RunStarted | None = None
     agents: Mapping[str, AgentUp] = field(default_factory=dict)
@@ -144,7 +143,7 @@ class RunResults:
     def plan_stage(self, stage: str) -> Mapping[str, Any]:
         """The stage in the recorded plan, as plain data; {} when the plan is missing."""
         stages = self.run.plan.get("stages", ()) if self.run and isinstance(self.run.plan, Mapping) else ()
-        return next((data for data in stages if data.get("id") == stage), {})
+        return loads.named(next((data for data in stages if data.get("id") == stage), {}))
 
 
 def load_results(events: Iterable[Stamped | Event]) -> RunResults:

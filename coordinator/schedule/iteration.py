@@ -25,6 +25,7 @@ from proveout.coordinator.schedule.tasks import (
     tool_tasks,
 )
 from proveout.core.numbers import seconds
+from proveout.dsl.plan.loads import parts, targets
 from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool, Windows
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.wire.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed
@@ -60,7 +61,7 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
             iteration=iteration,
             rate=rate,
             windows=windows,
-            endpoint=state.endpoints[stage.target],
+            endpoints=state.endpoints,
             cores=state.progress.cores,
             without=state.progress.without,
         )
@@ -70,7 +71,8 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
     assigned = [(task_key(state.setup.run_id, slot, task_subject(spec), host), host, spec) for host, spec in specs]
     hosts = {key: host for key, host, _ in assigned}
     names = {key: spec.capture.name for key, _, spec in assigned if isinstance(spec, RunCapture)}
-    turn.commands.append(GatherSamples(id=iteration, hosts=hosts, captures=names))
+    named = {key: spec.load for key, _, spec in assigned if isinstance(spec, RunLoad) and spec.load}
+    turn.commands.append(GatherSamples(id=iteration, hosts=hosts, captures=names, loads=named))
     drain_s = stage.drain_s if isinstance(stage, Search) else 0.0
     for key, host, spec in assigned:
         turn.assign(host, Task(key=key, spec=spec, deadline_s=_deadline_s(spec, windows) + drain_s))
@@ -181,6 +183,7 @@ def _start(turn: Turn, step: Iterating) -> None:
             ramp_up_s=windows.ramp_up_s,
             measure_s=windows.measure_s,
             ramp_down_s=windows.ramp_down_s,
+            beside=_beside(stage_of(turn, step)),
         )
     )
     loads, captures = (tuple((host, key) for key, host in of.items()) for of in (step.loads, step.captures))
@@ -194,6 +197,11 @@ def _start(turn: Turn, step: Iterating) -> None:
             until_s=t0_s + windows.total_s + 240.0 + turn.state.setup.timing.answer_grace_s,
         )
     )
+
+
+def _beside(stage: Measuring) -> tuple[str, ...]:
+    """The loads that are not in the rung's numbers."""
+    return () if isinstance(stage, Tool) else tuple(part.name for part in parts(stage) if part.beside)
 
 
 def _margin_s(stage: Measuring) -> float:
@@ -284,8 +292,10 @@ def recheck(turn: Turn, step: Iterating) -> None:
     if isinstance(stage, Tool):
         forget_parts(turn, stage)
         return
-    target = stage.target
-    names = {target, plan.system(target).propagates_to, *(s.name for s in plan.systems if s.propagates_to == target)}
+    names: set[str | None] = set()
+    for target in targets(stage):
+        names |= {target, plan.system(target).propagates_to}
+        names |= {s.name for s in plan.systems if s.propagates_to == target}
     lost = {name for name in names if name and plan.system(name).provision}
     turn.set(
         endpoints={name: e for name, e in turn.state.endpoints.items() if name not in lost},

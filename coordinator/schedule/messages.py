@@ -131,11 +131,13 @@ class SendMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatherSamples:
-    """Keep the samples of an iteration from now on. `hosts` by task key, `captures`: names by task key."""
+    """Keep the samples of an iteration from now on. `hosts` by task key, `captures`: names by task key; `loads`: those
+    of a stage that has several."""
 
     id: IterationId
     hosts: Mapping[str, str]
     captures: Mapping[str, str]
+    loads: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,9 @@ of its own. Live events are ignored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from proveout.core.frozen_copy import replace
 from proveout.proto.events import (
     LIVE_EVENTS,
     AgentLost,
@@ -35,7 +36,7 @@ from proveout.proto.events import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunProgress:
     """The fold of a run's events. `history` holds all events but the live ones, in order; the other fields are views of
     it.

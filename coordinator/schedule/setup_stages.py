@@ -34,6 +34,7 @@ from proveout.coordinator.schedule.tasks import (
     tools_on,
 )
 from proveout.dsl.plan import iteration_order
+from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import CommandRun, Ladder, Pause, Populate, Reset, Search, Sql, Stage
 from proveout.dsl.plan.topology import Host
@@ -210,16 +211,12 @@ def after_populate(turn: Turn, stage: Populate, system: str, part: str) -> bool:
 def after_iteration(turn: Turn, stage: Ladder | Search) -> bool:
     """Check the invariants after the last iteration; False when that is done, or not due."""
     ended = turn.state.progress.of_stage(stage.id)
-    if not ended or _checked_after(turn.state.plan, stage) != "iteration":
-        return False
-    return _due(turn, stage, str(ended[-1].id))
+    return bool(ended) and _due(turn, stage, "iteration", str(ended[-1].id))
 
 
 def after_stage(turn: Turn, stage: Ladder | Search) -> bool:
     """Check the invariants after the last iteration of a stage; False when that is done, or not due."""
-    if not turn.state.progress.of_stage(stage.id) or _checked_after(turn.state.plan, stage) != "stage":
-        return False
-    return _due(turn, stage, "")
+    return bool(turn.state.progress.of_stage(stage.id)) and _due(turn, stage, "stage")
 
 
 def systems_reached(plan: Plan, target: str) -> tuple[str, ...]:
@@ -235,16 +232,18 @@ def systems_reached(plan: Plan, target: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _due(turn: Turn, stage: Ladder | Search, iteration: str) -> bool:
+def _due(turn: Turn, stage: Ladder | Search, when: Literal["iteration", "stage"], iteration: str = "") -> bool:
+    """Check the invariants of the first load that has some to check then; False when there is none."""
     plan, seen = turn.state.plan, turn.state.progress.invariants
-    names = [
-        n
-        for n in systems_reached(plan, stage.target)
-        if (stage.id, iteration, n) not in seen and _has_checkable_rows(plan, stage, n)
-    ]
-    if names:
-        _check_invariants(turn, stage, names, iteration=iteration)
-    return bool(names)
+    for load in (part.stage for part in parts(stage)):
+        if _checked_after(plan, load) != when:
+            continue
+        reached = systems_reached(plan, load.target)
+        names = [n for n in reached if (stage.id, iteration, n) not in seen and _has_checkable_rows(plan, load, n)]
+        if names:
+            _check_invariants(turn, load, names, iteration=iteration)
+            return True
+    return False
 
 
 def _has_checkable_rows(plan: Plan, stage: Ladder | Search, system: str) -> bool:

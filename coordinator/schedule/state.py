@@ -8,7 +8,7 @@ coordinator's monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from proveout.coordinator.schedule.messages import (
@@ -21,6 +21,7 @@ from proveout.coordinator.schedule.messages import (
     Unresolved,
 )
 from proveout.coordinator.schedule.progress import RunProgress, apply
+from proveout.core.frozen_copy import replace
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Stage, Windows
 from proveout.dsl.plan.values import Expression
@@ -244,7 +245,7 @@ class Tuned:
     systems: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class State:
     """The state of a run. `progress` outlasts the coordinator process, the other fields belong to this process.
 
@@ -294,7 +295,7 @@ class Turn:
 
     def set(self, **changes: object) -> None:
         """Replace fields of the state."""
-        self.state = replace(self.state, **changes)  # type: ignore[arg-type]
+        self.state = replace(self.state, **changes)
 
     def emit(self, event: Event) -> None:
         """Journal an event and add it to the progress."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping
 
 from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
+from proveout.dsl.plan.loads import Part, parts
 from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.stages import Closed, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
+from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
 from proveout.dsl.plan.topology import Capture, System
 from proveout.dsl.workloads.kinds import expected_rows
 from proveout.proto.events import IterationId
@@ -101,7 +103,15 @@ def is_dispensable(plan: Plan, host: str, without: Collection[str], finished: Co
     """Whether a run can continue without a host: no system is on it, and each remaining stage keeps a client."""
     gone = {*without, host}
     left = [s for s in plan.stages if isinstance(s, Populate | Ladder | Search | Tool) and s.id not in finished]
-    return all(s.host != host for s in plan.systems) and all(present_hosts(s.clients, gone) for s in left)
+    clients = (group for stage in left for group in _client_groups(stage))
+    return all(s.host != host for s in plan.systems) and all(present_hosts(group, gone) for group in clients)
+
+
+def _client_groups(stage: Populate | Ladder | Search | Tool) -> tuple[tuple[str, ...], ...]:
+    """The clients of each load of a stage."""
+    if isinstance(stage, Ladder | Search):
+        return tuple(part.stage.clients for part in parts(stage))
+    return (stage.clients,)
 
 
 def task_key(run_id: str, slot: tuple[str, int, int, str], what: str, host: str) -> str:
@@ -110,13 +120,14 @@ def task_key(run_id: str, slot: tuple[str, int, int, str], what: str, host: str)
     return f"{run_id}/{stage or '-'}/{rung}/{repeat}/{attempt}/{what}/{host}"
 
 
-def iteration_seed(workload: Workload, iteration: IterationId) -> int:
-    """The random seed of an iteration: the same in every run, and different for each iteration and attempt of a run.
+def iteration_seed(workload: Workload, iteration: IterationId, load: str = "") -> int:
+    """The random seed of a load in an iteration: the same in every run, and different for each iteration, attempt and
+    load of a run.
 
-    Attempts differ because a second attempt could not insert the same keys again.
+    Attempts differ because a second attempt could not insert the same keys again; so do loads of the same time.
     """
     base = dict(workload.parameters).get("seed")
-    return zlib.crc32(f"{base}/{iteration}".encode())
+    return zlib.crc32(f"{base}/{iteration}{'/' if load else ''}{load}".encode())
 
 
 def load_tasks(
@@ -126,32 +137,38 @@ def load_tasks(
     iteration: IterationId,
     rate: float | None,
     windows: Windows,
-    endpoint: Endpoint,
+    endpoints: Mapping[str, Endpoint],
     cores: Mapping[str, int],
     without: Collection[str] = (),
 ) -> tuple[tuple[str, RunLoad], ...]:
-    """The load of an iteration: one task for each client host with a share. The remaining hosts share the load of lost
-    ones."""
-    workload = plan.workload(stage.workload)
-    pool = stage.pool
-    given = load_shares(load_hosts(stage, without), iteration.rung, rate, _distribution(stage))
+    """The loads of an iteration: of each load one task for each client host with a share. The remaining hosts share the
+    load of lost ones; the loads of a host share its cores."""
+    loads, pool = parts(stage), stage.pool
+    crowd = Counter(host for part in loads for host in load_hosts(part.stage, without))
     return tuple(
         (
             host,
             RunLoad(
-                workload=workload,
-                endpoint=endpoint,
-                share=_arriving(stage, share),
+                workload=plan.workload(part.stage.workload),
+                endpoint=endpoints[part.stage.target],
+                share=_arriving(part.arrival, share),
                 windows=windows,
-                workers=_workers(stage, share, cores.get(host, 1)),
-                seed=iteration_seed(workload, iteration),
-                label=str(iteration),
+                workers=_workers(stage, share, max(cores.get(host, 1) // crowd[host], 1)),
+                seed=iteration_seed(plan.workload(part.stage.workload), iteration, part.name),
+                label=f"{iteration}/{part.name}" if part.name else str(iteration),
                 pool=LoadPool(kind=pool.kind, address=pool.address, placement=pool.placement),
-                session=stage.session,
+                session=part.stage.session,
+                load=part.name,
             ),
         )
-        for host, share in given.items()
+        for part in loads
+        for host, share in _hosts_shares(part, iteration.rung, rate, without).items()
     )
+
+
+def _hosts_shares(part: Part, rung: int, rate: float | None, without: Collection[str]) -> dict[str, LoadShare]:
+    hosts, distribution = load_hosts(part.stage, without), _distribution(part.arrival)
+    return load_shares(hosts, part.threads(rung), part.rate(rate), distribution)
 
 
 def _workers(stage: Ladder | Search, share: LoadShare, cores: int) -> int:
@@ -161,18 +178,16 @@ def _workers(stage: Ladder | Search, share: LoadShare, cores: int) -> int:
     return min(share.count, stage.pool.workers or stage.workers or 0)
 
 
-def _distribution(stage: Ladder | Search) -> Distribution:
-    if isinstance(stage, Search):
-        return stage.distribution
-    return "constant" if isinstance(stage.arrival, Closed) else stage.arrival.distribution
+def _distribution(arrival: Arrival) -> Distribution:
+    return "constant" if isinstance(arrival, Closed) else arrival.distribution
 
 
-def _arriving(stage: Ladder | Search, share: LoadShare) -> LoadShare:
-    """A share with the stage's ramp or think time."""
-    match stage:
-        case Ladder(arrival=Ramp(rate_from=low, rate_to=high)):
+def _arriving(arrival: Arrival, share: LoadShare) -> LoadShare:
+    """A share with the load's ramp or think time."""
+    match arrival:
+        case Ramp(rate_from=low, rate_to=high):
             return dataclasses.replace(share, rate=low, rate_to=high)
-        case Ladder(arrival=Closed(think=Think(mean_s=mean_s, distribution=distribution))):
+        case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
             return dataclasses.replace(share, think_s=mean_s, think=distribution)
     return share
 
@@ -292,8 +307,8 @@ def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm pe
             return "revert-tuning"
         case FormPool():
             return "pool"
-        case RunLoad():
-            return "load"
+        case RunLoad(load=name):
+            return f"load:{name}" if name else "load"
         case PrepareFio():
             return "fio-files"
         case RunFio():

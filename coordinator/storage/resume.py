@@ -16,7 +16,7 @@ from proveout.coordinator.storage.journal import read
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.compile.noise_arms import noise_plan
+from proveout.dsl.plan.noise_arms import noise_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import RunStarted, Stamped
 

@@ -30,7 +30,7 @@ from proveout.coordinator.storage.journal import FILE, StorageFailed
 from proveout.core.disk_space import is_full
 from proveout.core.errors import ProveoutError
 from proveout.core.json_data import from_plain
-from proveout.dsl.compile.noise_arms import NoiseArms
+from proveout.dsl.plan.noise_arms import NoiseArms
 from proveout.dsl.plan.plan import Plan, canonical_json
 
 RUNS_VARIABLE = "PROVEOUT_RUNS_DIR"

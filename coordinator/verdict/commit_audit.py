@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from proveout.coordinator.schedule.tasks import propagations
+from proveout.dsl.plan.loads import in_load, parts
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Populate, Reset, Search, Sql
 from proveout.proto.events import (
@@ -67,10 +68,14 @@ class _Reading:
     unknown: dict[str, int] = field(default_factory=dict)
     spoilt: str = ""
 
-    def count(self, ended: IterationFinished) -> None:
+    def count(self, ended: IterationFinished, load: str) -> None:
+        """Add the counts of a load, whose transactions are named by `loads.in_load`."""
+        prefix = in_load(load, "")
         for total, part in ((self.committed, ended.committed), (self.unknown, ended.unknown)):
             for name, number in part.items():
-                total[name] = total.get(name, 0) + number
+                if name.startswith(prefix):
+                    short = name.removeprefix(prefix)
+                    total[short] = total.get(short, 0) + number
 
 
 def spans(plan: Plan, events: Iterable[Stamped | Event]) -> dict[str, list[Span]]:
@@ -85,10 +90,14 @@ def spans(plan: Plan, events: Iterable[Stamped | Event]) -> dict[str, list[Span]
                 if system in last:
                     found.setdefault(system, []).extend(_between(last[system], event))
                 last[system] = _Reading(dict(tallies))
-            case IterationFinished(id=identity) if (reading := last.get(_target(plan, identity.stage))) is not None:
-                reading.count(event)
-            case IterationVoided(id=identity) if (reading := last.get(_target(plan, identity.stage))) is not None:
-                reading.spoilt = f"the clients' count of iteration {identity} is lost"
+            case IterationFinished(id=identity):
+                for load, target in _targets(plan, identity.stage):
+                    if target in last:
+                        last[target].count(event, load)
+            case IterationVoided(id=identity):
+                for _, target in _targets(plan, identity.stage):
+                    if target in last:
+                        last[target].spoilt = f"the clients' count of iteration {identity} is lost"
             case PopulateFinished(system=system):
                 last.pop(system, None)
             case StageStarted(stage=name):
@@ -134,8 +143,10 @@ def _verdict(system: str, found: list[Span]) -> VerdictReached:
     return replace(verdict, evidence=evidence + left_out)
 
 
-def _target(plan: Plan, stage: str) -> str:
-    return next((s.target for s in plan.stages if s.id == stage and isinstance(s, (Ladder, Search))), "")
+def _targets(plan: Plan, stage: str) -> list[tuple[str, str]]:
+    """Each load of a stage with the system that it runs on."""
+    found = (s for s in plan.stages if s.id == stage and isinstance(s, Ladder | Search))
+    return [(part.name, part.stage.target) for one in found for part in parts(one)]
 
 
 def _written(plan: Plan, name: str) -> set[str]:

@@ -288,7 +288,7 @@ def _counted_findings(by_iteration: Mapping[str, Sequence[ValidityFinding]]) -> 
     flagged: dict[str, list[str]] = {}
     for findings in by_iteration.values():
         for finding in findings:
-            flagged.setdefault(finding.check, []).append(finding.evidence)
+            flagged.setdefault(finding.label, []).append(finding.evidence)
     for check, texts in flagged.items():
         yield f"{check} flagged in {len(texts)} of {len(by_iteration)} iterations ({texts[0]})"
 

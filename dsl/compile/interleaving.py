@@ -18,6 +18,7 @@ from dataclasses import replace
 from proveout.dsl.compile.stages import Draft
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.plan.iteration_order import groups
+from proveout.dsl.plan.loads import targets
 from proveout.dsl.plan.stages import Ladder, Order, Stage
 from proveout.dsl.rules.repeat_rules import once_only
 from proveout.dsl.source.nodes import Node, Scalar, Seq
@@ -89,8 +90,8 @@ def _obstacle(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> 
     for key in ("when", "needs"):
         if len({_text(cell.body.get(key)) for cell in cells}) > 1:
             return f"their `{key}` differs"
-    targets = {ladder.target for ladder in ladders}
-    if any(scope.systems[name].propagates_to in targets for name in targets):
+    loaded = {name for ladder in ladders for name in targets(ladder)}
+    if any(scope.systems[name].propagates_to in loaded for name in loaded):
         return "their systems propagate to each other"
     return _unrepeatable({cell.id for cell in cells}, drafts)
 

@@ -6,10 +6,11 @@ Data flow: the metric names (`metrics`), the plan's stages and what they capture
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from proveout.dsl import metrics
 from proveout.dsl.expr.name_types import ESTIMATE, NUMBER, Estimate, Group, Number, Shape
+from proveout.dsl.plan.loads import parts, workloads
 from proveout.dsl.plan.matrix_labels import Label
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import (
@@ -111,6 +112,40 @@ def _stage(plan: Plan, stage: Stage) -> Group:  # noqa: PLR0911 - one per kind
 
 def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what: str) -> Group:
     """The tree of a measured stage; `leaf` is what an ordinary number is in it."""
+    if not stage.loads:
+        load = _load(plan, stage, leaf, what)
+        members, absent = dict(load.members), dict(load.absent)
+    else:
+        members, absent = dict(_group(metrics.LOAD, leaf, what).members), {}
+        loads = {part.name: _load(plan, part.stage, leaf, f"the load `{part.name}`") for part in parts(stage)}
+        members["loads"] = Group(what=f"`{stage.id}.loads`", members=loads)
+        first = next(iter(loads))
+        for name in dict.fromkeys(name for load in loads.values() for name in (*load.members, *load.absent)):
+            if name not in members:
+                absent[name] = (f"stage `{stage.id}` has several loads", f"loads.{first}.{name}")
+    captures = [plan.capture(name) for name in stage.captures]
+    hosts, missing = _hosts(plan, stage, captures, leaf)
+    members |= hosts
+    absent |= missing
+    for kind_of_capture, tree in (("waits", metrics.WAITS), ("lag", metrics.LAG)):
+        if any(capture.kind == kind_of_capture for capture in captures):
+            members[kind_of_capture] = _group(tree, leaf, kind_of_capture)
+            if kind_of_capture == "waits":
+                members["waits"] = _waits(captures, leaf)
+        else:
+            absent[kind_of_capture] = _no_capture(stage, kind_of_capture)
+    if any(capture.kind == "sizes" for capture in captures):
+        members["sizes"] = _sizes([plan.workload(name) for name in workloads(stage)], leaf)
+    else:
+        absent["sizes"] = _no_capture(stage, "sizes")
+    for taken, unasked in (_exporters(stage, captures, leaf), _measured_values(stage, captures, leaf)):
+        members |= taken
+        absent |= unasked
+    return Group(what=what, members=members, absent=absent)
+
+
+def _load(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what: str) -> Group:
+    """The tree of the one load of `stage`."""
     members: dict[str, Shape] = dict(_group(metrics.LOAD, leaf, what).members)
     workload = plan.workload(stage.workload)
     transaction = {name: _group(metrics.TRANSACTION, leaf, name) for name in transactions(workload)}
@@ -128,23 +163,6 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
         absent |= dict.fromkeys(
             metrics.SET, (f"`{workload.name}` is a mix, not a set of queries", "in_order: true of a kind: sql workload")
         )
-    hosts, missing = _hosts(plan, stage, captures, leaf)
-    members |= hosts
-    absent |= missing
-    for kind_of_capture, tree in (("waits", metrics.WAITS), ("lag", metrics.LAG)):
-        if any(capture.kind == kind_of_capture for capture in captures):
-            members[kind_of_capture] = _group(tree, leaf, kind_of_capture)
-            if kind_of_capture == "waits":
-                members["waits"] = _waits(captures, leaf)
-        else:
-            absent[kind_of_capture] = _no_capture(stage, kind_of_capture)
-    if any(capture.kind == "sizes" for capture in captures):
-        members["sizes"] = _sizes(workload, leaf)
-    else:
-        absent["sizes"] = _no_capture(stage, "sizes")
-    for taken, unasked in (_exporters(stage, captures, leaf), _measured_values(stage, captures, leaf)):
-        members |= taken
-        absent |= unasked
     return Group(what=what, members=members, absent=absent)
 
 
@@ -207,11 +225,13 @@ def _values(capture: Capture, leaf: Number | Estimate) -> Group:
     return Group(what=f"the capture `{capture.name}`", members=numbers)
 
 
-def _sizes(workload: Workload, leaf: Number | Estimate) -> Group:
+def _sizes(workloads: Sequence[Workload], leaf: Number | Estimate) -> Group:
     """The size of the captured system, and of each table that the plan names."""
     whole = _group(metrics.SIZE, leaf, "sizes")
-    tables = {name.lower(): _group(metrics.SIZE, leaf, name) for name in tables_in_plan(workload)}
-    why = f"the tables of `{workload.kind}` are not named in the plan"
+    named_tables = (name for workload in workloads for name in tables_in_plan(workload))
+    tables = {name.lower(): _group(metrics.SIZE, leaf, name) for name in named_tables}
+    kinds = " and ".join(dict.fromkeys(f"`{workload.kind}`" for workload in workloads))
+    why = f"the tables of {kinds} are not named in the plan"
     named = Group(what="the tables", members=tables)
     absent = {} if tables else {"tables": (why, "sizes.total_bytes has them all; the report shows each")}
     return Group(what="sizes", members={**whole.members, **({"tables": named} if tables else {})}, absent=absent)

@@ -14,6 +14,7 @@ from proveout.dsl import engines
 from proveout.dsl.compile.symbols import Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.plan.iteration_order import groups
+from proveout.dsl.plan.loads import parts, threads_most
 from proveout.dsl.plan.stages import Ladder, Populate, Reset, Search, Stage
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.kinds import (
@@ -94,6 +95,14 @@ class _Walk:
         return [s for s in systems if s.propagates_to is not None and not s.propagates_by_itself]
 
     def load(self, stage: Ladder | Search) -> None:
+        self.connections(stage)
+        for part in parts(stage):
+            self.part(part.stage)
+        for part in parts(stage) if stage.loads else ():  # at the same time, so each is also after the others
+            self.writes_through(part.stage)
+
+    def part(self, stage: Ladder | Search) -> None:
+        """One load of a stage."""
         system = self.scope.systems[stage.target]
         workload = self.scope.workloads[stage.workload]
         objection = load_problem(workload, system.engine)
@@ -106,7 +115,6 @@ class _Walk:
         if loaded is not None and not same_rows(self.scope.workloads[loaded], workload):
             message = f"stage `{stage.id}` runs `{stage.workload}`, but `{system.name}` holds the rows of `{loaded}`"
             self.problem(stage.where, message, f"populate it with `{stage.workload}`")
-        self.connections(stage, system)
         objection = division_problem(workload, len(system.instances))
         if objection is not None:
             self.problem(stage.where, objection)
@@ -119,7 +127,8 @@ class _Walk:
             resets += [stage for name in again.before if isinstance(stage := steps[name], Reset)]
             for reset in resets:
                 self.reset(reset)
-            self.writes_through(again)
+            for part in parts(again):
+                self.writes_through(part.stage)
             resets = [stage for name in again.after if isinstance(stage := steps[name], Reset)]
 
     def writes_through(self, stage: Ladder | Search) -> None:
@@ -133,16 +142,17 @@ class _Walk:
         if changes and any(source.propagates_to == system.name for source in self.sources()):
             self.written[system.name] = stage.id
 
-    def connections(self, stage: Ladder | Search, system: System) -> None:
+    def connections(self, stage: Ladder | Search) -> None:
         """A thread is a connection; a server that is full fails in the middle of the run."""
-        if system.provision is None or engines.of(system.engine).embedded != "server":
-            return
-        setting = dict(system.settings).get("max_connections", str(CONNECTIONS))
-        threads = max(stage.threads) if isinstance(stage, Ladder) else stage.threads
-        if setting.isdigit() and threads > int(setting) - CONNECTIONS_KEPT:
-            hint = f"settings: {{max_connections: {threads + 100}}} of `{system.name}`"
-            message = f"stage `{stage.id}` needs {threads} connections, but `{system.name}` has {setting}"
-            self.problem(stage.where, message, hint)
+        for name, threads in threads_most(stage).items():
+            system = self.scope.systems[name]
+            if system.provision is None or engines.of(system.engine).embedded != "server":
+                continue
+            setting = dict(system.settings).get("max_connections", str(CONNECTIONS))
+            if setting.isdigit() and threads > int(setting) - CONNECTIONS_KEPT:
+                hint = f"settings: {{max_connections: {threads + 100}}} of `{system.name}`"
+                message = f"stage `{stage.id}` needs {threads} connections, but `{system.name}` has {setting}"
+                self.problem(stage.where, message, hint)
 
     def conflict(self, stage: Ladder | Search, source: System, before: str) -> None:
         message = (

@@ -9,12 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from proveout.core.errors import Where
-from proveout.dsl import engines
+from proveout.dsl.compile.loads import Loads, check_loads, compile_loads, think_time
 from proveout.dsl.compile.matrix import Place
-from proveout.dsl.compile.symbols import Scope, where_of
+from proveout.dsl.compile.symbols import Scope, StageNames
 from proveout.dsl.compile.tool_stages import tool_job, tool_limits
-from proveout.dsl.compile.topology import setting_text
 from proveout.dsl.compile.tuning import compile_tunings
 from proveout.dsl.compile.value_sources import command_stage, sql_stage
 from proveout.dsl.plan.matrix_labels import Cell
@@ -32,14 +30,12 @@ from proveout.dsl.plan.stages import (
     Search,
     SearchBounds,
     Stage,
-    Think,
     Tool,
     Tune,
     Windows,
 )
-from proveout.dsl.plan.topology import Capture, Host, System
+from proveout.dsl.plan.topology import Host
 from proveout.dsl.plan.values import Expression
-from proveout.dsl.rules import session_settings
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
@@ -128,14 +124,10 @@ def _draft(scope: Scope, item: tuple[str, Map], place: Place, kinds: Mapping[str
     )
 
 
-@dataclass(slots=True)
-class _Stages:
+@dataclass(slots=True, kw_only=True)
+class _Stages(StageNames):
     """Makes one stage of its model; None when a name in it does not resolve."""
 
-    scope: Scope
-    body: Map
-    path: str
-    id: str
     cell: Cell | None = None
 
     def of(self, entry: stage_models.StageBase) -> Stage | None:  # noqa: PLR0911 - one per kind
@@ -161,49 +153,6 @@ class _Stages:
                 return self.tool(entry)
             case _:  # the table of models and this match name the same kinds; a test holds them together
                 raise TypeError(type(entry).__name__)
-
-    # ---- names ----
-
-    def where(self, *path: str | int) -> Where:
-        return where_of(self.body, *path)
-
-    def system(self, name: str, key: str, *more: str | int) -> System | None:
-        return self.scope.resolve("system", name, self.scope.systems, self.where(key, *more), f"{self.path}.{key}")
-
-    def all_systems(self, names: list[str], key: str) -> tuple[str, ...] | None:
-        found = [self.system(name, key, index) for index, name in enumerate(names)]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                self.problem(f"`{name}` is there twice", key, index)
-        return tuple(names) if all(found) else None
-
-    def problem(self, message: str, *path: str | int, hint: str = "") -> None:
-        key = ".".join([self.path, *map(str, path)])
-        self.scope.problems.add(self.where(*path), message, key=key, hint=hint)
-
-    def has_workload(self, name: str) -> bool:
-        where = self.where("workload")
-        return self.scope.resolve("workload", name, self.scope.workloads, where, f"{self.path}.workload") is not None
-
-    def clients(self, words: list[str]) -> tuple[str, ...] | None:
-        where = self.where("from")
-        return self.scope.select_hosts(words, where, f"{self.path}.from")
-
-    def captures(self, names: list[str] | None) -> tuple[str, ...] | None:
-        found: list[Capture | None] = []
-        for index, name in enumerate(names or ()):
-            where = self.where("capture", index)
-            found.append(self.scope.resolve("capture", name, self.scope.captures, where, f"{self.path}.capture"))
-            if name in (names or ())[:index]:
-                self.problem(f"`{name}` is there twice", "capture", index)
-        return tuple(names or ()) if all(found) else None
-
-    def reachable(self, system: System, clients: tuple[str, ...], key: str) -> None:
-        """An embedded system listens on its own machine only."""
-        remote = [name for name in clients if not self.scope.hosts[name].is_local]
-        if system.provision == "embedded" and remote:
-            message = f"`{system.name}` is embedded and out of reach for {', '.join(remote)}"
-            self.problem(message, key, hint="an embedded system takes its load from local hosts")
 
     # ---- kinds ----
 
@@ -263,19 +212,20 @@ class _Stages:
         )
 
     def ladder(self, entry: stage_models.LadderEntry) -> Ladder | None:
-        target, clients, captures = self.measured(entry)
-        pool = self.pool(entry, clients)
+        loads, captures = compile_loads(self, entry), self.captures(entry.capture)
+        pool = self.pool(entry, loads)
         arrival = self.arrival(entry)
         rungs = self.rungs(entry)
-        if target is None or clients is None or captures is None or arrival is None or rungs is None or pool is None:
+        if loads is None or captures is None or arrival is None or rungs is None or pool is None:
             return None
-        self.one_process(entry, target)
+        key = "threads" if entry.processes is None else "processes"
+        check_loads(self, loads, min(rungs), key, processes=max(entry.processes or [entry.workers or 1]))
         stop = entry.stop_when
         return Ladder(
             id=self.id,
-            workload=entry.workload,
-            target=target.name,
-            clients=clients,
+            workload=loads.workload,
+            target=loads.target,
+            clients=loads.clients,
             threads=rungs,
             windows=Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure, ramp_down_s=entry.ramp_down),
             arrival=arrival,
@@ -290,7 +240,8 @@ class _Stages:
             workers=max(rungs) if entry.processes is not None else entry.workers,
             pool=pool,
             limits=_limits(entry.limits),
-            session=self.session(entry, target),
+            session=loads.session,
+            loads=loads.loads,
             cell=self.cell,
             where=self.body.where,
         )
@@ -329,8 +280,8 @@ class _Stages:
         return entry.with_ if entry.order == "interleaved" else None
 
     def search(self, entry: stage_models.SearchEntry) -> Search | None:
-        target, clients, captures = self.measured(entry)
-        pool = self.pool(entry, clients)
+        loads, captures = compile_loads(self, entry), self.captures(entry.capture)
+        pool = self.pool(entry, loads)
         low = self.rate(entry.rate.from_, "rate", "from")
         high = self.rate(entry.rate.to, "rate", "to")
         if isinstance(low, float) and isinstance(high, float) and low >= high:
@@ -338,15 +289,14 @@ class _Stages:
         if entry.probes_max <= entry.confirm.times:
             message = f"{entry.probes_max} probes leave none to search with: {entry.confirm.times} confirm the answer"
             self.problem(message, "probes_max", hint="a higher `probes_max`, or fewer `confirm.times`")
-        if target is None or clients is None or captures is None or pool is None:
+        if loads is None or captures is None or pool is None or low is None or high is None:
             return None
-        if low is None or high is None:
-            return None
+        check_loads(self, loads, entry.threads, "threads", processes=1)
         return Search(
             id=self.id,
-            workload=entry.workload,
-            target=target.name,
-            clients=clients,
+            workload=loads.workload,
+            target=loads.target,
+            clients=loads.clients,
             threads=entry.threads,
             rate_from=low,
             rate_to=high,
@@ -368,47 +318,21 @@ class _Stages:
             workers=entry.workers,
             pool=pool,
             limits=_limits(entry.limits),
-            session=self.session(entry, target),
+            session=loads.session,
+            loads=loads.loads,
             where=self.body.where,
         )
 
-    def measured(
-        self, entry: stage_models.Measured
-    ) -> tuple[System | None, tuple[str, ...] | None, tuple[str, ...] | None]:
-        """(target, clients, captures) of a stage that measures, each None when it does not resolve."""
-        target = self.system(entry.target, "target")
-        clients = self.clients(entry.from_)
-        captures = self.captures(entry.capture)
-        if not self.has_workload(entry.workload):
-            target = None
-        if target is not None and clients is not None:
-            self.reachable(target, clients, "from")
-        return target, clients, captures
-
-    def session(self, entry: stage_models.Measured, target: System) -> tuple[tuple[str, str], ...]:
-        """Settings of the load's connections: the system's, and over them the stage's own."""
-        for name, value in entry.session.items():
-            objection = session_settings.objection(target.engine, name, setting_text(value))
-            if objection:
-                self.problem(objection, "session", name)
-        own = {name: setting_text(value) for name, value in entry.session.items()}
-        return tuple(sorted({**self.scope.sessions.get(target.name, {}), **own}.items()))
-
-    def one_process(self, entry: stage_models.LadderEntry, target: System) -> None:
-        """An engine whose files one process at a time can write to has one load process."""
-        key, most = ("workers", entry.workers) if entry.processes is None else ("processes", max(entry.processes))
-        if engines.of(target.engine).one_process and (most or 1) > 1:
-            message = f"a load on {target.engine} is one process, with a thread for each terminal"
-            self.problem(message, key, hint="threads: [1, 2, 4]")
-
-    def pool(self, entry: stage_models.Measured, clients: tuple[str, ...] | None) -> Pool | None:
+    def pool(self, entry: stage_models.Measured, loads: Loads | None) -> Pool | None:
         """The pool of a stage that measures. Ray runs code of every client that connects, so never beside a database or
         storage."""
         where = self.where("pool")
         pool = self.scope.resolve("pool", entry.pool, self.scope.pools, where, f"{self.path}.pool")
+        if pool is not None and pool.kind == "ray" and loads is not None and loads.loads:
+            self.problem("a Ray pool has one load at a time", "pool", hint="pool: local, or a stage for each load")
         if pool is None or pool.kind != "ray" or pool.address:
             return pool
-        for name in clients or ():
+        for name in loads.clients if loads is not None else ():
             host = self.scope.hosts[name]
             if not host.is_local and (neighbour := self._beside(host)):
                 message = f"Ray would run on `{name}`, {neighbour}"
@@ -428,7 +352,7 @@ class _Stages:
         if entry.rate is None:
             if entry.arrival in ("constant", "poisson"):
                 self.problem(f"arrival {entry.arrival} needs a `rate`", "arrival", hint="rate: 500/s")
-            return Closed(think=None if entry.think is None else self.think(entry.think))
+            return Closed(think=think_time(self, entry.think))
         if entry.arrival == "closed":
             self.problem("closed arrival has no rate", "rate", hint="leave `arrival` or `rate` away")
         if entry.think is not None:
@@ -438,16 +362,6 @@ class _Stages:
             return self.ramp(entry.rate, distribution)
         rate = self.rate(entry.rate, "rate")
         return None if rate is None else Open(rate=rate, distribution=distribution)
-
-    def think(self, entry: stage_models.ThinkEntry) -> Think | None:
-        """The pauses of closed arrival."""
-        match entry.constant, entry.exponential:
-            case float(mean_s), None:
-                return Think(mean_s=mean_s, distribution="constant")
-            case None, float(mean_s):
-                return Think(mean_s=mean_s, distribution="exponential")
-        self.problem("a think time is either constant or exponential", "think", hint="think: {exponential: 200ms}")
-        return None
 
     def ramp(self, entry: stage_models.RateRamp, distribution: Literal["constant", "poisson"]) -> Ramp | None:
         """A rate that changes in the measure window; its ends are known when the plan is compiled."""

@@ -7,6 +7,7 @@ from typing import assert_never
 
 from proveout.core.units import format_duration
 from proveout.dsl.explain.tuning import hosts_of
+from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import CommandRun, Ladder, Pause, Populate, Reset, Search, Sql, Stage, Tool, Tune
 from proveout.dsl.plan.topology import Capture
@@ -68,9 +69,13 @@ def host_parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:  # noqa: PLR09
 
 def _add_load(stage: Ladder | Search, tasks: dict[str, list[str]]) -> None:
     rungs = stage.threads if isinstance(stage, Ladder) else (stage.threads,)
-    shares = zip(*(terminals(rung, len(stage.clients)) for rung in rungs), strict=True)
-    for client, share in zip(stage.clients, shares, strict=True):
-        tasks[client].append(f"load on {stage.target}: {', '.join(map(str, share))} threads")
+    for part in parts(stage):
+        clients = part.stage.clients
+        counts = [part.threads(rung) for rung in (rungs[:1] if part.beside else rungs)]
+        shares = zip(*(terminals(count, len(clients)) for count in counts), strict=True)
+        what = f"load {part.name} on" if part.name else "load on"
+        for client, share in zip(clients, shares, strict=True):
+            tasks[client].append(f"{what} {part.stage.target}: {', '.join(map(str, share))} threads")
 
 
 def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> None:

@@ -16,7 +16,7 @@ from proveout.core.numbers import percent
 from proveout.core.units import format_size
 from proveout.dsl import engines
 from proveout.dsl.compile.stage_conditions import left_out
-from proveout.dsl.explain import database_changes
+from proveout.dsl.explain import database_changes, loads
 from proveout.dsl.explain.host_parts import HostPart, host_parts, length
 from proveout.dsl.explain.tuning import (
     TuningLine,
@@ -30,19 +30,15 @@ from proveout.dsl.explain.tuning import (
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Parameter, Plan
 from proveout.dsl.plan.stages import (
-    Closed,
     CommandRun,
     Ladder,
-    Open,
     Pause,
     Populate,
-    Ramp,
     Reset,
     Search,
     SearchBounds,
     Sql,
     Stage,
-    Think,
     Tool,
     Tune,
 )
@@ -299,20 +295,21 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             alone = stage.workers is not None and stage.workers >= max(stage.threads)
             each = "process of one thread" if stage.threads == (1,) else "processes of one thread each"
             what = each if alone else "threads"
-            detail = [f"{rungs} {what}, {_times(stage)}; {_arrival(stage)}", _windows(stage), *_order(plan, stage)]
-            detail += _session(stage)
+            arrival = loads.arrival_text(stage.arrival)
+            detail = [f"{rungs} {what}, {_times(stage)}; {arrival}", _windows(stage), *_order(plan, stage)]
+            detail += loads.details(stage)
             if stage.stop_when is not None:
                 detail.append(f"stops when {stage.stop_when.text}")
             of = "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
-            return f"{of}{stage.workload} on {stage.target}", tuple(detail)
+            return f"{of}{loads.title(stage)}", tuple(detail)
         case Search():
             span = (
-                f"from {_rate(stage.rate_from)} to {_rate(stage.rate_to)}, within "
+                f"from {loads.rate_text(stage.rate_from)} to {loads.rate_text(stage.rate_to)}, within "
                 f"{stage.tolerance_fraction * 100.0:.3g} %"
             )
             detail = [
                 f"{stage.threads} threads, {stage.distribution} arrival {span}",
-                *_session(stage),
+                *loads.details(stage),
                 f"accept {stage.accept.text}",
                 f"probes of {length(stage.probe.ramp_up_s)} + {length(stage.probe.measure_s)}, at most "
                 f"{stage.probes_max};"
@@ -320,7 +317,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
                 f"{length(stage.confirm.measure_s)}",
                 _search_bounds(stage.bounds),
             ]
-            return f"highest rate of {stage.workload} on {stage.target}", tuple(detail)
+            return f"highest rate of {loads.title(stage)}", tuple(detail)
         case Tool():
             return f"fio on {', '.join(stage.clients)}: {stage.pattern}", tuple(_tool(stage))
         case Sql():
@@ -339,12 +336,6 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
         case Tune():
             names = ", ".join(tuning.name for tuning in stage.tunings)
             return f"tune {', '.join(hosts_of(stage.tunings))}: {names}", ()
-
-
-def _session(stage: Ladder | Search) -> tuple[str, ...]:
-    """The settings of the load's connections."""
-    settings = ", ".join(f"{name} = {value}" for name, value in stage.session)
-    return (f"connections with {settings}",) if settings else ()
 
 
 def _tool(stage: Tool) -> Iterator[str]:
@@ -401,27 +392,8 @@ def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
         yield f"  and so on, {stage.repeat} repeats at most"
 
 
-def _arrival(stage: Ladder) -> str:
-    match stage.arrival:
-        case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
-            return f"closed arrival with {distribution} think times of {length(mean_s)}"
-        case Closed():
-            return "closed arrival"
-        case Ramp(rate_from=low, rate_to=high, distribution=distribution):
-            return f"{distribution} arrival from {_rate(low)} to {_rate(high)} over the measure window"
-        case Open(rate=rate, distribution=distribution):
-            return f"{distribution} arrival at {_rate(rate)}"
-
-
 def _windows(stage: Ladder | Tool) -> str:
     windows = stage.windows
     parts = (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)
     ramp_up, measure, ramp_down = map(length, parts)
     return f"{ramp_up} ramp-up, {measure} measured, {ramp_down} ramp-down"
-
-
-def _rate(rate: float | Expression) -> str:
-    if not isinstance(rate, Expression):
-        return f"{rate:,.6g}/s"
-    known = f", known when {' and '.join(rate.needs)} has ended" if rate.needs else ""
-    return f"${{{rate.text}}}{known}"

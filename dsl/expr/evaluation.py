@@ -178,7 +178,7 @@ def evaluate(text: str, environment: Mapping[str, Any], *, functions: Mapping[st
     guarded = {name: _guard(name, function, faults) for name, function in table.items()}
     engine = _cel()
     try:
-        value = engine.compile(render(node)).execute(engine.Context(variables=data, functions=guarded))
+        value = _program(text).execute(engine.Context(variables=data, functions=guarded))
     except Exception as error:  # noqa: BLE001 - the library raises KeyError, TypeError, ValueError, RuntimeError …
         raise _explain(node, text, data, faults, error) from None
     if faults:
@@ -251,6 +251,12 @@ FUNCTIONS: Mapping[str, Function] = {
     "s": lambda number: number * 1e6,
 }
 """Built-in functions; `us ms s` turn a time into microseconds, the unit of all latencies."""
+
+
+@lru_cache(maxsize=1024)
+def _program(text: str) -> Any:
+    """The compiled expression."""
+    return _cel().compile(render(parse(text)))
 
 
 @lru_cache(maxsize=1)

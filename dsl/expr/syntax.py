@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import TypeAlias
 
 from proveout.core.errors import ProveoutError
@@ -198,6 +199,7 @@ def tokens(text: str) -> tuple[Token, ...]:
     return (*found, Token(kind="end", text="", start=size, end=size))
 
 
+@lru_cache(maxsize=1024)  # checks are evaluated again after each stage and probe
 def parse(text: str) -> Syntax:
     """The syntax tree of a whole expression. Raises ExpressionFault with the offset of what does not fit."""
     reader = _Reader(text)

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.measured_values import OMITTED
-from proveout.dsl.plan.stages import Condition, Measuring, Stage, Tool, Tuning
+from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Search, Stage, Tool, Tuning
 from proveout.dsl.plan.topology import Capture, Host, Secret, System
 from proveout.dsl.plan.values import Expression, Value
 
@@ -117,9 +117,9 @@ class Plan:
         raise KeyError(stage_id)
 
     def target_host(self, stage: Measuring) -> str:
-        """The host whose CPU is "the" CPU of the stage: that of its target system; of a tool the first that it runs
+        """The host whose CPU is "the" CPU of the stage: that of its (first) target; of a tool the first that it runs
         on."""
-        return stage.clients[0] if isinstance(stage, Tool) else self.system(stage.target).host
+        return stage.clients[0] if isinstance(stage, Tool) else self.system(first_target(stage)).host
 
     def condition(self, stage_id: str) -> Condition | None:
         """The condition of the stage; None when it always runs."""
@@ -132,6 +132,11 @@ class Plan:
 
 
 _Named = TypeVar("_Named", Host, System, Workload, Capture)
+
+
+def first_target(stage: Ladder | Search) -> str:
+    """The target of a stage, of several loads that of the first."""
+    return stage.loads[0].target if stage.loads else stage.target
 
 
 def _named(things: tuple[_Named, ...], name: str) -> _Named:

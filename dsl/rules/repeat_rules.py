@@ -22,6 +22,7 @@ from proveout.dsl.expr.evaluation import AllOf, AnyOf, Bare, Comparison, Either,
 from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Syntax, children, parse, ungroup
 from proveout.dsl.metrics import SLOPE_READINGS
 from proveout.dsl.plan.iteration_order import groups
+from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.plan import Check, Plan
 from proveout.dsl.plan.stages import CommandRun, Ladder, Measuring, Open, Pause, Ramp, Reset, Search, Sql, Stage, Tool
 from proveout.dsl.plan.topology import Capture
@@ -291,7 +292,8 @@ def unsteady_by_plan(plan: Plan, stage: Measuring) -> str:
     """The reason for which the plan itself has the throughput change over the window; "" where it does not."""
     if isinstance(stage, Ladder) and isinstance(ramp := stage.arrival, Ramp):
         return f"the plan has the rate go from {number(ramp.rate_from)}/s to {number(ramp.rate_to)}/s"
-    if not isinstance(stage, Tool) and is_in_order(plan.workload(stage.workload)):
+    shares = () if isinstance(stage, Tool) else [part for part in parts(stage) if not part.beside]
+    if shares and all(is_in_order(plan.workload(part.stage.workload)) for part in shares):
         return "a set of queries in order is not the same from second to second"
     return ""
 

@@ -7,6 +7,7 @@ Each is an annotation for a model's field in `schema`: how the value is read, it
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import (
@@ -147,6 +148,31 @@ Names: TypeAlias = Annotated[list[Name], Field(min_length=1, max_length=100), Be
 Roles: TypeAlias = Annotated[list[Name], BeforeValidator(one_or_many), OrOne()]
 Threads: TypeAlias = Annotated[int, Field(ge=1, le=THREADS_MAX)]
 Rungs: TypeAlias = Annotated[list[Threads], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]
+
+
+SHARE_PATTERN = r"^(\d{1,4}/\d{1,4}|\d+(\.\d+)?%)$"
+
+
+def _share(value: object) -> object:
+    """`1/2`, `50%` or the whole number 1, as a fraction."""
+    if isinstance(value, Fraction):
+        return value
+    text = str(value)
+    if isinstance(value, bool) or (text != "1" and not re.fullmatch(SHARE_PATTERN, text)):
+        raise custom(f"expected a share such as 1/2 or 50%, not {value}")
+    top, _, bottom = text.partition("/")
+    if bottom.strip("0") == "" and bottom:
+        raise custom(f"{value} is out of bounds: a share is over 0 and at most 1")
+    share = Fraction(text.removesuffix("%")) / 100 if text.endswith("%") else Fraction(int(top), int(bottom or 1))
+    if not 0 < share <= 1:
+        raise custom(f"{value} is out of bounds: a share is over 0 and at most 1")
+    return share
+
+
+_SHARE = WithJsonSchema(
+    {"anyOf": [{"type": "string", "pattern": SHARE_PATTERN}, {"const": 1}], "description": "1/2, 50%"}
+)
+Share: TypeAlias = Annotated[Fraction, PlainValidator(_share), _SHARE]
 
 
 class Repeats(NamedTuple):

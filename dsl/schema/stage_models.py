@@ -24,6 +24,7 @@ from proveout.dsl.schema.scalar_types import (
     Repeats,
     Rungs,
     Selector,
+    Share,
     Size,
     Statements,
     Strict,
@@ -92,6 +93,7 @@ def _as_text(value: object) -> object:
 
 
 When: TypeAlias = Annotated[Text, BeforeValidator(_as_text)]
+Session: TypeAlias = dict[str, str | int | float | bool]
 StageIds: TypeAlias = Annotated[list[Id], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]
 
 
@@ -118,14 +120,52 @@ class PopulateEntry(StageBase):
     workers: int | None = Field(None, ge=1, le=1000, description="Processes that load; by default the host's cores.")
 
 
+class ThinkEntry(Strict):
+    """The pause of a thread between two transactions: exponential or constant."""
+
+    exponential: Duration | None = Field(None, description="Drawn with this mean, at most ten times the mean.")
+    constant: Duration | None = Field(None, description="Always of this length.")
+
+
+class LoadEntry(Strict):
+    """One of several loads at the same time: with a share of the stage's threads and rate, or with its own."""
+
+    workload: Name
+    target: Name = Field(description="The system that gets this load.")
+    from_: Selector | None = Field(None, alias="from", description="The hosts that make it; by default the stage's.")
+    share: Share | None = Field(
+        None, description="Its share of the threads and the rate of each rung; the shares of a stage sum to 1."
+    )
+    threads: Threads | None = Field(
+        None, description="Threads of its own instead, the same at every rung and not counted in its numbers."
+    )
+    rate: Rate | None = Field(None, description="With `threads`: open arrival at this rate, closed arrival without.")
+    arrival: Literal["closed", "constant", "poisson"] | None = Field(
+        None, description="With `rate`: its distribution, `constant` by default."
+    )
+    think: ThinkEntry | None = Field(None, description="Closed arrival: the pause between transactions.")
+    session: Session = Field(
+        default_factory=dict, max_length=50, description="Settings of its connections, before those of the stage."
+    )
+    range: Annotated[list[int], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="First and last key that it touches, before the `range` of its workload."
+    )
+
+
 class Measured(StageBase):
     """The keys that ladder and search share."""
 
-    workload: Name
-    target: Name = Field(description="The system that gets the load.")
+    workload: Name | None = Field(None, description="The workload of the load.")
+    target: Name | None = Field(None, description="The system that gets the load.")
+    loads: dict[Id, LoadEntry] | None = Field(
+        None,
+        min_length=1,
+        max_length=64,
+        description="Several loads at the same time, by name, in place of `workload` and `target`.",
+    )
     from_: Selector = Field(["role:client"], alias="from", description="The hosts that make the load.")
     capture: Names | None = Field(None, description="The captures that run beside it.")
-    session: dict[str, str | int | float | bool] = Field(
+    session: Session = Field(
         default_factory=dict,
         max_length=50,
         description="Settings of the load's connections, before those of the system's `session`.",
@@ -154,13 +194,6 @@ def _rate_or_ramp(value: object) -> str:
 LadderRate: TypeAlias = Annotated[
     Annotated[Rate, Tag("rate")] | Annotated[RateRamp, Tag("ramp")], Discriminator(_rate_or_ramp)
 ]
-
-
-class ThinkEntry(Strict):
-    """The pause of a thread between two transactions: exponential or constant."""
-
-    exponential: Duration | None = Field(None, description="Drawn with this mean, at most ten times the mean.")
-    constant: Duration | None = Field(None, description="Always of this length.")
 
 
 class LadderEntry(Measured):

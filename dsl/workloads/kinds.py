@@ -16,7 +16,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines, extensions
@@ -98,6 +98,26 @@ def part_of(workload: Workload, index: int, count: int) -> Workload:
     kind, model = _kind(workload)
     part = kind.part(model, index, count)
     return workload if part is model else dataclasses.replace(workload, parameters=to_values(part))
+
+
+def with_range(workload: Workload, first: int, last: int) -> Workload:
+    """The workload whose load touches the keys `first` … `last` only. Raises ValueError where the kind has no key
+    range, or not these keys."""
+    kind, model = _kind(workload)
+    if "range" not in kind.load_only or "range" not in type(model).model_fields:
+        raise ValueError(f"workload kind `{workload.kind}` has no key range")
+    values = {**model.model_dump(), "range": (first, last)}
+    try:
+        return dataclasses.replace(workload, parameters=to_values(type(model).model_validate(values)))
+    except ValidationError as error:
+        raise ValueError(str(error.errors()[0]["msg"]).removeprefix("Value error, ")) from None
+
+
+def key_range(workload: Workload) -> tuple[int, int] | None:
+    """The first and the last key that a load touches; None where its kind has no key range."""
+    _, model = _kind(workload)
+    ends = getattr(model, "first", None), getattr(model, "last", None)
+    return ends if isinstance(ends[0], int) and isinstance(ends[1], int) else None  # type: ignore[return-value]
 
 
 def division_problem(workload: Workload, instances: int) -> str | None:

@@ -1448,9 +1448,11 @@ class RunLoad(_message.Message):
     LABEL_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
     seed: _builtins.int
     label: _builtins.str
+    load: _builtins.str
     @_builtins.property
     def workload(self) -> Global___Workload: ...
     @_builtins.property
@@ -1475,10 +1477,11 @@ class RunLoad(_message.Message):
         label: _builtins.str = ...,
         pool: Global___LoadPool | None = ...,
         session: _abc.Iterable[Global___NamedText] | None = ...,
+        load: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "pool", b"pool", "share", b"share", "windows", b"windows", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "label", b"label", "pool", b"pool", "seed", b"seed", "session", b"session", "share", b"share", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "label", b"label", "load", b"load", "pool", b"pool", "seed", b"seed", "session", b"session", "share", b"share", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -227,7 +227,7 @@ def _of_stage(plan: Plan, stage: Any, ends: dict[str, Endpoint]) -> Iterator[Tas
 
 def _loads(plan: Plan, stage: Any, rung: int, windows: Any, ends: dict[str, Endpoint]) -> Iterator[TaskSpec]:
     one = IterationId(stage=stage.id, rung=rung, repeat=1, attempt=1)
-    given = load_tasks(plan, stage, iteration=one, rate=100.0, windows=windows, endpoint=ends[stage.target], cores={})
+    given = load_tasks(plan, stage, iteration=one, rate=100.0, windows=windows, endpoints=ends, cores={})
     yield from (spec for _, spec in given)
 
 

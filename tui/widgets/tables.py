@@ -13,7 +13,15 @@ from rich.text import Text
 from textual.widgets import DataTable
 
 from proveout.core.numbers import column, lower_bound, microseconds, number, percent, safe, search_answer, size
-from proveout.proto.events import IterationFinished, IterationId, SearchFinished, TransactionLine, WaitLine
+from proveout.dsl.plan.loads import in_load
+from proveout.proto.events import (
+    IterationFinished,
+    IterationId,
+    SearchFinished,
+    TransactionLine,
+    TransactionSummary,
+    WaitLine,
+)
 from proveout.tui.run_view import HostView, RunView, at_least_us, is_silent
 
 Row: TypeAlias = tuple[str, ...]
@@ -45,15 +53,14 @@ def _of_iteration(ended: IterationFinished) -> list[Row]:
     for item in ended.transactions:
         times.append(tuple(item.response.get(key) for key in keys))
         counts = [number(item.ok), number(item.logical_failures), number(sum(item.errors.values()))]
-        found.append((safe(item.name), number(item.tps), *counts))
+        found.append((safe(item.label), number(item.tps), *counts))
     rows = _with_times(found, times)
-    return [
-        (*row[:-3], *_bounded(ended, item.name, row[-3:])) for row, item in zip(rows, ended.transactions, strict=True)
-    ]
+    return [(*row[:-3], *_bounded(ended, item, row[-3:])) for row, item in zip(rows, ended.transactions, strict=True)]
 
 
-def _bounded(ended: IterationFinished, name: str, times: Row) -> Row:
-    paths = (f"transactions.{name}.response.{key}" for key in ("p50_us", "p95_us", "p99_us"))
+def _bounded(ended: IterationFinished, item: TransactionSummary, times: Row) -> Row:
+    path = in_load(f"loads.{item.load}" if item.load else "", f"transactions.{item.name}")
+    paths = (f"{path}.response.{key}" for key in ("p50_us", "p95_us", "p99_us"))
     bounds = (at_least_us(ended, path) for path in paths)
     return tuple(lower_bound(bound) if cell == "-" else cell for cell, bound in zip(times, bounds, strict=True))
 

@@ -62,6 +62,11 @@ def chart(values: Sequence[Mapping[str, Any]], layers: Sequence[Spec], *, height
     }
 
 
+def grid(charts: Sequence[Spec], *, columns: int) -> Spec:
+    """Charts with data, widths and heights of their own, in rows of `columns`; colours are shared."""
+    return {"$schema": _SCHEMA, "config": _CONFIG, "columns": columns, "spacing": 28, "concat": list(charts)}
+
+
 def quantity(field: str, title: str, **more: Any) -> Spec:
     """A channel that shows a number."""
     return {"field": field, "type": "quantitative", "title": title, **more}

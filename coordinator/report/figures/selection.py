@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from proveout.coordinator.report.figures import load_figures, query_set_figures, system_figures, tool_figures
+from proveout.coordinator.report.figures import (
+    load_figures,
+    query_set_figures,
+    stage_figures,
+    system_figures,
+    tool_figures,
+)
 from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.report.figures.timeline import Timeline
 from proveout.coordinator.results.results import RunResults
@@ -24,7 +30,10 @@ DRAWN: Mapping[str, _Draw] = {
     "nopm-art": lambda results, _: load_figures.nopm_art(results),
     "time-to-solve": lambda results, _: query_set_figures.time_to_solve(results),
     "sizes-compression": lambda results, _: query_set_figures.sizes_compression(results),
+    "stage-values": lambda results, _: stage_figures.stage_values(results),
+    "stage-times": lambda results, _: stage_figures.stage_times(results),
     "host-cpu": system_figures.host_cpu,
+    "peak-cpu": lambda results, _: system_figures.peak_cpu(results),
     "wait-events": lambda results, _: system_figures.wait_events(results),
     "lag": system_figures.lag,
     "iops-by-queue-depth": lambda results, _: tool_figures.iops_by_queue_depth(results),
@@ -36,7 +45,10 @@ _NEEDS = {
     "nopm-art": "no ladder of TPROC-C has a valid iteration",
     "time-to-solve": "no ladder of a set of queries (a `kind: sql` workload with `in_order`) has a time of every query",
     "sizes-compression": "no ladder has samples of a `sizes` capture",
+    "stage-values": "no stage took metrics with a query",
+    "stage-times": "no `sql` stage came to its end",
     "host-cpu": "there are no samples of an `os` capture",
+    "peak-cpu": "no ladder has samples of an `os` capture",
     "wait-events": "no ladder has samples of a `waits` capture",
     "iops-by-queue-depth": "no tool stage has a valid iteration",
     "lag": "there are no samples of a `lag` capture inside a measure window",

@@ -1,5 +1,5 @@
-"""Figures of the system under load: CPU over time with the measure windows shaded, wait events side by side,
-replication lag. Pure.
+"""Figures of the system under load: CPU over time with the measure windows shaded, peak CPU by case, wait events side
+by side, replication lag. Pure.
 
 Data flow: `RunResults` and the `Timeline` of the stored samples -> `Figure`s. CPU and lag over time need the samples; a
 report without them lists the figures that are missing.
@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from proveout.coordinator.report.figures.cases import Case, cases
 from proveout.coordinator.report.figures.figure import PALE, Figure, Spec, category, chart, quantity, slug, tips
 from proveout.coordinator.report.figures.load_figures import groups, heading, label, legend
+from proveout.coordinator.report.figures.panels import Point, panels, table
 from proveout.coordinator.report.figures.timeline import Line, Timeline
-from proveout.coordinator.report.tables import climbing, host_rows, peak, wait_rows
+from proveout.coordinator.report.tables import climbing, host_rows, machines, peak, wait_rows
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
-from proveout.core.json_data import number_at
+from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import bounds, half_width, number, percent, rung_name, safe, seconds, threads
 from proveout.proto.events import IterationFinished
 
@@ -118,6 +120,40 @@ def _cpu_chart(points: Sequence[Mapping[str, Any]], spans: Sequence[Mapping[str,
         },
     }
     return chart(points, [shade, line], height=240)
+
+
+def peak_cpu(results: RunResults) -> Iterator[Figure]:
+    """Bars of the busiest second of each machine by case, with the mean as a tick; a figure a matrix."""
+    for group in cases(results, lambda rung: bool(rung.tree.get("hosts"))):
+        points = [point for case in group.found for point in _peaks(results, case)]
+        if not points:
+            continue
+        heads, rows = table(points, place=group.place, series="mode" if group.of else "ladder", tick="mean busy")
+        yield Figure(
+            name="peak-cpu",
+            slug=slug("peak-cpu", group.of),
+            title=f"Peak CPU{f': {safe(group.of)}' if group.of else ''}",
+            caption="Bars: busy share of all processors of a machine in the busiest second of the measure window, mean "
+            "over the repeats with its confidence interval. Ticks: the mean of the window.",
+            spec=panels(points, place=group.place),
+            heads=heads,
+            rows=rows,
+        )
+
+
+def _peaks(results: RunResults, case: Case) -> Iterator[Point]:
+    for hosts in machines(results, case.rung.tree["hosts"]):
+        cpu = at_path(case.rung.tree["hosts"], hosts[0], "cpu") or {}
+        peak_of_window = at_path(cpu, "peak", "busy_fraction")
+        if isinstance(peak_of_window, Mapping):
+            yield Point(
+                panel=", ".join(sorted(hosts)),
+                metric="busy_fraction",
+                at=case.at,
+                series=case.series,
+                estimate=peak_of_window,
+                tick=number_at(cpu, "busy_fraction"),
+            )
 
 
 # ---- waits -------------------------------------------------------------------------------------------------------

@@ -88,10 +88,11 @@ def _host(
 def _links(plan: Mapping[str, Any], boxes: Mapping[str, _Drawn]) -> Iterator[str]:
     homes = {name: box for box in boxes.values() for name in box.systems}
     loads = {
-        (client, stage["target"])
+        (client, load["target"])
         for stage in plan.get("stages", ())
         if stage.get("kind") in ("ladder", "search")
-        for client in stage.get("clients", ())
+        for load in stage.get("loads") or [stage]
+        for client in load.get("clients", ())
     }
     for client, target in sorted(loads):
         source, home = boxes.get(client), homes.get(target)

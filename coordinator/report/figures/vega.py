@@ -71,5 +71,7 @@ def _keep(path: Path, text: str) -> None:
 
 
 def _fixed(spec: Spec) -> Spec:
-    """The same chart with a fixed width, for a picture without a page."""
+    """The same chart with a fixed width, for a picture without a page; panels have one."""
+    if "concat" in spec:
+        return copy.deepcopy(spec)
     return {**copy.deepcopy(spec), "width": WIDTH, "autosize": {"type": "fit-x", "contains": "padding"}}

@@ -38,6 +38,7 @@ def check(
     from proveout.cli.common.messages import describe, show_error
     from proveout.core.errors import PlanError
     from proveout.dsl.compile.compiler import compile_plan
+    from proveout.dsl.rules.load_rules import overlaps
     from proveout.dsl.rules.repeat_rules import hints
 
     overrides = parse_overrides(parameters or [])
@@ -50,7 +51,7 @@ def check(
             code = error.exit_code
         else:
             counts = f"{_count(len(plan.stages), 'stage')}, {_count(len(plan.verdicts), 'verdict')}"
-            for found in hints(plan):
+            for found in (*hints(plan), *overlaps(plan)):
                 typer.echo(f"{describe(found)}\n", err=True)
             typer.echo(f"{path}: fine ({counts}, {plan.digest[:19]})")
     return code

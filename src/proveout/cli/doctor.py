@@ -141,11 +141,12 @@ def _tools(plan: Plan) -> Iterator[Finding]:
 
 def _connections(plan: Plan) -> Iterator[Finding]:
     from proveout.agent import diagnosis
+    from proveout.dsl.plan.loads import threads_most
     from proveout.dsl.plan.stages import Ladder, Search
 
     clients = {host.name for host in plan.hosts if host.is_local}
     counts = [
-        max(stage.threads) if isinstance(stage, Ladder) else stage.threads
+        threads_most(stage).total()
         for stage in plan.stages
         if isinstance(stage, Ladder | Search) and clients & set(stage.clients)
     ]

@@ -264,6 +264,29 @@ def column(name: str, values: Sequence[float | None], halves: Sequence[float | N
     return [alone.text(value, half) for value, half in zip(values, halves or [None] * len(values), strict=True)]
 
 
+def axis_unit(name: str, values: Iterable[float]) -> tuple[float, str]:
+    """(factor, unit) of an axis with these numbers of a metric: a number / factor is a number of the unit.
+
+    Bytes are in powers of 1000; a fraction stays one, its unit is `%`.
+
+    >>> axis_unit("avg_us", [1500.0]), axis_unit("total_bytes", [2.5e9]), axis_unit("tps", [3.0])
+    ((1000.0, 'ms'), (1000000000.0, 'GB'), (1.0, '1/s'))
+    """
+    known = [value for value in values if math.isfinite(value)]
+    units = _units(name)
+    if units is _PERCENT:
+        return 1.0, "%"
+    unit = _common(known, units)
+    if unit.suffix in (" B", " B/s"):
+        most = max(map(abs, known), default=0.0)
+        factor, prefix = next((found for found in _DECIMAL if most >= found[0]), (1.0, ""))
+        return factor, f"{prefix}{unit.suffix.strip()}"
+    return float(unit.factor), "1/s" if unit.suffix == "/s" else unit.suffix.strip()
+
+
+_DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
 # ---- one number --------------------------------------------------------------------------------------------------
 
 

@@ -55,7 +55,8 @@ async def gone(pid: int) -> None:
 
 @pytest.mark.usefixtures("hot_path")
 async def test_a_closed_load_counts_every_transaction_once(context: LoadContext, hlr_database: str, spec: Spec) -> None:
-    result = await run_load(context, spec(hlr_database, windows=(1.0, 2.0, 0.5)))
+    # a think time, because a load at full speed uses all cores
+    result = await run_load(context, spec(hlr_database, windows=(1.0, 2.0, 0.5), think_s=0.002))
     assert ended(result) == result.ended_in_window > 10
     assert [(s.second, s.window) for s in context.seconds] == [
         (0, "ramp_up"),
@@ -93,7 +94,7 @@ async def test_the_commits_of_the_load_match_the_changes_in_the_database(
     with psycopg.connect(hlr_database) as connection:
         before = connection.execute("SELECT count(*) FROM call_forwarding").fetchone()
     workload = hlr(weights={"InsertCallForwarding": 60, "DeleteCallForwarding": 40})
-    load = spec(hlr_database, workload=workload, windows=(0.0, 1.5, 0.0), terminals=3)
+    load = spec(hlr_database, workload=workload, windows=(0.0, 0.5, 0.0), terminals=3)
     await run_load(context, load)
     with psycopg.connect(hlr_database) as connection:
         after = connection.execute("SELECT count(*) FROM call_forwarding").fetchone()

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import live_run
 import psutil
 import pytest
 
@@ -79,7 +80,8 @@ def outcome(directory: Path) -> RunFinished | None:
 
 @pytest.mark.slow
 def test_a_run_continues_after_its_screen_is_killed_and_watch_shows_its_end(tmp_path: Path) -> None:
-    first = Terminal("run", "plans/smoke.yaml", "--runs-dir", str(tmp_path / "runs"))
+    (tmp_path / "small.yaml").write_text(live_run.plan(measure_s=3.0))
+    first = Terminal("run", str(tmp_path / "small.yaml"), "--runs-dir", str(tmp_path / "runs"))
     try:
         first.until(lambda: b"whole run" in first.drawn)
         directory = the_run(tmp_path / "runs")

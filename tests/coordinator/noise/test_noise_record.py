@@ -20,8 +20,8 @@ from proveout.coordinator.results.results import RunResults, load_results
 from proveout.coordinator.storage import resume, run_directory
 from proveout.coordinator.storage.event_codec import plan_data
 from proveout.dsl.compile.compiler import compile_plan
-from proveout.dsl.compile.noise_arms import ARMS, NoiseArms, NoRung, choose, noise_plan
 from proveout.dsl.plan.iteration_order import groups
+from proveout.dsl.plan.noise_arms import ARMS, NoiseArms, NoRung, choose, noise_plan
 from proveout.dsl.plan.stages import Ladder, Pause
 from proveout.proto import events as e
 

@@ -48,6 +48,7 @@ from proveout.proto.events import (
     SystemUp,
     TransactionSummary,
     ValidityFinding,
+    ValuesTaken,
     VerdictReached,
     WaitLine,
 )
@@ -73,7 +74,7 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
         "tps": tps,
         "response": latency(avg_us),
         "transactions": {name: {"tps": tps * share, "response": latency(avg_us)} for name, share in names.items()},
-        "hosts": {"box": {"cpu": {"busy_fraction": 0.5, "user_fraction": 0.4}}},
+        "hosts": {"box": {"cpu": {"busy_fraction": 0.5, "user_fraction": 0.4, "peak": {"busy_fraction": 0.7}}}},
         "waits": {"db_time_s": 2.0},
         "lag": {"avg_s": 0.01, "p99_s": 0.02, "max_s": 0.03, "slope": 0.001, "slope_lower": -0.001,
         "slope_upper": 0.003},
@@ -124,7 +125,8 @@ def plan(*names: str) -> dict[str, Any]:
             {"name": "base", "host": HOSTILE, "engine": "postgres", "propagates_to": None},
             {"name": "cache", "host": HOSTILE, "engine": "postgres", "propagates_to": "base"},
         ],
-        "stages": [{"id": "slow", "target": "base", **stage}, {"id": "fast", "target": "cache", **stage}],
+        "stages": [{"id": "slow", "target": "base", **stage}, {"id": "fast", "target": "cache", **stage},
+        {"id": "refresh", "kind": "sql", "statements": ["UPDATE"]}],
         "figures": list(names),
     }  # fmt: skip
 
@@ -148,6 +150,9 @@ def history(*names: str) -> list[Stamped]:
                 at_s += 4.0
         events.append(StageFinished(stage=stage, outcome="ok", seconds=8.0))
     events += [
+        StageStarted(stage="refresh", kind="sql", iterations=0, estimate_s=1.0),
+        *(ValuesTaken(stage="refresh", repeat=n, values={"elapsed_s": 1.0 + n, HOSTILE: 2.0 * n}) for n in (1, 2)),
+        StageFinished(stage="refresh", outcome="ok", seconds=3.0),
         VerdictReached(id="v", title=HOSTILE, severity="fail", outcome="FAIL", check="1 > 2",
         evidence=f"one; {HOSTILE}"),
         RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=20.0),

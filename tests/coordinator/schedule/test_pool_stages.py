@@ -119,7 +119,13 @@ def test_the_whole_load_goes_to_the_client_that_drives_the_cluster() -> None:
     endpoint = Endpoint(system="db", engine="postgres", dsn="d")
     identity = IterationId(stage="l", rung=6, repeat=1, attempt=1)
     ((host, load),) = load_tasks(
-        PLAN, LADDER, iteration=identity, rate=None, windows=LADDER.windows, endpoint=endpoint, cores={}
+        PLAN,
+        LADDER,
+        iteration=identity,
+        rate=None,
+        windows=LADDER.windows,
+        endpoints={LADDER.target: endpoint},
+        cores={},
     )
     assert (host, load.share.count, load.workers, load.pool.kind) == ("c1", 6, 6, "ray")
 

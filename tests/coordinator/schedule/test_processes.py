@@ -49,7 +49,7 @@ def shares(plan: Plan, stage: Ladder, rung: int) -> list[tuple[str, int, int]]:
         iteration=IterationId(stage="ladder", rung=rung, repeat=1, attempt=1),
         rate=None,
         windows=stage.windows,
-        endpoint=Endpoint(system="db", engine="postgres", dsn="host=db"),
+        endpoints={"db": Endpoint(system="db", engine="postgres", dsn="host=db")},
         cores={"one": 2, "two": 2},
     )
     return [(host, load.share.count, load.workers) for host, load in loads]

@@ -300,6 +300,6 @@ def _numbers(ended: IterationFinished, unit: str) -> str:
     broken = [finding for finding in ended.findings if not finding.ok]
     voids = [finding for finding in broken if finding.voids]
     if voids:
-        return text + "; INVALID: " + "; ".join(f"{finding.check}: {safe(finding.evidence)}" for finding in voids)
-    noted = ", ".join(safe(finding.check) for finding in broken)
+        return text + "; INVALID: " + "; ".join(f"{finding.label}: {safe(finding.evidence)}" for finding in voids)
+    noted = ", ".join(safe(finding.label) for finding in broken)
     return text + (f"; noted: {noted}" if noted else "")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from proveout.coordinator.results.results import RunResults
     from proveout.coordinator.storage.journal import StorageFailed
     from proveout.coordinator.storage.run_directory import RunDirectory
-    from proveout.dsl.compile.noise_arms import NoiseArms
+    from proveout.dsl.plan.noise_arms import NoiseArms
 
 OUTPUTS = ("junit", "json", "summary", "codequality", "gitlab-metrics")
 """The files that a command line can ask for, by option."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from proveout.coordinator.run import Listener, RunOptions
     from proveout.coordinator.storage.journal import Journal
     from proveout.coordinator.storage.run_directory import Command, RunDirectory
-    from proveout.dsl.compile.noise_arms import NoiseArms
+    from proveout.dsl.plan.noise_arms import NoiseArms
     from proveout.dsl.plan.plan import Plan
     from proveout.proto.wire.tasks import Endpoint
 

@@ -49,7 +49,7 @@ def noise(
     from proveout.cli.common import run_session
     from proveout.coordinator.storage.journal import Journal
     from proveout.dsl.compile.compiler import compile_plan
-    from proveout.dsl.compile.noise_arms import choose, noise_plan
+    from proveout.dsl.plan.noise_arms import choose, noise_plan
 
     overrides = parse_overrides(parameters)
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)

@@ -1,0 +1,96 @@
+"""The results of an iteration by load: each of several loads with its own hosts, transactions and seconds. Pure.
+
+Data flow: `LoadResult`s and `LoadSecond`s by source -> `streams_of` -> one `Stream` for each load of the stage, of
+which `summarise` computes the numbers and `validity` judges the limits. A source is a client host; of a stage with
+several loads it is `loads.in_load` of the load and the host, because a host can have several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from proveout.coordinator.measure.load_merge import merge_loads, summary
+from proveout.dsl.plan.loads import in_load, parts
+from proveout.dsl.plan.stages import Measuring, Tool
+from proveout.proto.events import IterationFinished, TransactionSummary
+from proveout.proto.wire.results import LoadResult, LoadSecond, TransactionLoad
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """One load of an iteration: the stage with this load alone, its results by client host, and what they sum to.
+
+    `beside`: whether it has threads of its own and is not in the numbers of the rung.
+    """
+
+    stage: Measuring
+    threads: int
+    rate: float | None
+    loads: Mapping[str, LoadResult]
+    seconds: Mapping[str, Sequence[LoadSecond]]
+    merged: Sequence[TransactionLoad] = ()
+    summaries: tuple[TransactionSummary, ...] = ()
+    name: str = ""
+    beside: bool = False
+
+
+def streams_of(
+    stage: Measuring,
+    rung: int,
+    rate: float | None,
+    loads: Mapping[str, LoadResult],
+    seconds: Mapping[str, Sequence[LoadSecond]],
+) -> tuple[Stream, ...]:
+    """The loads of an iteration in the plan's order, or the tool. ValueError for one without a result."""
+    if isinstance(stage, Tool):
+        return (_stream(Stream(stage=stage, threads=rung, rate=rate, loads=loads, seconds=seconds)),)
+    return tuple(
+        _stream(
+            Stream(
+                name=part.name,
+                stage=part.stage,
+                threads=part.threads(rung),
+                rate=part.rate(rate),
+                loads=_of(loads, part.name),
+                seconds=_of(seconds, part.name),
+                beside=part.beside,
+            )
+        )
+        for part in parts(stage)
+    )
+
+
+def _stream(one: Stream) -> Stream:
+    """The load with the sums over its hosts."""
+    if not one.loads:
+        raise ValueError("an iteration without a load result has no numbers")
+    merged = merge_loads(load.transactions for load in one.loads.values())
+    return replace(one, merged=merged, summaries=tuple(summary(item, one.loads, one.name) for item in merged))
+
+
+def _of(sources: Mapping[str, Found], load: str) -> Mapping[str, Found]:
+    """The sources of one load, by host."""
+    prefix = in_load(load, "")
+    return {source.removeprefix(prefix): found for source, found in sources.items() if source.startswith(prefix)}
+
+
+def joined(streams: Sequence[Stream]) -> tuple[Mapping[str, LoadResult], Mapping[str, Sequence[LoadSecond]]]:
+    """Results and seconds of several loads, by source."""
+    loads = {in_load(one.name, host): load for one in streams for host, load in one.loads.items()}
+    seconds = {in_load(one.name, host): found for one in streams for host, found in one.seconds.items()}
+    return loads, seconds
+
+
+def projected(finished: IterationFinished, load: str) -> IterationFinished:
+    """An iteration as if it had that load alone."""
+    if not load:
+        return finished
+    return replace(
+        finished,
+        metrics=finished.metrics.get("loads", {}).get(load, {}),
+        transactions=tuple(item for item in finished.transactions if item.load == load),
+    )

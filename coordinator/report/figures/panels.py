@@ -1,0 +1,221 @@
+"""Panels: one figure of several small charts, a chart for each metric, over the same places. Pure.
+
+Data flow: `Point`s (panel, place on the axis, series, estimate) -> `panels` -> the Vega-Lite specification; `table` ->
+the same numbers as text. The figure that makes the points decides the meaning of its panels, places and series. Each
+panel has its own axis in the unit of its metric; intervals are drawn where there are any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from proveout.coordinator.report.figures.figure import PALETTE, Spec, category, chart, grid, quantity, tips
+from proveout.core.numbers import axis_unit, half_width, level, notation, safe
+
+Mark: TypeAlias = Literal["bar", "line"]
+
+WIDTH = 700
+"""Pixels that the panels of a row share."""
+COLUMNS_MAX = 3
+LETTER = 7
+"""Pixels of a letter of a label, about."""
+LEGEND_LETTERS = 110
+BEYOND = 2.0
+"""An interval that reaches beyond this many times the largest number is cut at the edge of its panel."""
+_DARK = "#1d2a33"
+_UNITLESS = ("", "%", "1/s")
+"""Units that an axis does not name: its numbers or the heading of its panel say enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A number of a figure: `estimate` has `mean` and, where known, `lower`, `upper`, `n`.
+
+    `panel` is the heading of its chart and `metric` the name whose ending is its unit; `at` is the place on the axis;
+    `series` the colour, "" for a single one. `tick`: a second number of the same unit, drawn as a tick.
+    """
+
+    panel: str
+    metric: str
+    at: str
+    estimate: Mapping[str, Any]
+    series: str = ""
+    tick: float | None = None
+
+
+def panels(points: Sequence[Point], *, place: str, mark: Mark = "bar") -> Spec:
+    """The chart: one panel as wide as its container, several beside each other. `place` is the title of the axis."""
+    by_panel = _by_panel(points)
+    across = max(1, min(COLUMNS_MAX, len(by_panel)))
+    lying = mark == "bar" and any(_too_long(found, across) for found in by_panel.values())
+    across = min(across, 2) if lying or mark == "line" else across
+    color = _color(points)
+    drawn = [_panel(found, place, mark, color, lying=lying, several=len(by_panel) > 1) for found in by_panel.values()]
+    if len(drawn) == 1:
+        values, layers, height = drawn[0]
+        return chart(values, layers, height=height)
+    width = WIDTH // across - (130 if lying else 60)
+    charts = [
+        {"title": {"text": safe(name), "anchor": "start", "fontSize": 13, "fontWeight": "normal"},
+         "data": {"values": values}, "width": width, "height": height, "layer": layers}
+        for name, (values, layers, height) in zip(by_panel, drawn, strict=True)
+    ]  # fmt: skip
+    return grid(charts, columns=across)
+
+
+def _centre(point: Point) -> float:
+    """The number that stands for the repeats: the mean, or the median where the estimate is one of it."""
+    return float(point.estimate["median" if point.estimate.get("of") == "median" else "mean"])
+
+
+def _by_panel(points: Sequence[Point]) -> dict[str, list[Point]]:
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        found.setdefault(point.panel, []).append(point)
+    return found
+
+
+def _too_long(points: Sequence[Point], across: int) -> bool:
+    """Whether the names of the places do not fit below an axis side by side."""
+    places = {point.at for point in points}
+    return sum(len(place) + 2 for place in places) * LETTER > WIDTH / across
+
+
+def _color(points: Sequence[Point]) -> Spec:
+    """The channel of the series: the same colour for a series in every panel."""
+    names = [safe(name) for name in dict.fromkeys(point.series for point in points)]
+    if len(names) < 2:
+        return {"value": PALETTE[0]}
+    columns = max(1, min(4, LEGEND_LETTERS // (max(map(len, names)) + 4)))
+    return category("series", scale={"domain": names}, legend={"columns": columns})
+
+
+_Drawn: TypeAlias = tuple[list[dict[str, Any]], list[Spec], int]
+
+
+def _panel(points: Sequence[Point], place: str, mark: Mark, color: Spec, *, lying: bool, several: bool) -> _Drawn:
+    """The values, layers and height of one panel."""
+    metric = points[0].metric
+    factor, unit = axis_unit(metric, [_centre(point) for point in points])
+    words = notation(metric, *(point.estimate for point in points))
+    values = [
+        {
+            "at": safe(point.at) or "all",
+            "series": safe(point.series),
+            "value": _centre(point) / factor,
+            "lower": _over(point.estimate.get("lower"), factor),
+            "upper": _over(point.estimate.get("upper"), factor),
+            "tick": _over(point.tick, factor),
+            "shown": words.text(_centre(point)),
+            "interval": words.bounds(point.estimate.get("lower"), point.estimate.get("upper")),
+        }
+        for point in points
+    ]
+    title = unit if unit not in _UNITLESS else "" if several else _plain(points[0].panel)
+    number = quantity("value", title, scale=_domain(values), **_percentages(unit))
+    places = {value["at"] for value in values}
+    bars = max(sum(value["at"] == at for value in values) for at in places)
+    height = max(90, len(places) * (16 + 15 * bars)) if lying else 230
+    return values, _layers(values, number, place, mark, color, lying=lying, side=bars > 1), height
+
+
+def _plain(text: str) -> str:
+    """Text for the title of an axis, which becomes part of an expression: without any character with a meaning."""
+    return "".join(letter if letter.isalnum() or letter in " -_,./%" else "?" for letter in text)
+
+
+def _over(value: float | None, factor: float) -> float | None:
+    return None if value is None else value / factor
+
+
+def _percentages(unit: str) -> Spec:
+    return {"axis": {"format": "%"}} if unit == "%" else {}
+
+
+def _domain(values: Sequence[Mapping[str, Any]]) -> Spec:
+    """The ends of an axis: with 0 for numbers that are not negative, without the far ends of wide intervals."""
+    most = max(max(value["value"], value["tick"] or value["value"]) for value in values)
+    least = min(value["value"] for value in values)
+    ends = [value["upper"] for value in values if value["upper"] is not None]
+    found: Spec = {"domainMin": 0} if least >= 0.0 else {}
+    if most > 0.0 and max(ends, default=0.0) > BEYOND * most:
+        return found | {"domainMax": 1.5 * most}
+    return found | {"nice": True}
+
+
+def _layers(
+    values: Sequence[Mapping[str, Any]], number: Spec, place: str, mark: Mark, color: Spec, *, lying: bool, side: bool
+) -> list[Spec]:
+    along, across, offset = ("y", "x", "yOffset") if lying else ("x", "y", "xOffset")
+    places = len({value["at"] for value in values})
+    gaps = {"paddingInner": 0.35, "paddingOuter": 0.3 if lying else max(0.3, (4 - places) / 2)}
+    axis = {"labelLimit": 190} if lying else {"labelAngle": 0, "labelOverlap": True}
+    position = category("at", _plain(place) or None, axis=axis, scale={"type": "band", **gaps})
+    beside = {offset: category("series")} if side and mark == "bar" else {}
+    shared = {along: position, **beside}
+    about = tips(series="series", at="at", shown="mean", interval="CI")
+    shape: Spec = {"type": "bar", "opacity": 0.85} if mark == "bar" else {"type": "line", "strokeWidth": 2.5}
+    layers: list[Spec] = [{"mark": shape, "encoding": {**shared, across: number, "color": color, "tooltip": about}}]
+    if mark == "line":
+        points = {"type": "point", "size": 60, "fill": "white", "opacity": 1, "strokeWidth": 2.5}
+        dash = {"strokeDash": category("series", legend=None)} if side else {}
+        layers[0]["encoding"] |= dash
+        form = {"shape": category("series", legend=None)} if side else {}
+        marked = {**shared, across: number, "color": color, "tooltip": about, **form}
+        layers.append({"mark": points, "encoding": marked})
+    if any(value["lower"] is not None and value["upper"] is not None for value in values):
+        ends = {across: {**number, "field": "lower"}, f"{across}2": {"field": "upper"}}
+        rule: Spec = {"type": "rule", "strokeWidth": 1.5, "clip": True}
+        shade = {"color": color} if mark == "line" else {"color": {"value": _DARK}}
+        known = [{"filter": "isValid(datum.lower) && isValid(datum.upper)"}]
+        layers.insert(
+            1 if mark == "bar" else 0, {"transform": known, "mark": rule, "encoding": {**shared, **ends, **shade}}
+        )
+    if any(value["tick"] is not None for value in values):
+        tick: Spec = {
+            "type": "tick",
+            "thickness": 3,
+            "color": _DARK,
+            **({"size": 12 if len(values) <= 12 else 7} if side else {}),
+        }
+        second = {**shared, across: {**number, "field": "tick"}}
+        layers.append({"transform": [{"filter": "isValid(datum.tick)"}], "mark": tick, "encoding": second})
+    return layers
+
+
+# ---- table -------------------------------------------------------------------------------------------------------
+
+
+def table(
+    points: Sequence[Point], *, place: str, series: str = "series", tick: str = ""
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """(heads, rows) of the points in their order: place, series, metric, mean, interval, repeats.
+
+    `place`, `series` and `tick` are heads; a series, a metric and a tick have a column where there are several, or any.
+    """
+    several = any(point.series for point in points)
+    named = len({point.panel for point in points}) > 1
+    levels = {level(point.estimate) for point in points if point.estimate.get("lower") is not None}
+    interval = f"{', '.join(sorted(levels))} CI" if levels else "CI"
+    optional = ([series] if several else [], ["metric"] if named else [], [tick] if tick else [])
+    heads = (place or "case", *optional[0], *optional[1], "mean", interval, *optional[2], "repeats")
+    rows: list[tuple[str, ...]] = []
+    for found in _by_panel(points).values():
+        ticks = [point.tick for point in found]
+        words = notation(found[0].metric, *(point.estimate for point in found), *ticks)
+        for point in found:
+            lower, upper = point.estimate.get("lower"), point.estimate.get("upper")
+            rows.append(
+                (
+                    safe(point.at) or "all",
+                    *([safe(point.series)] if several else []),
+                    *([safe(point.panel)] if named else []),
+                    words.text(_centre(point), half_width(point.estimate)),
+                    words.bounds(lower, upper),
+                    *([words.text(point.tick)] if tick else []),
+                    str(round(float(point.estimate.get("n", 1)))),
+                )
+            )
+    return heads, tuple(rows)

@@ -1,0 +1,99 @@
+"""Figures of stages that take numbers of their own: bars of the metrics of `sql` stages, and of their times. Pure.
+
+Data flow: `RunResults` -> the estimates over the repeats of each stage -> `Point`s -> `Figure`s. Stages that take the
+same metrics share a figure, as the stages of one, two and four nodes do; a stage by itself shows its repeats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from proveout.coordinator.report.figures.figure import Figure, slug
+from proveout.coordinator.report.figures.panels import Point, panels, table
+from proveout.coordinator.report.tables import cell_of
+from proveout.coordinator.results.event_metrics import value_estimates
+from proveout.coordinator.results.results import RunResults, StageResult
+from proveout.core.numbers import safe
+
+ELAPSED = "elapsed_s"
+SIZES = "sizes"
+_OF_TIME = frozenset({ELAPSED, "wait_s"})
+_STEP = re.compile(r"(?P<ladder>.+)__(?P<side>before|after)_(?P<number>\d+)")
+
+
+def stage_values(results: RunResults) -> Iterator[Figure]:
+    """Bars of the metrics that stages take with a query, a panel a metric; sizes share one."""
+    alike: dict[tuple[str, ...], list[StageResult]] = {}
+    for stage in results.stages.values():
+        names = tuple(name for name in value_estimates(stage.values) if name not in _OF_TIME)
+        if names:
+            alike.setdefault(names, []).append(stage)
+    for names, stages in alike.items():
+        repeats = len(stages) == 1 and len(stages[0].values) > 1
+        points = [point for name in names for point in _points(stages, name, names, repeats=repeats)]
+        points.sort(key=lambda point: point.panel != SIZES)
+        heads, rows = table(points, place="at", series="stage")
+        each = "Each repeat, and the mean over the repeats" if repeats else "Means over the repeats of each stage"
+        yield Figure(
+            name="stage-values",
+            slug=slug("stage-values", stages[0].id),
+            title=safe("Measured values: " + ", ".join(stage.id for stage in stages)),
+            caption=f"{each}, with the confidence interval.",
+            spec=panels(points, place="repeat" if repeats and points[0].panel != SIZES else ""),
+            heads=heads,
+            rows=rows,
+        )
+
+
+def _points(stages: Sequence[StageResult], name: str, names: Sequence[str], *, repeats: bool) -> Iterator[Point]:
+    """A metric: sizes by stage in one panel; any other by stage, or of one stage by repeat with the mean."""
+    is_size = name.endswith("_bytes") and sum(other.endswith("_bytes") for other in names) > 1
+    for stage in stages:
+        found = value_estimates(stage.values)[name]
+        if is_size:
+            yield Point(panel=SIZES, metric=name, at=name, series=_series(stages, stage), estimate=found)
+            continue
+        if repeats:
+            for repeat, value in zip(found["repeats"], found["values"], strict=True):
+                yield Point(panel=name, metric=name, at=str(repeat), estimate={"mean": value, "n": 1})
+        place = "mean" if repeats else stage.id
+        yield Point(panel=name, metric=name, at=place, series=_series(stages, stage), estimate=found)
+
+
+def _series(stages: Sequence[StageResult], stage: StageResult) -> str:
+    return stage.id if len(stages) > 1 else ""
+
+
+def stage_times(results: RunResults) -> Iterator[Figure]:
+    """Bars of the time of the statements of each stage, such as the updates of a study.
+
+    A step of a matrix has a panel, its cells are the places.
+    """
+    points = [
+        Point(panel=panel, metric=ELAPSED, at=place, estimate=found[ELAPSED])
+        for stage in results.stages.values()
+        if results.plan_stage(stage.id).get("statements") and ELAPSED in (found := value_estimates(stage.values))
+        for panel, place in (_step(results, stage.id),)
+    ]
+    if points:
+        heads, rows = table(points, place="stage")
+        yield Figure(
+            name="stage-times",
+            slug="stage-times",
+            title="Time of statements by stage",
+            caption="Time from the first statement of a stage to the end of its last one, mean over the repeats, "
+            "with the confidence interval. Shorter is better.",
+            spec=panels(points, place=""),
+            heads=heads,
+            rows=rows,
+        )
+
+
+def _step(results: RunResults, stage: str) -> tuple[str, str]:
+    """(panel, place) of a stage: of a step of a matrix the step and its cell."""
+    found = _STEP.fullmatch(stage)
+    cell = cell_of(results, found["ladder"]) if found else None
+    if found is None or cell is None:
+        return "stages", stage
+    return f"{cell.of}, {found['side']} {found['number']}", str(cell)

@@ -1,0 +1,62 @@
+"""The loads of a stage in words, for `explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from proveout.core.numbers import threads as counted
+from proveout.core.units import format_duration
+from proveout.dsl.plan.loads import Part, parts
+from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Open, Ramp, Search, Think
+from proveout.dsl.plan.values import Expression
+
+
+def title(stage: Ladder | Search) -> str:
+    """Each load with its target: `hlr on pg1 + hlr on pg2`."""
+    return " + ".join(f"{part.stage.workload} on {part.stage.target}" for part in parts(stage))
+
+
+def details(stage: Ladder | Search) -> tuple[str, ...]:
+    """The settings of the connections, and a line for each of several loads."""
+    if not stage.loads:
+        return _session(stage)
+    return tuple(line for part in parts(stage) for line in _lines(stage, part))
+
+
+def _lines(stage: Ladder | Search, part: Part) -> Iterator[str]:
+    rungs = stage.threads if isinstance(stage, Ladder) else (stage.threads,)
+    if part.beside:
+        how = f"beside them, {counted(part.threads(rungs[0]))} at every rung"
+    else:
+        how = f"{part.share} of them: {', '.join(str(part.threads(rung)) for rung in rungs)} threads"
+    arrival = arrival_text(part.arrival) if part.beside or isinstance(stage, Ladder) else "its share of the rate"
+    yield f"load {part.name}: {part.stage.workload} on {part.stage.target} from {', '.join(part.stage.clients)}"
+    yield f"  {how}; {arrival}"
+    yield from (f"  {line}" for line in _session(part.stage))
+
+
+def _session(stage: Ladder | Search) -> tuple[str, ...]:
+    """The settings of the load's connections."""
+    settings = ", ".join(f"{name} = {value}" for name, value in stage.session)
+    return (f"connections with {settings}",) if settings else ()
+
+
+def arrival_text(arrival: Arrival) -> str:
+    """An arrival in words."""
+    match arrival:
+        case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
+            return f"closed arrival with {distribution} think times of {format_duration(mean_s)}"
+        case Closed():
+            return "closed arrival"
+        case Ramp(rate_from=low, rate_to=high, distribution=distribution):
+            return f"{distribution} arrival from {rate_text(low)} to {rate_text(high)} over the measure window"
+        case Open(rate=rate, distribution=distribution):
+            return f"{distribution} arrival at {rate_text(rate)}"
+
+
+def rate_text(rate: float | Expression) -> str:
+    """A rate, or the expression that it waits for."""
+    if not isinstance(rate, Expression):
+        return f"{rate:,.6g}/s"
+    known = f", known when {' and '.join(rate.needs)} has ended" if rate.needs else ""
+    return f"${{{rate.text}}}{known}"

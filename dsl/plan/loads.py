@@ -1,0 +1,155 @@
+"""The loads of a stage. Pure.
+
+A stage with several loads runs them at the same time: armed together, one T0, one set of windows. `parts` takes it
+apart into stages of one load each, so that tasks are made, numbers computed and limits judged in the same way for one
+load and for many. A stage of one load has one part, itself, with the name "".
+
+Threads and rate of a rung are divided among the loads with a share; a load with threads of its own is *beside* them:
+it is the same at every rung and not in the rung's own numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Load, Open, Ramp, Search
+
+WHOLE = Fraction(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A load of a stage. `stage`: the stage with this load alone; its rungs are still those of all loads.
+
+    `before`, `share`: the sum of the shares of the loads before it, and its own. `own`: the load, when its threads are
+    its own.
+    """
+
+    stage: Ladder | Search
+    arrival: Arrival
+    name: str = ""
+    before: Fraction = Fraction(0)
+    share: Fraction = WHOLE
+    own: Load | None = None
+
+    @property
+    def beside(self) -> bool:
+        """Whether the load is the same at every rung and not in the rung's own numbers."""
+        return self.own is not None
+
+    def threads(self, rung: int) -> int:
+        """Its threads at a rung: the parts of a rung with shares add up to it.
+
+        >>> from proveout.dsl.plan.stages import Closed
+        >>> part = Part(stage=None, arrival=Closed(), before=Fraction(1, 2), share=Fraction(1, 2))
+        >>> [part.threads(rung) for rung in (2, 3, 64)]
+        [1, 1, 32]
+        """
+        if self.own is not None:
+            return self.own.threads or 1
+        return math.ceil(rung * (self.before + self.share)) - math.ceil(rung * self.before)
+
+    def rate(self, rate: float | None) -> float | None:
+        """Its intended rate of that of an iteration, 1/s; None for closed arrival."""
+        if self.own is not None:
+            return self.own.rate
+        return None if rate is None else rate * float(self.share)
+
+
+def in_load(load: str, name: str) -> str:
+    """The name of a transaction or host, of several loads behind that of the load, which has no dot."""
+    return f"{load}.{name}" if load else name
+
+
+def parts(stage: Ladder | Search) -> tuple[Part, ...]:
+    """The loads of a stage, in the plan's order."""
+    if not stage.loads:
+        return (Part(stage=stage, arrival=_arrival(stage)),)
+    return tuple(_parts(stage))
+
+
+def part(stage: Ladder | Search, name: str) -> Part:
+    """The load of that name; KeyError when there is none."""
+    for one in parts(stage):
+        if one.name == name:
+            return one
+    raise KeyError(name)
+
+
+def targets(stage: Ladder | Search) -> tuple[str, ...]:
+    """The systems under load, without repetition; that of the first load comes first."""
+    return tuple(dict.fromkeys(one.stage.target for one in parts(stage)))
+
+
+def workloads(stage: Ladder | Search) -> tuple[str, ...]:
+    """The names of the workloads, without repetition."""
+    return tuple(dict.fromkeys(one.stage.workload for one in parts(stage)))
+
+
+def threads_most(stage: Ladder | Search) -> Counter[str]:
+    """The most threads of all loads together, by target."""
+    highest = max(stage.threads) if isinstance(stage, Ladder) else stage.threads
+    found: Counter[str] = Counter()
+    for one in parts(stage):
+        found[one.stage.target] += one.threads(highest)
+    return found
+
+
+def named(stage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A stage as plain data, `workload` and `target` of several loads with all of their names."""
+    if not (loads := stage.get("loads")):
+        return stage
+    joined = {key: " + ".join(dict.fromkeys(load[key] for load in loads)) for key in ("workload", "target")}
+    return {**stage, **joined}
+
+
+def _parts(stage: Ladder | Search) -> Iterator[Part]:
+    before = Fraction(0)
+    for load in stage.loads:
+        share = Fraction(*load.share) if load.share is not None else Fraction(0)
+        arrival = _divided(_arrival(stage), load, share) if load.share is not None else _own(load)
+        alone = replace(
+            stage,
+            loads=(),
+            workload=load.workload,
+            target=load.target,
+            clients=load.clients,
+            session=load.session,
+            **({"arrival": arrival} if isinstance(stage, Ladder) else _schedule(arrival)),
+        )
+        own = load if load.share is None else None
+        yield Part(stage=alone, arrival=arrival, name=load.name, before=before, share=share, own=own)
+        before += share
+
+
+def _arrival(stage: Ladder | Search) -> Arrival:
+    if isinstance(stage, Ladder):
+        return stage.arrival
+    return Open(rate=stage.rate_from, distribution=stage.distribution)
+
+
+def _own(load: Load) -> Arrival:
+    if load.rate is None:
+        return Closed(think=load.think)
+    return Open(rate=load.rate, distribution=load.distribution)
+
+
+def _divided(arrival: Arrival, load: Load, share: Fraction) -> Arrival:
+    """A share of the stage's arrival, with the load's own think times."""
+    match arrival:
+        case Closed():
+            return Closed(think=load.think or arrival.think)
+        case Open(rate=float(rate)):
+            return replace(arrival, rate=rate * float(share))
+        case Ramp(rate_from=low, rate_to=high):
+            return replace(arrival, rate_from=low * float(share), rate_to=high * float(share))
+    return arrival
+
+
+def _schedule(arrival: Arrival) -> dict[str, str]:
+    return {} if isinstance(arrival, Closed) else {"distribution": arrival.distribution}

@@ -1,0 +1,50 @@
+"""Notes on the loads of a stage that run at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from proveout.core.errors import PlanProblem
+from proveout.dsl.plan.loads import Part, parts
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Search
+from proveout.dsl.workloads.kinds import has_tables, key_range, same_rows, writes
+
+_HINT = "a `range` for each, unless they are to wait for each other"
+
+
+def overlaps(plan: Plan) -> Iterator[PlanProblem]:
+    """A note for each two loads of a stage that change or read the same keys.
+
+    Loads on two systems can meet only where proveout provisions neither: they may be instances of one database.
+    """
+    for stage in plan.stages:
+        if not isinstance(stage, Ladder | Search):
+            continue
+        for one, other in combinations(parts(stage), 2):
+            if _meet(plan, one, other) and (common := _common(plan, one, other)):
+                message = f"note: loads `{one.name}` and `{other.name}` of `{stage.id}` touch {common}"
+                yield PlanProblem(
+                    message=message,
+                    where=stage.where,
+                    key="stages",
+                    hint=_HINT,
+                )
+
+
+def _meet(plan: Plan, one: Part, other: Part) -> bool:
+    ends = [plan.system(part.stage.target) for part in (one, other)]
+    apart = ends[0] is not ends[1] and (any(end.provision for end in ends) or ends[0].engine != ends[1].engine)
+    first, second = (plan.workload(part.stage.workload) for part in (one, other))
+    alike = has_tables(first) and has_tables(second) and same_rows(first, second)
+    return not apart and alike and (writes(first) or writes(second))
+
+
+def _common(plan: Plan, one: Part, other: Part) -> str:
+    """The keys of both, in words; "" when there are none."""
+    first, second = (key_range(plan.workload(part.stage.workload)) for part in (one, other))
+    if first is None or second is None:
+        return "the same rows"
+    low, high = max(first[0], second[0]), min(first[1], second[1])
+    return f"the same keys {low} to {high}" if low <= high else ""

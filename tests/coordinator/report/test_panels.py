@@ -1,0 +1,201 @@
+"""Figures made of panels: which places, series and panels a matrix, ladders and stages give, their numbers and their
+pictures.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_run import number, synthetic_results
+
+from proveout.coordinator.report.figures import vega
+from proveout.coordinator.report.figures.cases import cases
+from proveout.coordinator.report.figures.figure import Figure
+from proveout.coordinator.report.figures.panels import Point, panels, table
+from proveout.coordinator.report.figures.stage_figures import stage_times, stage_values
+from proveout.coordinator.report.figures.system_figures import peak_cpu
+from proveout.coordinator.results.results import RunResults
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.proto.events import ValuesTaken
+
+PLANS = Path(__file__).parents[3] / "plans"
+
+
+def results_of(name: str) -> RunResults:
+    return synthetic_results(compile_plan(PLANS / f"{name}.yaml"))
+
+
+def charts(figure: Figure) -> Iterator[dict[str, Any]]:
+    """The single charts of a figure."""
+    yield from figure.spec.get("concat", [figure.spec])
+
+
+def shown(chart: dict[str, Any]) -> list[tuple[str, str, float]]:
+    return [(value["series"], value["at"], round(value["value"], 3)) for value in chart["data"]["values"]]
+
+
+# ---- panels ------------------------------------------------------------------------------------------------------
+
+
+def point(panel: str, metric: str, at: str, mean: float, **more: Any) -> Point:
+    return Point(panel=panel, metric=metric, at=at, estimate={"mean": mean, "n": 3, **more})
+
+
+def test_each_panel_has_its_own_unit_and_its_own_axis() -> None:
+    spec = panels(
+        [point("NOPM", "nopm", "1", 9e5), point("ART", "avg_us", "1", 9_800.0), point("ART", "avg_us", "2", 10_200.0)],
+        place="nodes",
+    )
+    first, second = spec["concat"]
+    assert [value["value"] for value in second["data"]["values"]] == [9.8, 10.2]
+    assert second["layer"][0]["encoding"]["y"]["title"] == "ms"
+    assert first["data"]["values"][0]["value"] == 9e5
+    assert (first["title"]["text"], second["title"]["text"]) == ("NOPM", "ART")
+
+
+def test_intervals_are_drawn_where_there_are_any_and_wide_ones_are_cut() -> None:
+    one = panels([point("a", "tps", "1", 10.0)], place="")
+    assert [layer["mark"]["type"] for layer in one["layer"]] == ["bar"]
+    both = panels([point("a", "tps", "1", 10.0), point("a", "tps", "2", 10.0, lower=0.0, upper=90.0)], place="")
+    assert [layer["mark"]["type"] for layer in both["layer"]] == ["bar", "rule"]
+    assert both["layer"][1]["transform"] == [{"filter": "isValid(datum.lower) && isValid(datum.upper)"}]
+    assert both["layer"][1]["mark"]["clip"]
+    assert both["layer"][0]["encoding"]["y"]["scale"]["domainMax"] == 15.0
+
+
+def test_long_names_lie_beside_their_bars() -> None:
+    short = panels([point("a", "tps", str(n), 1.0) for n in range(6)], place="threads")
+    long = panels([point("a", "tps", f"a transaction of that name {n}", 1.0) for n in range(6)], place="")
+    assert short["layer"][0]["encoding"]["x"]["field"] == "at"
+    assert long["layer"][0]["encoding"]["y"]["field"] == "at"
+
+
+def test_names_are_values_and_harmless() -> None:
+    hostile = "{{datum}}'\"\x1b[2J</script>"
+    found = replace(point(hostile, "tps", hostile, 1.0), series=hostile)
+    for points in ([found], [found, point("b", "tps", "x", 2.0)]):
+        figure = Figure(name="a", slug="a", title="", caption="", spec=panels(points, place=hostile), heads=(), rows=())
+        assert "\x1b" not in str(figure.spec) + vega.svg(figure)
+        assert vega.png(figure).startswith(b"\x89PNG")
+    _, rows = table([found], place="")
+    assert "\x1b" not in str(rows)
+
+
+def test_the_table_has_the_numbers_with_units_intervals_and_repeats() -> None:
+    heads, rows = table(
+        [point("mean", "avg_us", "1", 1_500.0, lower=1_400.0, upper=1_600.0), point("count", "nopm", "1", 7.0)],
+        place="nodes",
+    )
+    assert heads == ("nodes", "metric", "mean", "95 % CI", "repeats")
+    assert rows == (("1", "mean", "1.50 ms", "1.40 ms … 1.60 ms", "3"), ("1", "count", "7", "-", "3"))
+
+
+# ---- cases -------------------------------------------------------------------------------------------------------
+
+
+def test_in_a_matrix_the_first_axis_is_the_series_and_the_other_the_axis() -> None:
+    (group,) = cases(results_of("analytics-embedded"))
+    assert (group.of, group.place) == ("solve", "degree")
+    assert [(case.series, case.at) for case in group.found] == [
+        ("plain", "0"), ("pglz", "0"), ("plain", "2"), ("pglz", "2"),
+    ]  # fmt: skip
+
+
+def test_ladders_of_one_rung_are_the_places_and_ladders_of_many_the_series() -> None:
+    (nodes,) = cases(results_of("tprocc-lab"))
+    assert [(case.series, case.at) for case in nodes.found] == [
+        ("", "one_node, 100 threads"), ("", "two_nodes, 200 threads"), ("", "four_nodes, 400 threads"),
+    ]  # fmt: skip
+    (ladders,) = cases(results_of("hlr-cache-embedded"))
+    assert ladders.place == "threads"
+    assert [(case.series, case.at) for case in ladders.found] == [
+        ("baseline", "1"), ("baseline", "4"), ("uncached", "4"), ("cached", "4"), ("baseline", "8"),
+    ]  # fmt: skip
+
+
+# ---- peak CPU ----------------------------------------------------------------------------------------------------
+
+
+def test_peak_cpu_has_a_panel_a_machine_with_the_mean_as_a_tick() -> None:
+    results = results_of("analytics-embedded")
+    (figure,) = peak_cpu(results)
+    hosts = {"client1", "db1"}
+    assert {chart["title"]["text"] for chart in charts(figure)} == hosts
+    first = next(charts(figure))
+    rung = results.stages["solve__plain__degree_0"].rungs[0]
+    cpu = rung.tree["hosts"][first["title"]["text"]]["cpu"]
+    value = first["data"]["values"][0]
+    assert (value["value"], value["tick"]) == (cpu["peak"]["busy_fraction"]["mean"], cpu["busy_fraction"]["mean"])
+    assert [layer["mark"]["type"] for layer in first["layer"]][-1] == "tick"
+    assert len(figure.rows) == 4 * len(hosts)
+    assert figure.heads[-2:] == ("mean busy", "repeats")
+
+
+# ---- numbers of stages -------------------------------------------------------------------------------------------
+
+
+def test_a_stage_by_itself_shows_its_repeats_and_their_mean() -> None:
+    (figure,) = stage_values(results_of("calibrate-io-lab"))
+    names = [chart["title"]["text"] for chart in charts(figure)]
+    assert names == ["max_iops", "max_mb_per_s", "latency_ms"]
+    found = [at for _, at, _ in shown(next(charts(figure)))]
+    assert found == ["1", "2", "3", "4", "5", "mean"]
+    first = next(charts(figure))["data"]["values"]
+    assert first[1]["value"] == number("calibrate", 0, 2, "max_iops", lambda *_: 1.0)
+    assert first[5]["lower"] < first[5]["value"] < first[5]["upper"]
+
+
+def test_stages_with_the_same_metrics_share_a_figure() -> None:
+    results = results_of("calibrate-io-lab")
+    one = results.stages["calibrate"]
+    more = {
+        f"nodes{count}": replace(one, id=f"nodes{count}", values=tuple(
+            ValuesTaken(stage=f"nodes{count}", repeat=each.repeat,
+            values={name: value * count for name, value in each.values.items()}) for each in one.values))
+        for count in (2, 4)
+    }  # fmt: skip
+    (figure,) = stage_values(replace(results, stages={**results.stages, **more}))
+    iops = next(charts(figure))
+    assert [at for _, at, _ in shown(iops)] == ["calibrate", "nodes2", "nodes4"]
+    values = [value for *_, value in shown(iops)]
+    assert values[2] / values[0] == pytest.approx(4.0, rel=1e-3)
+    assert figure.title == "Measured values: calibrate, nodes2, nodes4"
+
+
+def test_sizes_share_a_panel() -> None:
+    (figure,) = stage_values(results_of("values-embedded"))
+    assert [at for _, at, _ in shown(figure.spec)] == ["subscriber_bytes", "access_info_bytes", "index_bytes"]
+    assert figure.spec["layer"][0]["encoding"]["y"]["title"] == "MB"
+
+
+def test_times_of_the_steps_of_a_matrix_have_its_cells_as_places(tmp_path: Path) -> None:
+    step = "      before: [{sql: {system: plain, statements: [ANALYZE], repeatable: true}}]\n"
+    text = (PLANS / "analytics-embedded.yaml").read_text().replace("      threads: 1\n", f"      threads: 1\n{step}")
+    shutil.copytree(PLANS / "fragments", tmp_path / "fragments")
+    (tmp_path / "steps.yaml").write_text(text)
+    (figure,) = stage_times(synthetic_results(compile_plan(tmp_path / "steps.yaml")))
+    found = {chart["title"]["text"]: [at for _, at, _ in shown(chart)] for chart in charts(figure)}
+    assert found == {
+        "stages": ["uncompressed", "compressed"],
+        "solve, before 1": [f"mode {mode}, degree {degree}" for mode in ("plain", "pglz") for degree in (0, 2)],
+    }
+
+
+def test_a_stage_that_only_waits_has_no_time_of_statements() -> None:
+    (figure,) = stage_times(results_of("calibrate-io-lab"))
+    assert [row[0] for row in figure.rows] == ["calibrate"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "draw"),
+    [("analytics-embedded", peak_cpu), ("calibrate-io-lab", stage_values), ("values-embedded", stage_times)],
+)
+def test_the_figures_can_be_drawn(plan: str, draw: Any) -> None:
+    for figure in draw(results_of(plan)):
+        assert {len(row) for row in figure.rows} == {len(figure.heads)}
+        assert vega.svg(figure).count("<path") > len(figure.rows)

@@ -1,0 +1,61 @@
+"""The tasks of a stage with several loads: two clients, two instances, disjoint ranges, 2 to 64 threads in total."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proveout.coordinator.schedule.tasks import is_dispensable, load_tasks, task_subject
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Search
+from proveout.dsl.workloads.kinds import key_range
+from proveout.proto.events import IterationId
+from proveout.proto.wire.tasks import Endpoint, RunLoad
+
+PLAN = compile_plan(Path(__file__).parents[2] / "golden" / "good" / "loads.yaml")
+ENDPOINTS = {name: Endpoint(system=name, engine="postgres", dsn=f"host={name}") for name in ("one", "two")}
+
+
+def tasks(stage_id: str, rung: int, rate: float | None = None, plan: Plan = PLAN) -> dict[tuple[str, str], RunLoad]:
+    """The tasks by (load, host)."""
+    stage = plan.stage(stage_id)
+    assert isinstance(stage, Ladder | Search)
+    found = load_tasks(
+        plan,
+        stage,
+        iteration=IterationId(stage=stage_id, rung=rung, repeat=1, attempt=1),
+        rate=rate,
+        windows=stage.windows if isinstance(stage, Ladder) else stage.probe,
+        endpoints=ENDPOINTS,
+        cores={"client1": 8, "client2": 8},
+    )
+    return {(spec.load, host): spec for host, spec in found}
+
+
+@pytest.mark.parametrize("rung", [2, 4, 8, 16, 32, 64])
+def test_each_client_loads_its_instance_with_its_half(rung: int) -> None:
+    found = tasks("rac", rung)
+    assert found.keys() == {("one", "client1"), ("two", "client2")}
+    one, two = found.values()
+    assert (one.share.count, two.share.count) == (rung // 2, rung // 2)
+    assert (one.endpoint.system, two.endpoint.system) == ("one", "two")
+    assert (key_range(one.workload), key_range(two.workload)) == ((1, 50000), (50001, 100000))
+    assert one.seed != two.seed and two.session == (("work_mem", "8MB"),) and one.session == ()
+    assert [task_subject(spec) for spec in found.values()] == ["load:one", "load:two"]
+
+
+def test_a_search_divides_its_rate_and_the_nightly_query_keeps_its_own() -> None:
+    found = tasks("cap", 32, 500.0)
+    mix, nightly = found["mix", "client1"].share, found["nightly", "client2"].share
+    assert (mix.count, mix.rate, mix.distribution) == (32, 500.0, "constant")
+    assert (nightly.count, nightly.rate, nightly.distribution) == (1, 0.5, "poisson")
+
+
+def test_the_loads_of_a_host_share_its_cores_and_no_host_of_a_load_is_dispensable(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "golden" / "good" / "loads.yaml").read_text()
+    (tmp_path / "plan.yaml").write_text(text.replace("from: client2", "from: client1"))
+    found = tasks("rac", 64, plan=compile_plan(tmp_path / "plan.yaml"))
+    assert [spec.workers for spec in found.values()] == [4, 4]
+    assert not is_dispensable(PLAN, "client1", (), ())

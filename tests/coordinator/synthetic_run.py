@@ -1,0 +1,140 @@
+"""A run of any plan without hosts: every stage of the compiled plan with invented numbers under the names it has.
+
+Data flow: `Plan` -> `result_names` (the names that expressions can read) -> a number for each name and repeat ->
+recorded events -> `RunResults`. Deterministic; numbers differ by stage, rung and repeat, and grow with the rung.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from proveout.coordinator.report.figures.timeline import Line, Span, Timeline
+from proveout.coordinator.results.results import RunResults, load_results, stage_metrics
+from proveout.coordinator.storage.event_codec import plan_data
+from proveout.dsl.compile import result_names
+from proveout.dsl.expr.name_types import Group
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Sql, Tool
+from proveout.proto.events import (
+    Event,
+    IterationFinished,
+    IterationId,
+    RunStarted,
+    SizeLine,
+    StageFinished,
+    StageStarted,
+    ValuesTaken,
+    WaitLine,
+)
+
+SCALES = {"_us": 900.0, "_fraction": 0.4, "fraction": 0.4, "_bytes": 3e8, "_per_s": 2e4, "tps": 4e3, "nopm": 3e4}
+REPEATS = 3
+
+Change = Callable[[str, int, str], float]
+"""The factor of a metric's number: (stage, rung, path) -> factor."""
+
+
+def synthetic_results(plan: Plan, change: Change = lambda _stage, _rung, _path: 1.0) -> RunResults:
+    """The results of a run in which every ladder, tool and sql stage came to its end."""
+    events: list[Event] = [
+        RunStarted(run_id="r", epoch=1, name=plan.name, title=plan.title, digest=plan.digest, plan=plan_data(plan),
+        version="1", estimate_s=1.0),
+    ]  # fmt: skip
+    for stage in plan.stages:
+        events.append(StageStarted(stage=stage.id, kind=stage.kind, iterations=1, estimate_s=1.0))
+        match stage:
+            case Ladder() | Tool():
+                events += _iterations(plan, stage, change)
+            case Sql():
+                names = ["elapsed_s", *(value.name for value in stage.values)]
+                events += [
+                    ValuesTaken(
+                        stage=stage.id,
+                        repeat=repeat,
+                        values={name: number(stage.id, 0, repeat, name, change) for name in names},
+                    )
+                    for repeat in range(1, stage.repeat + 1)
+                ]
+            case _:
+                continue
+        events.append(
+            StageFinished(stage=stage.id, outcome="ok", seconds=1.0, metrics=stage_metrics(stage, events, seconds=1.0))
+        )
+    return load_results(events)
+
+
+def number(stage: str, rung: int, repeat: int, path: str, change: Change) -> float:
+    """An invented number for a metric, within 3 % of its scale for the repeats of a rung."""
+    name = path.rpartition(".")[2]
+    scale = next((scale for ending, scale in SCALES.items() if name.endswith(ending)), 10.0)
+    spread = zlib.crc32(f"{stage}/{rung}/{repeat}/{path}".encode()) / 2**32
+    own = 1.0 + zlib.crc32(f"{stage}/{path}".encode()) / 2**32
+    grown = 1.0 if name.endswith("fraction") else (rung or 1) ** 0.5
+    value = scale * own * grown * (1.0 + 0.03 * spread) * change(stage, rung, path)
+    return min(value, 1.0) if name.endswith("fraction") else value
+
+
+def _iterations(plan: Plan, stage: Ladder | Tool, change: Change) -> Iterator[IterationFinished]:
+    scope = result_names.run_scope(plan, [stage]).members[stage.id]
+    assert isinstance(scope, Group)
+    assert scope.rung is not None
+    for repeat in range(1, REPEATS + 1):
+        for rung in scope.rungs:
+            yield IterationFinished(
+                id=IterationId(stage=stage.id, rung=rung, repeat=repeat, attempt=1),
+                rate=None,
+                measure_s=60.0,
+                valid=True,
+                findings=(),
+                metrics=_tree(scope.rung, "", lambda path, r=rung, n=repeat: number(stage.id, r, n, path, change)),
+                transactions=(),
+                waits=_waits(scope.rung),
+                sizes=_sizes(plan, stage, scope.rung),
+                started_unix_s=float(repeat),
+            )
+
+
+def _tree(group: Group, path: str, value: Callable[[str], float]) -> dict[str, Any]:
+    return {
+        name: _tree(below, f"{path}{name}.", value) if isinstance(below, Group) else value(f"{path}{name}")
+        for name, below in group.members.items()
+    }
+
+
+def _waits(rung: Group) -> tuple[WaitLine, ...]:
+    if "waits" not in rung.members:
+        return ()
+    shares: Mapping[str, float] = {"log file sync": 0.6, "DB CPU": 0.3, "db file scattered read": 0.1}
+    return tuple(
+        WaitLine(event=event, wait_class="", seconds=20.0 * share, db_time_fraction=share)
+        for event, share in shares.items()
+    )
+
+
+def _sizes(plan: Plan, stage: Ladder | Tool, rung: Group) -> tuple[SizeLine, ...]:
+    systems = [capture.system for capture in map(plan.capture, stage.captures) if capture.kind == "sizes"]
+    if "sizes" not in rung.members or not systems:
+        return ()
+    return tuple(
+        SizeLine(system=str(systems[0]), table=table, part="table", name=table, start_bytes=1e6,
+        end_bytes=number(stage.id, 1, 1, f"{table}_bytes", lambda *_: 1.0))
+        for table in ("orders", "lineitem")
+    )  # fmt: skip
+
+
+def synthetic_timeline(results: RunResults) -> Timeline:
+    """CPU of a machine and lag in the window of each iteration, where the stage has such captures."""
+    items = [item for stage in results.stages.values() for item in stage.iterations]
+    spans = [(item, 100.0 * at, 100.0 * at + 60.0) for at, item in enumerate(items)]
+    lines = {
+        name: tuple(
+            Line(iteration=item, name="box", times=(start, start + 30.0, end), values=(0.2, 0.5, 0.3))
+            for item, start, end in spans
+            if name in item.metrics
+        )
+        for name in ("hosts", "lag")
+    }
+    windows = tuple(Span(iteration=item, start_s=start, end_s=end) for item, start, end in spans)
+    return Timeline(cpu=lines["hosts"], lag=lines["lag"], windows=windows)
