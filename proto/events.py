@@ -289,7 +289,7 @@ class WaitLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeLine:
-    """The size of a part of a table at both ends: `part` is table, toast, lob or index, `name` the index's or table's."""
+    """The size of a part at both ends: `part` is table, toast, lob or index, `name` the index's or table's."""
 
     system: str
     table: str
