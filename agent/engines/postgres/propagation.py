@@ -153,19 +153,24 @@ async def _check_source(ends: Ends, tables: tuple[str, ...]) -> None:
     for table in tables:
         found = await _row(
             ends.at_source,
-            "SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = to_regclass(%s) AND indisprimary),"
-            " to_regclass(%s) IS NOT NULL",
-            sql.Identifier(table).as_string(),
+            "SELECT relreplident IN ('f', 'i') OR EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary)"
+            " FROM pg_class c WHERE c.oid = to_regclass(%s)",
             sql.Identifier(table).as_string(),
         )
-        if not found[1]:
+        if not found:
             raise TaskFault(
                 "missing", f"system {ends.source.system!r} has no table {table}", way_out="populate it first"
             )
-        if not found[0]:
+        if found[0]:
+            continue
+        whole = sql.SQL("ALTER TABLE {} REPLICA IDENTITY FULL").format(sql.Identifier(table))
+        if not ends.source.provisioned:
             raise TaskFault(
-                "invalid", f"table {table} has no primary key: its updates and deletes cannot be propagated"
+                "invalid",
+                f"table {table} has no primary key: its updates and deletes cannot be propagated",
+                way_out=whole.as_string(ends.at_source),
             )
+        await ends.at_source.execute(whole)  # the rows of the workload are our own; inserts cost the same
 
 
 async def _conninfo(ends: LinkEnds) -> str:

@@ -26,8 +26,10 @@ from proveout.coordinator.report.tables import (
     transaction_rows,
 )
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
-from proveout.core.json_data import number_at
+from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import counted, half_width, number, percent, safe, threads, uncertainty
+from proveout.dsl.metrics import load_paths
+from proveout.dsl.plan.loads import in_load
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 
 _DARK = {"symbolStrokeColor": "#06445f", "symbolFillColor": "#06445f", "symbolStrokeWidth": 2, "symbolSize": 90}
@@ -230,7 +232,12 @@ def _shared(stages: Sequence[StageResult]) -> list[tuple[StageResult, RungResult
 
 
 def _latencies(name: str, rung: RungResult) -> Iterator[dict[str, Any]]:
-    ranked = sorted(rung.tree.get("transactions", {}).items(), key=lambda item: -(number_at(item[1], "tps") or 0.0))
+    found = {
+        in_load("".join(path[1:]), transaction): tree
+        for path in load_paths(rung.tree)
+        for transaction, tree in at_path(rung.tree, *path).get("transactions", {}).items()
+    }
+    ranked = sorted(found.items(), key=lambda item: -(number_at(item[1], "tps") or 0.0))
     for transaction, tree in ranked:
         avg = tree.get("response", {}).get("avg_us", {})
         if not avg:

@@ -440,3 +440,19 @@ async def test_row_policies_of_a_plan_are_not_executed_by_the_table_copy(task_co
     with pytest.raises(TaskFault, match="row-level security"):
         await link(task_context, source, sink, copy_data=True)
     assert trapped(source, sink) == []
+
+
+async def test_a_table_without_a_key_is_propagated_by_whole_rows_in_a_server_of_our_own(
+    task_context: Any, pair: tuple[Endpoint, Endpoint]
+) -> None:
+    source, sink = pair
+    for end in pair:
+        await asyncio.to_thread(populate, end)
+        run(end, "ALTER TABLE call_forwarding DROP CONSTRAINT call_forwarding_pkey")
+    with pytest.raises(TaskFault, match="call_forwarding has no primary key") as refused:
+        await link(task_context, as_owner(source), as_owner(sink))
+    assert "REPLICA IDENTITY FULL" in refused.value.way_out
+    await link(task_context, source, sink)
+    run(source, "DELETE FROM call_forwarding WHERE s_id <= 5", "UPDATE call_forwarding SET end_time = end_time + 1")
+    result = await compare(task_context, source, sink)
+    assert result.drained and all(table.same for table in result.tables)
