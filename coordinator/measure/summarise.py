@@ -113,13 +113,12 @@ def summarise(
             for stream, tree in zip(streams, trees, strict=True)
         )
     )
-    findings = (*findings, *cut.unknown_waits())
     return IterationFinished(
         id=id,
         rate=rate,
         measure_s=metrics["measure_s"],
         valid=all(finding.ok or not finding.voids for finding in findings),
-        findings=findings,
+        findings=(*findings, *cut.unknown_waits()),
         metrics=metrics,
         waits=waits,
         started_unix_s=started_unix_s,

@@ -23,6 +23,7 @@ from proveout.coordinator.report.query_sets import apart, size_rows, solve_rows
 from proveout.coordinator.report.tables import IO_HEADS, LATENCIES, NODE_HEADS, LoadRow, peak
 from proveout.coordinator.results.event_metrics import value_estimates
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.coordinator.results.wait_rows import wait_rows, wait_systems
 from proveout.core.json_data import number_at
 from proveout.core.numbers import (
     bounds,
@@ -213,8 +214,8 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
 
 def _wait_tables(rung: RungResult, at: str) -> Iterator[Table]:
     """The top waits of each captured system, in the columns of an AWR report; counts where the server has them."""
-    for system in tables.wait_systems(rung.iterations):
-        rows = tables.wait_rows(rung.iterations, system=system)
+    for system in wait_systems(rung.iterations):
+        rows = wait_rows(rung.iterations, system=system)
         counted = any(row.waits is not None for row in rows)
         averages = column("_us", [row.average_us for row in rows])
         yield Table(

@@ -30,7 +30,7 @@ from proveout.core.numbers import (
 from proveout.dsl.metrics import MEASURED
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.matrix_labels import Cell, of_stage
-from proveout.proto.events import IterationFinished, Metrics, WaitLine
+from proveout.proto.events import IterationFinished, Metrics
 
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
 IO_HEADS = ("I/O depth", "IOPS", "CI ±", "read MB/s", "write MB/s", "avg", "p50", "p99", "max", "errors", "repeats")
@@ -90,19 +90,6 @@ class HostRow:
     servers_cores: float | None
     load_cores: float | None
     ours_cores: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitRow:
-    """A foreground wait event over all repeats of a rung: seconds, the share of their DB time, and, where the server
-    counts them, the waits and their mean time."""
-
-    event: str
-    wait_class: str
-    seconds: float
-    db_time_fraction: float
-    waits: float | None = None
-    average_us: float | None = None
 
 
 def half(tree: Mapping[str, Any], *path: str) -> float | None:
@@ -269,35 +256,6 @@ def _sum(rung: RungResult, hosts: Sequence[str], name: str) -> float | None:
     """A group's CPU over the hosts of one machine: each host reports its own agent's processes."""
     known = [cores for host in hosts if (cores := number_at(rung.tree["hosts"][host], "ours", name)) is not None]
     return sum(known) if known else None
-
-
-def wait_systems(iterations: Sequence[IterationFinished]) -> tuple[str, ...]:
-    """The systems whose waits were captured, the first one as ""."""
-    return tuple(dict.fromkeys(line.system for item in iterations for line in item.waits))
-
-
-def wait_rows(iterations: Sequence[IterationFinished], most: int = 10, system: str = "") -> list[WaitRow]:
-    """The waits of several iterations in one table: seconds added, shares of the DB time of all of them."""
-    path = ("waits", "systems", system, "db_time_s") if system else ("waits", "db_time_s")
-    total = sum(number_at(item.metrics, *path) or 0.0 for item in iterations)
-    found: dict[tuple[str, str], list[WaitLine]] = {}
-    for line in (line for item in iterations for line in item.waits if line.system == system):
-        found.setdefault((line.event, line.wait_class), []).append(line)
-    rows = [_wait_row(*key, lines, total) for key, lines in found.items()] if total > 0.0 else []
-    return sorted(rows, key=lambda row: -row.seconds)[:most]
-
-
-def _wait_row(event: str, kind: str, lines: Sequence[WaitLine], total: float) -> WaitRow:
-    spent = sum(line.seconds for line in lines)
-    waits = sum(line.waits or 0.0 for line in lines) if all(line.waits for line in lines) else None
-    return WaitRow(
-        event=event,
-        wait_class=kind,
-        seconds=spent,
-        db_time_fraction=spent / total,
-        waits=waits,
-        average_us=spent / waits * 1e6 if waits else None,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

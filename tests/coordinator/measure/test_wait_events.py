@@ -10,7 +10,7 @@ import pytest
 
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.measure.wait_events import events_read, unknown_events, waits_metrics
-from proveout.coordinator.report.tables import wait_rows, wait_systems
+from proveout.coordinator.results.wait_rows import wait_rows, wait_systems
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.compile.result_names import run_scope
 from proveout.dsl.expr.checking import check_expression
