@@ -40,6 +40,9 @@ from proveout.proto.wire.tasks import Endpoint
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `thorough`: pytest's importlib mode leaves this folder out
 
+# Until the tests are collected (below): passes of the collector take half of that time, and free nothing.
+gc.disable()
+
 # Without a deadline, because a busy machine makes examples slow. A failing example is printed so that it can be
 # replayed.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -194,6 +197,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     `--dist loadfile` with `--no-loadscope-reorder` (Makefile) distributes files in the order of the tests.
     """
     gc.freeze()  # what the collection has made lives as long as the process: passes of the collector need not visit it
+    gc.enable()
     for item in items:
         if not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("server")
