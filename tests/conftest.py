@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,6 @@ from proveout.proto.wire.results import CaptureSample, LoadSecond
 from proveout.proto.wire.tasks import Endpoint
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `thorough`: pytest's importlib mode leaves this folder out
-
-# Until the tests are collected (below): passes of the collector take half of that time, and free nothing.
-gc.disable()
 
 # Without a deadline, because a busy machine makes examples slow. A failing example is printed so that it can be
 # replayed.
@@ -191,13 +188,22 @@ Modules whose tests start them by other means set the marker themselves, with `p
 """
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector, whose passes take half of that time and free nothing."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that `make test-fast` leaves out, and put the longest files first.
 
     `--dist loadfile` with `--no-loadscope-reorder` (Makefile) distributes files in the order of the tests.
     """
     gc.freeze()  # what the collection has made lives as long as the process: passes of the collector need not visit it
-    gc.enable()
     for item in items:
         if not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("server")
