@@ -264,7 +264,7 @@ class _Loop:
                 return (MessageReceived(at_s=now_s, host=host, message=sample),) if wanted else ()
             case Received(host=host, message=TaskProgress() as progress):
                 self._progressed(host, progress)
-                return ()
+                return (MessageReceived(at_s=now_s, host=host, message=progress),)
             case Received(host=host, message=LogLine(level=level, text=text)):
                 if level in {"warning", "error"}:
                     self._notice(host, "error" if level == "error" else "warning", text)

@@ -49,7 +49,8 @@ class WorkloadExtension:
     - `populates`: whether there is a population to load.
     - `tables_in_plan`: whether the plan names the tables, so that expressions can read `sizes.tables.<name>`.
     - `load_only`: parameters that change the load and not the rows.
-    - `in_order`: whether the transactions are a set of queries that run in order, instead of a mix.
+    - `in_order`: whether the transactions are a set of queries that run in order, instead of a mix. `updates`: the
+      names of the transactions of such a set that are not queries, whose times are reported apart.
     - `engine_problem`, `load_problem`: why an engine cannot be populated with it, or cannot run it; None when it can.
     - `part`: the parameters for one of `count` instances of a cluster (model, index, count), with a share of the keys
       of its own; `division_problem`: why the keys cannot be divided among that many instances. None: they never can.
@@ -69,6 +70,7 @@ class WorkloadExtension:
     tables_in_plan: bool = False
     load_only: frozenset[str] = LOAD_ONLY
     in_order: Callable[[Any], bool] = lambda _: False
+    updates: Callable[[Any], tuple[str, ...]] = lambda _: ()
     load_problem: Callable[[Any, str], str | None] = _no_problem
     part: Callable[[Any, int, int], Any] = lambda model, _, __: model
     division_problem: Callable[[Any, int], str | None] | None = None

@@ -174,6 +174,20 @@ ORDERS: Tree = {
 SET: Tree = {
     "solve_s": "time to solve: one pass over a set of queries in order, the sum of their mean response times, s",
     "geomean_s": "geometric mean of the queries' mean response times, s",
+    "geomean_rows_s": "geometric mean of the mean response times of the queries that returned rows, s",
+}
+
+UPDATES: Tree = {
+    "update_s": "sum of the mean response times of the set's transactions that change rows (RF1 and RF2), s",
+}
+
+PASSES: Tree = {
+    "elapsed_s": "time from the start of the load to the end of the last pass, s",
+    "pass": {
+        "avg_s": "mean time of a pass of a thread, s",
+        "min_s": "time of the fastest pass, s",
+        "max_s": "time of the slowest pass, s",
+    },
 }
 
 WAITS: Tree = {
@@ -224,7 +238,11 @@ ESTIMATE: Tree = {
     "n": "number of repeats",
 }
 
-POPULATE: Tree = {"rows": "rows loaded, all systems", "seconds": "wall time, s", "rows_per_s": "rows / seconds"}
+POPULATE: Tree = {
+    "rows": "rows of all systems",
+    "seconds": "wall time, s; of the part after a resume",
+    "rows_per_s": "rows loaded in these seconds / seconds",
+}
 SEARCH: Tree = {
     "rate": "the highest rate confirmed, 1/s: an estimate with `mean`, `lower` (the same rate, when 9 iterations "
     "confirmed it) and `upper` (the lowest rate shown to be too high, where there is one); in a later stage's rate "

@@ -24,7 +24,16 @@ from proveout.agent.security.policy import NOTHING, Policy
 from proveout.agent.security.redaction import sanitize
 from proveout.core.disk_space import describe, is_full
 from proveout.core.errors import ProveoutError
-from proveout.proto.wire.messages import AgentMessage, LogLine, Sample, TaskArmed, TaskDone, TaskFailed, TaskProgress
+from proveout.proto.wire.messages import (
+    AgentMessage,
+    LogLine,
+    Sample,
+    TaskArmed,
+    TaskDone,
+    TaskFailed,
+    TaskProgress,
+    deadline_after_progress_s,
+)
 from proveout.proto.wire.results import CaptureSample, LoadSecond, TaskError, TaskResult
 
 STOP_GRACE_S = 15.0
@@ -58,11 +67,15 @@ class TaskRunner:
         self._cause: TaskError | None = None
         self._job: asyncio.Future[TaskResult] | None = None
         self.is_armed = False
+        self._began_s = asyncio.get_running_loop().time()
+        self._timer: asyncio.TimerHandle | None = None
 
     # ---- the handler's context -------------------------------------------------------------------------------------
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
-        """Send the progress of the task."""
+        """Send the progress of the task, and move its deadline by its pace."""
+        now_s = asyncio.get_running_loop().time()
+        self._set_deadline(now_s + deadline_after_progress_s(now_s - self._began_s))
         self._send(TaskProgress(key=self.key, done=done, total=total, unit=unit, note=sanitize(note)))
 
     def sample(self, sample: LoadSecond | CaptureSample) -> None:
@@ -111,17 +124,27 @@ class TaskRunner:
         if self._cause is not None:
             return TaskFailed(key=self.key, error=self._cause)
         self._job = asyncio.ensure_future(_call(handler, self, spec))
-        late = f"the task did not end within its deadline of {deadline_s:g} s"
-        timer = asyncio.get_running_loop().call_later(deadline_s, self.stop, "timeout", late)
+        self._began_s = asyncio.get_running_loop().time()
+        self._set_deadline(self._began_s + deadline_s)
         stopped = asyncio.ensure_future(self._stopped.wait())
         try:
             await asyncio.wait({self._job, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not self._job.done():
                 await asyncio.wait({self._job}, timeout=STOP_GRACE_S)
         finally:
-            timer.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
             stopped.cancel()
         return self._outcome(self._job)
+
+    def _set_deadline(self, at_s: float) -> None:
+        """Stop the task at this time of the loop's clock, unless its deadline is later already."""
+        if self._timer is not None:
+            if self._timer.when() >= at_s or self._timer.cancelled():
+                return
+            self._timer.cancel()
+        late = f"the task did not end within its deadline of {at_s - self._began_s:.0f} s"
+        self._timer = asyncio.get_running_loop().call_at(at_s, self.stop, "timeout", late)
 
     def _outcome(self, job: asyncio.Future[TaskResult]) -> TaskDone | TaskFailed:
         if not job.done():

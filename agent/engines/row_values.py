@@ -2,7 +2,7 @@
 numpy.
 
 Numbers are int, texts str, numerics float (of a few digits, so they come out as they were meant), timestamps ISO 8601
-with a blank, to the second, or with `dated` datetime; a masked value is None.
+with a blank, to the second, dates ISO 8601, or with `dated` datetime and date; a masked value is None.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def scaled(kind: str, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic
 
 def _known(kind: str, values: npt.NDArray[np.generic], *, dated: bool) -> list[Any]:
     result: list[Any]
-    if values.dtype.kind == "S":
+    if values.dtype.kind == "S" or (kind == "date" and not dated):
         result = values.astype(str).tolist()
     elif kind == "timestamp" and not dated:
         result = values.astype("datetime64[s]").astype(str).tolist()

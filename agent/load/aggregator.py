@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
 
@@ -141,6 +141,16 @@ class LoadAggregator:
         inside = samples[self._inside(samples[:, 0])]
         self._late[worker].add(np.concatenate((inside[:, 1], np.zeros(int(inside[:, 2].sum()), dtype=np.int64))))
 
+    def end_worker(self, worker: int) -> None:
+        """A worker has finished: it has no further records."""
+        self._reported_ns[worker] = LAST_NS
+
+    def end_passes(self, finished: Sequence[Finished]) -> None:
+        """End the windows when the last terminal had ended its passes; leave them when one had not."""
+        if all(worker.completed_ns for worker in finished):
+            end_ns = max(worker.completed_ns for worker in finished) + 1
+            self._timeline = replace(self._timeline, measure_end_ns=end_ns, end_ns=end_ns)
+
     def ready(self) -> bool:
         """Whether a second is complete."""
         return self._edge(self._seconds) < self._timeline.end_ns and (
@@ -164,6 +174,7 @@ class LoadAggregator:
         committed = _summed(worker.committed for worker in finished)
         unknown = _summed(worker.unknown for worker in finished)
         errors = [text for worker in finished for text in worker.first_errors]
+        passes = [seconds for worker in finished for seconds in worker.passes_s]
         return LoadResult(
             transactions=tuple(self._measured_load(number, waiting[number]) for number in self._present),
             ended_in_window=sum(measured.ended for measured in self._measured.values()),
@@ -176,7 +187,7 @@ class LoadAggregator:
             samples_lost=sum(w.samples_lost for w in finished),
             first_errors=tuple(dict.fromkeys(errors))[:FIRST_ERRORS_MAX],
             pause_longest_ns=max(w.pause_longest_ns for w in finished),
-            stalls=self._stalls.end(chain.from_iterable(worker.waiting for worker in finished)),
+            stalls=() if passes else self._stalls.end(chain.from_iterable(worker.waiting for worker in finished)),
             committed=tuple((self._names[number], committed[number]) for number in self._present),
             unknown=tuple((self._names[number], unknown[number]) for number in self._present),
             hangs=tuple(hangs[:HANGS_MAX]),
@@ -191,6 +202,7 @@ class LoadAggregator:
                 )
                 for late, worker in zip(self._late, finished, strict=True)
             ),
+            passes_s=tuple(passes),
         )
 
     # ---- one second -------------------------------------------------------------------------------------------------

@@ -140,6 +140,8 @@ class _Run:
         finished = await _together(
             self._follow(number, worker, aggregator) for number, worker in enumerate(self._workers)
         )
+        if self._spec.windows.passes:
+            aggregator.end_passes(finished)
         self._send_seconds(aggregator, over=True)
         ceilings = known(self._spec.endpoint.engine)
         return replace(
@@ -156,6 +158,7 @@ class _Run:
                     aggregator.add(number, chunk)
                     self._send_seconds(aggregator)
                 case worker_messages.Finished() as finished:
+                    aggregator.end_worker(number)
                     return finished
                 case other:
                     raise TaskFault(

@@ -78,7 +78,7 @@ class LoadTicker:
         self._messages.register(stdin, select.POLLIN)
         self._edges = (timeline.measure_start_ns, timeline.measure_end_ns, timeline.end_ns)
         self._marks: list[_Mark] = []
-        self._stopped = False
+        self._stopped = self._completed = False
         self._ticked_ns = timeline.t0_ns
         self.pause_longest_ns = 0
 
@@ -93,11 +93,16 @@ class LoadTicker:
         while len(self._marks) < 2 and now_ns >= self._edges[len(self._marks)]:
             self._marks.append(self._mark())
         self.pack(now_ns)
-        if self._stopped or now_ns >= self._timeline.end_ns:
+        if self._stopped or self._completed or now_ns >= self._timeline.end_ns:
             return 0
         since = now_ns - self._timeline.t0_ns
         grid_ns = self._timeline.t0_ns + (since // CHUNK_NS + 1) * CHUNK_NS
         return min(grid_ns, *(edge for edge in self._edges if edge > now_ns))
+
+    def complete(self, now_ns: int) -> None:
+        """End the measure window: all passes have ended."""
+        self._completed = True
+        self._edges = (self._edges[0], now_ns, now_ns)
 
     def _note_pause(self, now_ns: int) -> None:
         """Record the part of the measure window since the last tick."""
@@ -233,6 +238,8 @@ class Load:
             waiting=tuple(sorted(loop.waiting, key=itemgetter(1))[:WAITING_MAX]),
             unfinished=tuple(loop.unfinished),
             seen_ns=loop.seen_ns,
+            completed_ns=loop.completed_ns,
+            passes_s=tuple(seconds for terminal in self._terminals for seconds in terminal.passes_s),
             **ticker.handling(),
         )
 
@@ -251,6 +258,7 @@ class Load:
             seed=self._arm.seed,
             session=session,
             prepared=prepared,
+            passes=self._arm.plan_windows().passes,
         )
 
     def _connect(self, number: int) -> tuple[Any, dict[str, Any]]:

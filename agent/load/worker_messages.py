@@ -42,7 +42,7 @@ class Arm:
     engine: str
     dsn: str = field(repr=False)
     numbers: tuple[int, ...]
-    windows: tuple[float, float, float]
+    windows: tuple[float, float, float, int]
     share: Any
     seed: int
     instances: tuple[str, ...] = field(default=(), repr=False)
@@ -61,7 +61,7 @@ class Arm:
             engine=spec.endpoint.engine,
             dsn=spec.endpoint.dsn,
             numbers=numbers,
-            windows=(windows.ramp_up_s, windows.measure_s, windows.ramp_down_s),
+            windows=(windows.ramp_up_s, windows.measure_s, windows.ramp_down_s, windows.passes),
             share=dataclasses.asdict(spec.share),
             seed=spec.seed,
             instances=spec.endpoint.instances,
@@ -81,8 +81,8 @@ class Arm:
 
     def plan_windows(self) -> Windows:
         """The windows of the plan."""
-        up, measure, down = self.windows
-        return Windows(ramp_up_s=up, measure_s=measure, ramp_down_s=down)
+        up, measure, down, passes = self.windows
+        return Windows(ramp_up_s=up, measure_s=measure, ramp_down_s=down, passes=passes)
 
     def pacing(self) -> Pacing:
         """The pacing of the load."""
@@ -136,6 +136,8 @@ class Finished:
     Also CPU of this process in the measure window, lost records, and the longest pause of the process in that window.
     `answers`, `stamped`, `runqueue_s`, `runqueue_fraction`: as in `results.Handling`, over the window; None if unknown.
     `waiting`: the oldest transactions without an answer at the end of the load, as (number, start in monotonic ns).
+    `completed_ns`: when the last terminal had ended its passes, 0 when it had not, or without passes; `passes_s`: the
+    time of each pass of each terminal.
     """
 
     missed: Ages
@@ -154,6 +156,8 @@ class Finished:
     stamped: int = 0
     runqueue_s: float | None = None
     runqueue_fraction: float | None = None
+    completed_ns: int = 0
+    passes_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

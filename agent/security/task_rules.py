@@ -9,6 +9,7 @@ host (its policy, the owner of a file) are in the handlers.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +29,8 @@ DIRECTORIES_MAX = 1000
 TUNINGS_MAX = 500
 SLICES_MAX = 1_000_000
 SEED_MAX = 2**63
+SHARES_MAX = 2**31
+LOAD_ID = re.compile("([0-9a-f]{32})?")
 PEM_MAX = 65_536
 EXPORTER = "prometheus"
 TOOLS = frozenset({"fio"})
@@ -88,6 +91,13 @@ def _populate(spec: tasks.PopulateSystem) -> Iterator[Objection]:
     yield from _endpoint(spec.endpoint)
     yield from _workers(spec.workers)
     yield from host_rules.workload_problems(spec.workload)
+    if not spec.steps or not set(spec.steps) <= set(tasks.POPULATE_STEPS):
+        yield Objection(message=f"a populate has the steps {', '.join(tasks.POPULATE_STEPS)}, not {spec.steps!r:.80}")
+    if not 0 <= spec.share_from < spec.share_to <= spec.shares <= SHARES_MAX:
+        share = f"{spec.share_from} to {spec.share_to} of {spec.shares}"
+        yield Objection(message=f"the share {share} of a populate is not within 0 to {SHARES_MAX}")
+    if not LOAD_ID.fullmatch(spec.load):
+        yield Objection(message="the id of a load has 32 hexadecimal digits, or is empty")
 
 
 def _link(spec: tasks.LinkSystems | tasks.CompareSystems) -> Iterator[Objection]:

@@ -27,7 +27,7 @@ from psql_copy import workload_of
 from proveout.agent.engines.mysql import dsn as mysql_dsn
 from proveout.agent.engines.mysql.populate import CHUNK_UNITS, SETTINGS, MysqlLoader, as_csv
 from proveout.agent.engines.mysql.provision import Server
-from proveout.agent.load.population.handler import slices
+from proveout.agent.load.population.slices import slices
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build
@@ -60,7 +60,7 @@ def by_client(client: str, dsn: str, population: Population, folder: Path) -> No
 
 def by_us(dsn: str, population: Population, workers: int) -> None:
     """Slices as a population's workers take them. Threads, not processes: making the rows is numpy's and Arrow's."""
-    jobs = [(table, *part) for part in slices(population.units, workers) for table in population.tables]
+    jobs = [(table, *part) for part in slices(population.units) for table in population.tables]
     taking = threading.Lock()
 
     def work(loader: MysqlLoader) -> None:

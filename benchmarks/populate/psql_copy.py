@@ -37,7 +37,8 @@ import psycopg
 from proveout.agent.engines.postgres.installation import find_installation
 from proveout.agent.engines.postgres.provision import Server
 from proveout.agent.engines.row_values import plain_rows
-from proveout.agent.load.population.handler import populate, slices
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.population.slices import slices
 from proveout.agent.security.policy import Policy
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
@@ -130,7 +131,7 @@ def psql(endpoint: Endpoint, commands: list[str]) -> None:
 def write_files(folder: Path, population: Population, workers: int) -> list[tuple[str, Path]]:
     """Write the rows as COPY text, a file per table and slice (the slices of proveout's workers)."""
     files = []
-    for number, (first, count) in enumerate(slices(population.units, workers)):
+    for number, (first, count) in enumerate(slices(population.units)):
         for table in population.tables:
             path = folder / f"{table.name}.{number}.txt"
             with path.open("w") as file:

@@ -4,11 +4,14 @@
   committed, per minute. **TPM** is the number of all commits and rollbacks of the database per minute, from its own
   counters (PostgreSQL's pg_stat_database, in a capture of kind `waits`); it includes statements outside a transaction,
   also those of captures. HammerDB's third figure, ART, is `response.avg_us` of every workload.
-- **Query sets in order** (`kind: sql`, `in_order`): **solve_s** is the sum of each query's mean response time in the
-  measure window, the mean time of one pass of one terminal. **geomean_s** is the geometric mean of the same times,
-  which gives every query the same weight (TPC-H, clause 5.4.1). The times come from the window and not from whole
-  passes: every terminal repeats the queries in order, so all queries run equally often except for the passes that the
-  window's edges cut. Without a time for each query the set has no times.
+- **Query sets in order** (`kind: sql` with `in_order`, `kind: tproch`): **solve_s** is the sum of each query's mean
+  response time in the measure window, the mean time of one pass of one terminal without its updates. **geomean_s** is
+  the geometric mean of the same times, which gives every query the same weight (TPC-H, clause 5.4.1);
+  **geomean_rows_s** that of the queries that returned rows, which is HammerDB's figure. **update_s** is the sum of the
+  means of the transactions that are not queries. In a window of a fixed length all queries run equally often except for
+  the passes that its edges cut. Without a time for each query the set has no times.
+- **Windows of passes**: **elapsed_s** is the stopwatch, from T0 to the end of the last pass; **pass** has the times of
+  the passes of all terminals.
 - **Tools**: reads and writes of each host's program are transactions. Histograms of the hosts are merged before
   percentiles are taken.
 """
@@ -16,13 +19,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from proveout.coordinator.measure.load_merge import latency_us, length_s, merge_loads, share
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Tool
-from proveout.dsl.workloads.kinds import is_in_order, transactions
+from proveout.dsl.workloads.kinds import is_in_order, transactions, updates
 from proveout.proto.events import Metrics, TransactionSummary
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult, TransactionLoad
@@ -56,16 +59,42 @@ def order_metrics(
     return {"nopm": nopm(summaries), "tpm": tpm(*captured) if captured else None}
 
 
-def set_metrics(workload: Workload, loads: Iterable[TransactionLoad]) -> Metrics:
-    """`solve_s` and `geomean_s` (see `metrics.SET`); {} for a workload without an ordered set, or with a query that has
-    no time. The means are of the queries that ended: one for each terminal is usually under way when the load ends."""
+def set_metrics(workload: Workload, loads: Sequence[TransactionLoad]) -> Metrics:
+    """The numbers of `metrics.SET` and `metrics.UPDATES`; {} for a workload without an ordered set, and without
+    `solve_s` and `geomean_s` where a query has no time. The means are of the queries that ended: one for each terminal
+    is usually under way when a window of a fixed length ends."""
     if not is_in_order(workload):
         return {}
     means = {item.counts.name: (histogram.mean_ns(item.response) or 0.0) / 1e9 for item in loads}
-    times = [means.get(name, 0.0) for name in transactions(workload)]
-    if not all(times):
+    changing = updates(workload)
+    queries = [name for name in transactions(workload) if name not in changing]
+    found: Metrics = {}
+    if queries and all(means.get(name) for name in queries):
+        with_rows = [item.counts.name for item in loads if item.counts.ok and item.counts.name in queries]
+        found = {
+            "solve_s": sum(means[name] for name in queries),
+            "geomean_s": _geomean([means[name] for name in queries]),
+            "geomean_rows_s": _geomean([means[name] for name in with_rows]) if with_rows else None,
+        }
+    if changing and all(means.get(name) for name in changing):
+        found["update_s"] = sum(means[name] for name in changing)
+    return found
+
+
+def _geomean(times: Sequence[float]) -> float:
+    return math.exp(math.fsum(map(math.log, times)) / len(times))
+
+
+def pass_metrics(loads: Iterable[LoadResult]) -> Metrics:
+    """The numbers of `metrics.PASSES`: of a window that is counted in passes."""
+    results = list(loads)
+    times = [seconds for load in results for seconds in load.passes_s]
+    if not times:
         return {}
-    return {"solve_s": sum(times), "geomean_s": math.exp(math.fsum(map(math.log, times)) / len(times))}
+    return {
+        "elapsed_s": max(map(length_s, results)),
+        "pass": {"avg_s": math.fsum(times) / len(times), "min_s": min(times), "max_s": max(times)},
+    }
 
 
 _MB = 1e6

@@ -65,3 +65,8 @@ class Observed:
     def read(self, *path: str) -> float | None:
         """A number of the metrics tree; None when it is not there."""
         return number_at(self.metrics, *path)
+
+
+def in_passes(stage: Measuring) -> int:
+    """The passes in which a stage counts its measure window; 0 when it has a length."""
+    return stage.windows.passes if isinstance(stage, Ladder) else 0

@@ -24,7 +24,7 @@ from proveout.coordinator.measure.capture_metrics import (
     sizes_metrics,
     waits_metrics,
 )
-from proveout.coordinator.measure.derived import order_metrics, set_metrics, tool_metrics
+from proveout.coordinator.measure.derived import order_metrics, pass_metrics, set_metrics, tool_metrics
 from proveout.coordinator.measure.load_merge import (
     handling_metrics,
     handling_parts,
@@ -34,7 +34,7 @@ from proveout.coordinator.measure.load_merge import (
     times_of,
 )
 from proveout.coordinator.measure.load_streams import Stream, joined, projected, streams_of
-from proveout.coordinator.measure.observed import Observed
+from proveout.coordinator.measure.observed import Observed, in_passes
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.dsl.metrics import MEASURED
 from proveout.dsl.plan.loads import in_load
@@ -179,8 +179,10 @@ def _all_series(streams: Sequence[Stream]) -> dict[str, tuple[float, ...]]:
 
 
 def _shared_window(streams: Sequence[Stream], clocks: Mapping[str, tuple[int, int]]) -> Window:
-    windows = [measure_window(stream.loads, clocks) for stream in streams]
-    shared = Window(start_ns=max(w.start_ns for w in windows), end_ns=min(w.end_ns for w in windows))
+    to_last = in_passes(streams[0].stage) > 0
+    windows = [measure_window(stream.loads, clocks, to_last=to_last) for stream in streams]
+    end_ns = (max if to_last else min)(w.end_ns for w in windows)
+    shared = Window(start_ns=max(w.start_ns for w in windows), end_ns=end_ns)
     return shared if shared.seconds > 0.0 else windows[0]
 
 
@@ -194,13 +196,14 @@ def _captured(cut: _Cut) -> tuple[Metrics, tuple[WaitLine, ...], tuple[SizeLine,
 
 
 def _transaction_tree(stream: Stream, plan: Plan, cut: _Cut) -> Metrics:
-    """The metrics of each transaction, of the query set, and of orders; {} for a tool."""
+    """The metrics of each transaction, of the query set and its passes, and of orders; {} for a tool."""
     if isinstance(stream.stage, Tool):
         return {}
     workload = plan.workload(stream.stage.workload)
     transactions = {item.name: _transaction_metrics(item) for item in stream.summaries}
     orders = order_metrics(workload.kind, stream.summaries, cut.counters(stream.stage.target))
-    return prune({"transactions": transactions} | set_metrics(workload, stream.merged) | orders)
+    passes = pass_metrics(stream.loads.values()) if in_passes(stream.stage) else {}
+    return prune({"transactions": transactions} | set_metrics(workload, stream.merged) | passes | orders)
 
 
 def _stage_metrics(stream: Stream, plan: Plan, boots: Mapping[str, str]) -> Metrics:
@@ -225,14 +228,17 @@ def _counted(parts: Mapping[str, Iterable[Iterable[tuple[str, int]]]]) -> dict[s
 # ---- load --------------------------------------------------------------------------------------------------------
 
 
-def measure_window(loads: Mapping[str, LoadResult], clocks: Mapping[str, tuple[int, int]]) -> Window:
+def measure_window(
+    loads: Mapping[str, LoadResult], clocks: Mapping[str, tuple[int, int]], *, to_last: bool = False
+) -> Window:
     """The measure window on the coordinator's clock: where all clients measured; the first client's when they never
-    did."""
+    did. `to_last`: to the end of the last client's."""
     windows = [
         Window(start_ns=load.measure_start_ns, end_ns=load.measure_end_ns).shifted(-clocks.get(host, (0, 0))[0])
         for host, load in loads.items()
     ]
-    shared = Window(start_ns=max(w.start_ns for w in windows), end_ns=min(w.end_ns for w in windows))
+    end_ns = (max if to_last else min)(w.end_ns for w in windows)
+    shared = Window(start_ns=max(w.start_ns for w in windows), end_ns=end_ns)
     return shared if shared.seconds > 0.0 else windows[0]
 
 

@@ -25,15 +25,16 @@ from dataclasses import replace
 
 from proveout.coordinator.load_shares import load_hosts, load_shares
 from proveout.coordinator.measure import disturbances, outages, steady_state
-from proveout.coordinator.measure.observed import Observed
+from proveout.coordinator.measure.observed import Observed, in_passes
 from proveout.coordinator.measure.timeseries import Recording, Window
-from proveout.core.numbers import number, quantity, together
+from proveout.core.numbers import number, quantity, seconds, together
 from proveout.core.slopes import POINTS_MIN
 from proveout.dsl.plan.iteration_order import group
 from proveout.dsl.plan.loads import workloads
 from proveout.dsl.plan.stages import Ladder, Search, Tool
 from proveout.dsl.rules.repeat_rules import unsteady_by_plan
 from proveout.dsl.workloads.conformance import Seen, conform
+from proveout.dsl.workloads.kinds import transactions
 from proveout.proto.events import ValidityFinding
 from proveout.proto.wire import lateness
 from proveout.proto.wire.stalls import common
@@ -108,10 +109,11 @@ def _judge(seen: Observed, *, machines: bool = True) -> tuple[ValidityFinding, .
         *_client_hosts(seen),
         *_start(seen),
         *_unanswered(seen),
+        *_passes(seen),
         *_errors(seen),
         *_samples(seen),
         *disturbances.judge_pauses(seen),
-        *outages.judge(seen),
+        *(() if in_passes(seen.stage) else outages.judge(seen)),
         *(_captures(seen) if machines else ()),
         *(disturbances.judge_machines(seen) if machines else ()),
         *_conformance(seen),
@@ -392,6 +394,20 @@ def _hangs(seen: Observed) -> Iterator[ValidityFinding]:
             f"{hang.worker} waited for {waited}, {until}"
         )
         yield _finding(f"hung:{host}", False, text, voids=False)
+
+
+def _passes(seen: Observed) -> Iterator[ValidityFinding]:
+    """Whether every terminal ran its passes to completion."""
+    passes = in_passes(seen.stage)
+    if not passes:
+        return
+    planned = passes * seen.threads * len(transactions(seen.plan.workload(seen.load.workload)))
+    ended = round(seen.read("ended", "count") or 0.0)
+    text = f"{ended:,} of {planned:,} transactions of {passes} pass{'es' if passes > 1 else ''} ended"
+    if ended < planned:
+        text += f" within {seconds(seen.stage.windows.measure_s)}" if isinstance(seen.stage, Ladder) else ""
+        text += ": give a longer `within`, or look at the errors"
+    yield _broken(seen, "passes", ended >= planned, text)
 
 
 def _errors(seen: Observed) -> Iterator[ValidityFinding]:

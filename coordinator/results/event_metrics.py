@@ -26,9 +26,10 @@ def value_estimates(taken: Sequence[ValuesTaken]) -> Metrics:
 def populate_metrics(populated: Iterable[PopulateFinished]) -> Metrics:
     """Rows and seconds of all systems together; systems are loaded one after the other."""
     latest = {event.system: event.populated for event in populated}
-    rows = sum(table.rows for item in latest.values() for table in item.tables)
+    rows = sum(item.rows for item in latest.values())
+    loaded = rows - sum(item.kept_rows for item in latest.values())
     seconds = sum(item.seconds for item in latest.values())
-    return {"rows": rows, "seconds": seconds} | ({"rows_per_s": rows / seconds} if seconds > 0.0 else {})
+    return {"rows": rows, "seconds": seconds} | ({"rows_per_s": loaded / seconds} if seconds > 0.0 else {})
 
 
 def propagation_metrics(compared: PropagationCompared) -> Metrics:

@@ -27,7 +27,7 @@ from proveout.proto.events import (
     TuningSeen,
     ValuesTaken,
 )
-from proveout.proto.wire.messages import AgentMessage, TaskDone, TaskFailed
+from proveout.proto.wire.messages import AgentMessage, TaskDone, TaskFailed, TaskProgress, deadline_after_progress_s
 from proveout.proto.wire.results import (
     CommandDone,
     Compared,
@@ -91,8 +91,9 @@ def next_wave(turn: Turn, step: Batch) -> None:
         turn.assign(host, Task(key=key, spec=spec, deadline_s=task_deadline_s(spec)))
     longest_s = max(task_deadline_s(spec) for spec in specs.values())
     until_s = turn.at_s + longest_s + state.setup.timing.answer_grace_s
+    spent_s = step.spent_s + (turn.at_s - step.began_s if step.specs else 0.0)
     begun = replace(step, waves=tuple(rest), pending=frozenset(specs), specs=specs, until_s=until_s)
-    turn.set(issued=issued, step=begun)
+    turn.set(issued=issued, step=replace(begun, began_s=turn.at_s, spent_s=spent_s))
 
 
 def receive_answer(turn: Turn, step: Batch, message: AgentMessage) -> None:
@@ -100,9 +101,13 @@ def receive_answer(turn: Turn, step: Batch, message: AgentMessage) -> None:
     match message:
         case TaskDone(key=key, result=result) if key in step.pending:
             _task_done(turn, step, key, result)
-            _step_on(turn, replace(step, pending=step.pending - {key}))
+            kept_rows = step.kept_rows + (result.kept_rows if isinstance(result, Populated) else 0)
+            _step_on(turn, replace(step, pending=step.pending - {key}, kept_rows=kept_rows))
         case TaskFailed(key=key, error=error) if key in step.pending:
             batch_failed(turn, step, key, error.message, error.way_out, code=error.code)
+        case TaskProgress(key=key) if key in step.pending:
+            allowed_s = deadline_after_progress_s(turn.at_s - step.began_s) + turn.state.setup.timing.answer_grace_s
+            turn.set(step=replace(step, until_s=max(step.until_s, turn.at_s + allowed_s)))
         case _:
             pass
 
@@ -159,9 +164,8 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
         case InspectSystem(endpoint=endpoint), SystemStarted():
             up = replace(endpoint, version=result.endpoint.version)
             _up(turn, turn.state.plan.system(endpoint.system), up, result)
-        case PopulateSystem(endpoint=endpoint), Populated():
-            stage = populate_under_way(turn)
-            turn.emit(PopulateFinished(stage=stage.id, system=endpoint.system, populated=result))
+        case PopulateSystem(), Populated():
+            _populated(turn, step, spec, host, result)
         case FormPool(), PoolFormed(address=address):
             hosts = turn.state.cluster.hosts
             turn.set(cluster=Cluster(address=address, hosts=(*hosts, host)))
@@ -186,6 +190,18 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
             _command_done(turn, step.stage, host, result)
         case _:
             pass
+
+
+def _populated(turn: Turn, step: Batch, spec: PopulateSystem, host: str, result: Populated) -> None:
+    """Record a population after its last step; the time is that of all steps, on all hosts."""
+    system = spec.endpoint.system
+    if result.kept_rows:
+        turn.notice("info", f"populate of {system} continues: {result.kept_rows:,} rows are there already", host)
+    if "finish" in spec.steps:
+        whole = "prepare" in spec.steps
+        seconds = result.seconds if whole else step.spent_s + turn.at_s - step.began_s
+        populated = replace(result, seconds=seconds, kept_rows=step.kept_rows + result.kept_rows)
+        turn.emit(PopulateFinished(stage=populate_under_way(turn).id, system=system, populated=populated))
 
 
 def _values_taken(turn: Turn, stage_id: str, result: SqlDone) -> None:

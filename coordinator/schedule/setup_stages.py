@@ -26,7 +26,9 @@ from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.state import Cluster, Turn, Waiting
 from proveout.coordinator.schedule.tasks import (
     links_after_populate,
+    load_id,
     populate_stages_of,
+    populate_tasks,
     propagated_workload,
     propagations,
     snapshots_after_populate,
@@ -45,7 +47,6 @@ from proveout.proto.wire.tasks import (
     FormPool,
     InspectSystem,
     LinkSystems,
-    PopulateSystem,
     ReadFacts,
     RunCommand,
     RunSql,
@@ -92,12 +93,18 @@ def populate_part(turn: Turn, stage: Populate) -> bool:
 
 def _populate(turn: Turn, stage: Populate, system: str) -> None:
     state = turn.state
-    client = present_hosts(stage.clients, state.progress.without)[0]
-    workers = stage.workers or state.progress.cores.get(client, 1)
-    workload = state.plan.workload(stage.workload)
-    spec = PopulateSystem(workload=workload, endpoint=state.endpoints[system], workers=workers)
+    waves = populate_tasks(
+        state.plan,
+        stage,
+        state.endpoints[system],
+        load=load_id(
+            state.setup.run_id, state.progress.started.version if state.progress.started else "", stage, system
+        ),
+        cores=state.progress.cores,
+        without=state.progress.without,
+    )
     turn.set(pristine=state.pristine - {system})
-    batch(turn, "populate", [[(client, spec)]], name=part_of(stage, f"populate:{system}"), stage=stage.id)
+    batch(turn, "populate", waves, name=part_of(stage, f"populate:{system}"), stage=stage.id)
 
 
 def _wipe(turn: Turn, stage: Populate) -> bool:

@@ -159,7 +159,8 @@ class Batch:
     """Waves of tasks; the tasks of a wave run at once, the next wave begins when all have ended well.
 
     `name` is the part of the stage that the batch completes; `results` are in order of arrival. `iteration` is the one
-    after which invariants are checked.
+    after which invariants are checked. `began_s`: when the wave began; `spent_s`: seconds of the waves before it;
+    `kept_rows`: the rows of a broken-off load that its populate continues.
     """
 
     purpose: Purpose
@@ -171,6 +172,9 @@ class Batch:
     results: tuple[tuple[TaskSpec, TaskResult], ...] = ()
     specs: Mapping[str, TaskSpec] = field(default_factory=dict)
     until_s: float = 0.0
+    began_s: float = 0.0
+    spent_s: float = 0.0
+    kept_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,13 @@ coordinator differ from those of its predecessor.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import zlib
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping
 
 from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
+from proveout.dsl import engines
 from proveout.dsl.plan.loads import Part, parts
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
@@ -166,6 +168,42 @@ def load_tasks(
     )
 
 
+def populate_tasks(
+    plan: Plan,
+    stage: Populate,
+    endpoint: Endpoint,
+    *,
+    load: str,
+    cores: Mapping[str, int],
+    without: Collection[str] = (),
+) -> tuple[tuple[tuple[str, PopulateSystem], ...], ...]:
+    """The waves of tasks that load a system: one task where one host loads; else the first host prepares the tables,
+    each loads a share of the keys in proportion to its workers, and the first one finishes.
+
+    An engine with a limited number of workers is loaded by the first host.
+    """
+    hosts = present_hosts(stage.clients, without)
+    workers = {host: stage.workers or cores.get(host, 1) for host in hosts}
+    whole = PopulateSystem(
+        workload=plan.workload(stage.workload), endpoint=endpoint, workers=workers[hosts[0]], load=load
+    )
+    if len(hosts) == 1 or engines.of(endpoint.engine).populate_workers_max is not None:
+        return (((hosts[0], whole),),)
+    shares, begin, total = [], 0, sum(workers.values())
+    for host, count in workers.items():
+        share = dataclasses.replace(whole, workers=count, share_from=begin, share_to=begin + count, shares=total)
+        shares.append((host, dataclasses.replace(share, steps=("load",))))
+        begin += count
+    prepare = dataclasses.replace(whole, steps=("prepare",), workers=1)
+    finish = dataclasses.replace(whole, steps=("finish",))
+    return ((hosts[0], prepare),), tuple(shares), ((hosts[0], finish),)
+
+
+def load_id(run_id: str, version: str, stage: Populate, system: str) -> str:
+    """The id of a load: the same when the run resumes with the same release (`version`), which makes the same rows."""
+    return hashlib.sha256(f"{version}/{run_id}/{stage.id}/{system}".encode()).hexdigest()[:32]
+
+
 def _hosts_shares(part: Part, rung: int, rate: float | None, without: Collection[str]) -> dict[str, LoadShare]:
     hosts, distribution = load_hosts(part.stage, without), _distribution(part.arrival)
     return load_shares(hosts, part.threads(rung), part.rate(rate), distribution)
@@ -246,7 +284,10 @@ def capture_tasks(
     that are not evenly spaced would disturb its slope.
     """
     found = (item for name in names for item in _capture(plan, plan.capture(name), endpoints))
-    edges_s = () if windows is None else (windows.ramp_up_s, windows.ramp_up_s + windows.measure_s)
+    edges_s: tuple[float, ...] = ()
+    if windows is not None:  # in a window of passes, captures are finished when the loads have ended
+        ends = () if windows.passes else (windows.ramp_up_s + windows.measure_s,)
+        edges_s = (windows.ramp_up_s, *ends)
     return tuple(
         (host, dataclasses.replace(spec, edges_s=edges_s) if spec.capture.kind == "os" else spec)
         for host, spec in found
@@ -318,7 +359,8 @@ def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm pe
 
 
 def task_deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911, PLR0912  # one arm per kind of task
-    """The time limit of a task in seconds. It is generous, because the lease detects a dead agent."""
+    """The time limit of a task in seconds. It is generous, because the lease detects a dead agent; reports of progress
+    move it (`deadline_after_progress_s`)."""
     match spec:
         case ReadFacts():
             return 30.0

@@ -27,7 +27,7 @@ from proveout.dsl.plan.stages import (
     Tune,
 )
 from proveout.dsl.plan.topology import Capture
-from proveout.dsl.workloads.kinds import is_in_order, tables_in_plan, transactions
+from proveout.dsl.workloads.kinds import is_in_order, tables_in_plan, transactions, updates
 
 
 def iteration(plan: Plan, stage: Ladder | Search) -> Group:
@@ -155,13 +155,33 @@ def _load(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what: str
         if not any(capture.kind == "waits" and capture.system == stage.target for capture in captures):
             del members["tpm"]
             absent["tpm"] = (f"stage `{stage.id}` has no capture of kind waits of `{stage.target}`", _ADD)
-    if is_in_order(workload):
-        members |= _group(metrics.SET, leaf, what).members
-    else:
-        absent |= dict.fromkeys(
-            metrics.SET, (f"`{workload.name}` is a mix, not a set of queries", "in_order: true of a kind: sql workload")
-        )
+    sets, unset = _sets(workload, stage, leaf, what)
+    members |= sets
+    absent |= unset
     return Group(what=what, members=members, absent=absent)
+
+
+def _sets(
+    workload: Workload, stage: Ladder | Search, leaf: Number | Estimate, what: str
+) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
+    """The numbers of a set of queries, of its updates, and of a window that is counted in passes."""
+    changing, passes = updates(workload), isinstance(stage, Ladder) and stage.windows.passes
+    mix = (f"`{workload.name}` is a mix, not a set of queries", "in_order: true of a kind: sql workload")
+    no_query = (f"`{workload.name}` has no queries", "another `test`")
+    groups = (
+        (metrics.SET, is_in_order(workload), mix),
+        (metrics.SET, set(transactions(workload)) != set(changing), no_query),
+        (metrics.UPDATES, bool(changing), (f"`{workload.name}` changes no rows", "refresh: true, or test: refresh")),
+        (metrics.PASSES, bool(passes), (f"`{stage.id}` has a window of a fixed length", "passes: 1")),
+    )
+    members: dict[str, Shape] = {}
+    absent: dict[str, tuple[str, str]] = {}
+    for tree, there, why in groups:
+        if not there:
+            absent |= dict.fromkeys(tree, why)
+        else:
+            members |= _group(tree, leaf, what).members
+    return {name: shape for name, shape in members.items() if name not in absent}, absent
 
 
 def _tool(plan: Plan, stage: Tool, what: str) -> Group:

@@ -36,6 +36,7 @@ from proveout.dsl.plan.stages import (
 )
 from proveout.dsl.plan.topology import Host
 from proveout.dsl.plan.values import Expression
+from proveout.dsl.rules.window_rules import pass_problems
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
@@ -216,6 +217,7 @@ class _Stages(StageNames):
         pool = self.pool(entry, loads)
         arrival = self.arrival(entry)
         rungs = self.rungs(entry)
+        windows = self.windows(entry)
         if loads is None or captures is None or arrival is None or rungs is None or pool is None:
             return None
         key = "threads" if entry.processes is None else "processes"
@@ -227,7 +229,7 @@ class _Stages(StageNames):
             target=loads.target,
             clients=loads.clients,
             threads=rungs,
-            windows=Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure, ramp_down_s=entry.ramp_down),
+            windows=windows,
             arrival=arrival,
             repeat=entry.repeat.most,
             repeat_min=entry.repeat.least,
@@ -245,6 +247,18 @@ class _Stages(StageNames):
             cell=self.cell,
             where=self.body.where,
         )
+
+    def windows(self, entry: stage_models.LadderEntry) -> Windows:
+        """Three lengths, or passes over a set of queries."""
+        given = [key.text for key, _ in self.body.entries]
+        loads = list((entry.loads or {}).values())
+        names = dict.fromkeys([entry.workload, *(load.workload for load in loads)])
+        known = [self.scope.workloads[name] for name in names if name in self.scope.workloads]
+        for one in pass_problems(given, entry.pool, known, paced=any(load.rate is not None for load in loads)):
+            self.problem(one.message, *one.at, hint=one.way_out)
+        if entry.passes is not None:
+            return Windows(ramp_up_s=0.0, measure_s=entry.within, ramp_down_s=0.0, passes=entry.passes)
+        return Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure or 1.0, ramp_down_s=entry.ramp_down)
 
     def rungs(self, entry: stage_models.LadderEntry) -> tuple[int, ...] | None:
         """The rungs, in `threads` or in `processes`; a process that has one thread is a worker of its own."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from proveout.core.units import format_duration
+from proveout.dsl import engines
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import CommandRun, Populate, Sql
 from proveout.dsl.plan.topology import System
@@ -31,6 +32,15 @@ def populated(plan: Plan, stage: Populate) -> Iterator[str]:
     names = table_names(workload)
     if names and any(not plan.system(name).provision for name in stage.into):
         yield f"tables made again, those of an earlier populate are dropped: {', '.join(names)}"
+
+
+def loaders(plan: Plan, stage: Populate) -> Iterator[tuple[str, str]]:
+    """The systems that each client loads: a share of the keys, or everything where workers are limited."""
+    first, *others = stage.clients
+    yield first, f"load {', '.join(stage.into)}"
+    shared = [name for name in stage.into if engines.of(plan.system(name).engine).populate_workers_max is None]
+    for client in others if shared else ():
+        yield client, f"load its share of {', '.join(shared)}"
 
 
 def onward(system: System) -> str | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from proveout.core.units import format_duration
+from proveout.dsl.explain import database_changes
 from proveout.dsl.explain.tuning import hosts_of
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.plan import Plan
@@ -38,7 +39,8 @@ def host_parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:  # noqa: PLR09
     tasks: dict[str, list[str]] = {host.name: [] for host in plan.hosts}
     match stage:
         case Populate():
-            tasks[stage.clients[0]].append(f"load {', '.join(stage.into)}")
+            for client, text in database_changes.loaders(plan, stage):
+                tasks[client].append(text)
         case Ladder() | Search():
             _add_load(stage, tasks)
             for name in stage.captures:

@@ -49,6 +49,7 @@ from proveout.dsl.workloads.kinds import expected_rows
 
 ITERATION_OVERHEAD_S = 1.0
 """Connecting, arming and collecting around an iteration."""
+PASS_S = 10.0  # a pass over a set of queries, of which nothing is known before it has run
 TOOL_OVERHEAD_S = 1.5
 """Starting a program and collecting its output."""
 LAID_OUT_BYTES_PER_S = 500e6
@@ -150,7 +151,9 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
             rows = expected_rows(plan.workload(stage.workload)) if plan else 0.0
             return 1.0 + len(stage.into) * (1.0 + rows / LOAD_ROWS_PER_S)
         case Ladder():
-            return iterations(stage) * (stage.windows.total_s + ITERATION_OVERHEAD_S)
+            passes = stage.windows.passes
+            length_s = min(passes * PASS_S, stage.windows.measure_s) if passes else stage.windows.total_s
+            return iterations(stage) * (length_s + ITERATION_OVERHEAD_S)
         case Search():
             full = stage.confirmations + REFUSALS_EXPECTED
             probes = min(stage.probes_max - full, _expected_probes(stage))
@@ -394,6 +397,8 @@ def _order(plan: Plan, stage: Ladder) -> Iterator[str]:
 
 def _windows(stage: Ladder | Tool) -> str:
     windows = stage.windows
-    parts = (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)
-    ramp_up, measure, ramp_down = map(length, parts)
+    if windows.passes:
+        passes = f"{windows.passes} pass{'es' if windows.passes > 1 else ''} over the set by each thread"
+        return f"{passes}, run to completion within {length(windows.measure_s)}"
+    ramp_up, measure, ramp_down = map(length, (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s))
     return f"{ramp_up} ramp-up, {measure} measured, {ramp_down} ramp-down"

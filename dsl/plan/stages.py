@@ -19,15 +19,21 @@ from proveout.dsl.plan.values import Expression, Value
 
 Order: TypeAlias = Literal["ladder", "shuffled", "interleaved"]
 _SECOND_SLACK = 1e-3
+PASSES_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """The three windows of an iteration, seconds. Only the measure window counts."""
+    """The three windows of an iteration, seconds. Only the measure window counts.
+
+    With `passes` the measure window has no length of its own: it ends when each terminal has run its transactions in
+    order so many times, and `measure_s` is its longest length. There are no ramps then.
+    """
 
     ramp_up_s: float
     measure_s: float
     ramp_down_s: float
+    passes: int = field(default=0, metadata=OMITTED)
 
     @property
     def total_s(self) -> float:

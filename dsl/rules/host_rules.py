@@ -21,7 +21,7 @@ from proveout.dsl import engines
 from proveout.dsl.operations.database import postgres_parameters
 from proveout.dsl.plan.fio_job import FioJob, is_plain_folder
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Tuning, Windows
+from proveout.dsl.plan.stages import PASSES_MAX, Tuning, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
 from proveout.dsl.rules import duckdb_settings, mysql_settings
 from proveout.dsl.rules.bounds import (
@@ -274,6 +274,8 @@ def window_problems(windows: Windows) -> Iterator[Objection]:
     if not all(0.0 <= part <= WEEK_S for part in parts) or windows.measure_s <= 0.0:
         message = f"windows of {parts[0]}, {parts[1]} and {parts[2]} s are not possible"
         yield Objection(message=message, way_out="each is at most 7d, and the measure window is longer than 0")
+    if not 0 <= windows.passes <= PASSES_MAX:
+        yield Objection(message=f"a window of {windows.passes} passes is not possible", way_out=f"at most {PASSES_MAX}")
 
 
 def statement_problems(statements: Sequence[str], most: int) -> Iterator[Objection]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from proveout.dsl.plan.fio_job import DEVICES_MAX, JOBS_MAX
-from proveout.dsl.plan.stages import VOID_FRACTION_MAX
+from proveout.dsl.plan.stages import PASSES_MAX, VOID_FRACTION_MAX
 from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
 from proveout.dsl.schema.scalar_types import (
     Duration,
@@ -221,7 +221,15 @@ class LadderEntry(Measured):
         description="Rungs of processes instead, in total over all clients, each of one thread with its connection.",
     )
     ramp_up: Ramp = Field(1.0, description="Load before the measure window.")
-    measure: Duration = Field(description="The measured window.")
+    measure: Duration | None = Field(None, description="The measured window; required without `passes`.")
+    passes: int | None = Field(
+        None,
+        ge=1,
+        le=PASSES_MAX,
+        description="In place of `measure`: each thread runs its set of queries so many times, to completion, without "
+        "ramps. The measured window is from the start to the end of the last pass.",
+    )
+    within: Duration = Field(3600.0, gt=0, description="passes: the longest time for them.")
     ramp_down: Ramp = Field(1.0, description="Load after the measure window.")
     rate: LadderRate | None = Field(
         None, description="Open arrival at this rate in total, or from one to another; closed arrival without."

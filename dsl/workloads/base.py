@@ -171,9 +171,9 @@ class Table:
     """A table of the population: columns in COPY order with their numpy/SQL kind, rows made slice by slice.
 
     Kinds are `int2 int4 int8 char(n) varchar(n)`, of fixed width and exactly what the column is; `text(n)`, bytes of
-    any length up to n; `numeric(p,s)`, whole numbers of 10^-s with s <= 4; `timestamp`, datetime64[us]; or `any`, whole
-    numbers, fractions or text that the database converts to whatever its column is, at the cost of a slower load. A
-    masked array has NULLs where it is masked.
+    any length up to n; `numeric(p,s)`, whole numbers of 10^-s with s <= 4; `timestamp`, datetime64[us]; `date`,
+    datetime64[D]; or `any`, whole numbers, fractions or text that the database converts to whatever its column is, at
+    the cost of a slower load. A masked array has NULLs where it is masked.
 
     `rows(first, count)` makes the rows that belong to subscribers (or whatever the workload's unit is) `first` …
     `first + count - 1`, as one numpy array per column, deterministic in (seed, unit) and independent of the slicing.
@@ -191,6 +191,7 @@ class Population:
 
     `after` is in phases; the statements of one phase may run at the same time. A dialect that cannot hold the tables
     has no entries. `expected[table]` is the range (low, high) that the row count of a right load falls in.
+    `slice_units`: the most units that are made at once, where a unit is many rows.
     """
 
     units: int
@@ -199,6 +200,7 @@ class Population:
     after: Mapping[Dialect, tuple[tuple[str, ...], ...]]
     drop: Mapping[Dialect, tuple[str, ...]]
     expected: Mapping[str, tuple[int, int]]
+    slice_units: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +229,16 @@ class Ordered(Protocol):
     @property
     def in_order(self) -> bool:
         """Whether it is."""
+        ...
+
+
+@runtime_checkable
+class Sequenced(Protocol):
+    """An ordered workload whose terminals have orders of their own; without this, terminal n begins with the n-th
+    transaction."""
+
+    def sequence(self, terminal: int) -> Sequence[str]:
+        """The names of the transactions of a pass, in the order of this terminal."""
         ...
 
 

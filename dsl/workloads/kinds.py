@@ -26,7 +26,7 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads import noop
 from proveout.dsl.workloads.base import WorkloadKind
 
-BUILT_IN = ("hlr", "prepaid", "sql", "tprocc", "tptbm")
+BUILT_IN = ("hlr", "prepaid", "sql", "tprocc", "tproch", "tptbm")
 """The built-in kinds: each is the object `KIND` of the package of its name in this folder."""
 
 
@@ -135,6 +135,12 @@ def is_in_order(workload: Workload) -> bool:
     """Whether the transactions are a set of queries that run in order, instead of a mix."""
     kind, model = _kind(workload)
     return kind.in_order(model)
+
+
+def updates(workload: Workload) -> tuple[str, ...]:
+    """The names of the transactions of an ordered set that are not queries."""
+    kind, model = _kind(workload)
+    return tuple(kind.updates(model))
 
 
 def table_names(workload: Workload) -> tuple[str, ...]:

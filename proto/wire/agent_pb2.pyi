@@ -805,19 +805,23 @@ class Windows(_message.Message):
     RAMP_UP_S_FIELD_NUMBER: _builtins.int
     MEASURE_S_FIELD_NUMBER: _builtins.int
     RAMP_DOWN_S_FIELD_NUMBER: _builtins.int
+    PASSES_FIELD_NUMBER: _builtins.int
     ramp_up_s: _builtins.float
     measure_s: _builtins.float
     ramp_down_s: _builtins.float
+    passes: _builtins.int
+    """Passes over the set after which the measure window ends; 0: it ends after measure_s."""
     def __init__(
         self,
         *,
         ramp_up_s: _builtins.float = ...,
         measure_s: _builtins.float = ...,
         ramp_down_s: _builtins.float = ...,
+        passes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["measure_s", b"measure_s", "ramp_down_s", b"ramp_down_s", "ramp_up_s", b"ramp_up_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["measure_s", b"measure_s", "passes", b"passes", "ramp_down_s", b"ramp_down_s", "ramp_up_s", b"ramp_up_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -961,21 +965,37 @@ class PopulateSystem(_message.Message):
     WORKLOAD_FIELD_NUMBER: _builtins.int
     ENDPOINT_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
+    SHARE_FROM_FIELD_NUMBER: _builtins.int
+    SHARE_TO_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
+    load: _builtins.str
+    share_from: _builtins.int
+    share_to: _builtins.int
+    shares: _builtins.int
     @_builtins.property
     def workload(self) -> Global___Workload: ...
     @_builtins.property
     def endpoint(self) -> Global___Endpoint: ...
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         workload: Global___Workload | None = ...,
         endpoint: Global___Endpoint | None = ...,
         workers: _builtins.int = ...,
+        steps: _abc.Iterable[_builtins.str] | None = ...,
+        load: _builtins.str = ...,
+        share_from: _builtins.int = ...,
+        share_to: _builtins.int = ...,
+        shares: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "load", b"load", "share_from", b"share_from", "share_to", b"share_to", "shares", b"shares", "steps", b"steps", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1794,7 +1814,9 @@ class Populated(_message.Message):
 
     TABLES_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    KEPT_ROWS_FIELD_NUMBER: _builtins.int
     seconds: _builtins.float
+    kept_rows: _builtins.int
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableCount]: ...
     def __init__(
@@ -1802,10 +1824,11 @@ class Populated(_message.Message):
         *,
         tables: _abc.Iterable[Global___TableCount] | None = ...,
         seconds: _builtins.float = ...,
+        kept_rows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["seconds", b"seconds", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept_rows", b"kept_rows", "seconds", b"seconds", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2340,6 +2363,7 @@ class LoadResult(_message.Message):
     HANGS_FIELD_NUMBER: _builtins.int
     HUNG_FIELD_NUMBER: _builtins.int
     HANDLING_FIELD_NUMBER: _builtins.int
+    PASSES_S_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
     measure_start_ns: _builtins.int
     measure_end_ns: _builtins.int
@@ -2366,6 +2390,8 @@ class LoadResult(_message.Message):
     def hangs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hang]: ...
     @_builtins.property
     def handling(self) -> _containers.RepeatedCompositeFieldContainer[Global___Handling]: ...
+    @_builtins.property
+    def passes_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     def __init__(
         self,
         *,
@@ -2388,10 +2414,11 @@ class LoadResult(_message.Message):
         hangs: _abc.Iterable[Global___Hang] | None = ...,
         hung: _builtins.int = ...,
         handling: _abc.Iterable[Global___Handling] | None = ...,
+        passes_s: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "passes_s", b"passes_s", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
     _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015

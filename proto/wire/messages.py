@@ -131,13 +131,23 @@ class TaskArmed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgress:
-    """The progress of a task, for display: `done` of `total` `unit`s (total 0 = not known)."""
+    """The progress of a task: `done` of `total` `unit`s (total 0 = not known). It moves the task's deadline, see
+    `deadline_after_progress_s`."""
 
     key: str
     done: float
     total: float
     unit: str
     note: str = ""
+
+
+def deadline_after_progress_s(elapsed_s: float) -> float:
+    """Seconds that a task may go on after a progress report, when it has run for `elapsed_s`: four times as long as its
+    work so far, so that indexes have time after the rows of a long load, and at least ten minutes.
+
+    Agent and coordinator use it for their deadlines. It never brings a deadline forward.
+    """
+    return 600.0 + 4.0 * elapsed_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

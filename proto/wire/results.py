@@ -35,10 +35,18 @@ class TableCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Populated:
-    """A population: rows per table with what was expected, wall time in seconds."""
+    """A population: rows per table with what was expected, wall time in seconds; `kept_rows` were there already, from
+    a load that was broken off. `tables` is empty unless the task has finished the population.
+    """
 
     tables: tuple[TableCount, ...]
     seconds: float
+    kept_rows: int = 0
+
+    @property
+    def rows(self) -> int:
+        """The rows of all tables."""
+        return sum(table.rows for table in self.tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +266,8 @@ class LoadResult:
     (stopped, starved, or on a machine that was). `stalls`: the longest times without the end of a transaction that
     touch the measure window, in order of time. `hung` counts the terminals that ended no transaction in the measure
     window; `hangs` has those that waited longest. `handling`: how late answers were handled, of each worker process (of
-    a Ray pool: of all together); () from an agent that does not measure it.
+    a Ray pool: of all together); () from an agent that does not measure it. `passes_s`: the time of each pass of each
+    terminal, where the window is counted in passes.
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -280,6 +289,7 @@ class LoadResult:
     hangs: tuple[Hang, ...] = ()
     hung: int = 0
     handling: tuple[Handling, ...] = ()
+    passes_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,13 +69,27 @@ class SnapshotSystem:
     action: Literal["save", "restore"]
 
 
+POPULATE_STEPS = ("prepare", "load", "finish")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopulateSystem:
-    """Create the schema of `workload` in `endpoint` and load it with `workers` processes; answer `Populated`."""
+    """Create the schema of `workload` in `endpoint` and load it with `workers` processes; answer `Populated`.
+
+    `steps` are those of `POPULATE_STEPS` to take: one task takes all, or several hosts take a `load` each, after one
+    `prepare` and before one `finish`. The units to load are those between `share_from` and `share_to` of `shares`.
+    `load` identifies the load: a later task with the same one continues behind the committed ranges. A load without one
+    begins with empty tables, and removes them when it fails.
+    """
 
     workload: Workload
     endpoint: Endpoint
     workers: int
+    steps: tuple[str, ...] = POPULATE_STEPS
+    load: str = ""
+    share_from: int = 0
+    share_to: int = 1
+    shares: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

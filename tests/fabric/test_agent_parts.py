@@ -317,6 +317,15 @@ def test_a_file_that_is_not_a_journal_is_refused(path: Path) -> None:
 # ---- one task --------------------------------------------------------------------------------------------------------
 
 
+async def test_progress_moves_the_deadline(tmp_path: Path) -> None:
+    async def loading(context: TaskContext, spec: TaskSpec) -> Done:
+        context.progress(1.0, 2.0, "rows")
+        await asyncio.sleep(0.05)
+        return Done(seconds=7.0)
+
+    assert await run(loading, tmp_path, deadline_s=0.01) == TaskDone(key="k", result=Done(seconds=7.0))
+
+
 async def run(handler: Any, path: Path, deadline_s: float = 30.0) -> TaskDone | TaskFailed:
     return await TaskRunner("k", "db1", path, {}, lambda _message: None).run(handler, None, deadline_s)
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from proveout.agent.engines.adapter import RangeMark
 from proveout.agent.engines.duckdb.errors import fault
 from proveout.agent.engines.duckdb.external_access import open_database
 from proveout.agent.engines.row_values import scaled
@@ -25,6 +27,8 @@ ROWS = "proveout_rows"
 
 class DuckdbLoader:
     """One connection (`adapter.Loader`). Methods block; an error of DuckDB is a TaskFault with its message."""
+
+    whole_number = "BIGINT"
 
     def __init__(self, dsn: str, population: Population) -> None:
         self._dsn, self._population = dsn, population
@@ -38,12 +42,16 @@ class DuckdbLoader:
         for statement in (*self._population.drop["duckdb"], *self._population.before["duckdb"]):
             self.execute(statement)
 
-    def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
+    def load(
+        self, table: Table, first: int, count: int, progress: Callable[[int], None], mark: RangeMark | None = None
+    ) -> int:
         """Insert one slice in one transaction."""
         names = ", ".join(name for name, _ in table.columns)
         loaded = 0
         try:
             self._connection.execute("BEGIN")
+            if mark is not None:
+                self._connection.execute(mark.claim)
             for start in range(first, first + count, CHUNK_UNITS):
                 rows = arrow_table(table, start, min(CHUNK_UNITS, first + count - start))
                 self._connection.register(ROWS, rows)
@@ -51,6 +59,8 @@ class DuckdbLoader:
                 self._connection.unregister(ROWS)
                 loaded += rows.num_rows
                 progress(rows.num_rows)
+            if mark is not None:
+                self._connection.execute(mark.record.format(rows=loaded))
             self._connection.execute("COMMIT")
         except duckdb.Error as error:
             with contextlib.suppress(duckdb.Error):
@@ -72,6 +82,17 @@ class DuckdbLoader:
         except duckdb.Error as error:
             raise fault(f"count the rows of {table}", self._dsn, error) from None
         return int(found[0][0])
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        try:
+            return self._connection.execute(query).fetchall()
+        except duckdb.Error as error:
+            raise fault("read the journal of the load", self._dsn, error) from None
+
+    def table_exists(self, name: str) -> bool:
+        """Whether there is such a table."""
+        return bool(self.rows(f"SELECT 1 FROM duckdb_tables() WHERE lower(table_name) = '{name.lower()}'"))  # noqa: S608
 
     def settle(self) -> None:
         """Write everything into the file itself."""

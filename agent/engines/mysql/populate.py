@@ -25,6 +25,7 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.constants import CLIENT, COMMAND
 
+from proveout.agent.engines.adapter import RangeMark
 from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.row_values import plain, scaled
 from proveout.agent.engines.table import adapter
@@ -77,6 +78,8 @@ class LoadConnection(Connection):  # type: ignore[misc]  # PyMySQL has no types
 class MysqlLoader:
     """One connection. Methods block; a database error comes out as a TaskFault with the server's own words."""
 
+    whole_number = "bigint"
+
     def __init__(self, dsn: str, population: Population) -> None:
         self._population = population
         self._intention = intention_of(population)
@@ -104,7 +107,9 @@ class MysqlLoader:
             self.execute(f"ALTER TABLE {table.name} COMMENT = '{COMMENT}'")
         self.execute(f"DROP TABLE {self._intention}")
 
-    def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
+    def load(
+        self, table: Table, first: int, count: int, progress: Callable[[int], None], mark: RangeMark | None = None
+    ) -> int:
         """Send one slice in one transaction; return the number of rows that the server took.
 
         Two slices that meet in the gap of an index may deadlock. InnoDB has then rolled one of them back, whole, and
@@ -115,10 +120,14 @@ class MysqlLoader:
             try:
                 self._connection.begin()
                 taken = 0
+                if mark is not None:
+                    self._connection.query(mark.claim)
                 for sent, accepted in self._chunks(table, first, count):
                     taken += accepted
                     reported += sent
                     progress(sent)
+                if mark is not None:
+                    self._connection.query(mark.record.format(rows=taken))
                 self._connection.commit()
             except pymysql.err.MySQLError as error:
                 if one_line(error)[0] not in DEADLOCK or attempt == DEADLOCKS_MAX:
@@ -149,6 +158,14 @@ class MysqlLoader:
     def count(self, table: str) -> int:
         """All rows of a table."""
         return int(self._one(f"SELECT count(*) FROM {table}")[0])  # noqa: S608 - a name of ours
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        return self._rows(query)
+
+    def table_exists(self, name: str) -> bool:
+        """Whether there is such a table."""
+        return bool(self._rows(f"{COMMENT_OF} '{name}'"))
 
     def settle(self) -> None:
         """Have the log on disk. Where each commit waits for it, as MySQL is shipped, it is there already."""

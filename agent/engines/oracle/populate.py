@@ -15,6 +15,7 @@ from typing import Any
 
 import oracledb
 
+from proveout.agent.engines.adapter import RangeMark
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.oracle.errors import NO_TABLE, error_text, words
@@ -33,6 +34,8 @@ NO_DIRECT_PATH = frozenset({"ORA-03115", "ORA-03001", "ORA-39776", "DPY-3001"})
 
 class OracleLoader:
     """One connection. Methods block; an Oracle error comes out as a TaskFault with its code and words."""
+
+    whole_number = "NUMBER(19)"
 
     def __init__(self, dsn: str, population: Population) -> None:
         self._population = population
@@ -58,16 +61,24 @@ class OracleLoader:
             self.execute(f"COMMENT ON TABLE {table.name} IS '{COMMENT}'")
         self._drop_intention()
 
-    def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
-        """Load one slice; rows loaded."""
+    def load(
+        self, table: Table, first: int, count: int, progress: Callable[[int], None], mark: RangeMark | None = None
+    ) -> int:
+        """Load one slice; rows loaded. Direct path commits by itself, so the mark is committed before it."""
         loaded = 0
         try:
+            if mark is not None:
+                self._run(mark.claim)
+                if self._direct:
+                    self._connection.commit()
             for start in range(first, first + count, CHUNK_UNITS):
                 rows = list(plain_rows(table, start, min(CHUNK_UNITS, first + count - start), dated=True))
                 if rows:
                     self._send(table, rows)
                 loaded += len(rows)
                 progress(len(rows))
+            if mark is not None:
+                self._run(mark.record.format(rows=loaded))
             self._connection.commit()
         except oracledb.Error as error:
             raise statement_fault(f"cannot load table {table.name}", error_text(error)) from None
@@ -76,14 +87,22 @@ class OracleLoader:
     def execute(self, statement: str) -> None:
         """Run one statement by itself."""
         try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(statement)
+            self._run(statement)
+            self._connection.commit()
         except oracledb.Error as error:
             raise statement_fault(f"cannot run {statement[:100]!r}", error_text(error)) from None
 
     def count(self, table: str) -> int:
         """All rows of a table."""
         return int(self._ask(f"SELECT COUNT(*) FROM {table}", {})[0][0])  # noqa: S608 - our own table's name
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        return self._ask(query, {})
+
+    def table_exists(self, name: str) -> bool:
+        """Whether there is such a table."""
+        return bool(self._comments(name))
 
     def settle(self) -> None:
         """Nothing to wait for: a commit of Oracle's is on disk when it returns, and a direct path load's blocks are."""
@@ -97,6 +116,10 @@ class OracleLoader:
         """Disconnect."""
         with contextlib.suppress(oracledb.Error):
             self._connection.close()
+
+    def _run(self, statement: str) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement)
 
     def _send(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
         if self._direct:

@@ -26,7 +26,7 @@ _TEXT = re.compile(r"(?:(?:var)?char|text)\((\d+)\)")
 _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
 _NUMERIC_HEAD = 4  # number of digits, weight, sign, scale
 _NEGATIVE = 0x4000
-_EPOCH = np.datetime64("2000-01-01", "us")
+_SINCE_EPOCH = {"timestamp": np.datetime64("2000-01-01", "us"), "date": np.datetime64("2000-01-01", "D")}
 _NULL = -1
 
 Columns = tuple[tuple[str, str], ...]
@@ -53,10 +53,11 @@ def encode(columns: Columns, rows: Sequence[Array]) -> bytes:
 
 
 def _values(kind: str, values: Array) -> Array:
-    """The values of the record's field: numbers as they are, timestamps from 2000 on, numerics as header and digits."""
+    """The values of the record's field: numbers as they are, timestamps and dates from 2000 on, numerics as header and
+    digits."""
     plain = values.data if isinstance(values, np.ma.MaskedArray) else values
-    if kind == "timestamp":
-        return (plain - _EPOCH).astype(np.int64)  # type: ignore[operator]  # it is of datetime64
+    if kind in _SINCE_EPOCH:
+        return (plain - _SINCE_EPOCH[kind]).astype(np.int64)  # type: ignore[operator]  # it is of datetime64
     numeric = _NUMERIC.fullmatch(kind)
     return plain if numeric is None else _numeric(plain.astype(np.int64), int(numeric[1]), int(numeric[2]))
 
@@ -146,8 +147,8 @@ def _type(kind: str) -> tuple[Any, ...]:
     """A field's numpy type, and its shape where it is an array."""
     if kind in _INTEGERS:
         return (_INTEGERS[kind],)
-    if kind == "timestamp":
-        return (">i8",)
+    if kind in _SINCE_EPOCH:
+        return (">i8" if kind == "timestamp" else ">i4",)
     if (numeric := _NUMERIC.fullmatch(kind)) is not None:
         return (">i2", (_NUMERIC_HEAD + _digits(int(numeric[1]), int(numeric[2])),))
     text = _TEXT.fullmatch(kind)

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from proveout.agent.engines.adapter import RangeMark
 from proveout.agent.engines.postgres.copy_format import ANY, BINARY, TEXT
 from proveout.agent.engines.table_marker import COMMENT
 from proveout.agent.errors import TaskFault
@@ -38,6 +39,8 @@ SETTINGS = (
 class PostgresLoader:
     """One connection. Methods block; a database error comes out as a TaskFault with the server's own words."""
 
+    whole_number = "bigint"
+
     def __init__(self, dsn: str, population: Population) -> None:
         self._population = population
         try:
@@ -58,7 +61,9 @@ class PostgresLoader:
                 name = sql.Identifier(table.name)
                 self.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(name, sql.Literal(COMMENT)))
 
-    def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
+    def load(
+        self, table: Table, first: int, count: int, progress: Callable[[int], None], mark: RangeMark | None = None
+    ) -> int:
         """COPY one slice in one transaction; return the number of rows that the server took."""
         names = sql.SQL(", ").join(sql.Identifier(name) for name, _ in table.columns)
         wire = BINARY if all(kind != ANY for _, kind in table.columns) else TEXT
@@ -68,6 +73,8 @@ class PostgresLoader:
         try:
             with self._connection.transaction(), self._connection.cursor() as cursor:
                 cursor.execute("SET LOCAL synchronous_commit = off")
+                if mark is not None:
+                    cursor.execute(mark.claim.encode())
                 with cursor.copy(copy) as stream:
                     stream.write(wire.header)
                     for start in range(first, first + count, CHUNK_UNITS):
@@ -76,7 +83,10 @@ class PostgresLoader:
                             stream.write(wire.encode(table.columns, rows))
                             progress(len(rows[0]))
                     stream.write(wire.trailer)
-                return cursor.rowcount
+                taken = cursor.rowcount
+                if mark is not None:
+                    cursor.execute(mark.record.format(rows=taken).encode())
+                return taken
         except psycopg.Error as error:
             raise fault(f"load table {table.name}", error) from None
 
@@ -92,6 +102,17 @@ class PostgresLoader:
         """All rows of a table."""
         row = self._one(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(table)), ())
         return int(row[0])
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        try:
+            return self._connection.execute(query.encode()).fetchall()
+        except psycopg.Error as error:
+            raise fault("read the journal of the load", error) from None
+
+    def table_exists(self, name: str) -> bool:
+        """Whether there is such a table."""
+        return bool(self._one(sql.SQL("SELECT to_regclass(%s) IS NOT NULL"), (name,))[0])
 
     def settle(self) -> None:
         """Wait until all that was committed is on disk."""

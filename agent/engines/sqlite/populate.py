@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 
+from proveout.agent.engines.adapter import RangeMark
 from proveout.agent.engines.row_values import plain_rows
 from proveout.agent.engines.sqlite.authorizer import open_database
 from proveout.agent.errors import TaskFault
@@ -23,6 +25,8 @@ BUSY_MS = 10_000
 
 class SqliteLoader:
     """One connection. Methods block; an SQLite error comes out as a TaskFault with SQLite's own words."""
+
+    whole_number = "INTEGER"
 
     def __init__(self, dsn: str, population: Population) -> None:
         self._population = population
@@ -43,17 +47,23 @@ class SqliteLoader:
         except apsw.Error as error:
             raise fault("commit the new tables", error, self._file) from None
 
-    def load(self, table: Table, first: int, count: int, progress: Callable[[int], None]) -> int:
+    def load(
+        self, table: Table, first: int, count: int, progress: Callable[[int], None], mark: RangeMark | None = None
+    ) -> int:
         """Insert one slice in one transaction."""
         marks, names = ", ".join("?" for _ in table.columns), ", ".join(name for name, _ in table.columns)
         loaded = 0
         try:
             with self._connection:
+                if mark is not None:
+                    self._connection.execute(mark.claim)
                 for start in range(first, first + count, CHUNK_UNITS):
                     rows = list(plain_rows(table, start, min(CHUNK_UNITS, first + count - start)))
                     self._connection.executemany(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)  # noqa: S608
                     loaded += len(rows)
                     progress(len(rows))
+                if mark is not None:
+                    self._connection.execute(mark.record.format(rows=loaded))
         except apsw.Error as error:
             raise fault(f"load table {table.name}", error, self._file) from None
         return loaded
@@ -71,6 +81,17 @@ class SqliteLoader:
             return int(self._connection.execute(f"SELECT count(*) FROM {table}").get)  # noqa: S608
         except apsw.Error as error:
             raise fault(f"count the rows of {table}", error, self._file) from None
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        try:
+            return [tuple(row) for row in self._connection.execute(query)]
+        except apsw.Error as error:
+            raise fault("read the journal of the load", error, self._file) from None
+
+    def table_exists(self, name: str) -> bool:
+        """Whether there is such a table."""
+        return bool(self.rows(f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND lower(name) = '{name.lower()}'"))  # noqa: S608
 
     def settle(self) -> None:
         """Everything into the file itself, and onto the disk."""

@@ -54,6 +54,10 @@ class Ticker(Protocol):
         """The descriptor of the agent's messages; the loop calls `tick` when it is readable."""
         ...
 
+    def complete(self, now_ns: int) -> None:
+        """All passes have ended: the next `tick` returns 0."""
+        ...
+
 
 class PolledLoop:
     """The load of one worker on polled sessions. For one run; then call `close`."""
@@ -77,8 +81,11 @@ class PolledLoop:
         self._armed_ns = 0
         self._due: list[tuple[int, int, Terminal]] = []
         self.limit_ns = 1
-        self._next: Callable[[Terminal, int], None] = self._continue
+        self._in_passes = sum(terminal.left > 0 for terminal in terminals)
+        self._next: Callable[[Terminal, int], None] = self._continue_pass if self._in_passes else self._continue
         """The step after a transaction: `_rest` once the load is over."""
+        self.completed_ns = 0
+        """When the last terminal ended its passes; 0 before, and without passes."""
         self._epoll = select.epoll()
         for fd in (ticker.control(), self._timer.fileno(), reconnector.fileno()):
             self._epoll.register(fd, select.EPOLLIN)
@@ -104,10 +111,10 @@ class PolledLoop:
         now = terminal.ended_ns
         if end == NEXT:
             self._next(terminal, now)
-            return True
+            return self.limit_ns > 0
         if end == SETTLE:
             self._settled(terminal, terminal.outcome, now)
-            return True
+            return self.limit_ns > 0
         if self.limit_ns and not self._tick(now):
             self.waiting.append((terminal.kind.number, terminal.started_ns))
         terminal.kind.times[terminal.outcome].extend((terminal.intended_ns, terminal.started_ns, now))
@@ -166,7 +173,7 @@ class PolledLoop:
     def _plan_starts(self) -> None:
         t0_ns = self._timeline.t0_ns
         for terminal in self._all:
-            terminal.pending_ns = t0_ns + terminal.begins_ns(self._pacing)
+            terminal.pending_ns = terminal.pass_began_ns = t0_ns + terminal.begins_ns(self._pacing)
             self._wait(terminal, terminal.pending_ns)
 
     def _wait(self, terminal: Terminal, until_ns: int) -> None:
@@ -210,6 +217,22 @@ class PolledLoop:
             self._wait(terminal, now + terminal.pauses.next_ns(terminal.kind))
             return
         self._go(terminal, now)
+
+    def _continue_pass(self, terminal: Terminal, now: int) -> None:
+        """Start the next transaction of the terminal's passes."""
+        if terminal.has_more(now):
+            self._continue(terminal, now)
+        else:
+            self._end_passes(terminal, now)
+
+    def _end_passes(self, terminal: Terminal, now: int) -> None:
+        """A terminal has ended its passes; the last one ends the load."""
+        terminal.busy = False
+        self._in_passes -= 1
+        if not self._in_passes:
+            self.completed_ns = now
+            self._ticker.complete(now)
+            self._tick(now)
 
     def _rest(self, terminal: Terminal, now: int) -> None:
         """After the load, start nothing; the pending time remains, for `never_begun`."""
@@ -325,6 +348,9 @@ class PolledLoop:
         self._recorder.error(terminal.kind.number, failure.code, failure.what, terminal.intended_ns, now)
         if not rolling_back:
             self.unknown.append(terminal.kind.number)
+        if terminal.left and not terminal.has_more(now):
+            self._end_passes(terminal, now)
+            return
         if terminal.fires is not None:
             terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
         self._wait(terminal, now + round(PAUSE_MIN_S * 1e9))

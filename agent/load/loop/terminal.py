@@ -28,7 +28,8 @@ class Terminal(TerminalState):
     intended time of the next transaction while the terminal waits for it. `busy`: a transaction is running. `attempts`
     counts the attempts of the transaction that started at `failing_ns`, all with the same `inputs`. A `restless`
     terminal starts the next transaction as soon as one has ended; other terminals follow a schedule (`fires`) or have
-    `pauses`.
+    `pauses`. With `passes`, `left` counts the transactions until the end of the last one, and `passes_s` has the time
+    of each pass; the next one begins at `pass_began_ns`.
     """
 
     __slots__ = (
@@ -40,8 +41,11 @@ class Terminal(TerminalState):
         "failing_ns",
         "fd",
         "fires",
+        "left",
         "next_kind",
         "number",
+        "pass_began_ns",
+        "passes_s",
         "pauses",
         "pending_ns",
         "rolling_back",
@@ -57,6 +61,7 @@ class Terminal(TerminalState):
         seed: int,
         session: Any,
         prepared: dict[str, Any],
+        passes: int = 0,
     ) -> None:
         super().__init__()
         stream = stream_of(seed, number)
@@ -71,7 +76,10 @@ class Terminal(TerminalState):
         if self.fires is None and ThinkTimes.are_wanted(workload.transactions, pacing.think):
             self.pauses = ThinkTimes(workload.transactions, pacing.think, stream, self.next_kind)
             self.next_kind = self.pauses.next_kind
-        self.restless = self.fires is None and self.pauses is None
+        self.left = passes * len(self._kinds)
+        self.pass_began_ns = 0
+        self.passes_s: list[float] = []
+        self.restless = self.fires is None and self.pauses is None and not passes
         self.pending_ns = self.failing_ns = 0
         self.attempts = self.connects = 0
         self.busy = self.rolling_back = False
@@ -83,6 +91,14 @@ class Terminal(TerminalState):
         if self.fires is not None:
             return self.fires()
         return pacing.start_ns(self.number) + (self.pauses.first_ns() if self.pauses else 0)
+
+    def has_more(self, now_ns: int) -> bool:
+        """Count a transaction of the passes that has ended, or failed. Returns False after the last one."""
+        self.left -= 1
+        if self.left % len(self._kinds) == 0:
+            self.passes_s.append((now_ns - self.pass_began_ns) / 1e9)
+            self.pass_began_ns = now_ns
+        return self.left > 0
 
     def deal(self, ages_ns: Int64s) -> Iterator[tuple[int, Int64s]]:
         """Divide the ages of transactions that never began by the weights of the mix, as none was drawn; by number."""

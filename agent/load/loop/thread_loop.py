@@ -8,6 +8,7 @@ extend the same lists of records, which is atomic.
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import threading
 import time
@@ -59,6 +60,10 @@ class ThreadedLoop:
             threading.Thread(target=self._work, args=(terminal,), name=f"terminal-{terminal.number}", daemon=True)
             for terminal in terminals
         ]
+        self._in_passes = sum(terminal.left > 0 for terminal in terminals)
+        self._passed = os.eventfd(0) if self._in_passes else -1
+        """Readable when all terminals have ended their passes."""
+        self.completed_ns = 0
         self.start_skew_ns = 0
         self.waiting: list[tuple[int, int]] = []
         self.unknown: list[int] = []
@@ -70,12 +75,17 @@ class ThreadedLoop:
         """Run the windows until the ticker returns 0."""
         for terminal in self._all:
             terminal.pending_ns = self._timeline.t0_ns + terminal.begins_ns(self._pacing)
+            terminal.pass_began_ns = terminal.pending_ns
         for thread in self._threads:
             thread.start()
         control = select.poll()
         control.register(self._ticker.control(), select.POLLIN)
+        if self._passed >= 0:
+            control.register(self._passed, select.POLLIN)
         limit_ns = 1
         while limit_ns and not self._bugs:
+            if self.completed_ns:
+                self._ticker.complete(self.completed_ns)
             limit_ns = self._ticker.tick(time.monotonic_ns())
             control.poll(max(0.0, limit_ns - time.monotonic_ns()) / 1e6)
         self._over.set()
@@ -102,6 +112,9 @@ class ThreadedLoop:
         for terminal, thread in zip(self._all, self._threads, strict=True):
             if terminal.session is not None and not thread.is_alive():
                 terminal.session.close()
+        if self._passed >= 0 and not self._alive():
+            os.close(self._passed)
+            self._passed = -1
 
     def _alive(self) -> list[Terminal]:
         """Terminals whose thread has not ended."""
@@ -124,9 +137,20 @@ class ThreadedLoop:
                 self._transact(terminal, terminal.pending_ns if terminal.fires else now, now)
                 if terminal.busy:  # cancelled at the end
                     return
+                if terminal.left and not terminal.has_more(time.monotonic_ns()):
+                    self._end_passes()
+                    return
                 terminal.pending_ns = self._next_ns(terminal)
         except BaseException as bug:  # noqa: BLE001 - the main thread raises it and ends the load
             self._bugs.append(bug)
+
+    def _end_passes(self) -> None:
+        """A terminal has ended its passes; the last one ends the load."""
+        with self._ending:
+            self._in_passes -= 1
+            if not self._in_passes:
+                self.completed_ns = time.monotonic_ns()
+                os.eventfd_write(self._passed, 1)
 
     def _next_ns(self, terminal: Terminal) -> int:
         """Due time of the terminal's next transaction; 0 = at once."""

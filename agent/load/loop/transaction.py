@@ -17,7 +17,16 @@ import numpy.typing as npt
 
 from proveout.agent.load.loop.transaction_loop import KindState, Script, Times
 from proveout.dsl.engines import DIALECTS, Dialect
-from proveout.dsl.workloads.base import Body, Ordered, Outcome, Request, Statement, TransactionType, WorkloadKind
+from proveout.dsl.workloads.base import (
+    Body,
+    Ordered,
+    Outcome,
+    Request,
+    Sequenced,
+    Statement,
+    TransactionType,
+    WorkloadKind,
+)
 
 RETRY, ERROR, ROLLED_BACK = 2, 3, 4
 TERMINAL_MASK = 2**32 - 1  # of a stream, see `terminal.stream_of`
@@ -118,9 +127,12 @@ def kinds(workload: WorkloadKind, keys: Any, times: Sequence[Times]) -> list[Kin
 def mix(kinds: Sequence[Kind], workload: WorkloadKind, stream: int) -> Iterator[Kind]:
     """Endless, independent draws of kinds by their weights. The same stream gives the same draws.
 
-    An ordered set is repeated in order instead: terminal n (the lower bits of its stream) starts with the n-th kind, so
-    that terminals that start together do not all run the same one.
+    An ordered set is repeated in order instead: that of the workload for terminal n (the lower bits of its stream), or
+    starting with the n-th kind, so that terminals that start together do not all run the same one.
     """
+    if isinstance(workload, Sequenced):
+        by_name = {workload.transactions[kind.number].name: kind for kind in kinds}
+        return cycle([by_name[name] for name in workload.sequence(stream & TERMINAL_MASK) if name in by_name])
     if isinstance(workload, Ordered) and workload.in_order:
         first = (stream & TERMINAL_MASK) % len(kinds)
         return cycle([*kinds[first:], *kinds[:first]])

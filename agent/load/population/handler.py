@@ -1,46 +1,39 @@
 """The handler of `PopulateSystem`: create a workload's tables in a system, load them in parallel, make them ready,
 count them.
 
-Flow: workers start and connect -> one prepares empty tables -> all load slices (units a … b of each table) -> the
-statements after the load, phase by phase -> settle -> count every table and compare it with the specification.
-Work is handed out one job at a time, so a slow worker does not keep the others. Nothing of the population is made in
-this process. When the task fails or is cancelled, workers are killed at once and the tables removed again.
+Flow: workers start and connect -> `prepare`: one prepares empty tables, or finds those of this load, which was broken
+off -> `load`: all load the slices of this host's share that the journal of the load does not have -> `finish`: the
+statements after the load, phase by phase -> settle -> count every table and compare it with the specification. One task
+takes all steps, or several hosts take a share each. Work is handed out one job at a time, so a slow worker does not
+keep the others. Nothing of the population is made in this process.
 
-Every failure of a worker process is a `TaskFault`: its own `Failed`, or how the process died with its last output.
+When the task fails or is cancelled, workers are killed at once. The committed ranges stay for a load with an id,
+so that the next task with this id continues there; without one, and where the tables are not what the workload
+specifies, the tables are removed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
 import time
-from asyncio.subprocess import PIPE, Process
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.table import driver
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.job_messages import (
+    Committed,
+    Complete,
     Count,
     Execute,
-    Failed,
-    Finished,
-    Job,
     Load,
     Opening,
     Prepare,
-    Progress,
     Settle,
     Undo,
-    from_line,
-    to_line,
 )
+from proveout.agent.load.population.slices import missing, share_of, slices
+from proveout.agent.load.population.worker_pool import WorkerPool, worker_pool
 from proveout.agent.sandbox.privileges import Privileges
-from proveout.core import child_process
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
@@ -49,11 +42,12 @@ from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import Populated, TableCount
 from proveout.proto.wire.tasks import PopulateSystem
 
-SLICES_PER_WORKER = 4  # enough that workers end together
-SLICE_UNITS_MIN = 2_000
-SLICE_UNITS_MAX = 250_000
 PROGRESS_S = 0.2
 UNDO_S = 20.0
+
+
+class WrongRows(TaskFault):
+    """The tables do not have the rows of the workload, and no further load can change that."""
 
 
 async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:
@@ -63,44 +57,45 @@ async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:
     started = time.monotonic()
     population = build(spec.workload).population
     dialect = _dialect(spec, population)
-    progress = _Progress(context, population)
+    progress = _Progress(context, population, (spec.share_to - spec.share_from) / spec.shares)
     most = engines.of(spec.endpoint.engine).populate_workers_max
     workers = max(1, min(spec.workers, most or spec.workers))
+    kept = 0
+    tables: tuple[TableCount, ...] = ()
     async with worker_pool(
         _opening(spec), workers, progress.add, Privileges.for_endpoint(spec.endpoint, context.policy)
     ) as loaders:
-        await loaders.run([Prepare()])
+        if "prepare" in spec.steps:
+            kept = (await loaders.workers[0].run(Prepare())).rows
         try:
-            loaded = await _load(loaders, population, dialect, progress)
-            tables = await _count(loaders, population, loaded)
-            judge(tables, spec.endpoint.system)
-        except BaseException:
+            loaded: dict[str, int] | None = None
+            if "load" in spec.steps:
+                loaded = await _load(loaders, spec, population, progress)
+            if "finish" in spec.steps:
+                tables = await _finish(loaders, population, dialect, progress, loaded)
+                judge(tables, spec.endpoint.system)
+                await loaders.run([Complete()])
+        except BaseException as error:
             await asyncio.shield(loaders.kill())
-            await _undo(context, spec)
+            await _give_up(context, spec, error)
             raise
-    return Populated(tables=tables, seconds=time.monotonic() - started)
-
-
-def slices(units: int, workers: int) -> list[tuple[int, int]]:
-    """(first, count) of slices that cover units 1 … `units` without gap or overlap, in order."""
-    size = min(SLICE_UNITS_MAX, max(SLICE_UNITS_MIN, -(-units // (workers * SLICES_PER_WORKER))))
-    return [(first, min(size, units - first + 1)) for first in range(1, units + 1, size)]
+    return Populated(tables=tables, seconds=time.monotonic() - started, kept_rows=kept)
 
 
 def judge(tables: tuple[TableCount, ...], system: str) -> None:
-    """TaskFault naming every table whose row count is not what the specification gives."""
+    """WrongRows naming every table whose row count is not what the specification gives."""
     wrong = [t for t in tables if not t.expected_low <= t.rows <= t.expected_high]
     if wrong:
         named = "; ".join(f"{t.table} has {t.rows} rows, not {t.expected_low} to {t.expected_high}" for t in wrong)
-        raise TaskFault("fault", f"the population of {system} is not what the workload specifies: {named}")
+        raise WrongRows("fault", f"the population of {system} is not what the workload specifies: {named}")
 
 
 class _Progress:
     """Rows loaded so far by all workers, reported a few times a second."""
 
-    def __init__(self, context: TaskContext, population: Population) -> None:
+    def __init__(self, context: TaskContext, population: Population, share: float) -> None:
         self._context, self._rows, self._reported_s = context, 0, 0.0
-        self._expected = sum((low + high) // 2 for low, high in population.expected.values())
+        self._expected = round(share * sum((low + high) // 2 for low, high in population.expected.values()))
 
     def add(self, rows: int) -> None:
         """So many more rows went in."""
@@ -109,6 +104,10 @@ class _Progress:
         if now - self._reported_s >= PROGRESS_S:
             self._reported_s = now
             self._context.progress(self._rows, max(self._expected, self._rows), "rows")
+
+    def start_at(self, fraction: float) -> None:
+        """This part of the rows is there already."""
+        self._rows = round(fraction * self._expected)
 
     def note(self, text: str) -> None:
         """All rows are in; what goes on now."""
@@ -141,40 +140,84 @@ def _opening(spec: PopulateSystem) -> Opening:
         dsn=spec.endpoint.dsn,
         kind=spec.workload.kind,
         parameters=spec.workload.parameters,
+        load=spec.load,
     )
 
 
-async def _load(loaders: WorkerPool, population: Population, dialect: Dialect, progress: _Progress) -> dict[str, int]:
-    """Rows into all tables, then the statements after the load; rows sent per table."""
+async def _load(
+    loaders: WorkerPool, spec: PopulateSystem, population: Population, progress: _Progress
+) -> dict[str, int]:
+    """Rows of this host's share into all tables; rows sent per table."""
+    mine = share_of(slices(population.units, population.slice_units), spec.share_from, spec.share_to, spec.shares)
+    committed = (await loaders.workers[0].run(Committed())).ranges or {}
+    due = {table.name: set(missing(mine, committed.get(table.name, ()))) for table in population.tables}
     jobs = [
         Load(table=table.name, first=first, count=count)
-        for first, count in slices(population.units, len(loaders))
+        for first, count in mine
         for table in population.tables  # neighbouring jobs go to different tables, so workers do not contend for one
+        if (first, count) in due[table.name]
     ]
+    if committed and mine:
+        progress.start_at(1.0 - len(jobs) / (len(mine) * len(population.tables)))
     loaded = dict.fromkeys((table.name for table in population.tables), 0)
     for job, rows in zip(jobs, await loaders.run(jobs), strict=True):
         loaded[job.table] += rows
     await loaders.run([Settle()])
-    for number, phase in enumerate(population.after[dialect], start=1):
-        progress.note(f"keys, indexes and statistics, step {number} of {len(population.after[dialect])}")
-        await loaders.run([Execute(statement=statement) for statement in phase])
-    await loaders.run([Settle()])
-    progress.note("counting rows")
     return loaded
 
 
-async def _count(loaders: WorkerPool, population: Population, loaded: dict[str, int]) -> tuple[TableCount, ...]:
-    """Every table's rows, counted by the database; TaskFault when they are not those that were sent."""
+async def _finish(
+    loaders: WorkerPool,
+    population: Population,
+    dialect: Dialect,
+    progress: _Progress,
+    loaded: dict[str, int] | None,
+) -> tuple[TableCount, ...]:
+    """The statements after the load, then every table's rows; `loaded` are those that this task has sent. TaskFault
+    when units are missing or the rows are not those that were sent."""
+    committed = (await loaders.workers[0].run(Committed())).ranges
+    if committed is not None:
+        whole = {name: sum(units for _, units, _ in committed.get(name, ())) for name in population.expected}
+        if short := [
+            f"{name} {units} of {population.units}" for name, units in whole.items() if units != population.units
+        ]:
+            raise TaskFault("fault", f"not all units are loaded: {', '.join(short)}")
+        loaded = {name: sum(rows for _, _, rows in ranges) for name, ranges in committed.items()}
+        progress.start_at(1.0)
+    for number, phase in enumerate(population.after[dialect], start=1):
+        progress.note(f"keys, indexes and statistics, step {number} of {len(population.after[dialect])}")
+        await loaders.run(
+            [Execute(statement=text, step=f"after {number}.{place}") for place, text in enumerate(phase, start=1)]
+        )
+    await loaders.run([Settle()])
+    progress.note("counting rows")
+    return await _count(loaders, population, loaded)
+
+
+async def _count(loaders: WorkerPool, population: Population, loaded: dict[str, int] | None) -> tuple[TableCount, ...]:
+    """Every table's rows, counted by the database; WrongRows when they are not those that were sent."""
     counted = await loaders.run([Count(table=table.name) for table in population.tables])
     tables = []
     for table, rows in zip(population.tables, counted, strict=True):
-        if rows != loaded[table.name]:
-            raise TaskFault(
+        if loaded is not None and rows != loaded[table.name]:
+            raise WrongRows(
                 "fault", f"table {table.name} has {rows} rows after {loaded[table.name]} were loaded into it"
             )
         low, high = population.expected[table.name]
         tables.append(TableCount(table=table.name, rows=rows, expected_low=low, expected_high=high))
     return tuple(tables)
+
+
+async def _give_up(context: TaskContext, spec: PopulateSystem, error: BaseException) -> None:
+    """Remove the tables, or leave what is committed to the next task of this load."""
+    if not spec.load or isinstance(error, WrongRows):
+        await _undo(context, spec)
+        return
+    context.log(
+        "warning",
+        f"the load of workload {spec.workload.name} into {spec.endpoint.system} is broken off; the committed ranges"
+        " stay: `proveout resume` continues there, another populate replaces it",
+    )
 
 
 async def _undo(context: TaskContext, spec: PopulateSystem) -> None:
@@ -188,132 +231,3 @@ async def _undo(context: TaskContext, spec: PopulateSystem) -> None:
         context.log(
             "warning", f"tables of workload {spec.workload.name} stay half loaded in {spec.endpoint.system}: {reason}"
         )
-
-
-MODULE = "proveout.agent.load.population.populate_worker"
-LINES_MAX = 5
-END_S = 10.0
-
-
-class Worker:
-    """One worker process, which does one job at a time: `run` is not reentrant."""
-
-    def __init__(self, process: Process, progress: Callable[[int], None]) -> None:
-        self._process = process
-        self._progress = progress
-        self._last_words: deque[str] = deque(maxlen=LINES_MAX)
-        self._listener = asyncio.create_task(self._listen())
-
-    @classmethod
-    async def start(cls, engine: str, progress: Callable[[int], None], privileges: Privileges | None = None) -> Worker:
-        """A new process for such an engine; `progress(rows)` is called as rows go in. `privileges`: see
-        `local.WorkerProcess.start`.
-        """
-        privileges = privileges or Privileges.for_engine(engine)
-        own = privileges.environment(child_process.environment(*child_process.of_engine(engine)))
-        process = await asyncio.create_subprocess_exec(
-            *child_process.python(MODULE, str(os.getpid()), privileges.to_argument(), engine),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            cwd=child_process.DIRECTORY,
-            env=own | {"OPENBLAS_NUM_THREADS": "1"},  # numpy's thread pool would only cost its start
-        )
-        return cls(process, progress)
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    async def run(self, job: Job) -> int:
-        """Run a job; return its number of rows. TaskFault when it failed or the worker died."""
-        assert self._process.stdin is not None  # noqa: S101 - PIPE
-        assert self._process.stdout is not None  # noqa: S101 - PIPE
-        with contextlib.suppress(ConnectionError):  # it died; reading tells how
-            self._process.stdin.write(to_line(job))
-            await self._process.stdin.drain()
-        while line := await self._process.stdout.readline():
-            match from_line(line):
-                case Progress(rows=rows):
-                    self._progress(rows)
-                case Finished(rows=rows):
-                    return int(rows)
-                case Failed(code=code, message=message, way_out=way_out):
-                    raise TaskFault(code, message, way_out=way_out)
-        raise await self._died()
-
-    async def end(self) -> None:
-        """End it when it is idle; kill it when it does not end."""
-        assert self._process.stdin is not None  # noqa: S101 - PIPE
-        self._process.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), END_S)
-        await self.kill()
-
-    async def kill(self) -> None:
-        """End it now, whatever it does; idempotent."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
-        await self._listener
-
-    async def _died(self) -> TaskFault:
-        status = await self._process.wait()
-        await self._listener
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
-        words = "; its last words: " + " | ".join(self._last_words) if self._last_words else ""
-        return TaskFault("fault", f"a populate worker (process {self.pid}) {how} in the middle of its work{words}")
-
-    async def _listen(self) -> None:
-        """Keep the last lines that it wrote to stderr."""
-        assert self._process.stderr is not None  # noqa: S101 - PIPE
-        while chunk := await self._process.stderr.read(65_536):
-            self._last_words.extend(line for line in chunk.decode(errors="replace").splitlines() if line.strip())
-
-
-class WorkerPool:
-    """Workers that share out jobs."""
-
-    def __init__(self) -> None:
-        self.workers: list[Worker] = []
-
-    def __len__(self) -> int:
-        return len(self.workers)
-
-    async def run(self, jobs: Sequence[Job]) -> list[int]:
-        """Give each job to a free worker; return the rows of each job.
-
-        Raises the first failure; kill the pool after it.
-        """
-        waiting = deque(enumerate(jobs))
-        rows = [0] * len(jobs)
-
-        async def work(worker: Worker) -> None:
-            while waiting:
-                index, job = waiting.popleft()
-                rows[index] = await worker.run(job)
-
-        await asyncio.gather(*(work(worker) for worker in self.workers))
-        return rows
-
-    async def kill(self) -> None:
-        """End all now; idempotent."""
-        await asyncio.gather(*(worker.kill() for worker in self.workers))
-
-
-@asynccontextmanager
-async def worker_pool(
-    opening: Opening, count: int, progress: Callable[[int], None], privileges: Privileges | None = None
-) -> AsyncIterator[WorkerPool]:
-    """`count` connected workers with these privileges. They end with the context, and are killed if it raises."""
-    members = WorkerPool()
-    try:
-        for _ in range(count):
-            members.workers.append(await Worker.start(opening.engine, progress, privileges))
-        await asyncio.gather(*(worker.run(opening) for worker in members.workers))
-        yield members
-        await asyncio.gather(*(worker.end() for worker in members.workers))
-    except BaseException:
-        await asyncio.shield(members.kill())
-        raise

@@ -9,24 +9,27 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from proveout.core.framing import json_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """Connect: engine, dsn, and the compiled workload (`kind`, `parameters` as in `plan.Workload`)."""
+    """Connect: engine, dsn, and the compiled workload (`kind`, `parameters` as in `plan.Workload`); the id of the load,
+    "" for one that keeps no journal."""
 
     engine: str
     dsn: str = field(repr=False)
     kind: str
     parameters: Any
+    load: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
-    """Remove the tables of an earlier load and create empty ones; refuse tables that proveout did not make."""
+    """Remove the tables of an earlier load and create empty ones; refuse tables that proveout did not make. Those of
+    this load stay, when it was broken off; answers the rows that are there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +43,20 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execute:
-    """Run one statement by itself."""
+    """Run one statement by itself; `step` is its name in the journal. One that has run already is left out."""
 
     statement: str
+    step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """Read the journal; answers the `ranges` (first, units, rows) of each table, None when there is no journal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complete:
+    """The population is complete: remove the journal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +85,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The job is done; `rows` loaded or counted."""
+    """The job is done; `rows` loaded or counted, `ranges` committed."""
 
     rows: int = 0
+    ranges: dict[str, list[tuple[int, int, int]]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +100,9 @@ class Failed:
     way_out: str = ""
 
 
-Job: TypeAlias = Opening | Prepare | Load | Execute | Count | Settle | Undo
+Job: TypeAlias = Opening | Prepare | Load | Execute | Count | Settle | Undo | Committed | Complete
 Answer: TypeAlias = Progress | Finished | Failed
-_TYPES = {t.__name__: t for t in (Opening, Prepare, Load, Execute, Count, Settle, Undo, Progress, Finished, Failed)}
+_TYPES = {t.__name__: t for union in (Job, Answer) for t in get_args(union)}
 
 
 def to_line(message: Job | Answer) -> bytes:

@@ -14,11 +14,13 @@ import sys
 import threading
 from typing import Any
 
-from proveout.agent.engines.adapter import Loader, Populates
+from proveout.agent.engines.adapter import Loader, Populates, ResumableLoader
 from proveout.agent.engines.table import adapter, driver
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.job_messages import (
     Answer,
+    Committed,
+    Complete,
     Count,
     Execute,
     Failed,
@@ -32,12 +34,13 @@ from proveout.agent.load.population.job_messages import (
     from_line,
     to_line,
 )
+from proveout.agent.load.population.load_journal import LoadJournal
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.errors import ProveoutError
 from proveout.core.linux import ORPHANED, die_with_parent
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.workloads.base import Population, Table
+from proveout.dsl.workloads.base import Population
 from proveout.dsl.workloads.kinds import build
 
 
@@ -83,21 +86,86 @@ def main(parent: int, argument: str, engine: str) -> int:
         opening = jobs.get()
         if opening is None:
             return 0
-        loader, tables = _open(opening)
+        work = _Work(opening)
         jobs.answer(Finished())
         while (job := jobs.get()) is not None:
-            jobs.answer(Finished(rows=_do(loader, tables, job)))
-        loader.close()
+            jobs.answer(work.answer(job))
+        work.loader.close()
     except ProveoutError as error:
         jobs.answer(Failed(code=getattr(error, "code", "fault"), message=error.what, way_out=error.way_out))
         return 1
     return 0
 
 
-def _open(opening: Opening) -> tuple[Loader, dict[str, Table]]:
-    workload = Workload(name=opening.kind, kind=opening.kind, parameters=opening.parameters)
-    population = build(workload).population
-    return _connect(opening, population), {table.name: table for table in population.tables}
+class _Work:
+    """A loader, the tables of its population, and the journal of the load."""
+
+    def __init__(self, opening: Opening) -> None:
+        workload = Workload(name=opening.kind, kind=opening.kind, parameters=opening.parameters)
+        population = build(workload).population
+        self.loader = _connect(opening, population)
+        self._tables = {table.name: table for table in population.tables}
+        self._journal: LoadJournal | None = None
+        if opening.load and isinstance(self.loader, ResumableLoader):
+            self._journal = LoadJournal(self.loader, population, opening.load)
+
+    def answer(self, job: object) -> Finished:
+        """Run one job."""
+        if isinstance(job, Committed):
+            return Finished(ranges=None if self._journal is None else self._journal.ranges())
+        return Finished(rows=self._do(job))
+
+    def _do(self, job: object) -> int:
+        """Run one job; the rows it is about."""
+        loader, journal = self.loader, self._journal
+        match job:
+            case Load():
+                return self._load(job)
+            case Count(table=name):
+                return loader.count(name)
+            case Execute():
+                self._execute(job)
+            case Prepare():
+                return self._prepare()
+            case Settle():
+                loader.settle()
+            case Undo():
+                loader.undo()
+                if journal is not None:
+                    journal.drop()
+            case Complete():
+                if journal is not None:
+                    journal.drop()
+            case _:
+                raise TaskFault("invalid", f"a populate worker has no job {type(job).__name__}")
+        return 0
+
+    def _load(self, job: Load) -> int:
+        table = self._tables[job.table]
+        if self._journal is None:
+            return self.loader.load(table, job.first, job.count, _progressed)
+        mark = self._journal.mark(job.table, job.first, job.count)
+        assert isinstance(self.loader, ResumableLoader)  # noqa: S101 - it has a journal
+        return self.loader.load(table, job.first, job.count, _progressed, mark)
+
+    def _prepare(self) -> int:
+        journal = self._journal
+        kept = None if journal is None else journal.rows_kept()
+        if kept is None:
+            if journal is not None:
+                journal.drop()
+            self.loader.prepare()
+            if journal is not None:
+                journal.create()
+        return kept or 0
+
+    def _execute(self, job: Execute) -> None:
+        journal = self._journal
+        if journal is not None and journal.has_run(job.step):
+            return
+        self.loader.execute(job.statement)
+        if journal is not None:
+            journal.ran(job.step)
 
 
 def _connect(opening: Opening, population: Population) -> Loader:
@@ -107,24 +175,8 @@ def _connect(opening: Opening, population: Population) -> Loader:
     return engine.loader(opening.dsn, population)
 
 
-def _do(loader: Loader, tables: dict[str, Table], job: object) -> int:
-    """Run one job; the rows it is about."""
-    match job:
-        case Load(table=name, first=first, count=count):
-            return loader.load(tables[name], first, count, lambda rows: say(Progress(rows=rows)))
-        case Count(table=name):
-            return loader.count(name)
-        case Execute(statement=statement):
-            loader.execute(statement)
-        case Prepare():
-            loader.prepare()
-        case Settle():
-            loader.settle()
-        case Undo():
-            loader.undo()
-        case _:
-            raise TaskFault("invalid", f"a populate worker has no job {type(job).__name__}")
-    return 0
+def _progressed(rows: int) -> None:
+    say(Progress(rows=rows))
 
 
 def say(answer: Answer) -> None:

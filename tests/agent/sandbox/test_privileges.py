@@ -14,7 +14,7 @@ import pytest
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.local import Pool, WorkerProcess
-from proveout.agent.load.population.handler import Worker
+from proveout.agent.load.population.worker_pool import Worker
 from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.agent.security.policy import NOTHING, Policy

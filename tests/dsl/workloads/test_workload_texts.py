@@ -21,6 +21,8 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "sql"
 UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))
 DIALECTS: tuple[Dialect, ...] = ("postgres", "sqlite", "oracle", "mysql", "duckdb")
 NAMES = ("tptbm", "prepaid")
+POSITIONED = ("tproch",)
+"""Kinds whose templates use an argument several times."""
 
 
 def workload(kind: str) -> WorkloadKind:
@@ -33,7 +35,7 @@ def statements(built: WorkloadKind) -> list[Statement]:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", (*NAMES, *POSITIONED))
 def test_the_texts(kind: str, dialect: Dialect) -> None:
     built = workload(kind)
     population = built.population
@@ -59,7 +61,7 @@ def test_arguments_stand_in_the_order_of_their_numbers_and_once_each(kind: str) 
             assert re.findall(r"\$(\d+)", text) == [str(n) for n in range(1, len(statement.arguments) + 1)], text
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", (*NAMES, *POSITIONED))
 def test_names_are_unique(kind: str) -> None:
     names = [statement.name for statement in statements(workload(kind))]
     assert len(set(names)) == len(names)

@@ -233,9 +233,10 @@ def _stage_line(stamped: Stamped) -> str:  # noqa: PLR0911 - one arm per kind of
             numbers = values_text(taken)
             return f"  {safe(taken.stage)}, repeat {taken.repeat}: {numbers}" if numbers else ""
         case PopulateFinished() as done:
-            rows = sum(table.rows for table in done.populated.tables)
-            rate = f", {number(rows / done.populated.seconds)} rows/s" if done.populated.seconds else ""
-            return f"  {safe(done.system)} holds {rows:,} rows after {seconds(done.populated.seconds)}{rate}"
+            rows, took_s = done.populated.rows, done.populated.seconds
+            loaded = rows - done.populated.kept_rows
+            rate = f", {number(loaded / took_s)} rows/s" if took_s else ""
+            return f"  {safe(done.system)} holds {rows:,} rows after {seconds(took_s)}{rate}"
         case ProbeFinished() as probe:
             word = "accepted" if probe.accepted else "refused"
             return f"  {safe(probe.stage)} {probe.phase}: {number(probe.rate)}/s {word}: {safe(probe.evidence)}"

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.load.population.handler import judge, populate, slices
+from proveout.agent.load.population.handler import judge, populate
+from proveout.agent.load.population.slices import share_of, slices
 from proveout.dsl.workloads.hlr.tables import NAMES, PRIMARY_KEYS
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import Populated, TableCount
@@ -139,9 +140,11 @@ async def test_sqlite_in_wal_mode_ends_with_everything_in_the_file(
     connection.close()
 
 
-@given(units=st.integers(1, 3_000_000), workers=st.integers(1, 64))
-def test_slices_cover_every_unit_once(units: int, workers: int) -> None:
-    cut = slices(units, workers)
+@given(units=st.integers(1, 3_000_000_000), cuts=st.lists(st.integers(1, 63), unique=True))
+def test_slices_and_shares_cover_every_unit_once(units: int, cuts: list[int]) -> None:
+    cut = slices(units)
+    bounds = [0, *sorted(cuts), 64]
+    assert [part for low, high in pairwise(bounds) for part in share_of(cut, low, high, 64)] == cut
     assert cut[0][0] == 1
     assert all(first + count == after for (first, count), (after, _) in pairwise(cut))
     assert sum(count for _, count in cut) == units

@@ -1,0 +1,180 @@
+"""The eight TPROC-H tables (TPC-H 1.4), and `refresh_state`: columns, DDL per dialect, indexes, expected cardinalities.
+
+`refresh_state` has one row: how many refresh sets have been inserted and deleted since the load. RF1 and RF2 take the
+number of their set from it, so that no set comes twice, in whatever iteration, on whatever system.
+
+Row stores get the primary keys and an index on each foreign key that the queries follow (1.5.4 permits both). DuckDB
+gets neither: its scans do not use them. No dialect has foreign keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from proveout.dsl.engines import DIALECTS, Dialect
+from proveout.dsl.workloads.tproch.parameters import STATE, TABLES, Tproch
+
+Columns = tuple[tuple[str, str], ...]
+MONEY = "numeric(15,2)"
+
+COLUMNS: Mapping[str, Columns] = {
+    "region": (("r_regionkey", "int4"), ("r_name", "text(25)"), ("r_comment", "text(152)")),
+    "nation": (
+        ("n_nationkey", "int4"),
+        ("n_name", "text(25)"),
+        ("n_regionkey", "int4"),
+        ("n_comment", "text(152)"),
+    ),
+    "supplier": (
+        ("s_suppkey", "int4"),
+        ("s_name", "text(25)"),
+        ("s_address", "text(40)"),
+        ("s_nationkey", "int4"),
+        ("s_phone", "text(15)"),
+        ("s_acctbal", MONEY),
+        ("s_comment", "text(101)"),
+    ),
+    "customer": (
+        ("c_custkey", "int4"),
+        ("c_name", "text(25)"),
+        ("c_address", "text(40)"),
+        ("c_nationkey", "int4"),
+        ("c_phone", "text(15)"),
+        ("c_acctbal", MONEY),
+        ("c_mktsegment", "text(10)"),
+        ("c_comment", "text(117)"),
+    ),
+    "part": (
+        ("p_partkey", "int4"),
+        ("p_name", "text(55)"),
+        ("p_mfgr", "text(25)"),
+        ("p_brand", "text(10)"),
+        ("p_type", "text(25)"),
+        ("p_size", "int4"),
+        ("p_container", "text(10)"),
+        ("p_retailprice", MONEY),
+        ("p_comment", "text(23)"),
+    ),
+    "partsupp": (
+        ("ps_partkey", "int4"),
+        ("ps_suppkey", "int4"),
+        ("ps_availqty", "int4"),
+        ("ps_supplycost", MONEY),
+        ("ps_comment", "text(199)"),
+    ),
+    "orders": (
+        ("o_orderkey", "int8"),
+        ("o_custkey", "int4"),
+        ("o_orderstatus", "char(1)"),
+        ("o_totalprice", MONEY),
+        ("o_orderdate", "date"),
+        ("o_orderpriority", "text(15)"),
+        ("o_clerk", "text(15)"),
+        ("o_shippriority", "int4"),
+        ("o_comment", "text(79)"),
+    ),
+    "lineitem": (
+        ("l_orderkey", "int8"),
+        ("l_partkey", "int4"),
+        ("l_suppkey", "int4"),
+        ("l_linenumber", "int4"),
+        ("l_quantity", MONEY),
+        ("l_extendedprice", MONEY),
+        ("l_discount", MONEY),
+        ("l_tax", MONEY),
+        ("l_returnflag", "char(1)"),
+        ("l_linestatus", "char(1)"),
+        ("l_shipdate", "date"),
+        ("l_commitdate", "date"),
+        ("l_receiptdate", "date"),
+        ("l_shipinstruct", "text(25)"),
+        ("l_shipmode", "text(10)"),
+        ("l_comment", "text(44)"),
+    ),
+    STATE: (("id", "int4"), ("inserted", "int4"), ("deleted", "int4")),
+}
+PRIMARY_KEYS: Mapping[str, str] = {
+    "region": "r_regionkey",
+    "nation": "n_nationkey",
+    "supplier": "s_suppkey",
+    "customer": "c_custkey",
+    "part": "p_partkey",
+    "partsupp": "ps_partkey, ps_suppkey",
+    "orders": "o_orderkey",
+    "lineitem": "l_orderkey, l_linenumber",
+    STATE: "id",
+}
+INDEXES: tuple[tuple[str, str, str], ...] = (
+    ("supplier_nation", "supplier", "s_nationkey"),
+    ("customer_nation", "customer", "c_nationkey"),
+    ("partsupp_supplier", "partsupp", "ps_suppkey"),
+    ("orders_customer", "orders", "o_custkey"),
+    ("lineitem_part", "lineitem", "l_partkey, l_suppkey"),
+)
+
+_TYPES: Mapping[Dialect, Mapping[str, str]] = {
+    "postgres": {"int4": "integer", "int8": "bigint", "text": "varchar"},
+    "duckdb": {"int4": "integer", "int8": "bigint", "text": "varchar"},
+    "mysql": {"int4": "int", "int8": "bigint", "text": "varchar"},
+    "sqlite": {"int4": "INTEGER", "int8": "INTEGER", "numeric": "NUMERIC"},
+    "oracle": {"int4": "NUMBER(10)", "int8": "NUMBER(19)", "text": "VARCHAR2", "numeric": "NUMBER", "date": "DATE"},
+}
+_KIND = re.compile(r"([a-z0-9]+)(\(.*\))?")
+_CLUSTERED = frozenset(("sqlite", "mysql"))
+"""Dialects whose tables are ordered by their primary key, which is declared with the table."""
+
+
+def before() -> Mapping[Dialect, tuple[str, ...]]:
+    """Statements that create the empty tables."""
+    return {dialect: tuple(_table(name, dialect) for name in TABLES) for dialect in DIALECTS}
+
+
+def after() -> Mapping[Dialect, tuple[tuple[str, ...], ...]]:
+    """Statements that make the loaded tables ready, in phases: keys and indexes, then statistics."""
+    keys = tuple(
+        f"ALTER TABLE {name} ADD CONSTRAINT {name}_pk PRIMARY KEY ({key})" for name, key in PRIMARY_KEYS.items()
+    )
+    indexes = tuple(f"CREATE INDEX {index} ON {table} ({key})" for index, table, key in INDEXES)
+    return {
+        "postgres": ((*keys, *indexes), tuple(f"VACUUM (FREEZE, ANALYZE) {name}" for name in TABLES)),
+        "duckdb": (("ANALYZE",),),
+        "sqlite": (*((index,) for index in indexes), ("ANALYZE",)),
+        "mysql": (*((index,) for index in indexes), tuple(f"ANALYZE TABLE {name}" for name in TABLES)),
+        "oracle": (
+            (*keys, *indexes),
+            tuple(f"BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, '{name.upper()}'); END;" for name in TABLES),
+        ),
+    }
+
+
+def drop() -> Mapping[Dialect, tuple[str, ...]]:
+    """Statements that remove the tables where they are; Oracle's loader takes ORA-00942 for success."""
+    where_there = tuple(f"DROP TABLE IF EXISTS {name}" for name in reversed(TABLES))
+    oracle = tuple(f"DROP TABLE {name} CASCADE CONSTRAINTS PURGE" for name in reversed(TABLES))
+    return {**dict.fromkeys(DIALECTS, where_there), "oracle": oracle}
+
+
+def expected(parameters: Tproch) -> Mapping[str, tuple[int, int]]:
+    """Rows of each table (4.2.5); of LINEITEM six standard deviations around 4 an order, variance 4."""
+    exact = {name: (parameters.rows(name),) * 2 for name in TABLES}
+    spread = round(6.0 * (4.0 * parameters.orders) ** 0.5)
+    lines = parameters.rows("lineitem")
+    return exact | {"lineitem": (lines - spread, lines + spread)}
+
+
+def _table(name: str, dialect: Dialect) -> str:
+    parts = [f"{column} {_type(kind, dialect)} NOT NULL" for column, kind in COLUMNS[name]]
+    if dialect in _CLUSTERED:
+        parts.append(f"PRIMARY KEY ({PRIMARY_KEYS[name]})")
+    tail = {"mysql": " ENGINE = InnoDB", "sqlite": " WITHOUT ROWID"}.get(dialect, "")
+    return f"CREATE TABLE {name} ({', '.join(parts)}){tail}"
+
+
+def _type(kind: str, dialect: Dialect) -> str:
+    found = _KIND.fullmatch(kind)
+    assert found is not None  # noqa: S101 - our own kinds
+    base, length = found[1], found[2] or ""
+    if dialect == "sqlite":
+        return _TYPES["sqlite"].get(base, "TEXT")
+    return _TYPES[dialect].get(base, base) + length

@@ -1,0 +1,256 @@
+"""TPROC-H: orders of the streams, substitution rules, refresh sets, and the rows of the population."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from proveout.core.errors import ProveoutError
+from proveout.dsl.workloads.base import Outcome
+from proveout.dsl.workloads.tproch import query_parameters, refresh, rows, streams
+from proveout.dsl.workloads.tproch.parameters import QUERIES, SETS, TABLES, Tproch, transactions
+from proveout.dsl.workloads.tproch.query_templates import ARGUMENTS, STATEMENTS, TEMPLATES
+from proveout.dsl.workloads.tproch.tables import COLUMNS, expected
+from proveout.dsl.workloads.tproch.workload import build
+
+SMALL = Tproch()
+
+
+# ---- streams -----------------------------------------------------------------------------------------------------
+
+
+def test_every_stream_has_all_queries_and_an_order_of_its_own() -> None:
+    assert len(streams.ORDERS) == 41
+    assert all(sorted(order) == list(QUERIES) for order in streams.ORDERS)
+    assert len(set(streams.ORDERS)) == 41
+    assert streams.order(41) == streams.order(0)
+
+
+def test_the_power_test_has_stream_0_between_the_refresh_functions() -> None:
+    names = build(SMALL).sequence(0)
+    assert names[:3] == ["RF1", "Q14", "Q2"]
+    assert names[-2:] == ["Q12", "RF2"]
+    assert sorted(names) == sorted(transactions(SMALL))
+
+
+def test_terminals_of_the_throughput_test_have_streams_from_1_on() -> None:
+    built = build(Tproch(test="throughput", queries=[21, 3, 4]))
+    assert built.sequence(0) == ["Q21", "Q3", "Q4"]
+    assert built.sequence(1) == ["Q4", "Q3", "Q21"]
+    assert [one.name for one in built.transactions] == ["Q3", "Q4", "Q21"]
+
+
+def test_only_refresh_functions_change_rows() -> None:
+    assert transactions(Tproch(test="refresh")) == ("RF1", "RF2")
+    writers = [one.name for one in build(SMALL).transactions if any(s.changes for s in one.statements)]
+    assert writers == ["RF1", "RF2"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"scale": 0.015}, "multiple of 0.01"),
+        ({"scale": 0.001}, "greater than or equal to 0.01"),
+        ({"queries": [1, 23]}, "no query 23"),
+        ({"queries": [2, 2]}, "twice"),
+    ],
+)
+def test_wrong_parameters_are_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Tproch.model_validate(wrong)
+
+
+# ---- parameters of the queries -----------------------------------------------------------------------------------
+
+
+def drawn(number: int, stream: int = 0, seed: int = 1, count: int = 300) -> list[tuple[object, ...]]:
+    parameters = query_parameters.Parameters(seed, stream, 1.0)
+    return [parameters.arguments(number) for _ in range(count)]
+
+
+@pytest.mark.parametrize("number", QUERIES)
+def test_arguments_have_the_types_of_their_statement(number: int) -> None:
+    places = {int(one) for one in re.findall(r"\$(\d+)", TEMPLATES[number])}
+    assert places == set(range(1, len(ARGUMENTS[number]) + 1))
+    for arguments in (*drawn(number, count=20), query_parameters.validation(1.0)[number]):
+        assert tuple(map(type, arguments)) == ARGUMENTS[number]
+
+
+def test_the_same_stream_draws_the_same_in_every_iteration_and_others_do_not() -> None:
+    assert drawn(8) == drawn(8)
+    assert drawn(8) != drawn(8, stream=1)
+    assert drawn(8) != drawn(8, seed=2)
+    built, iteration = build(Tproch(test="throughput")), 1 << 32
+    assert built.keys(3)["Q8"]() == built.keys(3 + 77 * iteration)["Q8"]()
+    assert built.keys(3)["Q8"]() != built.keys(4)["Q8"]()
+
+
+def test_dates_are_drawn_from_their_whole_ranges() -> None:
+    days = [date.fromisoformat(str(one[0])) for one in drawn(1)]
+    assert (min(days), max(days)) == (date(1998, 8, 3), date(1998, 10, 2))
+    for number, first, last, months in ((4, "1993-01", "1997-10", 3), (10, "1993-02", "1995-01", 3)):
+        spans = [(str(low), str(high)) for low, high in drawn(number)]
+        assert (min(spans)[0], max(spans)[0]) == (f"{first}-01", f"{last}-01")
+        low, high = map(date.fromisoformat, spans[0])
+        assert (high.year * 12 + high.month) - (low.year * 12 + low.month) == months
+    assert {str(one[1]) for one in drawn(5)} == {f"{year}-01-01" for year in range(1993, 1998)}
+
+
+def test_values_that_must_differ_do() -> None:
+    assert all(one != other for one, other in drawn(7))
+    assert all(len(set(one[2:])) == 8 for one in drawn(16))
+    assert all(len(set(one)) == 7 for one in drawn(22))
+    assert all(one[0] != one[1] for one in drawn(12))
+
+
+def test_the_region_of_query_8_is_that_of_its_nation() -> None:
+    regions = dict(query_parameters.NATIONS)
+    assert all(one[1] == query_parameters.REGIONS[regions[str(one[0])]] for one in drawn(8))
+
+
+def test_discounts_of_query_6_span_two_hundredths() -> None:
+    assert {(one[2], one[3]) for one in drawn(6)} == {
+        (f"{(middle - 1) / 100:.2f}", f"{(middle + 1) / 100:.2f}") for middle in range(2, 10)
+    }
+
+
+def test_the_fraction_of_query_11_follows_the_scale() -> None:
+    assert query_parameters.fraction_of(1.0) == "0.0001000000"
+    assert query_parameters.fraction_of(300.0) == "0.0000003333"
+
+
+# ---- refresh sets ------------------------------------------------------------------------------------------------
+
+
+def keys(number: int, parameters: Tproch = SMALL) -> tuple[list[int], list[int]]:
+    one = refresh.RefreshSet(parameters, number)
+    return one.inserted_keys, one.deleted_keys
+
+
+def test_sets_replace_the_population_once_and_then_again() -> None:
+    first = {refresh.order_key(index, 0) for index in range(1, SMALL.orders + 1)}
+    present = set(first)
+    for number in range(1, SETS + 1):
+        inserted, deleted = keys(number)
+        assert len(inserted) == len(deleted) == SMALL.set_orders == 15
+        assert present.isdisjoint(inserted)
+        present |= set(inserted)
+        assert present.issuperset(deleted)
+        present -= set(deleted)
+    assert present.isdisjoint(first)
+    assert len(present) == SMALL.orders
+    inserted, deleted = keys(SETS + 1)
+    assert present.isdisjoint(inserted)
+    assert present.issuperset(deleted)
+
+
+def test_rows_of_a_set_follow_the_rules_of_the_population() -> None:
+    orders, lines = refresh.RefreshSet(Tproch(scale=1.0), 7).rows()
+    assert len(orders) == 1_500
+    assert 4 - 0.3 < len(lines) / len(orders) < 4 + 0.3
+    by_key = {order[0]: order for order in orders}
+    for line in lines:
+        order = by_key[line[0]]
+        placed, shipped, promised, received = map(np.datetime64, (order[4], *line[10:13]))
+        assert 1 <= (shipped - placed).astype(int) <= 121
+        assert 30 <= (promised - placed).astype(int) <= 90
+        assert 1 <= (received - shipped).astype(int) <= 30
+        assert line[9] == ("O" if shipped > np.datetime64("1995-06-17") else "F")
+        assert 1 <= line[1] <= 200_000
+        assert 1 <= line[2] <= 10_000
+    assert all(order[1] % 3 for order in orders)
+    assert {order[2] for order in orders} == {"F", "O", "P"}
+    assert refresh.RefreshSet(Tproch(scale=1.0), 7).rows() == (orders, lines)
+    for table, made in (("orders", orders), ("lineitem", lines)):
+        assert {len(row) for row in made} == {len(COLUMNS[table])}
+
+
+class Answer:
+    """The result of a statement in the body of a refresh function: set number 3 is next."""
+
+    count = 1
+
+    @staticmethod
+    def rows() -> list[tuple[int]]:
+        return [(3,)]
+
+
+@pytest.mark.parametrize("function", [refresh.insert_set, refresh.delete_set])
+def test_a_refresh_function_sends_its_whole_set(function: object) -> None:
+    body = function(SMALL)  # type: ignore[operator]
+    statement, arguments = next(body)
+    sent: dict[str, list[tuple[object, ...]]] = {}
+    while True:
+        assert len(arguments) == len(statement.arguments)
+        sent.setdefault(statement.name, []).append(arguments)
+        try:
+            statement, arguments = body.send(Answer())
+        except StopIteration as stop:
+            assert stop.value is Outcome.COMMIT
+            break
+    inserted, deleted = keys(3)
+    if function is refresh.delete_set:
+        for name in ("delete-orders", "delete-lineitem"):
+            assert {key for one in sent[name] for key in one} == set(deleted)
+    else:
+        width = len(COLUMNS["orders"])
+        batch = [one for one in sent["insert-orders-10"] for one in one[::width]]
+        assert [*batch, *(one[0] for one in sent["insert-orders-1"])] == inserted
+
+
+# ---- the population ----------------------------------------------------------------------------------------------
+
+
+def test_expected_rows_are_those_of_the_specification() -> None:
+    counts = expected(Tproch(scale=1.0))
+    assert counts["orders"] == (1_500_000, 1_500_000)
+    assert counts["partsupp"] == (800_000, 800_000)
+    assert counts["nation"] == (25, 25)
+    low, high = counts["lineitem"]
+    assert low < 6_001_215 < high  # 4.2.5.1
+
+
+def test_units_make_the_whole_population_and_no_row_twice() -> None:
+    pytest.importorskip(rows.PACKAGE)
+    parameters = Tproch(scale=0.02)
+    parts: dict[str, list[int]] = {"orders": [], "nation": [], "refresh_state": []}
+    generator = rows.Generator(parameters)
+    for unit in (1, 2):
+        for table, found in parts.items():
+            found.extend(generator.rows(table, unit, 1)[0].tolist())
+    both = rows.Generator(parameters)
+    for table, found in parts.items():
+        assert found == both.rows(table, 1, 2)[0].tolist()
+        assert len(found) == len(set(found)) == parameters.rows(table)
+    assert sorted(parts["orders"]) == sorted(refresh.order_key(index, 0) for index in range(1, 30_001))
+
+
+def test_columns_are_of_their_kinds() -> None:
+    pytest.importorskip(rows.PACKAGE)
+    made = rows.Generator(SMALL).rows("lineitem", 1, 1)
+    kinds = {name: (kind, values) for (name, kind), values in zip(COLUMNS["lineitem"], made, strict=True)}
+    for kind, values in kinds.values():
+        if kind.startswith(("text", "char")):
+            assert values.dtype.kind == "S"
+            assert values.dtype.itemsize == int(kind[kind.index("(") + 1 : -1])
+        elif kind == "date":
+            assert values.dtype == np.dtype("datetime64[D]")
+        else:
+            assert values.dtype.kind == "i"
+    assert kinds["l_discount"][1].max() == 10  # hundredths
+
+
+def test_a_missing_extension_is_reported_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "find_spec", lambda _: None)
+    with pytest.raises(ProveoutError, match="extension tpch") as refusal:
+        rows.extension_library()
+    assert "proveout[tproch]" in refusal.value.way_out
+
+
+def test_every_table_and_query_is_there() -> None:
+    assert tuple(COLUMNS) == TABLES
+    assert tuple(STATEMENTS) == tuple(TEMPLATES) == tuple(ARGUMENTS) == QUERIES
