@@ -133,7 +133,7 @@ def _drivers() -> Iterator[tuple[str, Value]]:
 @functools.cache
 def _libpq() -> int | None:
     """Version number of libpq, 180000; None if it is not available. Read in a child process: an agent loads no database
-    client. The library in psycopg's binary package is asked directly, because importing psycopg takes 0.1 s.
+    client. Calls the library in psycopg's binary package directly, because importing psycopg takes 0.1 s.
     """
     for code in (*_bundled_libpq(), ("from psycopg import pq; print(pq.version())",)):
         argv = [*child_process.interpreter(), "-c", *code]
