@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proveout.agent.hardware_facts import hardware
 from proveout.core import child_process
 from proveout.dsl.plan.values import Value
 from proveout.proto.wire.results import FactsRead
@@ -100,6 +101,7 @@ def facts() -> tuple[tuple[str, Value], ...]:
         "tuned_profile": _line("/etc/tuned/active_profile"),
         "virtualisation": _virtualisation(),
     }
+    found |= dict(hardware())
     found |= {f"sysctl.{name}": _line(f"/proc/sys/{name.replace('.', '/')}") for name in SYSCTLS}
     return tuple((name, _flat(value)) for name, value in sorted(found.items()) if value not in {None, ""})
 

@@ -57,6 +57,7 @@ class WorkloadExtension:
     - `check`: further checks of the plan text at its positions (model, its node, path in the plan, problems).
     - `invariants_after`: when invariants are checked besides the population: after every iteration, or at the end of
       every stage that ran a load. `invariants_of_population`: they hold only for rows that `populate` loaded.
+    - `own_arrival`: an outside program makes the load: no rates, think times, settings of connections or Ray pools.
     """
 
     parameters: type[BaseModel]
@@ -77,6 +78,7 @@ class WorkloadExtension:
     check: Callable[[Any, Map, str, Problems], None] = lambda _, __, ___, ____: None
     invariants_after: Literal["iteration", "stage"] | None = None
     invariants_of_population: bool = False
+    own_arrival: bool = False
 
 
 def announced(group: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ number being an estimate over the repeats, `{mean, median, lower, upper, cv, n, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 Tree: TypeAlias = "Mapping[str, str | Tree]"
 Kind: TypeAlias = Literal["level", "signed", "extreme", "events"]
@@ -280,6 +280,15 @@ def kind(path: Sequence[str]) -> Kind:
         return "signed"
     counted = name in ("count", "fraction") and len(path) > 1 and path[-2] in _EVENTS
     return "events" if counted or name in ("errors", "logical_fraction") else "level"
+
+
+def load_paths(tree: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The paths of the trees of loads in that of an iteration or rung: of itself, and of each of several loads.
+
+    >>> load_paths({"tps": 3.0, "loads": {"one": {"tps": 1.0}, "two": {"tps": 2.0}}})
+    [(), ('loads', 'one'), ('loads', 'two')]
+    """
+    return [(), *((LOADS, name) for name in tree.get(LOADS, {}))]
 
 
 def is_counted(path: Sequence[str], *, shares: bool = False) -> bool:

@@ -28,6 +28,7 @@ from proveout.agent.load.pools.local import Pool, WorkerProcess
 from proveout.agent.load.pools.ray.ray_task import run_ray_load
 from proveout.agent.sandbox import privileges
 from proveout.agent.sandbox.privileges import Privileges
+from proveout.agent.tools.generator import run_generator
 from proveout.core.disk_space import describe
 from proveout.dsl import engines
 from proveout.dsl.workloads.kinds import build
@@ -48,6 +49,8 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
     statement that the server refuses), `fault` (a worker died), `timeout` (it did not end in time), `disk_full` (the
     database had no space, so its numbers are not valid).
     """
+    if spec.workload.kind == "program":
+        return _with_room(spec.endpoint, await run_generator(context, spec))
     if spec.pool.kind == "ray":
         return _with_room(spec.endpoint, await run_ray_load(context, spec))
     name = f"{POOL}:{spec.endpoint.engine}" if engines.of(spec.endpoint.engine).own_process else POOL

@@ -225,11 +225,13 @@ class Policy:
             return self._denied("tools", what, line)
         return self._denied(f"tools: the arguments of {path}", f"the argument {wrong!r} of {path}", repr(wrong))
 
-    def command(self, argv: Sequence[str], found: str = "") -> tuple[tuple[str, ...], bool]:
+    def command(
+        self, argv: Sequence[str], found: str = "", patterns: Sequence[str] = ()
+    ) -> tuple[tuple[str, ...], bool]:
         """The argv of a command with the path of its program, and whether it runs as the agent's own user.
 
         A first word without `/` is the name of a listed program; `found` is where this host has it. TaskFault `refused`
-        if no entry lists the program with these arguments.
+        if no entry lists the program with these arguments; its line has `patterns` in their place.
         """
         word, *arguments = argv
         known = [tool for tool in self.commands if word in (tool.path, posixpath.basename(tool.path))]
@@ -237,7 +239,7 @@ class Policy:
         if chosen is not None:
             return (chosen.path, *arguments), chosen.privileged
         path = known[0].path if known else (word if word.startswith("/") else found)
-        listed = ", ".join(yaml_text(argument) for argument in dict.fromkeys(arguments))
+        listed = ", ".join(yaml_text(argument) for argument in dict.fromkeys(patterns or arguments))
         line = f"{{path: {path or f'/path/of/{word}'}, arguments: [{listed}]}}"
         wrong = next((word for word in arguments if not any(tool.takes(word) for tool in known)), "")
         what = f"the argument {wrong!r} of the command {word}" if known and wrong else f"the command {' '.join(argv)}"

@@ -18,8 +18,9 @@ import signal
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges as accounts
@@ -50,15 +51,24 @@ class Program:
         self._reader = asyncio.create_task(self._read_stderr())
 
     @classmethod
-    async def arm(cls, argv: Sequence[str], folder: Path, privileges: Privileges) -> Program:
-        """Prepare the program to start in `folder` with these privileges. TaskFault if that fails."""
+    async def arm(
+        cls,
+        argv: Sequence[str],
+        folder: Path,
+        privileges: Privileges,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> Program:
+        """Prepare the program to start in `folder` with these privileges. TaskFault if that fails.
+
+        `variables`: those of `program_launcher.PASSED` that the program gets beside its fixed environment.
+        """
         process = await asyncio.create_subprocess_exec(
             *child_process.python(MODULE, str(os.getpid()), privileges.to_argument(), *argv),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
             cwd=folder,
-            env=child_process.environment(),
+            env={**child_process.environment(), **variables},
             limit=LINE_MAX,
             start_new_session=True,
         )
@@ -76,6 +86,11 @@ class Program:
             await program.kill()
             raise
         return program
+
+    @property
+    def pid(self) -> int:
+        """The process id, which the launcher and the program share."""
+        return self._process.pid
 
     @property
     def words(self) -> str:

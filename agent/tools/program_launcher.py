@@ -16,6 +16,8 @@ from proveout.core import linux
 
 READY = b"ready\n"
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
+PASSED = ("PGDATABASE", "PGHOST", "PGPASSWORD", "PGPORT", "PGUSER")
+"""Variables that a program gets where its caller has set them: an argument could be read by every user."""
 CANNOT_START = 127
 
 
@@ -30,10 +32,11 @@ def main(arguments: Sequence[str]) -> int:
     os.write(1, READY)
     if not os.read(0, 1):
         return 0
+    passed = {name: os.environ[name] for name in PASSED if name in os.environ}
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     try:
-        os.execve(program, [program, *rest], ENVIRONMENT)  # noqa: S606 - an absolute path, argv of our own
+        os.execve(program, [program, *rest], {**ENVIRONMENT, **passed})  # noqa: S606 - an absolute path, argv of our own
     except OSError as error:
         os.write(2, f"cannot start {program}: {error.strerror}\n".encode())
     return CANNOT_START

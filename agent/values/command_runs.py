@@ -8,7 +8,6 @@ result, and the coordinator keeps it.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
@@ -23,8 +22,8 @@ from proveout.agent.engines.adapter import Tick
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.security.policy import Policy
+from proveout.agent.tools.listed import listed_program
 from proveout.agent.tools.program import Program, unprivileged
-from proveout.agent.tools.program_launcher import ENVIRONMENT
 from proveout.agent.values.command_output import decoded, parse
 from proveout.agent.values.value_table import NoValue, read_values
 from proveout.core import child_process
@@ -37,18 +36,12 @@ OUTPUT_MAX = 1024 * 1024
 """Bytes of the output of a program, and of what a capture keeps of all its outputs."""
 
 
-def allowed(policy: Policy, argv: Sequence[str]) -> tuple[tuple[str, ...], bool]:
-    """The argv with the path of its program, and whether it runs as the agent's own user. TaskFault `refused`."""
-    found = "" if argv[0].startswith("/") else shutil.which(argv[0], path=ENVIRONMENT["PATH"]) or ""
-    return policy.command(argv, found)
-
-
 async def output_of(policy: Policy, command: Command) -> tuple[bytes, float]:
     """Run a program to its end; return its output, and the seconds that it took.
 
     TaskFault: `refused` by the policy, `timeout`, or `fault` for another exit code or an output that is too long.
     """
-    argv, privileged = allowed(policy, command.argv)
+    argv, privileged = listed_program(policy, command.argv)
     program = await Program.arm(argv, Path(child_process.DIRECTORY), INHERITED if privileged else unprivileged())
     try:
         async with asyncio.timeout(command.within_s):

@@ -243,8 +243,8 @@ def _measured(stage: StageResult) -> list[str]:
     return names if names != ["elapsed_s"] else []
 
 
-def _rows(tree: Mapping[str, Any]) -> Iterator[Row]:
-    """Throughput, response times and errors of a rung, then throughput and mean response of each transaction."""
+def _paths(tree: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The paths of the compared numbers of a load."""
     iops = _leaf(tree, ("iops",)) is not None
     paths: list[tuple[str, ...]] = [("iops",), ("mb_per_s",)] if iops else [("tps",)]
     paths += [("nopm",), ("tpm",), ("solve_s",), ("geomean_s",), ("sizes", "total_bytes")]
@@ -252,6 +252,13 @@ def _rows(tree: Mapping[str, Any]) -> Iterator[Row]:
     for name in tree.get("transactions", {}):
         paths += [("transactions", name, "tps"), ("transactions", name, "response", "avg_us")]
         paths += [("transactions", name, "response", "p99_us")]
+    return paths
+
+
+def _rows(tree: Mapping[str, Any]) -> Iterator[Row]:
+    """Throughput, response times and errors of a rung, then throughput and mean response of each transaction; the same
+    of each of several loads."""
+    paths = [(*load, *path) for load in metrics.load_paths(tree) for path in _paths(at_path(tree, *load))]
     for kind in metrics.MEASURED:
         paths += [
             (kind, capture, name, part)

@@ -17,6 +17,7 @@ from proveout.coordinator.results.results import RungResult, RunResults, StageRe
 from proveout.core import statistics
 from proveout.core.json_data import at_path
 from proveout.core.numbers import half_width, level, notation
+from proveout.dsl.metrics import load_paths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +106,15 @@ def _arrival(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compare(base: str, other: str, left: RungResult, right: RungResult) -> Comparison:
-    rows = [_row("throughput", "tps", left.tree, right.tree, ("tps",))]
-    rows += [_row("time to solve", "solve_s", left.tree, right.tree, ("solve_s",))]
-    for name, label in (("avg_us", "avg"), ("p50_us", "p50"), ("p95_us", "p95"), ("p99_us", "p99")):
-        rows.append(_row(f"response {label}", name, left.tree, right.tree, ("response", name)))
-    for name in left.tree.get("transactions", {}):
-        rows.append(_row(f"{name} avg", "avg_us", left.tree, right.tree, ("transactions", name, "response", "avg_us")))
+    rows: list[ComparisonRow] = []
+    for load in load_paths(left.tree):
+        of = f"{load[1]}: " if load else ""
+        paths: list[tuple[str, tuple[str, ...]]] = [("throughput", ("tps",)), ("time to solve", ("solve_s",))]
+        for name, label in (("avg_us", "avg"), ("p50_us", "p50"), ("p95_us", "p95"), ("p99_us", "p99")):
+            paths.append((f"response {label}", ("response", name)))
+        for name in at_path(left.tree, *load).get("transactions", {}):
+            paths.append((f"{name} avg", ("transactions", name, "response", "avg_us")))
+        rows += [_row(of + text, path[-1], left.tree, right.tree, (*load, *path)) for text, path in paths]
     kept = tuple(row for row in rows if row.base and row.other)
     return Comparison(base=base, other=other, threads=left.threads, rows=kept)
 

@@ -29,6 +29,7 @@ from proveout.coordinator.report.document import (
     Table,
     Tone,
 )
+from proveout.coordinator.report.figures.chart_figures import charts
 from proveout.coordinator.report.figures.selection import figures
 from proveout.coordinator.report.figures.timeline import read_timeline
 from proveout.coordinator.report.figures.topology_drawing import topology
@@ -80,6 +81,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
         *measured.ladders(results),
         *measured.tools(results),
         *measured.stage_values(results),
+        *(() if directory else _charts(results)),
         *measured.query_sets(results),
         *measured.searches(results),
         *measured.propagations(results),
@@ -207,6 +209,20 @@ def _figures(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
     blocks: tuple[Block, ...] = (*drawn, *([Notes(absent)] if absent else ()))
     if blocks:
         yield Section(title="Figures", blocks=blocks, anchor="figures")
+
+
+def _charts(results: RunResults) -> Iterator[Section]:
+    """The numbers of the charts that the plan declares, where there are no figures."""
+    drawn, _ = charts(results)
+    if drawn:
+        blocks = tuple(
+            Table(title=one.title, heads=one.heads, rows=one.rows, layout=_layout(one.heads)) for one in drawn
+        )
+        yield Section(title="Charts", blocks=blocks, anchor="charts")
+
+
+def _layout(heads: tuple[str, ...]) -> str:
+    return "".join("r" if head in ("mean", "repeats") else "l" for head in heads)
 
 
 # ---- data --------------------------------------------------------------------------------------------------------

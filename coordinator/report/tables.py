@@ -155,8 +155,9 @@ def _invalid_row(rung: RungResult) -> LoadRow:
 
 
 def order_rows(stage: StageResult) -> list[OrderRow]:
-    """HammerDB's numbers of a TPROC-C ladder, one row a rung; empty for another workload."""
-    found = [(str(rung.threads), rung.tree) for rung in stage.rungs if "nopm" in rung.tree]
+    """HammerDB's numbers of a TPROC-C ladder, one row a rung and load of it; empty for another workload."""
+    trees = [(rung, load, tree) for rung in stage.rungs for load, tree in {"": rung.tree, **_loads(rung)}.items()]
+    found = [(f"{rung.threads} {load}".strip(), tree) for rung, load, tree in trees if "nopm" in tree]
     return [
         OrderRow(
             label=label,

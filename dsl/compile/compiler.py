@@ -28,8 +28,9 @@ from proveout.dsl.compile.topology import add_topology
 from proveout.dsl.compile.tuning import check_tunings, compile_tunings, one_agent_per_machine
 from proveout.dsl.expr.checking import Expected, check_expression
 from proveout.dsl.expr.name_types import Group
+from proveout.dsl.expr.result_paths import lay_out
 from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name, Number, parse
-from proveout.dsl.plan.plan import Check, OnLoss, Plan, Published
+from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
@@ -70,8 +71,8 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     add_pools(scope, root.get("pools"))
     tunings = compile_tunings(scope, root.get("tuning"), "tuning")
     drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
-    figures = _figures(root, problems)
-    draft = dataclasses.replace(_plan(root, scope, drafts, figures), tunings=tunings)
+    report = _report(root, problems)
+    draft = dataclasses.replace(_plan(root, scope, drafts, tuple(report.figures)), tunings=tunings)
     check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)])
     checker = _Expressions(problems=problems, parameters=parameters, plan=draft, drafts=drafts, root=root)
     stages = checker.stages()
@@ -88,6 +89,7 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
         check_repeats(problems, stages, verdicts, whole=len(verdicts) + len(published) - len(compared) == written)
         check_slopes(problems, stages, verdicts, draft.captures)
     whole = dataclasses.replace(draft, stages=stages, verdicts=verdicts, published=published, conditions=conditions)
+    whole = dataclasses.replace(whole, charts=checker.charts(report.charts))
     return one_agent_per_machine(whole)
 
 
@@ -118,10 +120,10 @@ class _Head(Strict):
     on_loss: models.OnLoss = "rerun"
 
 
-def _figures(root: Map, problems: Problems) -> tuple[str, ...]:
+def _report(root: Map, problems: Problems) -> models.ReportEntry:
     node = root.get("report")
     model = validate(models.ReportEntry, node, "report", problems) if node is not None else None
-    return tuple(model.figures) if model else ()
+    return model or models.ReportEntry.model_validate({})
 
 
 def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], figures: tuple[str, ...]) -> Plan:
@@ -286,6 +288,36 @@ class _Expressions:
             check = dataclasses.replace(measured, text=both)
             checks.append(Check(id=entry.id, check=check, severity=entry.severity, title=title, where=node.where))
         return tuple(found), tuple(checks)
+
+    def charts(self, entries: Sequence[models.ChartEntry]) -> tuple[Chart, ...]:
+        """The charts of the report, each number as an expression."""
+        scope = run_scope(self.plan, self.plan.stages)
+        found: list[Chart] = []
+        for index, entry in enumerate(entries):
+            node, _ = locate(self.root, ("report", "charts", index))
+            if any(entry.id == other.id for other in found):
+                message = f"another chart has the id `{entry.id}`"
+                self.problems.add(where_of(node, "id"), message, key=f"report.charts.{index}.id")
+            relative = entry.relative_to or ""
+            laid = lay_out(entry.of, entry.metrics, relative, scope, self.parameters.numbers())
+            for path, message, hint in laid.faults:
+                if all(
+                    draft.stage is not None for draft in self.drafts
+                ):  # else a stage that did not compile is missing
+                    key = ".".join(("report.charts", str(index), *path))
+                    self.problems.add(where_of(node, *path), message, key=key, hint=hint)
+            found.append(
+                Chart(
+                    id=entry.id,
+                    points=laid.points,
+                    title=entry.title,
+                    place=entry.place or laid.place,
+                    lines=laid.lines,
+                    relative_to=relative,
+                    where=node.where,
+                )
+            )
+        return tuple(found)
 
     def listed(self, name: str, model: type[_Entry], example: str) -> Iterator[tuple[Node, _Entry]]:
         """The entries of the list `name` of the plan that are valid; their ids differ."""

@@ -15,10 +15,11 @@ from proveout.dsl.compile.symbols import Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import parts, threads_most
-from proveout.dsl.plan.stages import Ladder, Populate, Reset, Search, Stage
+from proveout.dsl.plan.stages import Closed, Ladder, Populate, Reset, Search, Stage
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.kinds import (
     division_problem,
+    has_own_arrival,
     has_tables,
     load_problem,
     population_problem,
@@ -115,10 +116,22 @@ class _Walk:
         if loaded is not None and not same_rows(self.scope.workloads[loaded], workload):
             message = f"stage `{stage.id}` runs `{stage.workload}`, but `{system.name}` holds the rows of `{loaded}`"
             self.problem(stage.where, message, f"populate it with `{stage.workload}`")
+        if has_own_arrival(workload):
+            self.outside(stage)
         objection = division_problem(workload, len(system.instances))
         if objection is not None:
             self.problem(stage.where, objection)
         self.writes_through(stage)
+
+    def outside(self, stage: Ladder | Search) -> None:
+        """An outside program runs ladders of threads, with closed arrival and its own connections."""
+        arrival = stage.arrival if isinstance(stage, Ladder) else None
+        if not isinstance(arrival, Closed):
+            message = f"stage `{stage.id}` has a rate, and the program of `{stage.workload}` its own arrival"
+            self.problem(stage.where, message, "a ladder without `rate`")
+        elif arrival.think is not None or stage.session or stage.pool.kind != "local":
+            message = f"the program of `{stage.workload}` makes its own connections, in its own process"
+            self.problem(stage.where, message, "leave `think`, `session` and `pool` away")
 
     def turns_again(self, members: Sequence[Ladder], steps: Mapping[str, Stage]) -> None:
         """The turns of ladders that take turns, after their first: backwards, then forwards, with their steps."""

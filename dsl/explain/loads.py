@@ -28,7 +28,8 @@ def _lines(stage: Ladder | Search, part: Part) -> Iterator[str]:
     if part.beside:
         how = f"beside them, {counted(part.threads(rungs[0]))} at every rung"
     else:
-        how = f"{part.share} of them: {', '.join(str(part.threads(rung)) for rung in rungs)} threads"
+        share = "all" if part.share == 1 else str(part.share)
+        how = f"{share} of them: {', '.join(str(part.threads(rung)) for rung in rungs)} threads"
     arrival = arrival_text(part.arrival) if part.beside or isinstance(stage, Ladder) else "its share of the rate"
     yield f"load {part.name}: {part.stage.workload} on {part.stage.target} from {', '.join(part.stage.clients)}"
     yield f"  {how}; {arrival}"

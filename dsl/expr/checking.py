@@ -87,6 +87,24 @@ def check_expression(
     return Checked(faults=_dry_run(filled, inside), roots=roots, text=filled)
 
 
+def shape_of(
+    text: str, scope: Names, parameters: Mapping[str, float | bool] | None = None
+) -> tuple[Shape | None, str, tuple[Fault, ...]]:
+    """(the type of `text` in `scope`, the text with its parameters and cells put in, faults): a number or a group."""
+    known = parameters or {}
+    try:
+        tree = parse(text)
+    except ExpressionFault as fault:
+        return None, text, (Fault(offset=fault.offset, message=fault.what, hint=fault.way_out),)
+    params: dict[str, Shape] = {name: BOOLEAN if isinstance(value, bool) else NUMBER for name, value in known.items()}
+    inside = Names(what=scope.what, members={**scope.members, PARAMS: Names(what=PARAMS, members=params)})
+    checker = _Checker(text=text, scope=inside)
+    shape = checker.shape(tree)
+    if checker.faults or shape is None:
+        return None, text, tuple(checker.faults)
+    return shape, _fill(text, tree, known, checker.cells), ()
+
+
 def _dry_run(text: str, scope: Names) -> tuple[Fault, ...]:
     """Evaluate over samples, estimates by their mean where they are compared as such, or stand for a number."""
     data = sample(scope)

@@ -69,6 +69,36 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChartPoint:
+    """A number of a chart: the heading of its panel, its place on the axis and its series ("" for a single one).
+
+    The ending of `metric` is its unit.
+    """
+
+    panel: str
+    metric: str
+    at: str
+    series: str
+    number: Expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A figure that the plan declares: bars, or `lines` over rungs; `place` is the title of its axis.
+
+    With `relative_to` (the text of a result) all numbers are ratios to those of it.
+    """
+
+    id: str
+    points: tuple[ChartPoint, ...]
+    title: str = ""
+    place: str = ""
+    lines: bool = False
+    relative_to: str = ""
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A whole study, compiled. Every name in it resolves, every value is typed; see the field types.
 
@@ -91,6 +121,7 @@ class Plan:
     on_loss: OnLoss = "rerun"
     tunings: tuple[Tuning, ...] = ()
     published: tuple[Published, ...] = field(default=(), metadata=OMITTED)
+    charts: tuple[Chart, ...] = field(default=(), metadata=OMITTED)
     format: int = FORMAT_VERSION
 
     def host(self, name: str) -> Host:

@@ -219,6 +219,8 @@ FigureName: TypeAlias = Literal[
     "relative-tps-latency",
     "scaling",
     "latency-by-transaction",
+    "latency-by-threads",
+    "latency-at-peak",
     "nopm-art",
     "time-to-solve",
     "sizes-compression",
@@ -256,6 +258,29 @@ class PublishedEntry(Strict):
     severity: Literal["fail", "warn"] = Field("warn", description="A failed `warn` is shown but does not fail the run.")
 
 
+class ChartEntry(Strict):
+    """Numbers of results that the plan names, as bars beside each other, or as lines over the rungs of ladders."""
+
+    id: Name
+    title: str = Field("", max_length=200)
+    of: dict[str, Text] = Field(
+        min_length=1,
+        max_length=32,
+        description="Results by their label: a rung (`ladder.at(8)`, `ladder.peak`), a ladder (all its rungs), a "
+        "matrix (all its cells) or an sql stage.",
+    )
+    metrics: dict[str, Text] = Field(
+        min_length=1,
+        max_length=6,
+        description="The path of a number in each result by the heading of its panel: `response.avg_us`; `*` stands "
+        "for every name: `transactions.*.response.avg_us`.",
+    )
+    place: str = Field("", max_length=60, description="The title of the axis.")
+    relative_to: Text | None = Field(
+        None, description="A result: every number is divided by the one of this result, with the interval of the ratio."
+    )
+
+
 class ReportEntry(Strict):
     """The contents of the report."""
 
@@ -263,6 +288,9 @@ class ReportEntry(Strict):
         default_factory=list,
         max_length=20,
         description="The figures of the report, in this order; without it, all figures that have data.",
+    )
+    charts: list[ChartEntry] = Field(
+        default_factory=list, max_length=20, description="Figures of numbers that the plan names, after the others."
     )
 
 

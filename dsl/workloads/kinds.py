@@ -26,7 +26,7 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads import noop
 from proveout.dsl.workloads.base import WorkloadKind
 
-BUILT_IN = ("hlr", "prepaid", "sql", "tprocc", "tproch", "tptbm")
+BUILT_IN = ("hlr", "prepaid", "program", "sql", "tprocc", "tproch", "tptbm")
 """The built-in kinds: each is the object `KIND` of the package of its name in this folder."""
 
 
@@ -181,6 +181,12 @@ def load_problem(workload: Workload, engine: str) -> str | None:
     """The reason why a workload cannot run on `engine`; None when it can."""
     kind, model = _kind(workload)
     return kind.load_problem(model, engine)
+
+
+def has_own_arrival(workload: Workload) -> bool:
+    """Whether an outside program makes the load, with its own arrival and connections."""
+    kind = extension(workload.kind)
+    return kind is not None and kind.own_arrival
 
 
 def invariants_after(workload: Workload) -> Literal["iteration", "stage"] | None:

@@ -267,7 +267,8 @@ class LoadResult:
     touch the measure window, in order of time. `hung` counts the terminals that ended no transaction in the measure
     window; `hangs` has those that waited longest. `handling`: how late answers were handled, of each worker process (of
     a Ray pool: of all together); () from an agent that does not measure it. `passes_s`: the time of each pass of each
-    terminal, where the window is counted in passes.
+    terminal, where the window is counted in passes. `output`: the text that an
+    outside program has written.
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -290,6 +291,7 @@ class LoadResult:
     hung: int = 0
     handling: tuple[Handling, ...] = ()
     passes_s: tuple[float, ...] = ()
+    output: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from proveout.coordinator.storage.event_codec import plan_data
 from proveout.dsl.compile import result_names
 from proveout.dsl.expr.name_types import Group
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Sql, Tool
+from proveout.dsl.plan.stages import CommandRun, Ladder, Sql, Tool
 from proveout.proto.events import (
     Event,
     IterationFinished,
@@ -47,7 +47,7 @@ def synthetic_results(plan: Plan, change: Change = lambda _stage, _rung, _path: 
         match stage:
             case Ladder() | Tool():
                 events += _iterations(plan, stage, change)
-            case Sql():
+            case Sql() | CommandRun():
                 names = ["elapsed_s", *(value.name for value in stage.values)]
                 events += [
                     ValuesTaken(

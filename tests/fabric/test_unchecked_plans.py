@@ -14,7 +14,7 @@ from test_hostile_tasks import _tasks as tasks_of
 
 from proveout.agent.security import task_rules
 from proveout.core.errors import PlanError
-from proveout.dsl.compile import prometheus_captures, sections, stages, tool_stages, topology
+from proveout.dsl.compile import loads, prometheus_captures, sections, tool_stages, topology
 from proveout.dsl.compile import tuning as tunings
 from proveout.dsl.compile.compiler import compile_plan
 
@@ -119,7 +119,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         for name in names:
             monkeypatch.setattr(module, name, nothing)
-    for module in (stages, topology):
+    for module in (loads, topology):
         monkeypatch.setattr(module, "session_settings", SimpleNamespace(objection=lambda *_: ""))
 
 

@@ -31,6 +31,7 @@ from proveout.coordinator.report.figures import load_figures, tool_figures
 from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.results.results import RunResults, StageResult
 from proveout.core.numbers import half_width, notation, number, percent, rung_name
+from proveout.dsl.metrics import LOADS
 
 TOO_WIDE = 10.0
 """Beyond eleven times as much an interval is of no use; its end is shown as an arrow."""
@@ -136,7 +137,9 @@ def _row(row: Row) -> tuple[Value, ...]:
 
 
 def label(row: Row) -> str:
-    """`TPS`, `response p99`, `UpdateLocation avg`."""
+    """`TPS`, `response p99`, `UpdateLocation avg`; `one: TPS` of the load `one`."""
+    if row.path[0] == LOADS:
+        return f"{row.path[1]}: {label(replace(row, path=row.path[2:]))}"
     if row.path[0] == "transactions":
         return f"{row.path[1]} {_short(row.path[-1])}"
     if row.path[0] == "response":

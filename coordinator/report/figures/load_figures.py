@@ -1,4 +1,5 @@
-"""Figures of the load: throughput with latency, latency by transaction, scaling against ideal, NOPM with ART. Pure.
+"""Figures of the load: throughput with latency, latency by transaction and by threads, scaling against ideal, NOPM with
+ART. Pure.
 
 Data flow: `RunResults` -> ladders in the groups in which they are compared -> one `Figure` a group or a ladder, in the
 forms that published studies use. There is no figure without measurements.
@@ -10,7 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proveout.coordinator.measure.knee import Knee
+from proveout.coordinator.report.figures.cases import cases
 from proveout.coordinator.report.figures.figure import Figure, Spec, category, chart, quantity, slug, tips
+from proveout.coordinator.report.figures.panels import Point, panels, table
 from proveout.coordinator.report.ladder_comparison import comparisons
 from proveout.coordinator.report.tables import (
     LoadRow,
@@ -19,15 +22,15 @@ from proveout.coordinator.report.tables import (
     ladders,
     latency_cells,
     load_rows,
-    order_cells,
-    order_rows,
     peak,
     titled,
     transaction_rows,
 )
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
-from proveout.core.json_data import number_at
+from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import counted, half_width, number, percent, safe, threads, uncertainty
+from proveout.dsl.metrics import load_paths
+from proveout.dsl.plan.loads import in_load
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 
 _DARK = {"symbolStrokeColor": "#06445f", "symbolFillColor": "#06445f", "symbolStrokeWidth": 2, "symbolSize": 90}
@@ -203,21 +206,63 @@ def latency_by_transaction(results: RunResults) -> Iterator[Figure]:
     other.
     """
     for stages in groups(results):
-        picked = _shared(stages)
-        if not picked:
+        if picked := _shared(stages):
+            at = ", ".join(dict.fromkeys(threads(rung.threads) for _, rung in picked))
+            named = [(label(results, stage), rung) for stage, rung in picked]
+            title = "Latency by transaction: " + heading(results, [stage for stage, _ in picked])
+            yield _by_transaction("latency-by-transaction", stages[0].id, title, f"Response time with {at}.", named)
+
+
+def latency_at_peak(results: RunResults) -> Iterator[Figure]:
+    """The same with each ladder at its own peak, where the peaks of a group differ: 64 threads beside 4."""
+    for stages in groups(results):
+        picked = [(stage, top) for stage in stages if (top := peak(stage)) is not None]
+        if len({rung.threads for _, rung in picked}) < 2:
             continue
-        values = [value for stage, rung in picked for value in _latencies(label(results, stage), rung)]
-        at = ", ".join(dict.fromkeys(threads(rung.threads) for _, rung in picked))
-        yield Figure(
-            name="latency-by-transaction",
-            slug=slug("latency-by-transaction", stages[0].id),
-            title="Latency by transaction: " + heading(results, [stage for stage, _ in picked]),
-            caption=f"Response time with {at}. Bars: mean, with the confidence interval over the repeats; ticks: "
-            f"99th percentile. Shorter is better.",
-            spec=_latency_chart(values),
-            heads=("ladder", "transaction", "TPS", "share", *_LATENCY_HEADS),
-            rows=tuple(row for stage, rung in picked for row in _latency_rows(label(results, stage), rung)),
-        )
+        named = [(f"{label(results, stage)}, {threads(rung.threads)}", rung) for stage, rung in picked]
+        title = "Latency by transaction at each peak: " + heading(results, [stage for stage, _ in picked])
+        text = "Response time of each ladder at its highest throughput."
+        yield _by_transaction("latency-at-peak", stages[0].id, title, text, named)
+
+
+def _by_transaction(name: str, stage: str, title: str, text: str, picked: Sequence[tuple[str, RungResult]]) -> Figure:
+    """Bars by transaction of rungs beside each other, each with its name."""
+    values = [value for ladder, rung in picked for value in _latencies(ladder, rung)]
+    return Figure(
+        name=name,
+        slug=slug(name, stage),
+        title=title,
+        caption=f"{text} Bars: mean, with the confidence interval over the repeats; ticks: 99th percentile. Shorter is "
+        "better.",
+        spec=_latency_chart(values),
+        heads=("ladder", "transaction", "TPS", "share", *_LATENCY_HEADS),
+        rows=tuple(row for ladder, rung in picked for row in _latency_rows(ladder, rung)),
+    )
+
+
+def latency_by_threads(results: RunResults) -> Iterator[Figure]:
+    """Lines of the mean response of each transaction over the rungs, a panel a ladder; a figure a group."""
+    for stages in groups(results):
+        points = [
+            Point(panel=label(results, stage), metric="avg_us", at=str(rung.threads), series=name, estimate=estimate)
+            for stage in stages
+            if len(stage.rungs) > 1
+            for rung in stage.rungs
+            for name, tree in rung.tree.get("transactions", {}).items()
+            if isinstance(estimate := at_path(tree, "response", "avg_us"), Mapping)
+        ]
+        if points:
+            heads, rows = table(points, place="threads", series="transaction")
+            yield Figure(
+                name="latency-by-threads",
+                slug=slug("latency-by-threads", stages[0].id),
+                title="Latency by threads: " + heading(results, [one for one in stages if len(one.rungs) > 1]),
+                caption="Mean response time of each transaction by threads, with the confidence interval over the "
+                "repeats.",
+                spec=panels(points, place="threads", mark="line"),
+                heads=heads,
+                rows=rows,
+            )
 
 
 def _shared(stages: Sequence[StageResult]) -> list[tuple[StageResult, RungResult]]:
@@ -230,7 +275,12 @@ def _shared(stages: Sequence[StageResult]) -> list[tuple[StageResult, RungResult
 
 
 def _latencies(name: str, rung: RungResult) -> Iterator[dict[str, Any]]:
-    ranked = sorted(rung.tree.get("transactions", {}).items(), key=lambda item: -(number_at(item[1], "tps") or 0.0))
+    found = {
+        in_load("".join(path[1:]), transaction): tree
+        for path in load_paths(rung.tree)
+        for transaction, tree in at_path(rung.tree, *path).get("transactions", {}).items()
+    }
+    ranked = sorted(found.items(), key=lambda item: -(number_at(item[1], "tps") or 0.0))
     for transaction, tree in ranked:
         avg = tree.get("response", {}).get("avg_us", {})
         if not avg:
@@ -344,41 +394,27 @@ def _scaling_row(rung: RungResult, first: int, unit: float) -> tuple[str, ...]:
 
 
 def nopm_art(results: RunResults) -> Iterator[Figure]:
-    """New orders a minute with the mean response time, by users; only of TPROC-C."""
-    for stage in ladders(results):
-        rows = order_rows(stage)
-        values = [
-            {"users": int(row.label), "nopm": row.nopm, "art_ms": None if row.art_us is None else row.art_us / 1e3}
-            for row in rows
+    """New orders and transactions a minute with the mean response time, a panel each, by users or by ladder; only of
+    TPROC-C. Ladders without a matrix, such as those of one, two and four nodes, share a figure."""
+    for group in cases(results, lambda rung: "nopm" in rung.tree, ladders(results)):
+        points = [
+            Point(panel=panel, metric=metric, at=case.at, series=case.series, estimate=estimate)
+            for panel, metric, path in _ORDERS
+            for case in group.found
+            if isinstance(estimate := at_path(case.rung.tree, *path), Mapping)
         ]
-        if values:
-            yield Figure(
-                name="nopm-art",
-                slug=slug("nopm-art", stage.id),
-                title=f"New orders and response time: {label(results, stage)}",
-                caption="Bars: new orders a minute (NOPM). Line: mean response time of all transactions (ART), on "
-                "the right axis.",
-                spec=_nopm_chart(values),
-                heads=("users", "NOPM", "TPM", "ART"),
-                rows=tuple(order_cells(rows)),
-            )
+        place = "users" if group.place == "threads" else group.place
+        heads, rows = table(points, place=place, series="ladder")
+        yield Figure(
+            name="nopm-art",
+            slug=slug("nopm-art", group.of or group.found[0].stage.id),
+            title=f"New orders and response time{f': {safe(group.of)}' if group.of else ''}",
+            caption="New orders a minute (NOPM), the database's transactions a minute (TPM) and the mean response time "
+            "of all transactions (ART), with the confidence interval over the repeats.",
+            spec=panels(points, place=place),
+            heads=heads,
+            rows=rows,
+        )
 
 
-def _nopm_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    x = _rungs("users", len(values))
-    about = tips(users="users", nopm="NOPM", art_ms="ART, ms")
-    layers: list[Spec] = [
-        {
-            "mark": {"type": "bar", "opacity": 0.8, "color": "#0b6e99"},
-            "encoding": {"x": x, "y": quantity("nopm", "NOPM"), "tooltip": about},
-        },
-        {
-            "mark": {"type": "line", "point": {"size": 60}, "strokeWidth": 2.5, "color": "#c46f00"},
-            "encoding": {
-                "x": x,
-                "y": quantity("art_ms", "ART, ms", axis={"orient": "right", "grid": False}),
-                "tooltip": about,
-            },
-        },
-    ]
-    return chart(values, layers, resolve={"scale": {"y": "independent"}})
+_ORDERS = (("NOPM", "nopm", ("nopm",)), ("TPM", "tpm", ("tpm",)), ("ART", "avg_us", ("response", "avg_us")))

@@ -80,7 +80,13 @@ def _by_panel(points: Sequence[Point]) -> dict[str, list[Point]]:
 def _too_long(points: Sequence[Point], across: int) -> bool:
     """Whether the names of the places do not fit below an axis side by side."""
     places = {point.at for point in points}
-    return sum(len(place) + 2 for place in places) * LETTER > WIDTH / across
+    step = (WIDTH / across - 60) / (len(places) + 2 * _margin(len(places)))
+    return len(places) > 1 and max(map(len, places)) * LETTER > step
+
+
+def _margin(places: int) -> float:
+    """The margin at each end of an axis, in places: the bars of few are as narrow as those of many."""
+    return max(0.3, (4 - places) / 2)
 
 
 def _color(points: Sequence[Point]) -> Spec:
@@ -88,8 +94,9 @@ def _color(points: Sequence[Point]) -> Spec:
     names = [safe(name) for name in dict.fromkeys(point.series for point in points)]
     if len(names) < 2:
         return {"value": PALETTE[0]}
-    columns = max(1, min(4, LEGEND_LETTERS // (max(map(len, names)) + 4)))
-    return category("series", scale={"domain": names}, legend={"columns": columns})
+    columns = LEGEND_LETTERS // (max(map(len, names)) + 4)
+    legend = {"columns": max(1, columns)} if columns < 4 else {}  # else as the page has room for
+    return category("series", scale={"domain": names}, legend=legend)
 
 
 _Drawn: TypeAlias = tuple[list[dict[str, Any]], list[Spec], int]
@@ -149,20 +156,21 @@ def _layers(
     values: Sequence[Mapping[str, Any]], number: Spec, place: str, mark: Mark, color: Spec, *, lying: bool, side: bool
 ) -> list[Spec]:
     along, across, offset = ("y", "x", "yOffset") if lying else ("x", "y", "xOffset")
-    places = len({value["at"] for value in values})
-    gaps = {"paddingInner": 0.35, "paddingOuter": 0.3 if lying else max(0.3, (4 - places) / 2)}
+    order = list(dict.fromkeys(value["at"] for value in values))  # a layer that begins elsewhere would change it
+    gaps = {"paddingInner": 0.35, "paddingOuter": 0.3 if lying else _margin(len(order))}
     axis = {"labelLimit": 190} if lying else {"labelAngle": 0, "labelOverlap": True}
-    position = category("at", _plain(place) or None, axis=axis, scale={"type": "band", **gaps})
-    beside = {offset: category("series")} if side and mark == "bar" else {}
+    position = category("at", _plain(place) or None, axis=axis, scale={"type": "band", "domain": order, **gaps})
+    domain = {"domain": list(dict.fromkeys(value["series"] for value in values))}
+    beside = {offset: category("series", scale=domain)} if side and mark == "bar" else {}
     shared = {along: position, **beside}
     about = tips(series="series", at="at", shown="mean", interval="CI")
     shape: Spec = {"type": "bar", "opacity": 0.85} if mark == "bar" else {"type": "line", "strokeWidth": 2.5}
     layers: list[Spec] = [{"mark": shape, "encoding": {**shared, across: number, "color": color, "tooltip": about}}]
     if mark == "line":
+        legend = color.get("legend")
         points = {"type": "point", "size": 60, "fill": "white", "opacity": 1, "strokeWidth": 2.5}
-        dash = {"strokeDash": category("series", legend=None)} if side else {}
-        layers[0]["encoding"] |= dash
-        form = {"shape": category("series", legend=None)} if side else {}
+        layers[0]["encoding"] |= {"strokeDash": category("series", scale=domain, legend=legend)} if side else {}
+        form = {"shape": category("series", scale=domain, legend=legend)} if side else {}
         marked = {**shared, across: number, "color": color, "tooltip": about, **form}
         layers.append({"mark": points, "encoding": marked})
     if any(value["lower"] is not None and value["upper"] is not None for value in values):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from proveout.coordinator.report.figures import (
+    chart_figures,
     load_figures,
     query_set_figures,
     stage_figures,
@@ -27,6 +28,8 @@ DRAWN: Mapping[str, _Draw] = {
     "relative-tps-latency": lambda results, _: load_figures.relative_tps_latency(results),
     "scaling": lambda results, _: load_figures.scaling(results),
     "latency-by-transaction": lambda results, _: load_figures.latency_by_transaction(results),
+    "latency-by-threads": lambda results, _: load_figures.latency_by_threads(results),
+    "latency-at-peak": lambda results, _: load_figures.latency_at_peak(results),
     "nopm-art": lambda results, _: load_figures.nopm_art(results),
     "time-to-solve": lambda results, _: query_set_figures.time_to_solve(results),
     "sizes-compression": lambda results, _: query_set_figures.sizes_compression(results),
@@ -42,6 +45,8 @@ _NEEDS = {
     "relative-tps-latency": "no ladder has a valid iteration",
     "scaling": "no ladder of two valid rungs ran without a fixed rate",
     "latency-by-transaction": "no ladder has a valid iteration",
+    "latency-by-threads": "no ladder has two valid rungs",
+    "latency-at-peak": "no compared ladders have their peaks at different rungs",
     "nopm-art": "no ladder of TPROC-C has a valid iteration",
     "time-to-solve": "no ladder of a set of queries (a `kind: sql` workload with `in_order`) has a time of every query",
     "sizes-compression": "no ladder has samples of a `sizes` capture",
@@ -73,4 +78,5 @@ def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict
         drawn += found
         if not found and name in named:
             missing[name] = _NEEDS[name]
-    return drawn, missing
+    declared, without = chart_figures.charts(results)
+    return [*drawn, *declared], missing | without

@@ -1,4 +1,4 @@
-"""Figures of stages that take numbers of their own: bars of the metrics of `sql` stages, and of their times. Pure.
+"""Figures of stages that take numbers of their own, `sql` and `command`: bars of their metrics and times. Pure.
 
 Data flow: `RunResults` -> the estimates over the repeats of each stage -> `Point`s -> `Figure`s. Stages that take the
 same metrics share a figure, as the stages of one, two and four nodes do; a stage by itself shows its repeats.
@@ -34,7 +34,8 @@ def stage_values(results: RunResults) -> Iterator[Figure]:
         points = [point for name in names for point in _points(stages, name, names, repeats=repeats)]
         points.sort(key=lambda point: point.panel != SIZES)
         heads, rows = table(points, place="at", series="stage")
-        each = "Each repeat, and the mean over the repeats" if repeats else "Means over the repeats of each stage"
+        sizes = all(point.panel == SIZES for point in points)
+        each = "Each repeat, and the mean over the repeats" if repeats and not sizes else "Means over the repeats"
         yield Figure(
             name="stage-values",
             slug=slug("stage-values", stages[0].id),
@@ -66,14 +67,14 @@ def _series(stages: Sequence[StageResult], stage: StageResult) -> str:
 
 
 def stage_times(results: RunResults) -> Iterator[Figure]:
-    """Bars of the time of the statements of each stage, such as the updates of a study.
+    """Bars of the time of the statements, or of the command, of each stage, such as the updates of a study.
 
     A step of a matrix has a panel, its cells are the places.
     """
     points = [
         Point(panel=panel, metric=ELAPSED, at=place, estimate=found[ELAPSED])
         for stage in results.stages.values()
-        if results.plan_stage(stage.id).get("statements") and ELAPSED in (found := value_estimates(stage.values))
+        if _acts(results, stage.id) and ELAPSED in (found := value_estimates(stage.values))
         for panel, place in (_step(results, stage.id),)
     ]
     if points:
@@ -81,13 +82,19 @@ def stage_times(results: RunResults) -> Iterator[Figure]:
         yield Figure(
             name="stage-times",
             slug="stage-times",
-            title="Time of statements by stage",
-            caption="Time from the first statement of a stage to the end of its last one, mean over the repeats, "
-            "with the confidence interval. Shorter is better.",
+            title="Time of statements and commands by stage",
+            caption="Time of all statements of a stage, or of its command: mean over the repeats, with the confidence "
+            "interval. Shorter is better.",
             spec=panels(points, place=""),
             heads=heads,
             rows=rows,
         )
+
+
+def _acts(results: RunResults, stage: str) -> bool:
+    """Whether a stage does more than to wait and to ask: it has statements, or is a command."""
+    plan = results.plan_stage(stage)
+    return bool(plan.get("statements")) or plan.get("kind") == "command"
 
 
 def _step(results: RunResults, stage: str) -> tuple[str, str]:

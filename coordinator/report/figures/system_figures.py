@@ -131,7 +131,7 @@ def peak_cpu(results: RunResults) -> Iterator[Figure]:
         heads, rows = table(points, place=group.place, series="mode" if group.of else "ladder", tick="mean busy")
         yield Figure(
             name="peak-cpu",
-            slug=slug("peak-cpu", group.of),
+            slug=slug(*filter(None, ("peak-cpu", group.of))),
             title=f"Peak CPU{f': {safe(group.of)}' if group.of else ''}",
             caption="Bars: busy share of all processors of a machine in the busiest second of the measure window, mean "
             "over the repeats with its confidence interval. Ticks: the mean of the window.",

@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 from synthetic_run import number, synthetic_results
 
-from proveout.coordinator.report.figures import vega
+from proveout.coordinator.report import markdown
+from proveout.coordinator.report.figures import chart_figures, vega
 from proveout.coordinator.report.figures.cases import cases
 from proveout.coordinator.report.figures.figure import Figure
+from proveout.coordinator.report.figures.load_figures import latency_at_peak, latency_by_threads, nopm_art
 from proveout.coordinator.report.figures.panels import Point, panels, table
 from proveout.coordinator.report.figures.stage_figures import stage_times, stage_values
 from proveout.coordinator.report.figures.system_figures import peak_cpu
+from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import RunResults
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.proto.events import ValuesTaken
@@ -37,6 +40,13 @@ def charts(figure: Figure) -> Iterator[dict[str, Any]]:
 
 def shown(chart: dict[str, Any]) -> list[tuple[str, str, float]]:
     return [(value["series"], value["at"], round(value["value"], 3)) for value in chart["data"]["values"]]
+
+
+def charts_of(results: RunResults) -> list[Figure]:
+    """The declared charts of a run, all of them drawn."""
+    found, missing = chart_figures.charts(results)
+    assert not missing
+    return found
 
 
 # ---- panels ------------------------------------------------------------------------------------------------------
@@ -134,6 +144,111 @@ def test_peak_cpu_has_a_panel_a_machine_with_the_mean_as_a_tick() -> None:
     assert [layer["mark"]["type"] for layer in first["layer"]][-1] == "tick"
     assert len(figure.rows) == 4 * len(hosts)
     assert figure.heads[-2:] == ("mean busy", "repeats")
+
+
+# ---- latency and orders ------------------------------------------------------------------------------------------
+
+
+def test_each_transaction_is_a_line_over_the_threads_with_its_intervals() -> None:
+    results = results_of("hlr-cache-lab")
+    first, second = latency_by_threads(results)
+    assert first.title == "Latency by threads: baseline1 on instance1"
+    assert second.title == "Latency by threads: baseline2 on instance2"
+    assert len(first.rows) == 7 * 7
+    kinds = [layer["mark"]["type"] for layer in first.spec["layer"]]
+    assert kinds == ["rule", "line", "point"]
+    places = first.spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    assert places == ["1", "2", "4", "8", "16", "24", "32"]
+    tree = results.stages["baseline1"].rungs[-1].tree["transactions"]["GetAccessData"]["response"]["avg_us"]
+    found = {(series, at): value for series, at, value in shown(first.spec)}
+    assert found["GetAccessData", "32"] == pytest.approx(tree["mean"] / 1e3, abs=1e-3)
+
+
+def test_ladders_with_unlike_peaks_are_beside_each_other() -> None:
+    (figure,) = latency_at_peak(results_of("hlr-cache-lab"))
+    values = figure.spec["data"]["values"]
+    assert {value["ladder"] for value in values} == {
+        "baseline1 on instance1, 32 threads", "cached on cache, 4 threads",
+    }  # fmt: skip
+    assert all(value["lower"] < value["ms"] < value["upper"] for value in values)
+    assert not list(latency_at_peak(results_of("tprocc-embedded")))
+
+
+def test_orders_of_one_two_and_four_nodes_are_one_figure() -> None:
+    results = results_of("tprocc-lab")
+    (figure,) = nopm_art(results)
+    found = {chart["title"]["text"]: shown(chart) for chart in charts(figure)}
+    assert list(found) == ["NOPM", "TPM", "ART"]
+    assert [at for _, at, _ in found["ART"]] == [
+        "one_node, 100 threads", "two_nodes, 200 threads", "four_nodes, 400 threads",
+    ]  # fmt: skip
+    assert found["NOPM"][2][2] == round(results.stages["four_nodes"].rungs[0].tree["nopm"]["mean"], 3)
+    (users,) = nopm_art(results_of("tprocc-embedded"))
+    assert next(charts(users))["layer"][0]["encoding"]["x"]["title"] == "users"
+
+
+# ---- charts that a plan declares ---------------------------------------------------------------------------------
+
+
+def test_a_chart_has_its_results_as_places_and_a_panel_for_each_metric() -> None:
+    results = results_of("tprocc-lab")
+    nodes, scaling = charts_of(results)
+    found = {chart["title"]["text"]: shown(chart) for chart in charts(nodes)}
+    assert list(found) == ["NOPM", "TPM", "ART"]
+    assert [at for _, at, _ in found["TPM"]] == ["1", "2", "4"]
+    assert next(charts(nodes))["layer"][0]["encoding"]["x"]["title"] == "nodes"
+    one, two = (results.stages[name].rungs[0].tree["nopm"]["mean"] for name in ("one_node", "two_nodes"))
+    assert [value for *_, value in shown(scaling.spec)][:2] == [1.0, pytest.approx(two / one, rel=0.01)]
+    second = scaling.spec["data"]["values"][1]
+    assert second["lower"] < second["value"] < second["upper"], "the interval of the ratio"
+
+
+def test_a_star_stands_for_every_transaction_and_a_ladder_for_its_rungs() -> None:
+    unlike, relative, cpu = charts_of(results_of("hlr-cache-lab"))
+    labels = ["instance 1, 32 threads", "instance 1, 4 threads", "cache, 4 threads"]
+    assert [(series, at) for series, at, _ in shown(unlike.spec)][:8:7] == [
+        (labels[0], "GetBasicSubscriberData"), (labels[1], "GetBasicSubscriberData"),
+    ]  # fmt: skip
+    assert len(unlike.rows) == 3 * 7
+    panels_of = [chart["title"]["text"] for chart in charts(relative)]
+    assert panels_of == ["relative to one thread, instance 1", "relative to one thread, instance 2"]
+    assert {value for _, at, value in shown(next(charts(relative))) if at == "1"} == {1.0}
+    assert [chart["title"]["text"] for chart in charts(cpu)] == ["mean busy", "busiest second"]
+
+
+def test_a_matrix_has_its_first_axis_as_series(tmp_path: Path) -> None:
+    text = (PLANS / "analytics-embedded.yaml").read_text().partition("\nreport:")[0]
+    chart = "{{id: {0}, of: {{all: '{1}'}}, metrics: {{solve: solve_s}}, relative_to: {2}}}"
+    entries = ["{id: all, of: {all: solve}, metrics: {solve: solve_s}}"]
+    entries.append(chart.format("plain", 'solve.mode("plain")', "'solve.mode(\"plain\").degree(0).at(1)'"))
+    shutil.copytree(PLANS / "fragments", tmp_path / "fragments")
+    (tmp_path / "matrix.yaml").write_text(f"{text}\nreport: {{charts: [{', '.join(entries)}]}}\n")
+    every, plain = charts_of(synthetic_results(compile_plan(tmp_path / "matrix.yaml")))
+    assert [(series, at) for series, at, _ in shown(every.spec)] == [
+        ("plain", "0"), ("pglz", "0"), ("plain", "2"), ("pglz", "2"),
+    ]  # fmt: skip
+    assert every.spec["layer"][0]["encoding"]["x"]["title"] == "degree"
+    assert [(series, at) for series, at, _ in shown(plain.spec)] == [("", "0"), ("", "2")]
+
+
+def test_numbers_that_were_not_measured_are_left_out_and_counted() -> None:
+    results = results_of("tprocc-lab")
+    kept = {name: stage for name, stage in results.stages.items() if name != "four_nodes"}
+    found, missing = chart_figures.charts(replace(results, stages=kept))
+    assert [row[0] for row in found[0].rows] == ["1", "2"] * 3
+    assert "3 of 9 numbers were not measured" in found[0].caption
+    assert not missing
+    found, missing = chart_figures.charts(replace(results, stages={}))
+    assert not found
+    assert missing == dict.fromkeys(["nodes", "scaling"], "none of its results has a number")
+
+
+def test_the_terminal_and_markdown_have_the_numbers_of_charts() -> None:
+    results = results_of("tprocc-lab")
+    text = markdown.render(run_document(results))
+    assert "New orders, transactions and response time by nodes" in text
+    row = charts_of(results)[0].rows[0]
+    assert f"| {row[0]} | {row[1]} | {row[2]} |" in text
 
 
 # ---- numbers of stages -------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -138,6 +139,21 @@ async def test_changes_arrive_and_both_sides_compare_equal(task_context: Any, li
     assert ask(sink, "SELECT sum(vlr_location) FROM subscriber") == ask(
         source, "SELECT sum(vlr_location) FROM subscriber"
     )
+
+
+async def test_partitioned_tables_propagate_as_their_roots(
+    task_context: Any, pair: tuple[Endpoint, Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = Workload(name="hlr", kind="hlr", parameters=(("population", 40), ("partitions", 2)))
+    monkeypatch.setattr(sys.modules[__name__], "WORKLOAD", parts)
+    for end in pair:
+        await asyncio.to_thread(populate, end)
+    await link(task_context, *pair)
+    run(pair[0], MOVE)
+    result = await compare(task_context, *pair)
+    assert result.drained
+    assert [table.same for table in result.tables] == [True] * 4
+    await link(task_context, *pair)  # renewed, not made again
 
 
 async def test_a_row_changed_or_lost_on_the_sink_is_found(task_context: Any, linked: Any) -> None:
@@ -440,3 +456,19 @@ async def test_row_policies_of_a_plan_are_not_executed_by_the_table_copy(task_co
     with pytest.raises(TaskFault, match="row-level security"):
         await link(task_context, source, sink, copy_data=True)
     assert trapped(source, sink) == []
+
+
+async def test_a_table_without_a_key_is_propagated_by_whole_rows_in_a_server_of_our_own(
+    task_context: Any, pair: tuple[Endpoint, Endpoint]
+) -> None:
+    source, sink = pair
+    for end in pair:
+        await asyncio.to_thread(populate, end)
+        run(end, "ALTER TABLE call_forwarding DROP CONSTRAINT call_forwarding_pkey")
+    with pytest.raises(TaskFault, match="call_forwarding has no primary key") as refused:
+        await link(task_context, as_owner(source), as_owner(sink))
+    assert "REPLICA IDENTITY FULL" in refused.value.way_out
+    await link(task_context, source, sink)
+    run(source, "DELETE FROM call_forwarding WHERE s_id <= 5", "UPDATE call_forwarding SET end_time = end_time + 1")
+    result = await compare(task_context, source, sink)
+    assert result.drained and all(table.same for table in result.tables)

@@ -1,0 +1,68 @@
+"""Charts that a plan declares: its named results as bars, or as lines over the rungs of ladders. Pure.
+
+Data flow: the charts of the recorded plan (expressions with their panel, place and series) -> evaluated over the
+results of the stages, as verdicts are -> `Point`s -> `Figure`s. A number that was not measured is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from proveout.coordinator.report.figures.figure import Figure, slug
+from proveout.coordinator.report.figures.panels import Point, panels, table
+from proveout.coordinator.results.results import FUNCTIONS, RunResults, environment
+from proveout.core.numbers import safe
+from proveout.dsl.expr import evaluation
+
+NAME = "chart"
+
+
+def declared(results: RunResults) -> tuple[Mapping[str, Any], ...]:
+    """The charts of the recorded plan, as plain data."""
+    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
+    return tuple(plan.get("charts") or ())
+
+
+def charts(results: RunResults) -> tuple[list[Figure], dict[str, str]]:
+    """The charts in the order of the plan, and for each without a number the reason."""
+    drawn: list[Figure] = []
+    missing: dict[str, str] = {}
+    tree = environment(results)
+    for chart in declared(results):
+        points = list(_points(chart, tree))
+        if not points:
+            missing[str(chart["id"])] = "none of its results has a number"
+            continue
+        place, relative = str(chart.get("place", "")), bool(chart.get("relative_to"))
+        heads, rows = table(points, place=place)
+        against = f", relative to {safe(str(chart['relative_to']))} = 1" if relative else ""
+        absent = len(chart["points"]) - len(points)
+        lacking = f" {absent} of {len(chart['points'])} numbers were not measured." if absent else ""
+        drawn.append(
+            Figure(
+                name=NAME,
+                slug=slug(NAME, str(chart["id"])),
+                title=safe(str(chart.get("title") or chart["id"])),
+                caption=f"Means over the repeats{against}, with the confidence interval.{lacking}",
+                spec=panels(points, place=place, mark="line" if chart.get("lines") else "bar"),
+                heads=heads,
+                rows=rows,
+            )
+        )
+    return drawn, missing
+
+
+def _points(chart: Mapping[str, Any], tree: Mapping[str, Any]) -> Iterator[Point]:
+    for one in chart["points"]:
+        text = one["number"]["text"]
+        try:
+            found = evaluation.evaluate(text, tree, functions=FUNCTIONS)
+        except evaluation.ExpressionFault:
+            continue
+        if isinstance(found, bool | str):
+            continue
+        estimate = found if isinstance(found, Mapping) else {"mean": found, "n": 1}
+        if "mean" in estimate:
+            panel, metric, at, series = (str(one.get(name, "")) for name in ("panel", "metric", "at", "series"))
+            yield Point(panel=panel, metric=metric, at=at, series=series, estimate=estimate)

@@ -1,0 +1,222 @@
+"""Results that a plan names for a chart -> the expressions of its numbers, each with its place. Pure.
+
+Data flow: the text of a result (`ladder`, `ladder.at(8)`, a matrix, an sql stage) and the path of a metric in it
+(`transactions.*.response.avg_us`) -> the shape of the result (`checking.shape_of`) -> an expression for each rung, cell
+and name that the path covers. The expressions have the syntax of verdicts, so that they are checked and evaluated as
+these are.
+
+Places: a result by itself is a place, named by its label; a ladder has its rungs as places and its label is the series,
+drawn as a line; a matrix has the label of its first axis as series and the other axes as places. The names that `*`
+stands for are places where the results have none of their own, and series otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from proveout.dsl.expr.checking import shape_of
+from proveout.dsl.expr.name_types import Boolean, Estimate, Group, Shape
+from proveout.dsl.plan.matrix_labels import Label, label_text, written
+from proveout.dsl.plan.plan import ChartPoint
+from proveout.dsl.plan.values import Expression
+from proveout.dsl.source.nodes import did_you_mean
+
+EVERY = "*"
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A rung, an iteration or a stage: `text` is its expression.
+
+    `series` and `cell` are its labels in a matrix, `rung` its threads where the ladder has several.
+    """
+
+    text: str
+    shape: Group
+    series: str = ""
+    cell: str = ""
+    rung: str = ""
+
+    @property
+    def place(self) -> str:
+        """Its own place on the axis, "" for a result by itself."""
+        if self.cell and self.rung:
+            return f"{self.cell}, {self.rung} threads"
+        return self.cell or self.rung
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """A number of a result; `name` is what `*` stands for, "" without one."""
+
+    text: str
+    is_estimate: bool
+    name: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class LaidOut:
+    """The points of a chart; `place` is the axis that its results suggest, `lines` whether the places are rungs.
+
+    `faults` are (path of the key in the chart, message, hint).
+    """
+
+    points: tuple[ChartPoint, ...] = ()
+    place: str = ""
+    lines: bool = False
+    faults: list[tuple[tuple[str, ...], str, str]] = field(default_factory=list)
+
+
+def lay_out(
+    of: Mapping[str, str],
+    metrics: Mapping[str, str],
+    relative_to: str,
+    scope: Group,
+    parameters: Mapping[str, float | bool],
+) -> LaidOut:
+    """The points of a chart: each metric of each result; `scope` has the results of all stages."""
+    laid = LaidOut()
+    named: dict[str, list[Result]] = {}
+    for label, text in of.items():
+        named[label] = _named(laid, ("of", label), text, scope, parameters)
+    base = _named(laid, ("relative_to",), relative_to, scope, parameters) if relative_to else []
+    if len(base) > 1:
+        laid.faults.append((("relative_to",), f"`{relative_to}` is more than one result", f"name one: {base[0].text}"))
+    every = [one for found in named.values() for one in found]
+    laid.lines = bool(every) and all(one.rung and not one.cell for one in every)
+    laid.place = "threads" if laid.lines else _axis(of.values(), scope, parameters)
+    points: list[ChartPoint] = []
+    for heading, metric in metrics.items():
+        for label, found in named.items():
+            for one in found:
+                for leaf in _leaves(laid, one, metric, heading):
+                    number = _relative(laid, leaf, base, metric, heading) if relative_to else leaf.text
+                    at, series, panel = _position(label, one, leaf, heading, several=len(of) > 1)
+                    unit = "" if relative_to else metric.rpartition(".")[2]
+                    points.append(
+                        ChartPoint(panel=panel, metric=unit, at=at, series=series, number=Expression(text=number))
+                    )
+    return replace(laid, points=tuple(points))
+
+
+def _axis(texts: Iterable[str], scope: Group, parameters: Mapping[str, float | bool]) -> str:
+    """The axis of the places of a matrix of one axis, or of two, of which the first is the series."""
+    for text in texts:
+        shape, _, _ = shape_of(text, scope, parameters)
+        if isinstance(shape, Group) and 1 <= len(shape.axes) <= 2:
+            return list(shape.axes)[-1]
+    return ""
+
+
+def _named(
+    laid: LaidOut, path: tuple[str, ...], text: str, scope: Group, parameters: Mapping[str, float | bool]
+) -> list[Result]:
+    shape, filled, faults = shape_of(text, scope, parameters)
+    laid.faults += [(path, fault.message, fault.hint) for fault in faults]
+    if shape is None:
+        return []
+    found = results(filled, shape)
+    if not found:
+        laid.faults.append((path, f"`{text}` is a number, not a result with numbers", "leave its last name away"))
+    return found
+
+
+def _leaves(laid: LaidOut, one: Result, metric: str, heading: str) -> Iterator[Leaf]:
+    for found in leaves(one, metric):
+        if isinstance(found, Leaf):
+            yield found
+        elif (problem := (("metrics", heading), *found)) not in laid.faults:
+            laid.faults.append(problem)
+
+
+def _relative(laid: LaidOut, leaf: Leaf, base: list[Result], metric: str, heading: str) -> str:
+    """The ratio of a number to that of the base; of the base to itself 1."""
+    for below in base[:1]:
+        for found in _leaves(laid, below, metric, heading):
+            if found.name != leaf.name:
+                continue
+            if not (found.is_estimate and leaf.is_estimate):
+                message = f"`{metric}` of {leaf.text} has no repeats to make a ratio of"
+                laid.faults.append((("metrics", heading), message, "leave relative_to away"))
+            return (
+                f"{leaf.text}.mean / {found.text}.mean"
+                if found.text == leaf.text
+                else f"ratio({leaf.text}, {found.text})"
+            )
+    return leaf.text
+
+
+def _position(label: str, one: Result, leaf: Leaf, heading: str, *, several: bool) -> tuple[str, str, str]:
+    """(place, series, panel) of a number."""
+    own = label if several else ""
+    series = ", ".join(filter(None, (own, one.series)))
+    if not one.place:
+        return (
+            (leaf.name, series, heading) if leaf.name else (", ".join(filter(None, (label, one.series))), "", heading)
+        )
+    if not leaf.name:
+        return one.place, series, heading
+    if one.cell:
+        return one.place, series, f"{heading}, {leaf.name}"
+    return one.place, leaf.name, ", ".join(filter(None, (heading, own)))
+
+
+def results(text: str, shape: Shape) -> list[Result]:
+    """The results that `text` names: the cells of a matrix, the rungs of a ladder, or itself. Empty for a number."""
+    if not isinstance(shape, Group):
+        return []
+    if shape.axes:
+        single = len(shape.axes) == 1
+        found = [
+            replace(one, series="" if single else written(free[0][1]), cell=_rest(free if single else free[1:]))
+            for labels, (stage, below) in shape.cells.items()
+            for free in (tuple(label for label in labels if label[0] in shape.axes),)
+            for one in results(stage, below)
+        ]
+        cells = list(dict.fromkeys(one.cell for one in found))
+        return sorted(found, key=lambda one: cells.index(one.cell))
+    if shape.rung is not None:
+        several = len(shape.rungs) > 1
+        return [
+            Result(text=f"{text}.at({threads})", shape=shape.rung, rung=str(threads) if several else "")
+            for threads in shape.rungs
+        ]
+    return [Result(text=text, shape=shape)]
+
+
+def _rest(labels: tuple[tuple[str, Label], ...]) -> str:
+    return written(labels[0][1]) if len(labels) == 1 else label_text(labels)
+
+
+def leaves(result: Result, metric: str) -> Iterator[Leaf | tuple[str, str]]:
+    """The numbers at the path `metric`, or (message, hint) where it leads nowhere."""
+    found: list[tuple[str, Shape, str]] = [(result.text, result.shape, "")]
+    for step in metric.split("."):
+        below: list[tuple[str, Shape, str]] = []
+        for text, shape, name in found:
+            members = shape.members if isinstance(shape, Group) else {}
+            if step == EVERY:
+                below += [(_member(text, each), member, each) for each, member in members.items()]
+            elif step in members:
+                below.append((_member(text, step), members[step], name))
+            elif isinstance(shape, Group) and step in shape.absent:
+                reason, way_out = shape.absent[step]
+                yield f"`{step}` has no numbers here: {reason}", way_out
+            else:
+                what = shape.what if isinstance(shape, Group) else f"`{text}`"
+                verb = "have" if what.endswith("s") else "has"
+                yield f"{what} {verb} no `{step}`", did_you_mean(step, members)
+        found = below
+    for text, shape, name in found:
+        if isinstance(shape, (Group, Boolean)):
+            names = ", ".join(shape.members) if isinstance(shape, Group) else ""
+            yield f"`{metric}` of {result.text} is not a number", f"add one of {names}" if names else ""
+        else:
+            yield Leaf(text=text, name=name, is_estimate=isinstance(shape, Estimate))
+
+
+def _member(text: str, name: str) -> str:
+    return f"{text}.{name}" if _PLAIN.fullmatch(name) else f'{text}["{name}"]'

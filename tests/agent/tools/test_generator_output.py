@@ -1,0 +1,95 @@
+"""The outputs of pgbench and sysbench -> windows, seconds and latencies."""
+
+from __future__ import annotations
+
+import pytest
+
+from proveout.agent.errors import TaskFault
+from proveout.agent.tools.generator_output import pgbench, sysbench
+from proveout.dsl.plan.stages import Windows
+
+S = 1_000_000_000
+T0_NS = 50 * S
+AHEAD_NS = 1_000_000 * S
+WINDOWS = Windows(ramp_up_s=1.0, measure_s=2.0, ramp_down_s=0.0)
+
+
+def line(after_s: float, took: str = "500") -> str:
+    """A transaction that ended `after_s` after T0."""
+    at_us = round(((T0_NS + AHEAD_NS) / S + after_s) * 1e6)
+    return f"0 1 {took} 0 {at_us // 1_000_000} {at_us % 1_000_000}\n"
+
+
+def test_the_ramp_up_is_cut_from_a_log_of_pgbench() -> None:
+    times = [0.2, 0.9, 1.0, 1.5, 2.4, 2.999999, 3.0, 3.2]
+    first, second = "".join(map(line, times[::2])), "".join(map(line, times[1::2]))
+    found = pgbench([first, second], WINDOWS, T0_NS, AHEAD_NS)
+    assert found.load.counts.ok == found.load.ended == 4
+    assert (found.start_ns, found.end_ns) == (T0_NS + S, T0_NS + 3 * S)
+    assert found.load.response.sum_ns == 4 * 500_000
+    assert found.load.response.min_ns == found.load.response.max_ns == 500_000
+    assert [one.window for one in found.seconds] == ["ramp_up", "measure", "measure"]
+    assert [one.transactions[0].counts.ok for one in found.seconds] == [2, 2, 2]
+
+
+def test_a_second_without_transactions_counts() -> None:
+    found = pgbench([line(0.1) + line(2.5)], WINDOWS, T0_NS, AHEAD_NS)
+    assert [one.transactions[0].counts.ok for one in found.seconds] == [1, 0, 1]
+
+
+def test_failed_transactions_are_errors_and_have_no_latency() -> None:
+    found = pgbench([line(1.5) + line(1.6, "serialization") + line(1.7, "failed")], WINDOWS, T0_NS, AHEAD_NS)
+    assert found.load.counts.ok == 1
+    assert found.load.counts.error_count == 2
+    assert sum(found.load.response.counts) == 1
+
+
+@pytest.mark.parametrize(
+    ("log", "words"), [("", "no transactions"), ("0 1 2\n", "line 1 of its log"), ("0 1 2 0 x y\n", "line 1")]
+)
+def test_another_log_is_a_fault(log: str, words: str) -> None:
+    with pytest.raises(TaskFault, match=words):
+        pgbench([log], WINDOWS, T0_NS, AHEAD_NS)
+
+
+SYSBENCH = """
+[ 1s ] thds: 4 tps: 2.00 qps: 2.00 (r/w/o: 2.00/0.00/0.00) lat (ms,95%): 2.00 err/s: 0.00 reconn/s: 0.00
+[ 2s ] thds: 4 tps: 1.00 qps: 1.00 (r/w/o: 1.00/0.00/0.00) lat (ms,95%): 8.00 err/s: 1.00 reconn/s: 0.00
+Latency histogram (values are in milliseconds)
+       value  ------------- distribution ------------- count
+       1.012 |****************************************  2
+       8.130 |*******                                   1
+
+SQL statistics:
+    transactions:                        3 (1.50 per sec.)
+    ignored errors:                      1      (0.50 per sec.)
+
+General statistics:
+    total time:                          2.0054s
+
+Latency (ms):
+         min:                                    1.00
+         avg:                                    3.33
+         max:                                    8.20
+         95th percentile:                        8.13
+         sum:                                   10.00
+"""
+
+
+def test_a_run_of_sysbench_is_the_measure_window() -> None:
+    start_ns = T0_NS + S + 5_000_000
+    found = sysbench(SYSBENCH, 1.0, T0_NS, start_ns)
+    assert found.load.counts.ok == 3 and found.load.counts.error_count == 1
+    assert found.start_ns == start_ns
+    assert found.end_ns - found.start_ns == pytest.approx(2.0054 * S)
+    assert sum(found.load.response.counts) == 3
+    assert (found.load.response.min_ns, found.load.response.max_ns) == (1_000_000, 8_200_000)
+    assert found.load.response.sum_ns == 10_000_000
+    assert [(one.second, one.transactions[0].counts.ok) for one in found.seconds] == [(1, 2), (2, 1)]
+
+
+@pytest.mark.parametrize(("gone", "words"), [("total time:", "seconds"), ("|*", "histogram=on"), ("sum:", "sum_ms")])
+def test_an_incomplete_report_is_a_fault(gone: str, words: str) -> None:
+    text = "\n".join(line for line in SYSBENCH.splitlines() if gone not in line)
+    with pytest.raises(TaskFault, match=words):
+        sysbench(text, 0.0, T0_NS, T0_NS)
