@@ -211,7 +211,10 @@ async def _can_be_renewed(ends: Ends, tables: tuple[str, ...]) -> bool:
 async def _create(ends: LinkEnds, tables: tuple[str, ...], conninfo: str, *, copy_data: bool) -> None:
     """Publication, then subscription with its slot; the sink's server makes the slot on the source."""
     names = sql.SQL(", ").join(map(sql.Identifier, tables))
-    await ends.at_source.execute(sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(ends.identifier, names))
+    # Without the option, each partition would be a table of the subscription (there is none before PostgreSQL 13).
+    by_root = "" if ends.at_source.info.server_version < 130_000 else " WITH (publish_via_partition_root = true)"
+    publication = sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(ends.identifier, names)
+    await ends.at_source.execute(publication + sql.SQL(by_root))
     if ends.reader:
         await ends.at_source.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(names, sql.Identifier(ends.reader)))
     version = min(ends.at_source.info.server_version, ends.at_sink.info.server_version)

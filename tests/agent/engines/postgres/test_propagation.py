@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -138,6 +139,21 @@ async def test_changes_arrive_and_both_sides_compare_equal(task_context: Any, li
     assert ask(sink, "SELECT sum(vlr_location) FROM subscriber") == ask(
         source, "SELECT sum(vlr_location) FROM subscriber"
     )
+
+
+async def test_partitioned_tables_propagate_as_their_roots(
+    task_context: Any, pair: tuple[Endpoint, Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = Workload(name="hlr", kind="hlr", parameters=(("population", 40), ("partitions", 2)))
+    monkeypatch.setattr(sys.modules[__name__], "WORKLOAD", parts)
+    for end in pair:
+        await asyncio.to_thread(populate, end)
+    await link(task_context, *pair)
+    run(pair[0], MOVE)
+    result = await compare(task_context, *pair)
+    assert result.drained
+    assert [table.same for table in result.tables] == [True] * 4
+    await link(task_context, *pair)  # renewed, not made again
 
 
 async def test_a_row_changed_or_lost_on_the_sink_is_found(task_context: Any, linked: Any) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from proveout.agent.engines.adapter import Populates
 from proveout.agent.engines.table import adapter, driver
-from proveout.agent.load.population.handler import slices
+from proveout.agent.load.population.slices import slices
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.tproch import rows
 from proveout.dsl.workloads.tproch.parameters import QUERIES, Tproch
@@ -31,7 +31,7 @@ def load(engine: str, dsn: str, parameters: Tproch) -> None:
     assert isinstance(populates, Populates)
     loader = populates.loader(dsn, population)
     loader.prepare()
-    for first, count in slices(population.units, 1, population.slice_units):
+    for first, count in slices(population.units, population.slice_units):
         for table in population.tables:
             loader.load(table, first, count, lambda _: None)
     for phase in population.after[driver(engine).dialect]:
