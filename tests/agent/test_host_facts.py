@@ -19,6 +19,15 @@ def test_the_essential_facts_exist() -> None:
     assert all(value not in ("", None) for value in found.values())
 
 
+@pytest.mark.parametrize("is_bundled", [True, False])
+def test_the_version_of_libpq_is_that_of_psycopg(is_bundled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq = pytest.importorskip("psycopg.pq")
+    assert list(host_facts._bundled_libpq())
+    if not is_bundled:
+        monkeypatch.setattr(host_facts, "_bundled_libpq", lambda: [("print('no library')", "")])
+    assert host_facts._libpq.__wrapped__() == pq.version()
+
+
 def test_storage_is_that_of_the_nearest_existing_directory(tmp_path: Path) -> None:
     there = dict(host_facts.storage("db", str(tmp_path)))
     assert there["storage.db.filesystem"]

@@ -180,7 +180,7 @@ async def test_an_actor_that_is_killed_voids_the_load_and_the_next_one_runs(
     assert raised.value.code == "fault"
     assert DRIVER not in on_ray.resources and NODE not in on_ray.resources
     nothing_left(directories)
-    task = spec(hlr_database, windows=(0.3, 2.0, 0.2))  # type: ignore[operator]
+    task = spec(hlr_database, windows=(0.3, 1.0, 0.2), think_s=0.02)  # type: ignore[operator]
     again = await run_load(on_ray, replace(task, pool=RAY))  # type: ignore[arg-type]
     assert again.ended_in_window > 0
 

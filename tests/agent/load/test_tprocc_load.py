@@ -38,7 +38,7 @@ async def window_s(context: LoadContext, spec: Spec, endpoint: Endpoint, workloa
     def enough(result: LoadResult) -> bool:
         return min(t.counts.ok for t in result.transactions if t.counts.name in {"NewOrder", "Payment"}) >= 5
 
-    result = await run_until(enough, context, made(spec, endpoint, workload, 2.0))
+    result = await run_until(enough, context, made(spec, endpoint, workload, 1.0))
     return (result.measure_end_ns - result.measure_start_ns) / 1e9
 
 
@@ -48,7 +48,7 @@ def made(spec: Spec, endpoint: Endpoint, workload: Workload, measure_s: float) -
 
 
 async def load(
-    context: LoadContext, spec: Spec, endpoint: Endpoint, workload: Workload, measure_s: float = 2.0
+    context: LoadContext, spec: Spec, endpoint: Endpoint, workload: Workload, measure_s: float = 1.0
 ) -> tuple[LoadResult, range]:
     """Run a load of all terminals; return its result and the possible numbers of committed new orders, with ramps and late
     ends.

@@ -37,7 +37,7 @@ async def test_a_workload_runs_as_specified(
     endpoint = Endpoint(system="backend", engine="mysql", dsn=mysql_database)
     await populate(context, PopulateSystem(workload=workload, endpoint=endpoint, workers=1))
     result = await run_until(
-        ok, context, spec(mysql_database, engine="mysql", workload=workload, windows=(0.2, 1.0, 0.1))
+        ok, context, spec(mysql_database, engine="mysql", workload=workload, windows=(0.1, 0.4, 0.1))
     )
     counts = [one.counts for one in result.transactions]
     assert sum(one.error_count for one in counts) == 0, result.first_errors
