@@ -217,7 +217,7 @@ def test_a_star_stands_for_every_transaction_and_a_ladder_for_its_rungs() -> Non
 
 
 def test_a_matrix_has_its_first_axis_as_series(tmp_path: Path) -> None:
-    text = (PLANS / "analytics-embedded.yaml").read_text().partition("\nreport:")[0]
+    text = (PLANS / "storage-forms-embedded.yaml").read_text().partition("\nreport:")[0]
     chart = "{{id: {0}, of: {{all: '{1}'}}, metrics: {{solve: solve_s}}, relative_to: {2}}}"
     entries = ["{id: all, of: {all: solve}, metrics: {solve: solve_s}}"]
     entries.append(chart.format("plain", 'solve.mode("plain")', "'solve.mode(\"plain\").degree(0).at(1)'"))
