@@ -41,6 +41,7 @@ TREES = {
     "Updates of a query set: `kind: tproch` with refresh functions": metrics.UPDATES,
     "Windows of `passes`": metrics.PASSES,
     "Waits: `waits.…` (capture `waits`)": metrics.WAITS,
+    'Wait event: `waits.event("NAME").…`': metrics.WAIT_EVENT,
     "Sizes: `sizes.…` and `sizes.tables.<name>.…` (capture `sizes`)": metrics.SIZE,
     "Replication lag: `lag.…` (capture `lag`)": metrics.LAG,
     "Exporter: `prometheus.CAPTURE.NAME.…` (capture `prometheus`), a gauge": metrics.EXPORTED_GAUGE,

@@ -196,6 +196,14 @@ WAITS: Tree = {
     "active_sessions": "DB time over elapsed time (AAS)",
 }
 
+WAIT_EVENT: Tree = {
+    "seconds": "time that sessions waited for it, s",
+    "db_time_fraction": "its share of DB time",
+    "count": "waits for it, where the server counts them",
+    "avg_us": "mean wait, where the server counts them, µs",
+}
+"""`waits.event("log file sync")`."""
+
 LAG: Tree = {
     "avg_s": "mean replication lag, s",
     "p99_s": "99th percentile, s",

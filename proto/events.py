@@ -19,10 +19,8 @@ Metrics: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A run begins (or is resumed: `resumed` counts how often). `plan` is `canonical.to_data(…, positions=True)`.
-
-    `labels` are those of `proveout run --label`; they change neither the plan nor its digest.
-    """
+    """A run begins (or is resumed: `resumed` counts how often). `plan` is `plan.to_data(…, positions=True)`; `labels`
+    are those of `proveout run --label`, which change neither the plan nor its digest."""
 
     run_id: str
     epoch: int
@@ -277,19 +275,21 @@ class TransactionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitLine:
-    """A row of the top-10 foreground waits, `CPU` among them: seconds in the window and the share of DB time."""
+    """A row of the top-10 foreground waits, `CPU` among them: seconds in the window and the share of DB time; `waits`
+    where the server counts them; `system` is "" for the first captured one."""
 
     event: str
     wait_class: str
     seconds: float
     db_time_fraction: float
     average_us: float | None = None
+    waits: float | None = None
+    system: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeLine:
-    """The size of a part of a table: `part` is table, toast, lob or index, `name` the index's or the table's; bytes at
-    both ends."""
+    """The size of a part at both ends: `part` is table, toast, lob or index, `name` the index's or table's."""
 
     system: str
     table: str

@@ -19,10 +19,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from proveout.coordinator.measure.capture_metrics import top_waits
 from proveout.coordinator.measure.load_merge import merge_loads
 from proveout.coordinator.measure.samples import Gathering, merged_tick
 from proveout.coordinator.measure.timeseries import APART_MIN_S
+from proveout.coordinator.measure.wait_events import top_waits
 from proveout.dsl.plan.loads import in_load
 from proveout.proto.events import (
     Event,

@@ -16,11 +16,9 @@ from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.core.slopes import block_slope
 from proveout.dsl.metrics import PEAK
 from proveout.dsl.plan.topology import Capture, Scrape
-from proveout.proto.events import Metrics, SizeLine, WaitLine
+from proveout.proto.events import Metrics, SizeLine
 from proveout.proto.wire.tasks import exported_name, measured_name
 
-TOP_WAITS = 10
-ON_CPU = ("CPU", "DB CPU")
 """The names of CPU time: in the sampling captures, and in Oracle's time model."""
 
 
@@ -94,40 +92,6 @@ def _memory(recording: Recording, window: Window) -> Metrics:
 def _pressure(recording: Recording, window: Window, resource: str) -> float | None:
     stalled = recording.rate(f"pressure.{resource}_us_total", window)
     return None if stalled is None else stalled / 1e6
-
-
-def waits_metrics(recording: Recording, window: Window) -> tuple[Metrics, tuple[WaitLine, ...]]:
-    """DB time with its share on CPU, and the top-10 foreground table.
-
-    DB time is what the server itself accounts for (`wait.db_time_s_total`), else the sum of all events' seconds. Each
-    line's share is of DB time; lines are never rescaled, and may come to more than 100 % of what a server accounts for.
-    """
-    seconds = {
-        label: spent
-        for label in recording.labels("wait.seconds_total")
-        if (spent := recording.delta("wait.seconds_total", window, label)) is not None
-    }
-    covered = recording.covered_s(window)
-    if covered <= 0.0:
-        return {}, ()
-    accounted = recording.delta("wait.db_time_s_total", window)
-    total = sum(seconds.values()) if accounted is None else accounted
-    metrics: Metrics = {"db_time_s": total, "active_sessions": total / covered}
-    if total <= 0.0:
-        return metrics, ()
-    metrics["cpu_fraction"] = sum(seconds.get(label, 0.0) for label in ON_CPU) / total
-    return metrics, top_waits(seconds, total)
-
-
-def top_waits(seconds: Mapping[str, float], db_time_s: float) -> tuple[WaitLine, ...]:
-    """The `TOP_WAITS` longest of `class:event` -> seconds, longest first, each with its share of the DB time."""
-    ranked = sorted(((spent, label) for label, spent in seconds.items() if spent > 0.0), reverse=True)
-    return tuple(_line(label, spent, db_time_s) for spent, label in ranked[:TOP_WAITS])
-
-
-def _line(label: str, seconds: float, total: float) -> WaitLine:
-    wait_class, _, event = label.rpartition(":")
-    return WaitLine(event=event, wait_class=wait_class or label, seconds=seconds, db_time_fraction=seconds / total)
 
 
 def exported_metrics(recording: Recording, window: Window, scrapes: Iterable[Scrape]) -> Metrics:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from proveout.coordinator.measure import disturbances, validity
@@ -22,7 +22,6 @@ from proveout.coordinator.measure.capture_metrics import (
     os_metrics,
     prune,
     sizes_metrics,
-    waits_metrics,
 )
 from proveout.coordinator.measure.derived import order_metrics, pass_metrics, set_metrics, tool_metrics
 from proveout.coordinator.measure.load_merge import (
@@ -36,6 +35,7 @@ from proveout.coordinator.measure.load_merge import (
 from proveout.coordinator.measure.load_streams import Stream, joined, projected, streams_of
 from proveout.coordinator.measure.observed import Observed, in_passes
 from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.measure.wait_events import events_read, unknown_events, waits_metrics
 from proveout.dsl.metrics import MEASURED
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan, first_target
@@ -47,6 +47,7 @@ from proveout.proto.events import (
     Metrics,
     SizeLine,
     TransactionSummary,
+    ValidityFinding,
     WaitLine,
 )
 from proveout.proto.wire import histogram
@@ -117,7 +118,7 @@ def summarise(
         rate=rate,
         measure_s=metrics["measure_s"],
         valid=all(finding.ok or not finding.voids for finding in findings),
-        findings=findings,
+        findings=(*findings, *cut.unknown_waits()),
         metrics=metrics,
         waits=waits,
         started_unix_s=started_unix_s,
@@ -388,10 +389,26 @@ class _Cut:
         return {"hosts": trees, "cpu": trees.get(target, {}).get("cpu", {})}
 
     def waits(self) -> tuple[Metrics, tuple[WaitLine, ...]]:
-        """Waits of the target system, or of the first one captured."""
-        for _, host, recording in self._of("waits"):
-            return waits_metrics(recording, self._on(host))
-        return {}, ()
+        """Waits of the first captured system, and of all of them by name in `systems`."""
+        events = events_read(self.plan)
+        trees: dict[str, Metrics] = {}
+        lines: list[WaitLine] = []
+        for capture, host, recording in self._of("waits"):
+            system = capture.system or ""
+            if system not in trees:
+                trees[system], top = waits_metrics(recording, self._on(host), events)
+                lines += [replace(line, system=system) for line in top] if len(trees) > 1 else top
+        return {**next(iter(trees.values()), {}), "systems": trees}, tuple(lines)
+
+    def unknown_waits(self) -> Iterator[ValidityFinding]:
+        """Findings for the events that the plan names and no capture has seen."""
+        events = events_read(self.plan)
+        captures = list(self._of("waits")) if events else []
+        for event in events:
+            found = [unknown_events(recording, capture.system or "", (event,)) for capture, _, recording in captures]
+            unseen = [finding for one in found for finding in one]
+            if unseen and len(unseen) == len(captures):
+                yield unseen[0]
 
     def counters(self, target: str) -> tuple[Recording, Window] | None:
         """The captured counters of the target system itself."""

@@ -23,9 +23,11 @@ from proveout.coordinator.report.query_sets import apart, size_rows, solve_rows
 from proveout.coordinator.report.tables import IO_HEADS, LATENCIES, NODE_HEADS, LoadRow, peak
 from proveout.coordinator.results.event_metrics import value_estimates
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.coordinator.results.wait_rows import wait_rows, wait_systems
 from proveout.core.json_data import number_at
 from proveout.core.numbers import (
     bounds,
+    column,
     each_repeat,
     figures,
     half_width,
@@ -193,13 +195,7 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
                 for row in hosts
             ),
         )
-    if waits := tables.wait_rows(rung.iterations):
-        yield Table(
-            title=f"Top foreground waits, {at}",
-            heads=("event", "class", "waited", "DB time"),
-            rows=tuple((w.event, w.wait_class, seconds(w.seconds), percent(w.db_time_fraction)) for w in waits),
-            layout="llrr",
-        )
+    yield from _wait_tables(rung, at)
     for title, kinds in (("Exporters", ("prometheus",)), ("Measured values", MEASURED)):
         if exported := tables.exported_rows(rung, kinds):
             yield Table(
@@ -214,6 +210,37 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
         values = (f"{word} {interval(lag.get(name, {}), name)}" for word, name in _LAGS if name in lag)
         slope = f"slope {number(number_at(lag, 'slope'), half)} s/s (95 % bounds of the worst repeat: {spread})"
         yield Paragraph(f"Replication lag, {at}: {', '.join(values)}; {slope}.")
+
+
+def _wait_tables(rung: RungResult, at: str) -> Iterator[Table]:
+    """The top waits of each captured system, in the columns of an AWR report; counts where the server has them."""
+    for system in wait_systems(rung.iterations):
+        rows = wait_rows(rung.iterations, system=system)
+        counted = any(row.waits is not None for row in rows)
+        averages = column("_us", [row.average_us for row in rows])
+        yield Table(
+            title=f"Top foreground waits{f' of {system}' if system else ''}, {at}",
+            heads=(
+                "event",
+                *(("waits",) if counted else ()),
+                "waited",
+                *(("mean",) if counted else ()),
+                "DB time",
+                "class",
+            ),
+            rows=tuple(
+                (
+                    row.event,
+                    *((number(row.waits),) if counted else ()),
+                    seconds(row.seconds),
+                    *((average,) if counted else ()),
+                    percent(row.db_time_fraction),
+                    row.wait_class,
+                )
+                for row, average in zip(rows, averages, strict=True)
+            ),
+            layout="lrrrrl" if counted else "lrrl",
+        )
 
 
 _LAGS = (("mean", "avg_s"), ("p99", "p99_s"), ("largest", "max_s"))

@@ -15,6 +15,7 @@ from typing import Any
 from proveout.coordinator.report.tables import cell_of, ladders
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core import statistics
+from proveout.core.numbers import threads
 from proveout.dsl.plan.matrix_labels import label_text, written
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.proto.events import SizeLine
@@ -98,7 +99,7 @@ def solve_rows(results: RunResults) -> dict[str, list[SolveRow]]:
 
 def _solved(results: RunResults, of: str, stage: StageResult, rung: RungResult, *, several: bool) -> SolveRow:
     mode, rest = mode_of(results, stage)
-    at = ", ".join(filter(None, (rest, f"{rung.threads} threads" if several else "")))
+    at = ", ".join(filter(None, (rest, threads(rung.threads) if several else "")))
     solve, geomean = (rung.tree[name] for name in SETS)
     return SolveRow(of=of, mode=mode, at=at, solve=solve, geomean=geomean, relative={})
 

@@ -30,7 +30,7 @@ from proveout.core.numbers import (
 from proveout.dsl.metrics import MEASURED
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.matrix_labels import Cell, of_stage
-from proveout.proto.events import IterationFinished, Metrics, WaitLine
+from proveout.proto.events import IterationFinished, Metrics
 
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
 IO_HEADS = ("I/O depth", "IOPS", "CI ±", "read MB/s", "write MB/s", "avg", "p50", "p99", "max", "errors", "repeats")
@@ -90,16 +90,6 @@ class HostRow:
     servers_cores: float | None
     load_cores: float | None
     ours_cores: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitRow:
-    """A foreground wait event over all repeats of a rung: seconds, and the share of their DB time."""
-
-    event: str
-    wait_class: str
-    seconds: float
-    db_time_fraction: float
 
 
 def half(tree: Mapping[str, Any], *path: str) -> float | None:
@@ -266,25 +256,6 @@ def _sum(rung: RungResult, hosts: Sequence[str], name: str) -> float | None:
     """A group's CPU over the hosts of one machine: each host reports its own agent's processes."""
     known = [cores for host in hosts if (cores := number_at(rung.tree["hosts"][host], "ours", name)) is not None]
     return sum(known) if known else None
-
-
-def wait_rows(iterations: Sequence[IterationFinished], most: int = 10) -> list[WaitRow]:
-    """The waits of several iterations in one table: seconds added, shares of the DB time of all of them."""
-    total = sum(number_at(item.metrics, "waits", "db_time_s") or 0.0 for item in iterations)
-    seconds: dict[tuple[str, str], float] = {}
-    for line in _lines(iterations):
-        key = (line.event, line.wait_class)
-        seconds[key] = seconds.get(key, 0.0) + line.seconds
-    ranked = sorted(seconds.items(), key=lambda item: -item[1])[:most] if total > 0.0 else []
-    return [
-        WaitRow(event=event, wait_class=kind, seconds=spent, db_time_fraction=spent / total)
-        for (event, kind), spent in ranked
-    ]
-
-
-def _lines(iterations: Sequence[IterationFinished]) -> Iterator[WaitLine]:
-    for item in iterations:
-        yield from item.waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,6 +187,7 @@ def _session(names: StageNames, target: System, given: stage_models.Session) -> 
         if objection:
             names.problem(objection, "session", name)
     own = {name: setting_text(value) for name, value in given.items()}
+    own = session_settings.expanded(target.engine, own)
     return tuple(sorted({**names.scope.sessions.get(target.name, {}), **own}.items()))
 
 

@@ -130,6 +130,8 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
     for kind_of_capture, tree in (("waits", metrics.WAITS), ("lag", metrics.LAG)):
         if any(capture.kind == kind_of_capture for capture in captures):
             members[kind_of_capture] = _group(tree, leaf, kind_of_capture)
+            if kind_of_capture == "waits":
+                members["waits"] = _waits(captures, leaf)
         else:
             absent[kind_of_capture] = _no_capture(stage, kind_of_capture)
     if any(capture.kind == "sizes" for capture in captures):
@@ -225,6 +227,16 @@ def _measured_values(
         else:
             absent[kind] = _no_capture(stage, kind)
     return members, absent
+
+
+def _waits(captures: list[Capture], leaf: Number | Estimate) -> Group:
+    """The waits of the first captured system, and those of each by name."""
+    event = _group(metrics.WAIT_EVENT, leaf, "a wait event")
+    tree = _group(metrics.WAITS, leaf, "waits")
+    one = {**tree.members, "events": Group(what="the wait events", members={}, other=event)}
+    names = dict.fromkeys(capture.system or "" for capture in captures if capture.kind == "waits")
+    each: dict[str, Shape] = {name: Group(what=f"the waits of `{name}`", members=one) for name in names}
+    return Group(what="waits", members={**one, "systems": Group(what="the captured systems", members=each)})
 
 
 def _values(capture: Capture, leaf: Number | Estimate) -> Group:

@@ -147,7 +147,8 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
                 propagates_to=entry.propagates_to,
                 where=key.where,
             )
-            scope.sessions[key.text] = {name: setting_text(value) for name, value in entry.session.items()}
+            own = {name: setting_text(value) for name, value in entry.session.items()}
+            scope.sessions[key.text] = session_settings.expanded(entry.engine, own)
     _check_propagation(scope, nodes)
     for system in scope.systems.values():
         _check_secrets(scope, nodes[system.name], system)

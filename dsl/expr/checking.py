@@ -42,7 +42,8 @@ Expected: TypeAlias = Literal["condition", "number", "when"]
 """The required type of an expression; `when` is a condition that may read nothing but parameters."""
 
 NUMERIC_FUNCTIONS = {"us": 1, "ms": 1, "s": 1, "abs": 1, "min": 2, "max": 2}
-FUNCTIONS = (*NUMERIC_FUNCTIONS, "at", "ratio")
+EVENT = "event"
+FUNCTIONS = (*NUMERIC_FUNCTIONS, "at", EVENT, "ratio")
 PARAMS = "params"
 
 
@@ -217,6 +218,8 @@ class _Checker:
             return None
         if name in tree.members:
             return tree.members[name]
+        if tree.other is not None and name:
+            return tree.other
         self.unknown(name, name_start, tree)
         return None
 
@@ -238,6 +241,8 @@ class _Checker:
     def call(self, node: Call) -> Shape | None:
         if node.function == "at":
             return self.at(node)
+        if node.function == EVENT:
+            return self.event(node)
         if node.arguments and self.is_matrix(node.arguments[0]):
             return self.axis(node)
         if node.function == "ratio":
@@ -276,6 +281,23 @@ class _Checker:
                 f"its rungs are {', '.join(map(str, tree.rungs))}",
             )
         return tree.rung
+
+    def event(self, node: Call) -> Shape | None:
+        """`waits.event("log file sync")`, which stands for `waits.events["log file sync"]`."""
+        of = node.arguments[0] if node.arguments else None
+        label = ungroup(node.arguments[1]) if len(node.arguments) == 2 else None
+        if of is None or not isinstance(label, Text) or not label.value:
+            self.fault(node, "event() takes the name of a wait event", 'as in waits.event("log file sync")')
+            return None
+        tree = self.shape(of)
+        if tree is None:
+            return None
+        events = tree.members.get("events") if isinstance(tree, Names) else None
+        if not isinstance(events, Names):
+            self.fault(node, f"`{self.source(of)}` has no wait events", 'as in base.at(4).waits.event("WalSync").count')
+            return None
+        self.cells += [(node.start, of.start, ""), (of.end, label.start, ".events["), (label.end, node.end, "]")]
+        return events.other
 
     # ---- matrices ----
 

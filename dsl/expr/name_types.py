@@ -39,7 +39,7 @@ class Group:
     ladder.
 
     `axes` makes it a matrix: the labels to choose by, and `cells` the (stage id, its shape) of each combination of
-    labels.
+    labels. `other` is the type of every name that is not among the members: names that the plan does not know.
     """
 
     what: str
@@ -49,6 +49,7 @@ class Group:
     rung: Group | None = None
     axes: Mapping[str, tuple[Label, ...]] = field(default_factory=dict)
     cells: Mapping[tuple[tuple[str, Label], ...], tuple[str, Shape]] = field(default_factory=dict)
+    other: Shape | None = None
 
 
 Shape: TypeAlias = Number | Estimate | Boolean | Group
@@ -78,12 +79,16 @@ class _Sample(Mapping[str, Any]):
     def __init__(self, group: Group, path: str) -> None:
         self._members: dict[str, Shape] = dict(group.members)
         self._path = path
+        self._other = group.other
         if group.rung is not None:
             rungs = dict.fromkeys((str(threads) for threads in group.rungs), group.rung)
             self._members[RUNGS] = Group(what="rungs", members=rungs)
 
     def __getitem__(self, name: str) -> Any:
-        return sample(self._members[name], f"{self._path}.{name}")
+        return sample(self._members.get(name, self._other) or self._members[name], f"{self._path}.{name}")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members or self._other is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)

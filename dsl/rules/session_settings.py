@@ -14,6 +14,7 @@ Statements"; Oracle "ALTER SESSION".
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
@@ -33,6 +34,15 @@ PRAGMAS = frozenset(
 """SQLite pragmas that apply to one connection and change nothing in the file."""
 FORCE_PARALLEL = "force_parallel_query"
 """On Oracle no parameter, but ALTER SESSION FORCE PARALLEL QUERY PARALLEL n; 0 disables parallel queries."""
+
+DEGREE = "degree"
+"""On every engine with parallel queries, the processes or threads that may work on one query; see `expanded`."""
+_DEGREES = {
+    "postgres": ("max_parallel_workers_per_gather", 1),
+    "duckdb": ("threads", 0),
+    "oracle": (FORCE_PARALLEL, 0),
+}
+"""Engine -> (its own setting of the degree, the number of processes that the setting does not count)."""
 
 _OWN = {
     "postgres": frozenset({"application_name", "client_encoding", "role", "session_authorization", "is_superuser",
@@ -62,6 +72,8 @@ def objection(engine: str, name: str, value: str) -> str:  # noqa: PLR0911 - one
     plain = name.lower()
     if not engines.of(engine).session:
         return f"connections of {engine} take no settings"
+    if plain == DEGREE:
+        return _degree_objection(engine, value)
     if not _NAME.fullmatch(name):
         return f"`{name}` is not the name of a setting"
     if len(value) > VALUE_MAX or any(ord(character) < 32 for character in value):
@@ -80,6 +92,29 @@ def objection(engine: str, name: str, value: str) -> str:  # noqa: PLR0911 - one
         return f"`{name}` is a degree: a whole number, 0 for none"
     if engine != "postgres" and not _PLAIN.fullmatch(value):
         return f"the value of `{name}` has characters that a setting here cannot have"
+    return ""
+
+
+def expanded(engine: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings with `degree` as the engine's own setting; as they are when there is an objection to it.
+
+    >>> expanded("postgres", {"degree": "4", "jit": "off"})
+    {'max_parallel_workers_per_gather': '3', 'jit': 'off'}
+    >>> expanded("duckdb", {"degree": "4"})
+    {'threads': '4'}
+    """
+    if DEGREE not in settings or _degree_objection(engine, settings[DEGREE]):
+        return dict(settings)
+    name, others = _DEGREES[engine]
+    rest = {key: value for key, value in settings.items() if key != DEGREE}
+    return {name: str(int(settings[DEGREE]) - others), **rest}
+
+
+def _degree_objection(engine: str, value: str) -> str:
+    if engine not in _DEGREES:
+        return f"{engine} has no degree of parallelism that a connection can set"
+    if not re.fullmatch(r"[1-9]\d{0,3}", value):
+        return f"`{DEGREE}` is the number of processes or threads of a query: 1 to 9999"
     return ""
 
 

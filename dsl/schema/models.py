@@ -224,6 +224,7 @@ FigureName: TypeAlias = Literal[
     "nopm-art",
     "time-to-solve",
     "sizes-compression",
+    "update-time",
     "stage-values",
     "stage-times",
     "host-cpu",

@@ -1,9 +1,10 @@
 """Capture `waits`: where the foreground sessions of a PostgreSQL spend their time, by sampling, and what it counts
 itself.
 
-Ten times a second pg_stat_activity is looked at; each client backend in state `active` adds the time since the look
-before to its wait event, or to `CPU` when it waits for nothing. Idle sessions, and those that wait for their client
-between statements or in a COPY (`Client:ClientRead`), are not DB time. Our own captures are not seen. The sum of all
+Ten times a second pg_stat_activity is looked at; each client backend in state `active`, and each worker that applies
+changes of another system (logical replication), adds the time since the look before to its wait event, or to `CPU` when
+it waits for nothing. Idle sessions and workers, and sessions that wait for their client between statements or in a COPY
+(`Client:ClientRead`), are not DB time. Our own captures are not seen. The sum of all
 events is DB time; divided by elapsed time it is the average number of active sessions: the arithmetic of Oracle's ASH,
 in the shape of AWR's top-10 foreground events.
 
@@ -23,7 +24,8 @@ Readings of each sample, one each `every_s` (label "" unless stated; all `_total
 | `io.extends_total`, `io.fsyncs_total` | likewise |
 | `io.read_bytes_total`, `io.write_bytes_total` | bytes; label as above; server 18 and later |
 
-Events appear when they are first seen: one that is absent has 0 so far. PostgreSQL's own counters are those of
+From server 17 on the first sample has every event of the server, with 0 s; later ones, and those of older servers,
+have an event when it is first seen: one that is absent has 0 so far. PostgreSQL's own counters are those of
 pg_stat_database, pg_stat_wal, pg_stat_io (rows that are all zero are left out; io from server 16 on); a busy backend
 reports to them about once a second. A lost connection is made again; the time without looks counts for no event and in
 `lost`.
@@ -45,7 +47,8 @@ SELECT CASE WHEN state = 'active' THEN coalesce(wait_event_type || ':' || wait_e
             ELSE 'idle in transaction' END,
        count(*)
 FROM pg_stat_get_activity(NULL)
-WHERE backend_type = 'client backend' AND state IN ('active', 'idle in transaction', 'idle in transaction (aborted)')
+WHERE (backend_type = 'client backend' OR backend_type LIKE 'logical replication %worker')
+  AND state IN ('active', 'idle in transaction', 'idle in transaction (aborted)')
   AND pid <> pg_backend_pid() AND application_name NOT LIKE 'proveout %'
 GROUP BY 1
 """
@@ -55,6 +58,9 @@ SELECT xact_commit, xact_rollback, blks_read, blks_hit, deadlocks, temp_bytes
 FROM pg_stat_database WHERE datname = current_database()
 """
 DATABASE_METRICS = ("commits", "rollbacks", "blocks_read", "blocks_hit", "deadlocks", "temp_bytes")
+
+EVENTS = "SELECT type || ':' || name FROM pg_wait_events"
+EVENTS_SINCE = 170_000
 
 WAL = "SELECT wal_records, wal_fpi, wal_bytes, wal_buffers_full FROM pg_stat_wal"
 WAL_METRICS = ("records", "full_page_images", "bytes", "buffers_full")
@@ -67,7 +73,7 @@ WHERE coalesce(reads, 0) + coalesce(writes, 0) + coalesce(extends, 0) + coalesce
 IO_METRICS = ("reads", "writes", "extends", "fsyncs", "read_bytes", "write_bytes")
 IO_SINCE, IO_BYTES_SINCE = 160_000, 180_000
 
-IDLE = frozenset({"Client:ClientRead"})
+IDLE = frozenset({"Client:ClientRead", "Activity:LogicalApplyMain", "Activity:LogicalParallelApplyMain"})
 IN_TRANSACTION = "idle in transaction"
 
 
@@ -111,6 +117,7 @@ class WaitObserver:
     def __init__(self, endpoint: Endpoint) -> None:
         self._session = CaptureSession(endpoint, "waits")
         self._times = WaitTimes()
+        self._listed = False
 
     def look(self, tick: Tick) -> Sequence[Reading] | None:
         """Add a look; with `tick.report`, everything added up so far and the server's counters."""
@@ -119,7 +126,16 @@ class WaitObserver:
             self._times.gap()
             return None
         self._times.look(tick.at_ns / 1e9, dict(rows))
-        return [*self._times.readings(), *self._counters()] if tick.report else []
+        return [*self._events(), *self._times.readings(), *self._counters()] if tick.report else []
+
+    def _events(self) -> Iterator[Reading]:
+        """Once: the events of the server that were not seen yet, with 0 s."""
+        if self._listed or self._session.server_version < EVENTS_SINCE:
+            return
+        self._listed = True
+        for (label,) in self._session.rows(EVENTS) or ():
+            if label not in self._times.seconds:
+                yield Reading(metric="wait.seconds_total", value=0.0, label=label)
 
     def _counters(self) -> Iterator[Reading]:
         version = self._session.server_version

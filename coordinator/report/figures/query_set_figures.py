@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from proveout.coordinator.report.figures.cases import cases
 from proveout.coordinator.report.figures.figure import Figure, Spec, category, chart, quantity, slug, tips
+from proveout.coordinator.report.figures.panels import BEYOND, Point, panels, table
 from proveout.coordinator.report.query_sets import SizeRow, SolveRow, size_rows, solve_rows
 from proveout.coordinator.results.results import RunResults
 from proveout.core.numbers import bounds, half_width, number, percent, safe
@@ -90,6 +92,10 @@ def _bar(row: SolveRow) -> dict[str, Any] | None:
 
 
 def _solve_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
+    # as in `panels`: an interval that reaches far beyond the bars is cut at the edge
+    highest = BEYOND * max(value["relative"] for value in values)
+    cut = any((value["upper"] or 0.0) > highest for value in values)
+    scale = {"domainMin": 0, "domainMax": highest, "nice": False} if cut else {"domainMin": 0}
     cases = len({value["at"] for value in values})
     x = category("at", axis={"labelAngle": 0}, scale={"paddingInner": 0.35, "paddingOuter": max(0.3, (4 - cases) / 2)})
     bar: Spec = {
@@ -97,14 +103,14 @@ def _solve_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
         "encoding": {
             "x": x,
             "xOffset": category("mode"),
-            "y": quantity("relative", "time to solve, relative", axis={"format": "%"}, scale={"domainMin": 0}),
+            "y": quantity("relative", "time to solve, relative", axis={"format": "%"}, scale=scale),
             "color": category("mode", legend={"symbolType": "square"}),
             "tooltip": tips(mode="mode", at="at", seconds="s", relative="relative"),
         },
     }
     interval: Spec = {
         "transform": [{"filter": "isValid(datum.lower)"}],
-        "mark": {"type": "rule", "color": "#1d2a33", "strokeWidth": 1.5},
+        "mark": {"type": "rule", "color": "#1d2a33", "strokeWidth": 1.5, "clip": True},
         "encoding": {
             "x": x,
             "xOffset": category("mode"),
@@ -113,6 +119,31 @@ def _solve_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
         },
     }
     return chart(values, [bar, *([interval] if any(value["lower"] is not None for value in values) else [])])
+
+
+# ---- time to update ----------------------------------------------------------------------------------------------
+
+
+def update_time(results: RunResults) -> Iterator[Figure]:
+    """Bars of the time of the transactions of a set that change rows, by case; a figure a matrix."""
+    for group in cases(results, lambda rung: "update_s" in rung.tree):
+        points = [
+            Point(
+                panel="update", metric="update_s", at=case.at, series=case.series, estimate=case.rung.tree["update_s"]
+            )
+            for case in group.found
+        ]
+        heads, rows = table(points, place=group.place, series="mode" if group.of else "ladder")
+        yield Figure(
+            name="update-time",
+            slug=slug("update-time", group.of),
+            title=f"Time to update{named(group.of)}",
+            caption="The sum of the mean response times of the transactions that change rows, one of each: a refresh "
+            "set inserted (RF1) and one deleted (RF2); with the confidence interval over the repeats.",
+            spec=panels(points, place=group.place),
+            heads=heads,
+            rows=rows,
+        )
 
 
 # ---- sizes -------------------------------------------------------------------------------------------------------

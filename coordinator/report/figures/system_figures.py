@@ -16,8 +16,9 @@ from proveout.coordinator.report.figures.figure import PALE, Figure, Spec, categ
 from proveout.coordinator.report.figures.load_figures import groups, heading, label, legend
 from proveout.coordinator.report.figures.panels import Point, panels, table
 from proveout.coordinator.report.figures.timeline import Line, Timeline
-from proveout.coordinator.report.tables import climbing, host_rows, machines, peak, wait_rows
+from proveout.coordinator.report.tables import climbing, host_rows, machines, peak
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.coordinator.results.wait_rows import wait_rows
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import bounds, half_width, number, percent, rung_name, safe, seconds, threads
 from proveout.proto.events import IterationFinished

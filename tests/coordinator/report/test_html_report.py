@@ -79,6 +79,7 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
         "lag": {"avg_s": 0.01, "p99_s": 0.02, "max_s": 0.03, "slope": 0.001, "slope_lower": -0.001,
         "slope_upper": 0.003},
         "solve_s": 500.0 / tps,
+        "update_s": 50.0 / tps,
         "geomean_s": 50.0 / tps,
         "nopm": tps * 27,
         "tpm": tps * 60,

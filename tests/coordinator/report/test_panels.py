@@ -109,7 +109,7 @@ def test_the_table_has_the_numbers_with_units_intervals_and_repeats() -> None:
 
 
 def test_in_a_matrix_the_first_axis_is_the_series_and_the_other_the_axis() -> None:
-    (group,) = cases(results_of("analytics-embedded"))
+    (group,) = cases(results_of("storage-forms-embedded"))
     assert (group.of, group.place) == ("solve", "degree")
     assert [(case.series, case.at) for case in group.found] == [
         ("plain", "0"), ("pglz", "0"), ("plain", "2"), ("pglz", "2"),
@@ -132,7 +132,7 @@ def test_ladders_of_one_rung_are_the_places_and_ladders_of_many_the_series() -> 
 
 
 def test_peak_cpu_has_a_panel_a_machine_with_the_mean_as_a_tick() -> None:
-    results = results_of("analytics-embedded")
+    results = results_of("storage-forms-embedded")
     (figure,) = peak_cpu(results)
     hosts = {"client1", "db1"}
     assert {chart["title"]["text"] for chart in charts(figure)} == hosts
@@ -290,7 +290,9 @@ def test_sizes_share_a_panel() -> None:
 
 def test_times_of_the_steps_of_a_matrix_have_its_cells_as_places(tmp_path: Path) -> None:
     step = "      before: [{sql: {system: plain, statements: [ANALYZE], repeatable: true}}]\n"
-    text = (PLANS / "analytics-embedded.yaml").read_text().replace("      threads: 1\n", f"      threads: 1\n{step}")
+    text = (
+        (PLANS / "storage-forms-embedded.yaml").read_text().replace("      threads: 1\n", f"      threads: 1\n{step}")
+    )
     shutil.copytree(PLANS / "fragments", tmp_path / "fragments")
     (tmp_path / "steps.yaml").write_text(text)
     (figure,) = stage_times(synthetic_results(compile_plan(tmp_path / "steps.yaml")))
@@ -308,7 +310,7 @@ def test_a_stage_that_only_waits_has_no_time_of_statements() -> None:
 
 @pytest.mark.parametrize(
     ("plan", "draw"),
-    [("analytics-embedded", peak_cpu), ("calibrate-io-lab", stage_values), ("values-embedded", stage_times)],
+    [("storage-forms-embedded", peak_cpu), ("calibrate-io-lab", stage_values), ("values-embedded", stage_times)],
 )
 def test_the_figures_can_be_drawn(plan: str, draw: Any) -> None:
     for figure in draw(results_of(plan)):

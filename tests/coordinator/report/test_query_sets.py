@@ -8,6 +8,7 @@ import csv
 import io
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from proveout.coordinator.report import csv_export as rows
 from proveout.coordinator.report import markdown, result_schema
 from proveout.coordinator.report import result_json as report
 from proveout.coordinator.report.figures import vega
-from proveout.coordinator.report.figures.query_set_figures import sizes_compression, time_to_solve
+from proveout.coordinator.report.figures.query_set_figures import sizes_compression, time_to_solve, update_time
 from proveout.coordinator.report.query_sets import size_rows, solve_rows
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
@@ -49,7 +50,7 @@ MB = 1_000_000
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return compile_plan(ROOT / "plans" / "analytics-embedded.yaml")
+    return compile_plan(ROOT / "plans" / "storage-forms-embedded.yaml")
 
 
 def summaries(seconds: Mapping[str, float]) -> list[TransactionSummary]:
@@ -257,3 +258,33 @@ def test_more_time_to_solve_is_worse_in_a_comparison_of_runs(plan: Plan) -> None
 def test_runs_without_sets_and_sizes_have_no_such_tables() -> None:
     assert solve_rows(RunResults()) == {}
     assert size_rows(RunResults()) == {}
+
+
+# ---- time to update ----------------------------------------------------------------------------------------------
+
+
+def test_the_time_to_update_has_a_bar_for_each_mode() -> None:
+    study = compile_plan(ROOT / "plans" / "analytics-embedded.yaml")
+    history: list[Event] = [
+        RunStarted(
+            run_id="r",
+            epoch=1,
+            name="a",
+            title="",
+            digest=study.digest,
+            plan=plan_data(study),
+            version="1",
+            estimate_s=1.0,
+        )
+    ]
+    for mode, update_s in (("rows", 0.2), ("columns", 2.0)):
+        stage = f"update__{mode}"
+        found = [iteration(stage, repeat, 1.0, ()) for repeat in (1, 2)]
+        found = [replace(item, metrics={**item.metrics, "update_s": update_s}) for item in found]
+        history += [StageStarted(stage=stage, kind="ladder", iterations=2, estimate_s=1.0), *found]
+        history.append(StageFinished(stage=stage, outcome="ok", seconds=1.0, metrics=ladder_metrics(found)))
+    (figure,) = update_time(load_results(history))
+    assert figure.title == "Time to update: update"
+    assert [row[0] for row in figure.rows] == ["rows", "columns"]
+    assert ["200 ms" in " ".join(row) or "0.2" in " ".join(row) for row in figure.rows] == [True, False]
+    assert vega.svg(figure).startswith("<svg")

@@ -15,8 +15,9 @@ from rich.console import Console
 from proveout.coordinator.report import junit, markdown, result_json, terminal
 from proveout.coordinator.report.ladder_comparison import comparisons
 from proveout.coordinator.report.run_document import run_document
-from proveout.coordinator.report.tables import host_rows, load_rows, peak, validity_notes, wait_rows
+from proveout.coordinator.report.tables import host_rows, load_rows, peak, validity_notes
 from proveout.coordinator.results import results
+from proveout.coordinator.results.wait_rows import wait_rows
 from proveout.core.numbers import pieces
 from proveout.proto.events import (
     AgentUp,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proveout.dsl.operations.database import postgres_parameters
-from proveout.dsl.rules.session_settings import objection, statement
+from proveout.dsl.rules.session_settings import expanded, objection, statement
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,23 @@ def test_settings_that_load_code_are_refused_by_the_rule_for_servers() -> None:
     for name in names:
         assert objection("postgres", name, "x")
         assert postgres_parameters.objection(name)
+
+
+@pytest.mark.parametrize(
+    ("engine", "own"),
+    [
+        ("postgres", {"max_parallel_workers_per_gather": "3"}),
+        ("duckdb", {"threads": "4"}),
+        ("oracle", {"force_parallel_query": "4"}),
+    ],
+)
+def test_a_degree_of_parallelism_is_the_engines_own_setting(engine: str, own: dict[str, str]) -> None:
+    assert objection(engine, "degree", "4") == ""
+    assert expanded(engine, {"degree": "4"}) == own
+    assert all(objection(engine, name, value) == "" for name, value in own.items())
+
+
+@pytest.mark.parametrize(("engine", "value"), [("sqlite", "2"), ("mysql", "2"), ("postgres", "0"), ("duckdb", "all")])
+def test_an_impossible_degree_is_refused_and_left_as_it_is(engine: str, value: str) -> None:
+    assert "degree" in objection(engine, "degree", value)
+    assert expanded(engine, {"degree": value}) == {"degree": value}

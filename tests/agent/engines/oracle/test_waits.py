@@ -15,8 +15,8 @@ import pytest
 from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.oracle.waits import Counters, OracleObserver, readings
 from proveout.agent.errors import TaskFault
-from proveout.coordinator.measure.capture_metrics import waits_metrics
 from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.coordinator.measure.wait_events import waits_metrics
 from proveout.proto.wire.results import CaptureSample, Reading
 from proveout.proto.wire.tasks import Endpoint
 
