@@ -55,8 +55,7 @@ async def gone(pid: int) -> None:
 
 @pytest.mark.usefixtures("hot_path")
 async def test_a_closed_load_counts_every_transaction_once(context: LoadContext, hlr_database: str, spec: Spec) -> None:
-    # a think time, because a load at full speed uses all cores
-    result = await run_load(context, spec(hlr_database, windows=(1.0, 2.0, 0.5), think_s=0.002))
+    result = await run_load(context, spec(hlr_database, windows=(1.0, 2.0, 0.5)))
     assert ended(result) == result.ended_in_window > 10
     assert [(s.second, s.window) for s in context.seconds] == [
         (0, "ramp_up"),
