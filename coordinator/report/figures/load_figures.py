@@ -241,14 +241,17 @@ def _by_transaction(name: str, stage: str, title: str, text: str, picked: Sequen
 
 
 def latency_by_threads(results: RunResults) -> Iterator[Figure]:
-    """Lines of the mean response of each transaction over the rungs, a panel a ladder; a figure a group."""
+    """Lines of the mean response of each transaction over the rungs, a panel a ladder, or a panel for each of its several
+    loads; a figure a group."""
     for stages in groups(results):
         points = [
-            Point(panel=label(results, stage), metric="avg_us", at=str(rung.threads), series=name, estimate=estimate)
+            Point(panel=panel, metric="avg_us", at=str(rung.threads), series=name, estimate=estimate)
             for stage in stages
             if len(stage.rungs) > 1
             for rung in stage.rungs
-            for name, tree in rung.tree.get("transactions", {}).items()
+            for path in load_paths(rung.tree)
+            for panel in [", ".join((label(results, stage), *path[1:]))]
+            for name, tree in at_path(rung.tree, *path).get("transactions", {}).items()
             if isinstance(estimate := at_path(tree, "response", "avg_us"), Mapping)
         ]
         if points:

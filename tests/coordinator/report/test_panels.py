@@ -151,24 +151,44 @@ def test_peak_cpu_has_a_panel_a_machine_with_the_mean_as_a_tick() -> None:
 
 def test_each_transaction_is_a_line_over_the_threads_with_its_intervals() -> None:
     results = results_of("hlr-cache-lab")
-    first, second = latency_by_threads(results)
-    assert first.title == "Latency by threads: baseline1 on instance1"
-    assert second.title == "Latency by threads: baseline2 on instance2"
-    assert len(first.rows) == 7 * 7
-    kinds = [layer["mark"]["type"] for layer in first.spec["layer"]]
-    assert kinds == ["rule", "line", "point"]
-    places = first.spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
-    assert places == ["1", "2", "4", "8", "16", "24", "32"]
-    tree = results.stages["baseline1"].rungs[-1].tree["transactions"]["GetAccessData"]["response"]["avg_us"]
-    found = {(series, at): value for series, at, value in shown(first.spec)}
-    assert found["GetAccessData", "32"] == pytest.approx(tree["mean"] / 1e3, abs=1e-3)
+    (figure,) = latency_by_threads(results)
+    one, _ = charts(figure)
+    assert figure.title == "Latency by threads: baseline on instance1 + instance2"
+    assert [chart["title"]["text"] for chart in charts(figure)] == [
+        "baseline on instance1 + instance2, one", "baseline on instance1 + instance2, two",
+    ]  # fmt: skip
+    assert len(figure.rows) == 2 * 7 * 7
+    assert [layer["mark"]["type"] for layer in one["layer"]] == ["rule", "line", "point"]
+    places = one["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    assert places == ["2", "4", "8", "16", "32", "48", "64"]
+    load = results.stages["baseline"].rungs[-1].tree["loads"]["one"]
+    tree = load["transactions"]["GetAccessData"]["response"]["avg_us"]
+    found = {(series, at): value for series, at, value in shown(one)}
+    assert found["GetAccessData", "64"] == pytest.approx(tree["mean"] / 1e3, abs=1e-3)
 
 
-def test_ladders_with_unlike_peaks_are_beside_each_other() -> None:
-    (figure,) = latency_at_peak(results_of("hlr-cache-lab"))
+PAIR = """
+proveout: 1
+name: pair
+topology:
+  hosts: {db1: {address: local, roles: [client, server]}}
+  systems:
+    back: {engine: postgres, host: db1, provision: embedded}
+    cache: {engine: postgres, host: db1, provision: embedded}
+workloads: {hlr: {kind: hlr, population: 1000}}
+stages:
+  - populate: {workload: hlr, into: [back, cache]}
+  - ladder: {id: baseline, workload: hlr, target: back, threads: [4, 32], measure: 5s, repeat: 3}
+  - ladder: {id: cached, workload: hlr, target: cache, threads: [4], measure: 5s, repeat: 3}
+"""
+
+
+def test_ladders_with_unlike_peaks_are_beside_each_other(tmp_path: Path) -> None:
+    (tmp_path / "pair.yaml").write_text(PAIR)
+    (figure,) = latency_at_peak(synthetic_results(compile_plan(tmp_path / "pair.yaml")))
     values = figure.spec["data"]["values"]
     assert {value["ladder"] for value in values} == {
-        "baseline1 on instance1, 32 threads", "cached on cache, 4 threads",
+        "baseline on back, 32 threads", "cached on cache, 4 threads",
     }  # fmt: skip
     assert all(value["lower"] < value["ms"] < value["upper"] for value in values)
     assert not list(latency_at_peak(results_of("tprocc-embedded")))
@@ -205,14 +225,14 @@ def test_a_chart_has_its_results_as_places_and_a_panel_for_each_metric() -> None
 
 def test_a_star_stands_for_every_transaction_and_a_ladder_for_its_rungs() -> None:
     unlike, relative, cpu = charts_of(results_of("hlr-cache-lab"))
-    labels = ["instance 1, 32 threads", "instance 1, 4 threads", "cache, 4 threads"]
+    labels = ["instance 1, 32 threads", "instance 2, 32 threads", "cache, 4 threads"]
     assert [(series, at) for series, at, _ in shown(unlike.spec)][:8:7] == [
         (labels[0], "GetBasicSubscriberData"), (labels[1], "GetBasicSubscriberData"),
     ]  # fmt: skip
     assert len(unlike.rows) == 3 * 7
     panels_of = [chart["title"]["text"] for chart in charts(relative)]
-    assert panels_of == ["relative to one thread, instance 1", "relative to one thread, instance 2"]
-    assert {value for _, at, value in shown(next(charts(relative))) if at == "1"} == {1.0}
+    assert panels_of == ["instance 1", "instance 2"]
+    assert {value for _, at, value in shown(next(charts(relative))) if at == "2"} == {1.0}
     assert [chart["title"]["text"] for chart in charts(cpu)] == ["mean busy", "busiest second"]
 
 

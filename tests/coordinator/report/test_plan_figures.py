@@ -17,10 +17,10 @@ ALL = sorted(path.relative_to(PLANS).with_suffix("").as_posix() for path in PLAN
 
 STUDIES = {
     "hlr-cache-lab": [
-        "relative-tps-latency-baseline1", "relative-tps-latency-baseline2", "latency-by-threads-baseline1",
-        "latency-by-threads-baseline2", "latency-by-transaction-baseline1", "latency-by-transaction-baseline2",
-        "latency-at-peak-baseline1", "host-cpu", "peak-cpu", "wait-events-baseline1", "wait-events-baseline2",
-        "lag-cached", "chart-unlike-threads", "chart-relative-latency", "chart-node-cpu",
+        "relative-tps-latency-baseline", "relative-tps-latency-capped", "relative-tps-latency-cached",
+        "latency-by-threads-baseline", "latency-by-transaction-baseline", "latency-by-transaction-capped",
+        "latency-by-transaction-cached", "host-cpu", "peak-cpu", "wait-events-baseline", "wait-events-capped",
+        "wait-events-cached", "lag-cached", "chart-unlike-threads", "chart-relative-latency", "chart-node-cpu",
     ],
     "tprocc-lab": [
         "nopm-art-one_node", "latency-by-transaction-one_node", "latency-by-transaction-two_nodes",
