@@ -241,7 +241,7 @@ def _by_transaction(name: str, stage: str, title: str, text: str, picked: Sequen
 
 
 def latency_by_threads(results: RunResults) -> Iterator[Figure]:
-    """Lines of the mean response of each transaction over the rungs, a panel a ladder, or a panel for each of its several
+    """Lines of the mean response of each transaction over the rungs, a panel a ladder, or one for each of its several
     loads; a figure a group."""
     for stages in groups(results):
         points = [
