@@ -17,6 +17,7 @@ from proveout.core.errors import PlanError
 from proveout.dsl.compile import loads, prometheus_captures, sections, tool_stages, topology
 from proveout.dsl.compile import tuning as tunings
 from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.rules import session_settings
 
 HEAD = "proveout: 1\nname: p\n"
 HOST = "  hosts:\n    db1: {roles: [client], address: local}\n"
@@ -120,7 +121,8 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in names:
             monkeypatch.setattr(module, name, nothing)
     for module in (loads, topology):
-        monkeypatch.setattr(module, "session_settings", SimpleNamespace(objection=lambda *_: ""))
+        unchecked = SimpleNamespace(objection=lambda *_: "", expanded=session_settings.expanded)
+        monkeypatch.setattr(module, "session_settings", unchecked)
 
 
 def write(case: Unchecked, folder: Path) -> Path:

@@ -62,7 +62,7 @@ def test_an_operation_is_applied_and_reverted_without_faults(one: Tuning) -> Non
 
 @pytest.mark.parametrize("kind", ON_A_LINK + ON_AN_AGENT)
 def test_one_fault_on_a_client_in_the_middle_of_an_iteration(kind: str, tmp_path: Path) -> None:
-    history = History(1, tmp_path, (Fault(12.0, kind, "client1", 4.0),)).run()
+    history = History(1, tmp_path, (Fault(20.0, kind, "client1", 4.0),)).run()
     assert not history.world.wrongs
     wanted = "failed" if kind == "fill" else "finished"  # a user must free a full disk; other faults are repaired
     assert [end.status for end in history.ends] == [wanted]
@@ -70,7 +70,7 @@ def test_one_fault_on_a_client_in_the_middle_of_an_iteration(kind: str, tmp_path
 
 @pytest.mark.parametrize("kind", ON_THE_COORDINATOR)
 def test_one_fault_on_the_coordinator(kind: str, tmp_path: Path) -> None:
-    history = History(2, tmp_path, (Fault(12.0, kind, "", 4.0),)).run()
+    history = History(2, tmp_path, (Fault(20.0, kind, "", 4.0),)).run()
     assert not history.world.wrongs
     wanted = {"interrupt": "interrupted", "fill": "failed"}.get(kind, "finished")
     assert history.ends[-1].status == wanted
