@@ -1,7 +1,7 @@
 """mkdocs hooks: add pages from outside docs/ and complete the navigation.
 
 Data flow: mkdocs calls `on_config` (appends pages that mkdocs.yml does not name to the section of their folder) and
-`on_files` (README.md becomes the home page; CHANGELOG.md and CONTRIBUTING.md become pages; plans and decisions get a
+`on_files` (README.md becomes the home page; CHANGELOG.md, CONTRIBUTING.md and plans/ become pages; decisions get a
 list). Source: mkdocs' user guide, "Hooks"; https://www.mkdocs.org/dev-guide/plugins/#events.
 """
 
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -47,7 +46,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "index.md": _from_above(ROOT / "README.md"),
         "changelog.md": _from_above(ROOT / "CHANGELOG.md"),
         "contributing.md": _from_above(ROOT / "CONTRIBUTING.md"),
-        "plans.md": _plans(),
     }
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
@@ -79,16 +77,5 @@ def _with_lists_apart(lines: Sequence[str]) -> Iterator[str]:
 def _from_above(page: Path) -> str:
     """The text of a page above docs/, with its links rewritten."""
     text = page.read_text(encoding="utf-8")
-    text = text.replace("](plans/)", "](plans.md)")
     text = text.replace("](CHANGELOG.md)", "](changelog.md)").replace("](CONTRIBUTING.md", "](contributing.md")
     return text.replace("](README.md", "](index.md").replace("](docs/", "](")
-
-
-def _plans() -> str:
-    """Every plan with its title."""
-    lines = ["# Plans", "", "| plan | title |", "|---|---|"]
-    for path in sorted((ROOT / "plans").glob("*.yaml")):
-        plan = yaml.safe_load(path.read_text(encoding="utf-8"))
-        title = str(plan.get("title", "") or f"extends {plan.get('extends', '')}").replace("|", "\\|")
-        lines.append(f"| [{path.stem}](plans/{path.name}) | {title} |")
-    return "\n".join(lines) + "\n"
