@@ -143,7 +143,7 @@ class TaskRunner:
             if self._timer.when() >= at_s or self._timer.cancelled():
                 return
             self._timer.cancel()
-        late = f"the task did not end within its deadline of {at_s - self._began_s:.0f} s"
+        late = f"the task did not end within its deadline of {round(at_s - self._began_s, 3):g} s"
         self._timer = asyncio.get_running_loop().call_at(at_s, self.stop, "timeout", late)
 
     def _outcome(self, job: asyncio.Future[TaskResult]) -> TaskDone | TaskFailed:

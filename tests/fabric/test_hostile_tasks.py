@@ -242,7 +242,11 @@ def _endpoints(plan: Plan) -> dict[str, Endpoint]:
     ends = external_endpoints(plan, _Secrets())
     for system in plan.systems:
         if system.provision:
-            dsn = {"sqlite": "/runs/x/db.sqlite", "mysql": "mysql://u:p@localhost/d?unix_socket=/x"}
+            dsn = {
+                "sqlite": "/runs/x/db.sqlite",
+                "duckdb": "/runs/x/db.duckdb",
+                "mysql": "mysql://u:p@localhost/d?unix_socket=/x",
+            }
             made = dsn.get(system.engine, "host=/private port=5432")
             ends[system.name] = Endpoint(system=system.name, engine=system.engine, dsn=made, provisioned=True)
     return ends

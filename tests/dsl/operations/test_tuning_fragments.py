@@ -76,7 +76,7 @@ def test_the_cache_study_is_explained_for_the_owners_of_its_hosts() -> None:
         "refused where the disk is read-only, held, mounted, swap or not empty, unless it is so already",
         "oracle on rac1, runs already: hlr/${secrets.oracle}@//rac1.lab.example:1521/HLR1",
         "tables made again, those of an earlier populate are dropped: subscriber, access_info",
-        "constant arrival at ${cap.rate}, known when cap has ended",
+        "only when cap.rate.mean >= 220000.0",
         "and as long as fill may take; at most",
         "what they change is not set back after the run",
     ):
