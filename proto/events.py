@@ -135,7 +135,7 @@ class IterationId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationStarted:
-    """Load and captures start at T0, `starts_in_s` from now; `rate` is None if closed. `beside`: see `loads.Part`."""
+    """T0 is `starts_in_s` from now; `rate` None: closed. `passes` end within `measure_s`. `beside`: `loads.Part`."""
 
     id: IterationId
     rate: float | None
@@ -144,6 +144,7 @@ class IterationStarted:
     measure_s: float
     ramp_down_s: float
     beside: tuple[str, ...] = ()
+    passes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,8 +276,7 @@ class TransactionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitLine:
-    """A row of the top-10 foreground waits, `CPU` among them: seconds in the window and the share of DB time; `waits`
-    where the server counts them; `system` is "" for the first captured one."""
+    """A row of the top-10 foreground waits; `waits` where the server counts; `system` is "" for the first captured."""
 
     event: str
     wait_class: str

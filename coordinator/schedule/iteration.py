@@ -184,6 +184,7 @@ def _start(turn: Turn, step: Iterating) -> None:
             measure_s=windows.measure_s,
             ramp_down_s=windows.ramp_down_s,
             beside=_beside(stage_of(turn, step)),
+            passes=windows.passes,
         )
     )
     loads, captures = (tuple((host, key) for key, host in of.items()) for of in (step.loads, step.captures))

@@ -18,6 +18,7 @@ from proveout.coordinator.schedule.tuning import revert_tuning
 from proveout.proto.events import RunFinished
 from proveout.proto.wire.tasks import StopSystem, Task
 
+WARNED_MAX = 3
 _REASONS = {
     0: "every verdict passed",
     1: "a verdict failed",
@@ -36,6 +37,10 @@ def judge(turn: Turn) -> None:
             turn.emit(verdict)
     code = turn.evaluator.exit_code(turn.state.progress.verdicts)
     reason = _REASONS[code] if turn.state.progress.verdicts else "there was nothing to judge"
+    warned = [v.id for v in turn.state.progress.verdicts if v.severity == "warn" and v.outcome != "PASS"]
+    if code == 0 and warned:
+        more = f" and {len(warned) - WARNED_MAX} more" if len(warned) > WARNED_MAX else ""
+        reason = f"every verdict passed except warnings: {', '.join(warned[:WARNED_MAX])}{more}"
     turn.end("finished", code, reason)
 
 

@@ -285,6 +285,8 @@ def _iteration_line(view: RunView, stamped: Stamped) -> str:
         case IterationStarted() as begun:
             rate = f" at {number(begun.rate)}/s" if begun.rate is not None else ""
             windows = f"ramp-up {begun.ramp_up_s:g} s, measure {begun.measure_s:g} s, ramp-down {begun.ramp_down_s:g} s"
+            if begun.passes:
+                windows = f"{begun.passes} pass{'es' * (begun.passes > 1)} within {seconds(begun.measure_s)}"
             return f"  {_name(view, begun.id)}{rate}: {windows}"
         case IterationFinished() as ended:
             return f"  {_name(view, ended.id)}: {_numbers(ended, _unit(view, ended.id))}"
