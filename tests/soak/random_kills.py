@@ -6,7 +6,8 @@ Data flow: a seed -> `Blow` (engine, victim, signal, moment) -> `struck(blow, fo
 to a folder of the test.
 
 Checked after each: processes, temporary files, POSIX and System V shared memory, content and mode of the tuned files,
-the number of valid iterations, the exit code, and the files of a finished run.
+the number of valid iterations, the exit code, and the files of a finished run. A run ends with 0, or with 3 where an
+iteration that counts met the end of a process of the database, which is a finding then.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 
 import psutil
 from kill_points import BEFORE, MODE
+from restarts import OF_THE_DATABASE
 
 from proveout.coordinator.schedule.progress import run_progress
 from proveout.coordinator.storage.journal import read
@@ -155,7 +157,7 @@ def struck(blow: Blow, folder: Path, length_s: float) -> Outcome:
     first = _start(folder)
     hit = _strike(blow, first, length_s)
     codes = [_code(first)]
-    while codes[-1] != 0 and len(codes) <= RESUMES_MAX:
+    while not _is_end(folder, codes[-1]) and len(codes) <= RESUMES_MAX:
         _until_alone()
         # Before the first event nothing was written, so there is nothing to resume.
         codes.append(_code(_proveout(folder, "resume", "latest") if _begun(folder) else _start(folder)))
@@ -228,6 +230,16 @@ def _begun(folder: Path) -> bool:
     return bool(runs) and any(True for _ in read(runs[-1].parent))
 
 
+def _is_end(folder: Path, code: int) -> bool:
+    """Whether a run need not be resumed: it ended with 0, or with 3 and a finding on the database."""
+    if code != 3:
+        return code == 0
+    directory = sorted((folder / "runs").glob("*/journal.sqlite"))[-1].parent
+    iterations = run_progress(stamped.event for stamped in read(directory)).iterations
+    findings = [finding for iteration in iterations for finding in iteration.findings if not finding.ok]
+    return any(finding.check.startswith(OF_THE_DATABASE) for finding in findings)
+
+
 def _until_alone(patience_s: float = GONE_S) -> list[str]:
     """Wait until no process of the run is left; return those that remain after `patience_s`. Orphans are children of
     this process."""
@@ -266,7 +278,7 @@ def _shared_memory() -> set[str]:
 def _wrongs(folder: Path, codes: list[int], shared: set[str]) -> list[str]:
     log = (folder / "log").read_text(errors="replace")
     wrongs = [f"process left: {name}" for name in _until_alone()]
-    wrongs += [f"exit codes {codes}: {log[-1500:]}"] if codes[-1] != 0 else []
+    wrongs += [] if _is_end(folder, codes[-1]) else [f"exit codes {codes}: {log[-1500:]}"]
     wrongs += ["a traceback"] if "Traceback (most recent call last)" in log else []
     wrongs += [f"temporary file left: {path.name}" for path in (folder / "tmp").iterdir()]
     # Check again after 2 s: a server that another program is just starting is not attached yet.
