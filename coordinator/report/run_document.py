@@ -212,7 +212,7 @@ def _figures(results: RunResults, directory: RunDirectory) -> Iterator[Section]:
 
 
 def _charts(results: RunResults) -> Iterator[Section]:
-    """The numbers of the charts that the plan declares, where there are no figures."""
+    """Tables of the charts that the plan declares, for reports without pictures."""
     drawn, _ = charts(results)
     if drawn:
         blocks = tuple(

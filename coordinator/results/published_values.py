@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS, RunResults, environment
-from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
-from proveout.dsl.expr.syntax import Member, Name, parse, ungroup
+from proveout.dsl.expr.evaluation import ExpressionFault, evaluate, metric_of
 from proveout.proto.events import Outcome
 
-_STATISTICS = ("mean", "median", "lower", "upper")
 _ENDS = ("mean", "lower", "upper")
 
 
@@ -58,7 +56,7 @@ def reproductions(results: RunResults) -> Iterator[Reproduction]:
             id=one["id"],
             title=one["title"],
             source=one["source"],
-            metric=_metric(text),
+            metric=metric_of(text),
             published=one["value"],
             within=within,
             measured=measured,
@@ -78,11 +76,3 @@ def _measured(text: str, tree: Mapping[str, Any]) -> tuple[Mapping[str, Any] | N
     if isinstance(found, str | bool):
         return None, f"`{text}` is not a number"
     return {"mean": float(found)}, ""
-
-
-def _metric(text: str) -> str:
-    """`tps` of `base.at(4).tps.mean`."""
-    node = ungroup(parse(text))
-    if isinstance(node, Member) and node.name in _STATISTICS:
-        node = node.of
-    return node.name if isinstance(node, Member | Name) else ""

@@ -45,6 +45,7 @@ from proveout.dsl.expr.evaluation import (
     Not,
     comparisons,
     evaluate,
+    metric_of,
 )
 from proveout.dsl.expr.syntax import Call, Member, Name, Node, Syntax, children, parse, render, ungroup
 from proveout.proto.events import Outcome
@@ -161,7 +162,7 @@ def _by_lower_bound(leaf: Comparison | Bare, tree: Mapping[str, Any]) -> Judged 
         return None
     most = float(_value(limit, tree))
     outcome = "INCONCLUSIVE" if bound.lower is None else by_interval((bound.lower, math.inf), operator, (most, most))
-    printed = notation(_metric(time), bound.value, most)
+    printed = notation(metric_of(time), bound.value, most)
     text = f"{time} ≥ {printed.text(bound.value)} {operator} {printed.text(most)}: "
     why = "transactions without an answer within 1 s after the load make it a lower bound"
     words = "undecided" if outcome == "INCONCLUSIVE" else _OUTCOME_TEXT[outcome]
@@ -247,7 +248,7 @@ def _lacking(text: str, tree: Mapping[str, Any]) -> str:
             except ExpressionFault:
                 return ""
             if isinstance(value, dict) and "mean" in value and node.name not in value:
-                return f"{_named(node.of, base)} {interval(value, _metric(base))}: {_no_interval(value)}"
+                return f"{_named(node.of, base)} {interval(value, metric_of(base))}: {_no_interval(value)}"
     return ""
 
 
@@ -375,7 +376,7 @@ _COMPARED: Mapping[str, _Compared] = {
 def _evidence(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, outcome: Outcome) -> str:
     """`baseline.at(8).tps.lower = 2,290/s >= 2,000/s: holds; reads baseline.at(8).tps 2,310/s (95 % CI …)`."""
     read = list(_estimates_read(leaf.text, tree))
-    left_metric, right_metric = _metric(leaf.left), _metric(leaf.right)
+    left_metric, right_metric = metric_of(leaf.left), metric_of(leaf.right)
     # A side without a metric, such as a constant, has the unit of what it is compared with.
     sides = ((leaf.left, left, left_metric or right_metric), (leaf.right, right, right_metric or left_metric))
     printed = _notations([(value, metric) for _, value, metric in sides], read)
@@ -443,16 +444,6 @@ _OUTCOME_TEXT: Mapping[Outcome, str] = {
 }
 
 
-def _metric(text: str) -> str:
-    """The metric that a side is, for its unit: `tps` of `base.at(4).tps.lower`; "" for anything computed."""
-    node = ungroup(parse(text))
-    if isinstance(node, Member) and node.name in STATISTICS:
-        if node.name in ("cv", "n"):
-            return ""
-        node = node.of
-    return node.name if isinstance(node, Member | Name) else ""
-
-
 def _side(text: str, value: Any, printed: Notation) -> str:
     if isinstance(value, dict):
         shown = printed.interval(value)
@@ -496,5 +487,5 @@ def _estimates_read(text: str, tree: Mapping[str, Any]) -> Iterator[_Read]:
         value = _value(base, tree)
         if isinstance(value, dict) and "mean" in value:
             yield _Read(
-                text=base, name=_named(node.of, base), metric=_metric(base), statistic=node.name, estimate=value
+                text=base, name=_named(node.of, base), metric=metric_of(base), statistic=node.name, estimate=value
             )

@@ -56,6 +56,7 @@ __all__ = [
     "Not",
     "comparisons",
     "evaluate",
+    "metric_of",
 ]
 
 Result: TypeAlias = "float | bool | str | dict[str, Any]"
@@ -356,6 +357,16 @@ def by_mean(text: str, environment: Mapping[str, Any]) -> str:
     for cut in sorted(cuts, reverse=True):
         text = f"{text[:cut]}.mean{text[cut:]}"
     return text
+
+
+def metric_of(text: str) -> str:
+    """The name of a number, which has its unit: `tps` of `base.at(4).tps.lower`; "" for what is computed."""
+    node = ungroup(parse(text))
+    if isinstance(node, Member) and node.name in ("cv", "n"):
+        return ""
+    if isinstance(node, Member) and node.name in ("mean", "median", "lower", "upper"):
+        node = ungroup(node.of)
+    return node.name if isinstance(node, Member | Name) else ""
 
 
 def _is_estimate(node: Syntax, environment: Mapping[str, Any]) -> bool:

@@ -26,8 +26,8 @@ PASSES_MAX = 1_000
 class Windows:
     """The three windows of an iteration, seconds. Only the measure window counts.
 
-    With `passes` the measure window has no length of its own: it ends when each terminal has run its transactions in
-    order so many times, and `measure_s` is its longest length. There are no ramps then.
+    With `passes` above 0 the measure window ends when each terminal has run its transactions in order that many times;
+    `measure_s` is then the time limit of the window, and both ramps are 0.
     """
 
     ramp_up_s: float

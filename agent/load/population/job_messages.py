@@ -51,7 +51,7 @@ class Execute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """Read the journal; answers the `ranges` (first, units, rows) of each table, None when there is no journal."""
+    """Read the journal. The answer has the `ranges` (first, units, rows) of each table; None without a journal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,7 @@ _FIELD = re.compile(r"\{([^{}]*)\}")
 def _template(argv: list[str]) -> list[str]:
     unknown = [name for word in argv for name in _FIELD.findall(word) if name not in FIELDS]
     if unknown:
-        raise custom(
-            f"there is no field {{{unknown[0]}}}; the fields are {', '.join(f'{{{name}}}' for name in FIELDS)}"
-        )
+        raise custom(f"unknown field {{{unknown[0]}}}; the fields are {', '.join(f'{{{name}}}' for name in FIELDS)}")
     missing = [name for name in ("threads", "seconds") if not any(f"{{{name}}}" in word for word in argv)]
     if missing:
         raise custom(

@@ -46,7 +46,7 @@ def _in_hundredths(value: float) -> float:
 def _queries(value: list[int]) -> list[int]:
     unknown = [number for number in value if number not in QUERIES]
     if unknown:
-        raise ValueError(f"there is no query {unknown[0]}; the queries are 1 to {QUERIES[-1]}")
+        raise ValueError(f"query {unknown[0]} does not exist; the queries are 1 to {QUERIES[-1]}")
     if len(set(value)) < len(value):
         raise ValueError("a query is there twice")
     return sorted(value)

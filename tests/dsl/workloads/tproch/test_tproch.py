@@ -55,7 +55,7 @@ def test_only_refresh_functions_change_rows() -> None:
     [
         ({"scale": 0.015}, "multiple of 0.01"),
         ({"scale": 0.001}, "greater than or equal to 0.01"),
-        ({"queries": [1, 23]}, "no query 23"),
+        ({"queries": [1, 23]}, "query 23 does not exist"),
         ({"queries": [2, 2]}, "twice"),
     ],
 )
