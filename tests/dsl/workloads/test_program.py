@@ -18,7 +18,7 @@ def test_fields_are_filled_in() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([*ARGV, "{rate}"], "no field {rate}; the fields are {threads}"),
+        ([*ARGV, "{rate}"], "unknown field {rate}; the fields are {threads}"),
         (ARGV[:2], "no argument has {seconds}"),
         (ARGV[::2], "no argument has {threads}"),
         (["./pgbench", *ARGV[1:]], "neither the absolute path"),
