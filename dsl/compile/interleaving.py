@@ -124,12 +124,18 @@ def _plain(scope: Scope, drafts: Sequence[Draft]) -> list[Draft]:
     turning = {one.id for members in groups(stages) if len(members) > 1 for one in members if one.cell is None}
     for draft in drafts:
         if draft.id in turning and draft.stage is not None and (reason := _unrepeatable({draft.id}, drafts)):
-            alone = isinstance(draft.stage, Ladder) and draft.stage.alone
-            whole = draft.stage.interleaved_with if isinstance(draft.stage, Ladder) and alone else draft.id
+            whole = _whole(draft.stage)
+            if whole in turning and whole != draft.id:
+                continue  # noted at the ladder of all loads
             message = f"`{whole}` cannot take turns: {reason}"
-            hint = f"repeatable: true on the step, or {'no interference' if alone else 'order: ladder'}"
+            hint = f"repeatable: true on the step, or {'no interference' if whole != draft.id else 'order: ladder'}"
             scope.problems.add(draft.stage.where, message, key="stages", hint=hint)
     return [one if one.id in turning else draft for one, draft in zip(tried, drafts, strict=True)]
+
+
+def _whole(stage: Stage) -> str:
+    """The ladder of all loads, of one that runs a load alone; else the stage itself."""
+    return stage.interleaved_with or "" if isinstance(stage, Ladder) and stage.alone else stage.id
 
 
 def _with_own_steps(draft: Draft, drafts: Sequence[Draft]) -> Draft:

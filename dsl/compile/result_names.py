@@ -152,7 +152,7 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
 
 
 def _with_interference(plan: Plan, stage: Ladder | Search, part: Part, load: Group) -> Group:
-    """The names of a load with its ratios to the load alone, where the stage asks for them."""
+    """The names of a load with its ratios to the load alone, where `interference` is set."""
     if part.name not in alone_ladders(plan.stages, stage):
         why = f"`{stage.id}` does not run its loads alone"
         return replace(load, absent={**load.absent, "interference": (why, "interference: true")})

@@ -113,7 +113,8 @@ def threads_most(stage: Ladder | Search) -> Counter[str]:
 
 def named(stage: Mapping[str, Any]) -> Mapping[str, Any]:
     """A stage as plain data, `workload` and `target` of the loads that it runs with all of their names."""
-    loads = [load for load in stage.get("loads", ()) if stage.get("alone", load["name"]) == load["name"]]
+    alone = stage.get("alone")
+    loads = [load for load in stage.get("loads", ()) if not alone or load["name"] == alone]
     if not loads:
         return stage
     joined = {key: " + ".join(dict.fromkeys(load[key] for load in loads)) for key in ("workload", "target")}

@@ -23,8 +23,8 @@ from proveout.dsl.metrics import LOADS
 INTERFERENCE_HEADS = ("threads", "load", "", "together", "alone", "ratio", "CI")
 INTERFERENCE_LAYOUT = "rllrrrr"
 MEANING = (
-    "Ratio: together / alone, with its interval over the pairs of the same repeat. Throughput below 1 and times above 1: "
-    "the other loads slow this one down."
+    "Ratio: together / alone, with its interval over the pairs of the same repeat. Throughput below 1 and times above "
+    "1: the other loads slow this one down."
 )
 _SHOWN = {
     "tps_ratio": "throughput",
