@@ -19,6 +19,7 @@ from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Tool
+from proveout.dsl.plan.topology import REPORT_SUFFIXES
 from proveout.proto.events import IterationFinished, IterationId, LoadTick
 from proveout.proto.wire import histogram
 from proveout.proto.wire.messages import Sample
@@ -33,6 +34,13 @@ class SamplesUnreadable(ProveoutError):
     """A file of samples is damaged."""
 
     exit_code = 4
+
+
+INERT = (
+    '<meta charset="utf-8"><meta http-equiv="Content-Security-Policy"'
+    " content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
+)
+"""The first line of a page that comes from a host: browsers run no script of it, and load nothing."""
 
 
 @dataclass(slots=True)
@@ -60,7 +68,9 @@ class Gathering:
     reached: dict[int, int] = field(default_factory=dict)
     untold: dict[int, list[LoadSecond]] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
-    """The raw outputs of outside programs, by task key."""
+    """The raw outputs of outside programs and the reports of databases, by task key."""
+    suffixes: dict[str, str] = field(default_factory=dict)
+    """The suffixes of the files of these reports, by task key."""
 
     def add(self, message: Sample) -> None:
         """Take a sample; count what is missing before it."""
@@ -148,6 +158,8 @@ def summarise(
     sources = {key: in_load(gathering.loads.get(key, ""), hosts[key]) for key in loads}
     outputs = {key: getattr(result, "output", "") for key, result in {**loads, **captures}.items()}
     gathering.outputs = {key: text for key, text in outputs.items() if text}
+    kinds = {key: plan.capture(gathering.names[key]).kind for key in captures}
+    gathering.suffixes = {key: REPORT_SUFFIXES[kind] for key, kind in kinds.items() if kind in REPORT_SUFFIXES}
     return summarise_iteration(
         id=gathering.id,
         stage=stage,
@@ -160,6 +172,11 @@ def summarise(
         t0_ns=gathering.t0_ns,
         started_unix_s=gathering.started_unix_s,
         lost=gathering.lost({**loads, **captures}),
+        reports={
+            (gathering.names[key], hosts[key]): result
+            for key, result in captures.items()
+            if isinstance(result, CaptureResult) and plan.capture(gathering.names[key]).makes_report
+        },
         boots=gathering.boots,
         silences=gathering.silences,
         clock_ends=gathering.clock_ends,
@@ -171,17 +188,18 @@ def summarise(
 
 
 def write(gathering: Gathering, directory: Path) -> None:
-    """Keep the samples of a finished iteration, and beside them, in `outputs`, what outside programs have written.
-    OSError when they cannot be written."""
+    """Keep the samples of a finished iteration, and beside them, in `outputs`, what outside programs have written and
+    the reports of databases. OSError when they cannot be written."""
     stem = f"{gathering.id.stage}-{gathering.id.rung}-{gathering.id.repeat}-{gathering.id.attempt}"
     _write_table(_load_rows(gathering), directory / f"{stem}.load.parquet")
     _write_table(_capture_rows(gathering), directory / f"{stem}.captures.parquet")
     for key, text in gathering.outputs.items():
         folder = directory.parent / "outputs"
         folder.mkdir(exist_ok=True)
-        name = f"{stem}-{gathering.names.get(key, 'load')}-{gathering.hosts[key]}.txt"
+        suffix = gathering.suffixes.get(key, ".txt")
+        name = f"{stem}-{gathering.names.get(key, 'load')}-{gathering.hosts[key]}{suffix}"
         beside = folder / f".{name}"
-        beside.write_text(text, encoding="utf-8")
+        beside.write_text(INERT + text if suffix == ".html" else text, encoding="utf-8")
         beside.replace(folder / name)
 
 
