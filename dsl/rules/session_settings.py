@@ -55,7 +55,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_ .,:;/+*=()%@-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rules:
-    """What one engine's connections take. `text` makes the statement of (name, literal, value); None: bound values.
+    """The settings of one engine's connections. `text` makes the statement of (name, literal, value); None: bound values.
 
     `own`: names that are not for a plan. `objection`: the engine's own check of (name in lower case, value).
     `degree`: (its own setting of the degree, the number of processes that the setting does not count).
