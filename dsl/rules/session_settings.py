@@ -55,10 +55,11 @@ _PLAIN = re.compile(r"[A-Za-z0-9_ .,:;/+*=()%@-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rules:
-    """The settings of one engine's connections. `text` makes the statement of (name, literal, value); None: bound values.
+    """The settings of one engine's connections.
 
     `own`: names that are not for a plan. `objection`: the engine's own check of (name in lower case, value).
     `degree`: (its own setting of the degree, the number of processes that the setting does not count).
+    `text` makes the statement of (name, literal, value); None: the values are bound.
     """
 
     own: frozenset[str] = frozenset()
