@@ -48,7 +48,7 @@ def _lines(table: Timetable) -> Iterator[str]:
 
 def _some(names: Sequence[str]) -> str:
     """The names, of many the first two and the number of the others."""
-    shown = names if len(names) <= 4 else (*names[:2], f"{len(names) - 2} more stages")  # noqa: PLR2004 - a line's width
+    shown = names if len(names) <= 4 else (*names[:2], f"{len(names) - 2} more stages")
     return " and ".join(shown)
 
 
