@@ -203,7 +203,7 @@ def _taken_sizes(stage: StageResult) -> _Sizes:
 
 
 def step_ladder(stage: str) -> str:
-    """Return the ladder of which a stage is a step (`ID__before_1`), "" for another stage."""
+    """Return the ladder of which a stage is a step, "" for another stage."""
     found = STEP.fullmatch(stage)
     return found["ladder"] if found else ""
 
