@@ -13,6 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from proveout.coordinator.measure.capture_metrics import report_findings
 from proveout.coordinator.measure.sample_buffer import Captured, Seconds
 from proveout.coordinator.measure.summarise import summarise as summarise_iteration
 from proveout.core.errors import ProveoutError
@@ -160,28 +161,33 @@ def summarise(
     gathering.outputs = {key: text for key, text in outputs.items() if text}
     kinds = {key: plan.capture(gathering.names[key]).kind for key in captures}
     gathering.suffixes = {key: REPORT_SUFFIXES[kind] for key, kind in kinds.items() if kind in REPORT_SUFFIXES}
-    return summarise_iteration(
+    found = summarise_iteration(
         id=gathering.id,
         stage=stage,
         plan=plan,
         rate=rate,
         loads={sources[key]: result for key, result in loads.items() if isinstance(result, LoadResult)},
         seconds={sources[key]: gathering.seconds.get(key, Seconds()) for key in loads},
-        captures={(gathering.names[key], hosts[key]): gathering.captured.get(key, Captured()) for key in captures},
+        captures={
+            (gathering.names[key], hosts[key]): gathering.captured.get(key, Captured())
+            for key in captures
+            if key not in gathering.suffixes
+        },
         clocks=gathering.clocks,
         t0_ns=gathering.t0_ns,
         started_unix_s=gathering.started_unix_s,
         lost=gathering.lost({**loads, **captures}),
-        reports={
-            (gathering.names[key], hosts[key]): result
-            for key, result in captures.items()
-            if isinstance(result, CaptureResult) and plan.capture(gathering.names[key]).makes_report
-        },
         boots=gathering.boots,
         silences=gathering.silences,
         clock_ends=gathering.clock_ends,
         earlier=gathering.earlier,
     )
+    reports = {
+        (gathering.names[key], hosts[key]): result
+        for key, result in captures.items()
+        if isinstance(result, CaptureResult) and key in gathering.suffixes
+    }
+    return replace(found, findings=(*found.findings, *report_findings(reports)))
 
 
 # ---- parquet -----------------------------------------------------------------------------------------------------

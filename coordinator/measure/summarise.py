@@ -21,7 +21,6 @@ from proveout.coordinator.measure.capture_metrics import (
     measured_metrics,
     os_metrics,
     prune,
-    report_findings,
     sizes_metrics,
 )
 from proveout.coordinator.measure.derived import order_metrics, pass_metrics, set_metrics, tool_metrics
@@ -52,7 +51,7 @@ from proveout.proto.events import (
     WaitLine,
 )
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import CaptureResult, CaptureSample, LoadResult, LoadSecond, TransactionLoad
+from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond, TransactionLoad
 
 CaptureKey = tuple[str, str]
 
@@ -74,7 +73,6 @@ def summarise(
     silences: Mapping[str, float] | None = None,
     clock_ends: Mapping[str, tuple[int, int]] | None = None,
     earlier: Sequence[IterationFinished] = (),
-    reports: Mapping[CaptureKey, CaptureResult] | None = None,
 ) -> IterationFinished:
     """The numbers of one iteration, judged. ValueError without any load.
 
@@ -82,11 +80,10 @@ def summarise(
     samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns; `clock_ends`: after the window.
     `t0_ns`: start on the coordinator's clock. `lost`: lost samples by (capture name, host); lost seconds of load are
     counted here. `boots`: boot ids by host. `silences`: each agent's longest time without an answer, s. `earlier`: the
-    valid iterations of the same rung before this one. `reports`: the results of captures that make a report.
+    valid iterations of the same rung before this one.
     """
     streams = streams_of(stage, id.rung, rate, loads, seconds)
-    sampled = {key: found for key, found in captures.items() if not plan.capture(key[0]).makes_report}
-    recordings, window = {key: Recording(found) for key, found in sampled.items()}, _shared_window(streams, clocks)
+    recordings, window = {key: Recording(found) for key, found in captures.items()}, _shared_window(streams, clocks)
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     captured, waits, sizes = _captured(cut)
     trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
@@ -121,7 +118,7 @@ def summarise(
         rate=rate,
         measure_s=metrics["measure_s"],
         valid=all(finding.ok or not finding.voids for finding in findings),
-        findings=(*findings, *cut.unknown_waits(), *report_findings(reports or {})),
+        findings=(*findings, *cut.unknown_waits()),
         metrics=metrics,
         waits=waits,
         started_unix_s=started_unix_s,
