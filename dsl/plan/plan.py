@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.measured_values import OMITTED
 from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Search, Stage, Tool, Tuning
-from proveout.dsl.plan.topology import Capture, Host, Secret, System
+from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
 from proveout.dsl.plan.values import Expression, Value
 
 OnLoss: TypeAlias = Literal["rerun", "continue", "stop"]
@@ -122,6 +122,7 @@ class Plan:
     tunings: tuple[Tuning, ...] = ()
     published: tuple[Published, ...] = field(default=(), metadata=OMITTED)
     charts: tuple[Chart, ...] = field(default=(), metadata=OMITTED)
+    declared: tuple[Declared, ...] = field(default=(), metadata=OMITTED)
     format: int = FORMAT_VERSION
 
     def host(self, name: str) -> Host:
@@ -151,6 +152,10 @@ class Plan:
         """The host whose CPU is "the" CPU of the stage: that of its (first) target; of a tool the first that it runs
         on."""
         return stage.clients[0] if isinstance(stage, Tool) else self.system(first_target(stage)).host
+
+    def declared_of(self, kind: Literal["host", "system"], name: str) -> Declared | None:
+        """What the plan declares and expects of a host or a system; None when it is nothing."""
+        return next((one for one in self.declared if (one.kind, one.name) == (kind, name)), None)
 
     def condition(self, stage_id: str) -> Condition | None:
         """The condition of the stage; None when it always runs."""
