@@ -1,4 +1,4 @@
-"""What was tested: the declared, measured and expected facts of each host, system and piece of equipment. Pure.
+"""Declared, measured and expected facts of each host, system and piece of equipment, for the report. Pure.
 
 Data flow: the recorded plan and `FactsTaken` events -> `nodes(results)` -> the report's section "What was tested". The
 measured values are those that the run was measured with; expectations are judged by the facts that were read before
@@ -75,7 +75,7 @@ def nodes(results: RunResults) -> tuple[TestedNode, ...]:
     found = (
         _node(known.get(key), key, measured.get(key, {}), before.get(key)) for key in (*hosts, *systems, *equipment)
     )
-    return tuple(one for one in found if one.rows or one.hardware or one.connects or one.description)
+    return tuple(one for one in found if one.rows or one.hardware or one.kind not in ("host", "system"))
 
 
 def _node(

@@ -201,7 +201,7 @@ def _connected(scope: Scope, node: Map, entry: EquipmentEntry, path: str) -> tup
 def _declare(
     scope: Scope, node: Map, entry: HostEntry | SystemEntry | EquipmentEntry, declared: Declared, path: str
 ) -> Declared:
-    """What an entry declares and expects, noted where there is something."""
+    """Declared and expected facts of an entry, added to the scope where there are any."""
     expectations: list[Expectation] = []
     for name, wanted in entry.expect.items():
         where = where_of(node, "expect", name)

@@ -102,7 +102,7 @@ class SystemLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactsLine:
-    """What the plan declares and expects of a host, a system or a piece of equipment: facts and conditions by name."""
+    """Declared and expected facts of a host, a system or a piece of equipment: values and conditions by name."""
 
     name: str
     kind: str

@@ -153,10 +153,6 @@ class Plan:
         on."""
         return stage.clients[0] if isinstance(stage, Tool) else self.system(first_target(stage)).host
 
-    def declared_of(self, kind: Literal["host", "system"], name: str) -> Declared | None:
-        """What the plan declares and expects of a host or a system; None when it is nothing."""
-        return next((one for one in self.declared if (one.kind, one.name) == (kind, name)), None)
-
     def condition(self, stage_id: str) -> Condition | None:
         """The condition of the stage; None when it always runs."""
         return next((one for one in self.conditions if one.stage == stage_id), None)

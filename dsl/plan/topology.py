@@ -14,7 +14,7 @@ EquipmentKind: TypeAlias = Literal["storage", "switch", "network", "appliance", 
 """Equipment of the topology on which no agent runs; `server` is a machine, such as one under a closed hypervisor."""
 
 NodeKind: TypeAlias = Literal["host", "system", "storage", "switch", "network", "appliance", "server"]
-"""What facts are declared of."""
+"""The parts of a topology that facts are declared of."""
 
 FactValue: TypeAlias = str | int | float | bool
 

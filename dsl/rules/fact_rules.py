@@ -1,8 +1,8 @@
 """Facts of hosts, systems and equipment compared with what a plan declares and expects of them. Pure.
 
 A name of a plan stands for the measured fact of that name; with `*` for every fact that it matches; otherwise for every
-fact whose last part it is: `mtu` for `net.ens1f0.mtu` and `net.ens1f1.mtu`. What is measured takes precedence over what
-is declared, and every fact that the name stands for has to meet an expectation.
+fact whose last part it is: `mtu` for `net.ens1f0.mtu` and `net.ens1f1.mtu`. Measured facts take precedence over
+declared ones, and every fact that the name stands for has to meet an expectation.
 
 Values are equal as text without regard to spaces and letter case, as numbers, or as sizes (`768 GiB`, 824633720832);
 true and false are also on and off.
@@ -17,6 +17,7 @@ from typing import Any
 
 from proveout.core import units
 from proveout.core.errors import Where
+from proveout.core.numbers import size
 from proveout.dsl.plan.topology import Declared, Expectation, FactValue
 from proveout.dsl.rules.host_rules import Objection
 
@@ -101,12 +102,11 @@ def shown(value: Any) -> str:
 def shown_as(fact: str, value: Any) -> str:
     """A fact's value, bytes with their unit."""
     in_bytes = fact.endswith("_bytes") and isinstance(value, int) and not isinstance(value, bool)
-    return units.format_size(value) if in_bytes else shown(value)
+    return size(value) if in_bytes else shown(value)
 
 
 def _number(fact: str, bound: float) -> str:
-    in_bytes = fact.endswith("_bytes") and bound.is_integer()
-    return units.format_size(int(bound)) if in_bytes else f"{bound:.15g}"
+    return size(bound) if fact.endswith("_bytes") else f"{bound:.15g}"
 
 
 def holds(expectation: Expectation, value: Any) -> bool:
@@ -149,8 +149,10 @@ def listed(name: str, facts: Mapping[str, Any]) -> str:
 
 def pattern_problems(pattern: str) -> Iterator[Objection]:
     """A pattern that RE2 refuses."""
+    if not pattern:
+        return
     try:
-        _matches(pattern, "")
+        _finds(pattern, "")
     except ValueError as error:
         yield Objection(
             message=f"not a regular expression of RE2: {error}", way_out=r"RE2 syntax, such as 19\.[0-9]+.*"
@@ -158,7 +160,11 @@ def pattern_problems(pattern: str) -> Iterator[Objection]:
 
 
 def _matches(pattern: str, text: str) -> bool:
+    return _finds(f"^(?:{pattern})$", text)
+
+
+def _finds(pattern: str, text: str) -> bool:
     import pyarrow as pa  # noqa: PLC0415 - 100 ms that only a pattern needs
     import pyarrow.compute as pc  # noqa: PLC0415
 
-    return bool(pc.match_substring_regex(pa.array([text]), pattern=f"^(?:{pattern})$")[0].as_py())
+    return bool(pc.match_substring_regex(pa.array([text]), pattern=pattern)[0].as_py())
