@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from proveout.core.units import format_duration
 from proveout.dsl.explain.host_parts import HostPart
@@ -25,7 +25,7 @@ def _lines(table: Timetable) -> Iterator[str]:
     yield f"{table.name}: {table.title}" if table.title else table.name
     yield f"{table.digest}"
     total = sum(stage.iterations for stage in table.stages)
-    more = f", and as long as {' and '.join(table.untimed)} may take" if table.untimed else ""
+    more = f", and as long as {_some(table.untimed)} may take" if table.untimed else ""
     yield f"about {_span(table.seconds_min, table.seconds)}{more}; at most {_plural(total, 'iteration')}"
     if table.on_loss != "rerun":
         yield _LOSS[table.on_loss]
@@ -45,6 +45,12 @@ def _lines(table: Timetable) -> Iterator[str]:
     for number, stage in enumerate(table.stages, 1):
         yield from _stage(number, stage)
     yield from _verdicts(table)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The names, of many the first two and the number of the others."""
+    shown = names if len(names) <= 4 else (*names[:2], f"{len(names) - 2} more stages")
+    return " and ".join(shown)
 
 
 def _hosts(table: Timetable) -> Iterator[str]:
