@@ -70,5 +70,5 @@ def test_a_table_that_is_cut_anywhere_gives_what_is_whole(cut: int) -> None:
 
 
 @pytest.mark.parametrize("table", [b"", b"\x11", b"\x11\x00\x00\x00\x00\x00", b"\x11\xff\x00\x00" + b"a" * 20])
-def test_bytes_that_are_no_table_give_no_facts(table: bytes) -> None:
+def test_other_bytes_give_no_facts(table: bytes) -> None:
     assert list(memory_modules(table)) == []
