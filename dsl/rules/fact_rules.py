@@ -1,7 +1,7 @@
 """Facts of hosts, systems and equipment compared with what a plan declares and expects of them. Pure.
 
 A name of a plan stands for the measured fact of that name; with `*` for every fact that it matches; otherwise for every
-fact whose last part it is: `mtu` for `net.ens1f0.mtu` and `net.ens1f1.mtu`. Measured facts take precedence over
+fact whose last part it is: `mtu` for `net.eth0.mtu` and `net.bond0.mtu`. Measured facts take precedence over
 declared ones, and every fact that the name stands for has to meet an expectation.
 
 Values are equal as text without regard to spaces and letter case, as numbers, or as sizes (`768 GiB`, 824633720832);
