@@ -7,16 +7,18 @@ that the docstrings of `agent/capture/os.py`, `waits.py`, `lag.py` and `promethe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from proveout.coordinator.measure.host_peaks import CPU_STATES, host_peaks
 from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.core.numbers import quantity
 from proveout.core.slopes import block_slope
 from proveout.dsl.metrics import PEAK
 from proveout.dsl.plan.topology import Capture, Scrape
-from proveout.proto.events import Metrics, SizeLine
+from proveout.proto.events import Metrics, SizeLine, ValidityFinding
+from proveout.proto.wire.results import CaptureResult
 from proveout.proto.wire.tasks import exported_name, measured_name
 
 """The names of CPU time: in the sampling captures, and in Oracle's time model."""
@@ -112,6 +114,15 @@ def _level_or_rate(recording: Recording, window: Window, metric: str) -> dict[st
     values = recording.inside(metric, window)[1]
     ends = {"min": min(values), "max": max(values), "end": values[-1]} if values else {}
     return {"avg": recording.mean(metric, window), **ends}
+
+
+def report_findings(reports: Mapping[tuple[str, str], CaptureResult]) -> Iterator[ValidityFinding]:
+    """Whether each capture that makes a report, by name and host, has made one. Warnings: no number needs it."""
+    for (name, host), result in reports.items():
+        size = quantity(float(len(result.output.encode())), "report_bytes")
+        made = f"a report of {size}" if result.output else "no report"
+        text = "; ".join((made, *result.notes))
+        yield ValidityFinding(check=f"report:{name}@{host}", ok=not result.notes, evidence=text, voids=False)
 
 
 def sizes_metrics(recording: Recording, system: str) -> tuple[Metrics, tuple[SizeLine, ...]]:

@@ -20,6 +20,7 @@ from proveout.coordinator.report.document import (
     Document,
     Download,
     Drawing,
+    FileLinks,
     Notes,
     Outcome,
     Outcomes,
@@ -86,6 +87,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
         *measured.searches(results),
         *measured.propagations(results),
         *(_data(results) if directory else ()),
+        *(_outputs(directory) if directory else ()),
         *_validity(results),
         *_tuning(results),
         *_environment(results),
@@ -247,6 +249,20 @@ def _data(results: RunResults) -> Iterator[Section]:
         data=csv_export.to_parquet(results),
     )
     yield Section(title="Data", blocks=(Paragraph(about), csv, parquet), anchor="data")
+
+
+FILES_MAX = 500
+
+
+def _outputs(directory: RunDirectory) -> Iterator[Section]:
+    """The files that programs and databases have written: outputs, reports of AWR and TT_STATS."""
+    files = sorted(path for path in directory.outputs.glob("[!.]*") if path.is_file())
+    if not files:
+        return
+    about = "Outputs of programs and reports of databases: files of the run directory, where this page is."
+    more = (Paragraph(f"and {len(files) - FILES_MAX} more in outputs/"),) if len(files) > FILES_MAX else ()
+    links = FileLinks(paths=tuple((f"outputs/{path.name}", path.stat().st_size) for path in files[:FILES_MAX]))
+    yield Section(title="Outputs and reports", blocks=(Paragraph(about), links, *more), anchor="outputs")
 
 
 # ---- validity, tuning, environment -------------------------------------------------------------------------------

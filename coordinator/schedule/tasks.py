@@ -280,8 +280,8 @@ def capture_tasks(
     """The capture tasks by host: os and prometheus on their hosts, waits on its system's host, lag on the source's,
     with both endpoints.
 
-    With `windows`, captures of kind os sample at the edges of the measure window too. Those of lag never do: points
-    that are not evenly spaced would disturb its slope.
+    With `windows`, captures of kind os sample at the edges of the measure window too, and those that make a report take
+    their snapshots there. Those of lag never do: points that are not evenly spaced would disturb its slope.
     """
     found = (item for name in names for item in _capture(plan, plan.capture(name), endpoints))
     edges_s: tuple[float, ...] = ()
@@ -289,10 +289,14 @@ def capture_tasks(
         ends = () if windows.passes else (windows.ramp_up_s + windows.measure_s,)
         edges_s = (windows.ramp_up_s, *ends)
     return tuple(
-        (host, dataclasses.replace(spec, edges_s=edges_s) if spec.capture.kind == "os" else spec)
+        (host, dataclasses.replace(spec, edges_s=edges_s) if _looks_at_edges(spec.capture) else spec)
         for host, spec in found
         if host not in without
     )
+
+
+def _looks_at_edges(capture: Capture) -> bool:
+    return capture.kind == "os" or capture.makes_report
 
 
 def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:

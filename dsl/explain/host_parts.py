@@ -88,10 +88,14 @@ def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> N
         what = f"{capture.name} ({what})"
     if capture.command.argv:
         what = f"{capture.name} (command {' '.join(capture.command.argv)})"
+    if capture.licence:
+        what = f"{what} (licence {capture.licence})"
     if capture.url:
         what = f"{what} of {capture.url.rpartition('@')[2].removeprefix('http://')}"
-    often = (
-        "when it begins and ends" if capture.kind == "sizes" and capture.every_s >= SIZES_EVERY_S else f"every {every}"
-    )
+    often = f"every {every}"
+    if capture.makes_report:
+        often = "at both edges of the measure window"
+    elif capture.kind == "sizes" and capture.every_s >= SIZES_EVERY_S:
+        often = "when it begins and ends"
     for host in hosts:
         tasks[host].append(f"capture {what}, {often}")

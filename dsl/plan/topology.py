@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -86,13 +87,15 @@ class Scrape:
 class Capture:
     """An observation: `os` on `hosts`, `waits`, `lag` and `sizes` of `system`, `sql` (the `values` of a `query` in
     `system`), `command` (the `values` of the output of a `command` on one of `hosts`), `prometheus` (one host reads
-    `scrapes` from `url`).
+    `scrapes` from `url`), `awr` and `ttstats` (two snapshots of `system`'s statistics, and its report on them).
 
     One sample each `every_s` seconds. `url` may hold `${secrets.NAME}`, filled in as late as in a system's dsn.
+    `licence`: the licensed pack that the plan's author allows to be used; `container`: where an `awr` takes its
+    snapshots, `own` (the one that the dsn leads to) or `root` (CDB$ROOT).
     """
 
     name: str
-    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats"]
     every_s: float
     hosts: tuple[str, ...] = ()
     system: str | None = None
@@ -101,4 +104,15 @@ class Capture:
     query: str = field(default="", metadata=OMITTED)
     values: tuple[MeasuredValue, ...] = field(default=(), metadata=OMITTED)
     command: Command = field(default=NO_COMMAND, metadata=OMITTED)
+    licence: str = field(default="", metadata=OMITTED)
+    container: str = field(default="", metadata=OMITTED)
     where: Where = NOWHERE
+
+    @property
+    def makes_report(self) -> bool:
+        """Whether it has no numbers, but a report of the database on the measure window."""
+        return self.kind in REPORT_SUFFIXES
+
+
+REPORT_SUFFIXES: Mapping[str, str] = {"awr": ".html", "ttstats": ".txt"}
+"""Kinds of captures whose result is a report of the database -> the suffix of its file."""

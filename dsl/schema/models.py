@@ -176,14 +176,18 @@ ExitCodes: TypeAlias = Annotated[list[int], Field(min_length=1, max_length=20)]
 class CaptureEntry(Strict):
     """An observation while a load runs."""
 
-    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats"]
     on: Selector | None = Field(
         None,
         description="os: `all`, `role:…` or host names. prometheus: the one host whose agent reads the exporter. "
         "command: the one host that runs the program.",
     )
-    system: Name | None = Field(None, description="waits, lag, sizes, sql: the system observed.")
-    every: Every = Field(1.0, description="One sample each. sizes: by default only at the start and at the end.")
+    system: Name | None = Field(None, description="waits, lag, sizes, sql, awr, ttstats: the system observed.")
+    every: Every = Field(
+        1.0,
+        description="One sample each. sizes: by default only at the start and at the end. awr, ttstats: always at the "
+        "start and the end of the measure window.",
+    )
     url: Text | None = Field(
         None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."
     )
@@ -194,6 +198,14 @@ class CaptureEntry(Strict):
     output: Output | None = Field(None, description="command: the form of its output; `pairs` by default.")
     within: Duration | None = Field(None, description="command: the longest time of one run, by default 5s.")
     exit_codes: ExitCodes | None = Field(None, description="command: the exit codes of success, by default [0].")
+    licence: Literal["diagnostics_pack"] | None = Field(
+        None, description="awr: the licensed pack of Oracle Database that it uses, as a statement that it is licensed."
+    )
+    container: Literal["own", "root"] | None = Field(
+        None,
+        description="awr: the container of its snapshots, the one of the dsn (by default) or CDB$ROOT, for a common "
+        "user.",
+    )
     metrics: (
         Annotated[
             Annotated[Scrapes, Tag("[scrapes]")] | Annotated[Values, Tag("[values]")], Discriminator(_values_or_scrapes)
