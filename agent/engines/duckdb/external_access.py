@@ -50,8 +50,9 @@ def _mark_missing_pandas() -> None:
     """Let imports of pandas fail at once where it is not installed.
 
     DuckDB's client compares every argument with pandas' NaT and NA, and tries to import pandas twice for each while it
-    is not there: 150 µs a value, which was most of the time of an insert of many rows. None in `sys.modules` is Python's
-    own mark for a module that cannot be imported; pyarrow, which does not know it, looks for pandas once, before.
+    is not there: 150 µs a value, which was most of the time of an insert of many rows. None in `sys.modules` is
+    Python's own mark for a module that cannot be imported; pyarrow, which does not know it, looks for pandas once,
+    before.
     """
     if "pandas" not in sys.modules and importlib.util.find_spec("pandas") is None:
         pa.array([0])
