@@ -156,6 +156,10 @@ OS_HOST: Tree = {
     "network": _with_peak(
         {"received_bytes_per_s": "all interfaces but lo", "sent_bytes_per_s": "all interfaces but lo"}
     ),
+    "load_average": {
+        "begin_1m": "tasks that ran or waited for a CPU or a disk, averaged over the minute before the measure window",
+        "end_1m": "the same at the end of the measure window",
+    },
     "pressure": _with_peak(
         {
             "cpu_fraction": "time in which some task waited for CPU (PSI)",

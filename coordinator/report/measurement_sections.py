@@ -185,12 +185,13 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
     if hosts := tables.host_rows(results, rung):
         yield Table(
             title=f"CPU, {at} (servers, load, all: cores used by processes of proveout)",
-            heads=("host", "busy", "peak", "user", "system", "iowait", "servers", "load", "all"),
+            heads=("host", "busy", "peak", "user", "system", "iowait", "servers", "load", "all", "load average"),
             rows=tuple(
                 (
                     row.label,
                     *map(percent, (row.busy, row.busy_peak, row.user, row.system, row.iowait)),
                     *map(number, (row.servers_cores, row.load_cores, row.ours_cores)),
+                    "-" if row.load_begin is None else f"{number(row.load_begin)} to {number(row.load_end)}",
                 )
                 for row in hosts
             ),

@@ -78,7 +78,8 @@ class OrderRow:
 class HostRow:
     """CPU of one machine in the measure window, as fractions.
 
-    In cores what proveout's servers, load and all of it used.
+    In cores what proveout's servers, load and all of it used. The load averages of one minute at the begin and the end
+    of the window.
     """
 
     label: str
@@ -90,6 +91,8 @@ class HostRow:
     servers_cores: float | None
     load_cores: float | None
     ours_cores: float | None
+    load_begin: float | None
+    load_end: float | None
 
 
 def half(tree: Mapping[str, Any], *path: str) -> float | None:
@@ -238,6 +241,8 @@ def host_rows(results: RunResults, rung: RungResult) -> list[HostRow]:
                 servers_cores=_sum(rung, hosts, "servers_cores"),
                 load_cores=_sum(rung, hosts, "load_cores"),
                 ours_cores=number_at(tree, "ours", "cpu_cores"),
+                load_begin=number_at(tree, "load_average", "begin_1m"),
+                load_end=number_at(tree, "load_average", "end_1m"),
             )
         )
     return rows

@@ -141,6 +141,7 @@ def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], figures: tuple[str, 
         verdicts=(),
         figures=figures,
         on_loss=cast("OnLoss", _text(root, "on_loss") or "rerun"),
+        declared=tuple(scope.facts),
     )
 
 

@@ -42,8 +42,9 @@ from proveout.dsl.plan.stages import (
     Tool,
     Tune,
 )
-from proveout.dsl.plan.topology import Host, System
+from proveout.dsl.plan.topology import Declared, Host, System
 from proveout.dsl.plan.values import Expression
+from proveout.dsl.rules import fact_rules
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.dsl.workloads.kinds import expected_rows
 
@@ -100,6 +101,18 @@ class SystemLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FactsLine:
+    """Declared and expected facts of a host, a system or a piece of equipment: values and conditions by name."""
+
+    name: str
+    kind: str
+    description: str
+    connects: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+    expect: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timetable:
     """All that a run of the plan would do. `untimed` are the stages whose time cannot be estimated."""
 
@@ -113,6 +126,7 @@ class Timetable:
     parameters: tuple[Parameter, ...]
     hosts: tuple[HostLine, ...]
     systems: tuple[SystemLine, ...]
+    declared: tuple[FactsLine, ...]
     tunings: tuple[TuningLine, ...]
     tuning_sums: tuple[TuningSum, ...]
     stages: tuple[StageLine, ...]
@@ -136,10 +150,22 @@ def timetable(plan: Plan) -> Timetable:
         parameters=plan.parameters,
         hosts=tuple(_host_line(plan, host) for host in plan.hosts),
         systems=tuple(_system_line(system) for system in plan.systems),
+        declared=tuple(map(_facts_line, plan.declared)),
         tunings=tuning_lines(plan),
         tuning_sums=tuning_sums(plan),
         stages=stages,
         verdicts=tuple((check.id, check.severity, check.check.text) for check in plan.verdicts),
+    )
+
+
+def _facts_line(declared: Declared) -> FactsLine:
+    return FactsLine(
+        name=declared.name,
+        kind=declared.kind,
+        description=declared.description,
+        connects=declared.connects,
+        facts=tuple((name, fact_rules.shown(value)) for name, value in declared.facts),
+        expect=tuple((one.fact, fact_rules.wanted(one)) for one in declared.expect),
     )
 
 

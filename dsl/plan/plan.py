@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.measured_values import OMITTED
 from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Search, Stage, Tool, Tuning
-from proveout.dsl.plan.topology import Capture, Host, Secret, System
+from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
 from proveout.dsl.plan.values import Expression, Value
 
 OnLoss: TypeAlias = Literal["rerun", "continue", "stop"]
@@ -122,6 +122,7 @@ class Plan:
     tunings: tuple[Tuning, ...] = ()
     published: tuple[Published, ...] = field(default=(), metadata=OMITTED)
     charts: tuple[Chart, ...] = field(default=(), metadata=OMITTED)
+    declared: tuple[Declared, ...] = field(default=(), metadata=OMITTED)
     format: int = FORMAT_VERSION
 
     def host(self, name: str) -> Host:
