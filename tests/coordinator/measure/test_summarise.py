@@ -366,6 +366,13 @@ def test_the_window_is_where_all_clients_measured() -> None:
     assert window.end_ns == T0 + (RAMP_S + MEASURE_S) * S
 
 
+def test_the_window_of_passes_ends_with_the_last_client() -> None:
+    first = load("client1", ())
+    longer = load("client2", (), measure_end_ns=T0 + (RAMP_S + MEASURE_S) * S + OFFSETS["client2"] + 3 * S)
+    window = measure_window({"client1": first, "client2": longer}, CLOCKS, to_last=True)
+    assert window.end_ns == T0 + (RAMP_S + MEASURE_S + 3) * S
+
+
 def test_nothing_ended_is_a_breach_that_counts_and_says_the_first_error() -> None:
     dead = {"client1": load("client1", (), first_errors=("connection refused",))}
     found = evidence(loads=dead, seconds={}, captures={})
