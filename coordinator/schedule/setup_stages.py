@@ -226,6 +226,13 @@ def after_stage(turn: Turn, stage: Ladder | Search) -> bool:
     return bool(turn.state.progress.of_stage(stage.id)) and _due(turn, stage, "stage")
 
 
+def after_turn(turn: Turn, stage: Ladder) -> bool:
+    """Check the invariants of a stage after a turn of it, under its last iteration; False when that is done, or not
+    due."""
+    ended = turn.state.progress.of_stage(stage.id)
+    return bool(ended) and _due(turn, stage, "stage", str(ended[-1].id))
+
+
 def systems_reached(plan: Plan, target: str) -> tuple[str, ...]:
     """The target of a load, and the systems that its changes are propagated to."""
     names: list[str] = []

@@ -73,7 +73,9 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
     report = _report(root, problems)
     draft = dataclasses.replace(_plan(root, scope, drafts, tuple(report.figures)), tunings=tunings)
-    check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)])
+    cells = {item.id: item.cell.of for item in drafts if item.cell is not None}
+    steps = {item.id: (cells[item.step_of], item.step_of) for item in drafts if item.step_of in cells}
+    check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)], steps)
     checker = _Expressions(problems=problems, parameters=parameters, plan=draft, drafts=drafts, root=root)
     stages = checker.stages()
     verdicts = checker.verdicts()
