@@ -34,7 +34,7 @@ def tune_part(turn: Turn, stage: Tune) -> bool:
 
 def revert_part(turn: Turn, stage: Revert) -> bool:
     """Set back the operations of a `tune` stage where they are in place; False when that is done."""
-    state, part = turn.state, f"{stage.id}:revert"
+    state, part = turn.state, _part(stage)
     tune = state.plan.stage(stage.tune)
     mine = frozenset(one for one in state.tuned if one.stage == stage.tune)
     hosts = sorted({one.host for one in mine} & state.up)
@@ -46,11 +46,18 @@ def revert_part(turn: Turn, stage: Revert) -> bool:
     return True
 
 
+def _part(stage: Revert) -> str:
+    """The name of the stage's part in `State.parts_done`; `forget_parts` knows it by the id."""
+    return f"{stage.id}:revert"
+
+
 def _established(turn: Turn) -> Iterator[tuple[str, tuple[Tuning, ...]]]:
     """The lists that are to be in place: not those of steps of a turn, which apply them, nor those set back since."""
     yield "", turn.state.plan.tunings
     stages = turn.state.plan.stages
-    back = {one.tune for one in stages if isinstance(one, Revert) and _has_run(turn, one)}
+    done = turn.state.parts_done
+    reverts = [one for one in stages if isinstance(one, Revert)]
+    back = {one.tune for one in reverts if _has_run(turn, one) or _part(one) in done}
     for stage in stages:
         step = isinstance(stage, Tune) and ladder_of_step(turn.state.plan, stage) is not None
         if isinstance(stage, Tune) and _has_run(turn, stage) and stage.id not in back and not step:

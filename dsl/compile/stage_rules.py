@@ -98,7 +98,8 @@ class _Walk:
             if self.propagates(name):
                 message = f"`{name}` is an end of a propagation, whose tables cannot be dropped while it runs"
                 self.problem(stage.where, message, "without a matrix, each populate replaces the one before")
-            elif self.loaded.get(name) != stage.workload:
+                continue
+            if self.loaded.get(name) != stage.workload:
                 message = f"`{stage.workload}` is not loaded into `{name}` when stage `{stage.id}` drops it"
                 self.problem(stage.where, message, f"- populate: {{workload: {stage.workload}, into: [{name}]}} before")
             self.loaded.pop(name, None)
@@ -114,7 +115,7 @@ class _Walk:
         return any(name in (source.name, source.propagates_to) for source in self.sources())
 
     def tune(self, stage: Tune | Revert) -> None:
-        """Changes are set back in reverse; what is kept after the run cannot be."""
+        """Changes are set back in reverse; those with `keep` cannot be."""
         if isinstance(stage, Tune):
             self.tuned.append(stage)
             return

@@ -207,7 +207,7 @@ class LadderEntry(Measured):
         min_length=1,
         max_length=20,
         description="sql, reset, pause, populate, restart and tune stages that run before the ladder, or before each "
-        "turn of a cell. What the last three do is taken back after it.",
+        "turn of a cell. The changes by the last three are taken back after it.",
     )
     after: list[Any] | None = Field(
         None,
