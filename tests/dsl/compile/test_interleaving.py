@@ -139,7 +139,7 @@ def swept(folder: Path, **more: Any) -> Plan:
     return compile_plan(path)
 
 
-def test_cells_with_populations_of_their_own_take_turns_only_when_the_plan_says_so(tmp_path: Path) -> None:
+def test_cells_with_populations_of_their_own_take_turns_only_with_order_interleaved(tmp_path: Path) -> None:
     plan = swept(tmp_path)
     assert [(one.name, dict(one.parameters)["population"]) for one in plan.workloads] == [
         ("hlr__rows_100", 100),
