@@ -19,16 +19,18 @@ from proveout.coordinator.schedule.expectations import check_expectations
 from proveout.coordinator.schedule.ladders import finish_stage, ladder_part, search_part, tool_part
 from proveout.coordinator.schedule.messages import Dial
 from proveout.coordinator.schedule.progress import RunProgress
-from proveout.coordinator.schedule.restarts import as_restarted, drop_part, restart_part
 from proveout.coordinator.schedule.setup_stages import (
+    as_restarted,
     collect_facts,
     command_part,
+    drop_part,
     forget_parts,
     link,
     part_of,
     pause_part,
     populate_part,
     reset_part,
+    restart_part,
     sql_part,
 )
 from proveout.coordinator.schedule.state import Dialling, Turn

@@ -13,17 +13,18 @@ from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.conditions import emit_provisional_verdicts
 from proveout.coordinator.schedule.messages import ProbeDue, Unresolved
 from proveout.coordinator.schedule.progress import RunProgress
-from proveout.coordinator.schedule.restarts import drop_part, restart_part
 from proveout.coordinator.schedule.setup_stages import (
     after_iteration,
     after_stage,
     after_turn,
+    drop_part,
     forget_parts,
     part_of,
     pause_part,
     pool_part,
     populate_part,
     reset_part,
+    restart_part,
     sql_part,
 )
 from proveout.coordinator.schedule.state import Turn

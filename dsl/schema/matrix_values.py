@@ -1,9 +1,9 @@
 """The values of a cell of a matrix in the place of `${matrix.axis}`, and the workloads that differ from cell to cell.
 
 Data flow: the body of a ladder and the values of one cell -> `CellValues.node` -> the body of the cell ->
-`Variants.named` -> the same, in which the name of a workload with `${matrix.axis}` in its parameters is replaced by
-that of its variant, `orders__warehouses_2` -> `Variants.put_into` -> the document with the variants in the place of
-these workloads.
+`Variants.named` -> the same, in which a workload with `${matrix.axis}` in its parameters is replaced by its variant,
+whose name has the labels of the cell -> `Variants.put_into` -> the document with the variants in the place of these
+workloads.
 """
 
 from __future__ import annotations
