@@ -10,9 +10,9 @@ checks are events.
   its target propagates to, so these are checked too; changes may still be in transit then, and an invariant
   (`base.Invariant`) must hold nevertheless.
 - **Restarts** are two waves of one batch: the system is stopped and keeps its data, then it is started with the
-  settings of the stage over those of the plan. A system that has to be started again for another reason (a resume, the loss of
-  its agent) gets the settings of its last `restart` stage that has ended (`as_restarted`); steps of ladders that take
-  turns do not end before the last turn, and run again.
+  settings of the stage over those of the plan. A system that has to be started again for another reason (a resume, the
+  loss of its agent) gets the settings of its last `restart` stage that has ended (`as_restarted`); steps of ladders
+  that take turns do not end before the last turn, and run again.
 - **Ray clusters** of several client hosts: the agent of the first host forms the cluster, the others join, before the
   first load that needs it. A cluster that has lost a host, an agent or an iteration is formed again. The load goes to
   the first host, whose agent drives it.
