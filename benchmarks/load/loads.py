@@ -57,7 +57,7 @@ stages:
 """
 CORES = len(os.sched_getaffinity(0))
 REPEATED = 20
-"""How often the coordinator's work is measured: once is too short for the clock of a process."""
+"""Times that the coordinator's work is repeated: once is too short for the clock of a process."""
 
 
 @dataclass(frozen=True, kw_only=True)
