@@ -268,7 +268,7 @@ class SimTools:
     def interrupt(self) -> None:
         self._machine.interrupted = True
 
-    def run(self, argv: Sequence[str]) -> Output:
+    def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
         machine = self._machine
         try:
             machine.program(argv[0], self._now_s())
