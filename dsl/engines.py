@@ -46,6 +46,7 @@ class Engine:
     | `one_process` | whether one process at a time can write to a database: a load then has one worker, with threads |
     | `own_process` | whether its client library needs a process that loads no other engine's client |
     | `populate`, `waits`, `sizes`, `tune`, `session` | whether these stages, captures, tuning, `session:` work |
+    | `report` | the kind of the captures that keep its own report on the measure window; "" for none |
     | `queries` | whether metrics come from queries: `query` and `wait_until` of sql stages, captures of kind sql |
     | `populate_workers_max` | how many workers can load a population at once; None for any number |
     | `instances` | whether a system may have several instances |
@@ -79,6 +80,7 @@ class Engine:
     waits: bool = False
     sizes: bool = False
     queries: bool = False
+    report: str = ""
     propagates_to: tuple[str, ...] = ()
     links_to: tuple[str, ...] = ()
     procedures: bool = False
@@ -168,6 +170,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 waits=True,
                 sizes=True,
                 queries=True,
+                report="awr",
                 procedures=True,
                 tested="its protocol, on a stand-in for the server; not on an Oracle yet",
                 guide="docs/guide/oracle.md",
@@ -191,6 +194,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 tune=True,
                 session=True,
                 queries=True,
+                report="ttstats",
                 propagates_to=("oracle",),
                 instead_of_populate="an sql stage can: LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8",
                 tested="a stand-in for the client library; not on a TimesTen yet",

@@ -20,6 +20,8 @@ KINDS: Mapping[str, str] = {
     "sizes": "proveout.agent.capture.databases:sizes",
     "sql": "proveout.agent.values.queries:capture",
     "command": "proveout.agent.values.command_runs:capture",
+    "awr": "proveout.agent.capture.database_reports:capture",
+    "ttstats": "proveout.agent.capture.database_reports:capture",
     "prometheus": "proveout.agent.capture.prometheus:run",
 }
 

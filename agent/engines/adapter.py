@@ -15,6 +15,7 @@ and loads only the clients it uses.
 | `OpensCursors` | give tuning operations a cursor |
 | `OpensQueries` | give plans the rows of their queries |
 | `CapturesWaits`, `CapturesSizes`, `CapturesLag` | be observed by these captures |
+| `MakesReports` | take snapshots of its statistics, and report on two of them |
 | `Propagates` | replicate to a system of the same engine, and compare both |
 | `OwnsProcess` | share no process with another engine's client |
 | `RedactsDsn` | take the secrets out of a dsn |
@@ -200,6 +201,34 @@ class QuerySession(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotMark:
+    """A snapshot of a database's own statistics: its number there. Two with another `started` cannot be compared."""
+
+    number: int
+    started: tuple[str, ...] = ()
+
+
+class ReportSession(Protocol):
+    """One connection that takes snapshots of a database's own statistics and reads its report on two of them."""
+
+    def take(self) -> SnapshotMark:
+        """Take a snapshot. TaskFault."""
+        ...
+
+    def report(self, first: SnapshotMark, second: SnapshotMark) -> Iterable[str]:
+        """Return the lines of the report. TaskFault, also while they are read."""
+        ...
+
+    def abort(self) -> None:
+        """Make a call that does not end fail; called from another thread. The session is of no use afterwards."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        ...
+
+
 # ---- the adapter -----------------------------------------------------------------------------------------------------
 
 
@@ -311,6 +340,15 @@ class CapturesSizes(Protocol):
 
     def size_catalogue(self, endpoint: Endpoint) -> Catalogue:
         """Connect. TaskFault."""
+        ...
+
+
+@runtime_checkable
+class MakesReports(Protocol):
+    """An engine that makes reports on its own statistics."""
+
+    def report_session(self, endpoint: Endpoint, container: str) -> ReportSession:
+        """Connect; `container`: see `topology.Capture`. TaskFault. Blocks."""
         ...
 
 

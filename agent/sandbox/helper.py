@@ -25,10 +25,10 @@ from proveout.agent.sandbox import helper_messages
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core import child_process
 from proveout.dsl import engines
-from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, TaskDone, TaskFailed, TaskProgress
+from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, Start, TaskDone, TaskFailed, TaskProgress
 from proveout.proto.wire.protobuf_mapping import WireFault
 from proveout.proto.wire.results import TaskResult
-from proveout.proto.wire.tasks import Endpoint, Task, TaskSpec
+from proveout.proto.wire.tasks import Endpoint, RunCapture, Task, TaskSpec
 
 MODULE = "proveout.agent.sandbox.helper_main"
 START_S = 60.0
@@ -173,7 +173,9 @@ class _Process:
     async def run(self, context: TaskContext, spec: TaskSpec) -> TaskResult:
         key = f"{context.key}#{next(self._numbers)}"
         job = self._jobs[key] = _Job(context)
-        finishing = asyncio.create_task(self._finish(key, context))
+        controls = [asyncio.create_task(self._finish(key, context))]
+        if isinstance(spec, RunCapture) and spec.edges_s:
+            controls.append(asyncio.create_task(self._start(key, context)))
         try:
             self._send(helper_messages.to_helper(Task(key=key, spec=spec, deadline_s=DEADLINE_S)))
             outcome = await asyncio.shield(job.outcome)
@@ -184,7 +186,8 @@ class _Process:
         except WireFault as fault:
             raise TaskFault("fault", fault.what) from None
         finally:
-            finishing.cancel()
+            for control in controls:
+                control.cancel()
             self._jobs.pop(key, None)
             if job.outcome.done() and not job.outcome.cancelled():
                 job.outcome.exception()  # retrieved, so that asyncio does not report it as unhandled
@@ -223,6 +226,9 @@ class _Process:
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
+
+    async def _start(self, key: str, context: TaskContext) -> None:
+        self._send(helper_messages.to_helper(Start(key=key, t0_ns=await context.started())))
 
     async def _finish(self, key: str, context: TaskContext) -> None:
         await context.finished()

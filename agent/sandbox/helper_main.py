@@ -31,7 +31,7 @@ from proveout.agent.security.redaction import sanitize
 from proveout.core.framing import FRAME_BYTES_MAX
 from proveout.core.linux import ORPHANED, die_with_parent
 from proveout.proto.wire import tasks
-from proveout.proto.wire.messages import AgentMessage, Cancel, Finish, TaskFailed
+from proveout.proto.wire.messages import AgentMessage, Cancel, Finish, Start, TaskFailed
 from proveout.proto.wire.protobuf_mapping import WireFault
 from proveout.proto.wire.results import TaskError
 from proveout.proto.wire.tasks import Endpoint, Task
@@ -108,10 +108,8 @@ class HelperServer:
                     self._host = host
                 case Task() as task:
                     self._begin(task)
-                case Finish(key=key) if key in self._tasks:
-                    self._tasks[key].finish()
-                case Cancel(key=key, reason=reason) if key in self._tasks:
-                    self._tasks[key].stop("cancelled", reason)
+                case Start() | Finish() | Cancel() as message:
+                    self._steer(message)
                 case ["close", int(number), str(name), bool(keep)]:
                     self._spawn(self._close(number, name, keep))
                 case ["call", int(number), str(name), dict(arguments)]:
@@ -123,6 +121,18 @@ class HelperServer:
                     return await self._end(keep)
                 case _:  # a message for a task that has just ended
                     pass
+
+    def _steer(self, message: Start | Finish | Cancel) -> None:
+        """Pass a message to its task, unless that has just ended."""
+        match message, self._tasks.get(message.key):
+            case _, None:
+                pass
+            case Start(t0_ns=t0_ns), TaskRunner() as runner:
+                runner.start_at(t0_ns)
+            case Finish(), TaskRunner() as runner:
+                runner.finish()
+            case Cancel(reason=reason), TaskRunner() as runner:
+                runner.stop("cancelled", reason)
 
     def _send(self, message: AgentMessage) -> None:
         self._write(helper_messages.to_agent(message))

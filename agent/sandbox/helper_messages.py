@@ -2,8 +2,8 @@
 control messages.
 
 Format: a frame of `core.framing` holds a kind (one byte) and a body. Kind 0 is an envelope of `agent.proto`: tasks,
-`Finish` and `Cancel` to the helper; samples, progress, log lines and outcomes from it. Kind 1 is a control message, a
-JSON array of its name and its arguments:
+`Start`, `Finish` and `Cancel` to the helper; samples, progress, log lines and outcomes from it. Kind 1 is a control
+message, a JSON array of its name and its arguments:
 
 | name | to | arguments |
 |---|---|---|

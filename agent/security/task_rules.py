@@ -237,7 +237,9 @@ def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
         yield from _exporter(end) if capture.kind == "prometheus" else _observed(capture.kind, end)
 
 
-SYSTEM_COUNTS: Mapping[str, int] = {"os": 0, "prometheus": 1, "waits": 1, "sizes": 1, "sql": 1, "command": 0, "lag": 2}
+SYSTEM_COUNTS: Mapping[str, int] = {
+    "os": 0, "prometheus": 1, "waits": 1, "sizes": 1, "sql": 1, "command": 0, "lag": 2, "awr": 1, "ttstats": 1,
+}  # fmt: skip
 
 
 def _command(command: Command, values: tuple[MeasuredValue, ...]) -> Iterator[Objection]:

@@ -7,16 +7,18 @@ that the docstrings of `agent/capture/os.py`, `waits.py`, `lag.py` and `promethe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from proveout.coordinator.measure.host_peaks import CPU_STATES, host_peaks
 from proveout.coordinator.measure.timeseries import Recording, Window
+from proveout.core.numbers import quantity
 from proveout.core.slopes import block_slope
 from proveout.dsl.metrics import PEAK
 from proveout.dsl.plan.topology import Capture, Scrape
-from proveout.proto.events import Metrics, SizeLine
+from proveout.proto.events import Metrics, SizeLine, ValidityFinding
+from proveout.proto.wire.results import CaptureResult
 from proveout.proto.wire.tasks import exported_name, measured_name
 
 """The names of CPU time: in the sampling captures, and in Oracle's time model."""
@@ -53,6 +55,7 @@ def _os_means(recording: Recording, window: Window) -> Metrics:
                 "rss_bytes": recording.mean("ours.rss_bytes", window),
             },
             "memory": _memory(recording, window),
+            "load_average": _load_average(recording, window),
             "disk": {
                 "read_bytes_per_s": recording.sum_rate("disk.read_bytes_total", window),
                 "write_bytes_per_s": recording.sum_rate("disk.write_bytes_total", window),
@@ -89,6 +92,11 @@ def _memory(recording: Recording, window: Window) -> Metrics:
     return {"used_fraction": 1.0 - available / total, "used_bytes": total - available}
 
 
+def _load_average(recording: Recording, window: Window) -> Metrics:
+    edges = recording.edges("load_average.1m", window)
+    return {} if edges is None else {"begin_1m": edges[0], "end_1m": edges[1]}
+
+
 def _pressure(recording: Recording, window: Window, resource: str) -> float | None:
     stalled = recording.rate(f"pressure.{resource}_us_total", window)
     return None if stalled is None else stalled / 1e6
@@ -112,6 +120,15 @@ def _level_or_rate(recording: Recording, window: Window, metric: str) -> dict[st
     values = recording.inside(metric, window)[1]
     ends = {"min": min(values), "max": max(values), "end": values[-1]} if values else {}
     return {"avg": recording.mean(metric, window), **ends}
+
+
+def report_findings(reports: Mapping[tuple[str, str], CaptureResult]) -> Iterator[ValidityFinding]:
+    """Whether each capture that makes a report, by name and host, has made one. Warnings: no number needs it."""
+    for (name, host), result in reports.items():
+        size = quantity(float(len(result.output.encode())), "report_bytes")
+        made = f"a report of {size}" if result.output else "no report"
+        text = "; ".join((made, *result.notes))
+        yield ValidityFinding(check=f"report:{name}@{host}", ok=not result.notes, evidence=text, voids=False)
 
 
 def sizes_metrics(recording: Recording, system: str) -> tuple[Metrics, tuple[SizeLine, ...]]:

@@ -13,12 +13,14 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from proveout.coordinator.measure.capture_metrics import report_findings
 from proveout.coordinator.measure.sample_buffer import Captured, Seconds
 from proveout.coordinator.measure.summarise import summarise as summarise_iteration
 from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Tool
+from proveout.dsl.plan.topology import REPORT_SUFFIXES
 from proveout.proto.events import IterationFinished, IterationId, LoadTick
 from proveout.proto.wire import histogram
 from proveout.proto.wire.messages import Sample
@@ -33,6 +35,13 @@ class SamplesUnreadable(ProveoutError):
     """A file of samples is damaged."""
 
     exit_code = 4
+
+
+INERT = (
+    '<meta charset="utf-8"><meta http-equiv="Content-Security-Policy"'
+    " content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
+)
+"""The first line of a page that comes from a host: browsers run no script of it, and load nothing."""
 
 
 @dataclass(slots=True)
@@ -60,7 +69,9 @@ class Gathering:
     reached: dict[int, int] = field(default_factory=dict)
     untold: dict[int, list[LoadSecond]] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
-    """The raw outputs of outside programs, by task key."""
+    """The raw outputs of outside programs and the reports of databases, by task key."""
+    suffixes: dict[str, str] = field(default_factory=dict)
+    """The suffixes of the files of these reports, by task key."""
 
     def add(self, message: Sample) -> None:
         """Take a sample; count what is missing before it."""
@@ -148,14 +159,20 @@ def summarise(
     sources = {key: in_load(gathering.loads.get(key, ""), hosts[key]) for key in loads}
     outputs = {key: getattr(result, "output", "") for key, result in {**loads, **captures}.items()}
     gathering.outputs = {key: text for key, text in outputs.items() if text}
-    return summarise_iteration(
+    kinds = {key: plan.capture(gathering.names[key]).kind for key in captures}
+    gathering.suffixes = {key: REPORT_SUFFIXES[kind] for key, kind in kinds.items() if kind in REPORT_SUFFIXES}
+    found = summarise_iteration(
         id=gathering.id,
         stage=stage,
         plan=plan,
         rate=rate,
         loads={sources[key]: result for key, result in loads.items() if isinstance(result, LoadResult)},
         seconds={sources[key]: gathering.seconds.get(key, Seconds()) for key in loads},
-        captures={(gathering.names[key], hosts[key]): gathering.captured.get(key, Captured()) for key in captures},
+        captures={
+            (gathering.names[key], hosts[key]): gathering.captured.get(key, Captured())
+            for key in captures
+            if key not in gathering.suffixes
+        },
         clocks=gathering.clocks,
         t0_ns=gathering.t0_ns,
         started_unix_s=gathering.started_unix_s,
@@ -165,23 +182,30 @@ def summarise(
         clock_ends=gathering.clock_ends,
         earlier=gathering.earlier,
     )
+    reports = {
+        (gathering.names[key], hosts[key]): result
+        for key, result in captures.items()
+        if isinstance(result, CaptureResult) and key in gathering.suffixes
+    }
+    return replace(found, findings=(*found.findings, *report_findings(reports)))
 
 
 # ---- parquet -----------------------------------------------------------------------------------------------------
 
 
 def write(gathering: Gathering, directory: Path) -> None:
-    """Keep the samples of a finished iteration, and beside them, in `outputs`, what outside programs have written.
-    OSError when they cannot be written."""
+    """Keep the samples of a finished iteration, and beside them, in `outputs`, what outside programs have written and
+    the reports of databases. OSError when they cannot be written."""
     stem = f"{gathering.id.stage}-{gathering.id.rung}-{gathering.id.repeat}-{gathering.id.attempt}"
     _write_table(_load_rows(gathering), directory / f"{stem}.load.parquet")
     _write_table(_capture_rows(gathering), directory / f"{stem}.captures.parquet")
     for key, text in gathering.outputs.items():
         folder = directory.parent / "outputs"
         folder.mkdir(exist_ok=True)
-        name = f"{stem}-{gathering.names.get(key, 'load')}-{gathering.hosts[key]}.txt"
+        suffix = gathering.suffixes.get(key, ".txt")
+        name = f"{stem}-{gathering.names.get(key, 'load')}-{gathering.hosts[key]}{suffix}"
         beside = folder / f".{name}"
-        beside.write_text(text, encoding="utf-8")
+        beside.write_text(INERT + text if suffix == ".html" else text, encoding="utf-8")
         beside.replace(folder / name)
 
 

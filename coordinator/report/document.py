@@ -113,6 +113,13 @@ class Download:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileLinks:
+    """Files of the run directory: each with its path there, which is relative to the page, and its size in bytes."""
+
+    paths: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
     """Blocks that are folded below a title."""
 
@@ -130,8 +137,10 @@ class Section:
     anchor: str = ""
 
 
-Block: TypeAlias = Paragraph | Notes | Table | Outcomes | Figure | Drawing | Preformatted | Download | Details | Section
-PAGE_ONLY = (Figure, Drawing, Preformatted, Download, Details)
+Block: TypeAlias = (
+    Paragraph | Notes | Table | Outcomes | Figure | Drawing | Preformatted | Download | FileLinks | Details | Section
+)
+PAGE_ONLY = (Figure, Drawing, Preformatted, Download, FileLinks, Details)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ import base64
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup
@@ -23,6 +24,7 @@ from proveout.coordinator.report.document import (
     Document,
     Download,
     Drawing,
+    FileLinks,
     Notes,
     Outcome,
     Outcomes,
@@ -35,7 +37,7 @@ from proveout.coordinator.report.document import (
 )
 from proveout.coordinator.report.figures import vega
 from proveout.coordinator.report.figures.figure import Figure
-from proveout.core.numbers import safe, safe_lines
+from proveout.core.numbers import quantity, safe, safe_lines
 
 _SIGNS: Mapping[Tone, str] = {"good": "✓", "bad": "✗", "warn": "?"}
 _NUMBERS = "Numbers of the figure"
@@ -103,6 +105,10 @@ def _block(block: Block) -> Markup:  # noqa: PLR0911 - one arm per kind of block
         case Download():
             uri = _data_uri(block.media_type, block.data)
             return Markup('<p><a href="{}" download="{}">{}</a></p>').format(uri, safe(block.name), safe(block.label))
+        case FileLinks():
+            form = Markup('<li><a href="{}">{}</a>, {}</li>')
+            lines = (form.format(quote(path), safe(path), quantity(size, "file_bytes")) for path, size in block.paths)
+            return Markup("<ul>\n{}\n</ul>").format(_join(lines))
         case Details():
             return _folded(block.title, _join(map(_block, block.blocks)), opened=block.open)
         case Section():

@@ -8,11 +8,13 @@ the ladder, and for sizes the system.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from proveout.coordinator.report.tables import cell_of, ladders
+from proveout.coordinator.results.event_metrics import value_estimates
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core import statistics
 from proveout.core.numbers import threads
@@ -21,6 +23,11 @@ from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.proto.events import SizeLine
 
 SETS = ("solve_s", "geomean_s")
+TOTAL = "total"
+STEP = re.compile(r"(?P<ladder>.+)__(?P<side>before|after)_(?P<number>\d+)")
+"""The id of a step of a ladder."""
+_Sizes: TypeAlias = Mapping[str, tuple[float, float]]
+"""(bytes without indexes, bytes of indexes) by table, and of all tables under ""."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,30 +146,69 @@ def size_rows(results: RunResults) -> dict[str, list[SizeRow]]:
     """Return the sizes of tables in every mode by matrix, sorted by size in the first mode, with the sum of all tables
     last.
 
-    Matrices without captured sizes are left out.
+    Matrices without captured sizes have those that the steps of their cells took. Stages that took the same sizes are
+    the modes where no ladder without a matrix has captured any. Matrices without sizes are left out.
     """
-    found: dict[str, list[SizeRow]] = {}
-    for of, stages in families(results).items():
-        modes = _sizes_by_mode(results, stages)
-        if modes:
-            found[of] = list(_sized(of, modes))
-    return found
+    found = {
+        of: _sizes_by_mode(results, stages) or _sizes_of_steps(results, stages)
+        for of, stages in families(results).items()
+    }
+    found[""] = found.get("") or _sizes_of_stages(results)
+    return {of: list(_sized(of, modes)) for of, modes in found.items() if modes}
 
 
-def _sizes_by_mode(results: RunResults, stages: Iterable[StageResult]) -> dict[str, Sequence[SizeLine]]:
+def _sizes_by_mode(results: RunResults, stages: Iterable[StageResult]) -> dict[str, _Sizes]:
     """Return the last captured sizes of each mode. Without a matrix a mode is the system of the capture."""
-    found: dict[str, Sequence[SizeLine]] = {}
+    found: dict[str, _Sizes] = {}
     for stage in stages:
         seen = [item for rung in stage.rungs for item in rung.iterations if item.sizes]
         if seen:
             lines = max(seen, key=lambda item: item.started_unix_s).sizes
             mode = lines[0].system if cell_of(results, stage.id) is None else mode_of(results, stage)[0]
-            found[mode] = lines
+            found[mode] = _by_table(lines)
     return found
 
 
-def _sized(of: str, modes: Mapping[str, Sequence[SizeLine]]) -> Iterator[SizeRow]:
-    totals = {mode: _by_table(lines) for mode, lines in modes.items()}
+def _sizes_of_steps(results: RunResults, stages: Iterable[StageResult]) -> dict[str, _Sizes]:
+    """Return the sizes that the steps of a matrix took in the first cell of each mode."""
+    found: dict[str, _Sizes] = {}
+    for stage in stages:
+        steps = (step for name, step in results.stages.items() if step_ladder(name) == stage.id)
+        sizes = next(filter(None, map(_taken_sizes, steps)), None)
+        if sizes and cell_of(results, stage.id) is not None:
+            found.setdefault(mode_of(results, stage)[0], sizes)
+    return found
+
+
+def _sizes_of_stages(results: RunResults) -> dict[str, _Sizes]:
+    """Return the sizes by stage of the first stages, two at least, that took sizes of the same names."""
+    alike: dict[tuple[str, ...], dict[str, _Sizes]] = {}
+    for stage in results.stages.values():
+        if (sizes := _taken_sizes(stage)) and not step_ladder(stage.id):
+            alike.setdefault(tuple(sorted(sizes)), {})[stage.id] = sizes
+    return next((modes for modes in alike.values() if len(modes) > 1), {})
+
+
+def _taken_sizes(stage: StageResult) -> _Sizes:
+    """Return the means of the metrics of a stage whose names end in `_bytes`, by the name before it; `total_bytes` is
+    all of them, and without it their sum."""
+    ending = "_bytes"
+    found = {
+        name.removesuffix(ending): (float(estimate["mean"]), 0.0)
+        for name, estimate in value_estimates(stage.values).items()
+        if name.endswith(ending)
+    }
+    total = found.pop(TOTAL, (sum(size for size, _ in found.values()), 0.0))
+    return found | {"": total} if found else {}
+
+
+def step_ladder(stage: str) -> str:
+    """Return the ladder of which a stage is a step, "" for another stage."""
+    found = STEP.fullmatch(stage)
+    return found["ladder"] if found else ""
+
+
+def _sized(of: str, totals: Mapping[str, _Sizes]) -> Iterator[SizeRow]:
     first = next(iter(totals.values()))
     names = dict.fromkeys(table for tables in totals.values() for table in tables if table)
     ranked = sorted(names, key=lambda table: -sum(first.get(table, (0.0, 0.0))))
@@ -174,8 +220,8 @@ def _sized(of: str, modes: Mapping[str, Sequence[SizeLine]]) -> Iterator[SizeRow
             yield SizeRow(of=of, mode=mode, table=table, table_bytes=heap, index_bytes=indexes, factor=factor)
 
 
-def _by_table(lines: Iterable[SizeLine]) -> dict[str, tuple[float, float]]:
-    """Return (bytes without indexes, bytes of indexes) by table, and of all tables under ""."""
+def _by_table(lines: Iterable[SizeLine]) -> _Sizes:
+    """Return the sizes of all parts together."""
     sums: dict[str, tuple[float, float]] = {}
     for line in lines:
         for table in (line.table, ""):

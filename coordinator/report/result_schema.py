@@ -23,6 +23,7 @@ from proveout.coordinator.report.json_schemas import (
 )
 from proveout.coordinator.report.result_json import FORMAT
 from proveout.coordinator.results.fingerprint import Difference
+from proveout.coordinator.results.node_facts import TestedNode
 from proveout.coordinator.results.published_values import Reproduction
 from proveout.proto.events import (
     AgentLost,
@@ -62,6 +63,7 @@ def schema() -> Schema:
         systems=by_name(made.of(SystemUp)),
         tuning=list_of(made.of(TunedHost)),
         environment=list_of(_environment(made)),
+        tested=list_of(made.of(TestedNode)),
         lost=list_of(made.of(AgentLost)),
         notices=list_of(made.of(Notice)),
     )
@@ -124,8 +126,10 @@ def _environment(made: Definitions) -> Schema:
     return record(
         host=TEXT,
         system=maybe(TEXT),
+        equipment=maybe(TEXT),
         digest=TEXT,
         facts={"type": "object"},
+        declared={"type": "object"},
         drift=list_of(made.of(Difference)),
         whole={"type": "boolean"},
     )

@@ -20,6 +20,7 @@ from proveout.coordinator.report.document import (
     Document,
     Download,
     Drawing,
+    FileLinks,
     Notes,
     Outcome,
     Outcomes,
@@ -39,6 +40,7 @@ from proveout.coordinator.report.tables import (
     validity_notes,
 )
 from proveout.coordinator.results.fingerprint import fingerprints, outline
+from proveout.coordinator.results.node_facts import FactRow, TestedNode, nodes
 from proveout.coordinator.results.published_values import Reproduction, reproductions
 from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
@@ -74,7 +76,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     name = directory.name if directory else "proveout"
     sections = (
         *_verdicts(results),
-        *(_topology(results) if directory else ()),
+        *((*_topology(results), *_tested(results, page=True)) if directory else ()),
         *_published(results),
         *_comparisons(results),
         *(_figures(results, directory) if directory else ()),
@@ -86,8 +88,10 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
         *measured.searches(results),
         *measured.propagations(results),
         *(_data(results) if directory else ()),
+        *(_outputs(directory) if directory else ()),
         *_validity(results),
         *_tuning(results),
+        *(() if directory else _tested(results, page=False)),
         *_environment(results),
         *(_plan(results, directory) if directory else ()),
     )
@@ -152,6 +156,45 @@ def _verdict(verdict: VerdictReached) -> Outcome:
 def _topology(results: RunResults) -> Iterator[Section]:
     if drawing := topology(results):
         yield Section(title="Topology", blocks=(Drawing(drawing),))
+
+
+def _tested(results: RunResults, *, page: bool) -> Iterator[Section]:
+    """Declared and measured facts of each host, system and piece of equipment; the page has the hardware of all."""
+    found = [one for one in nodes(results) if one.kind not in ("host", "system") or one.rows or (page and one.hardware)]
+    if not found:
+        return
+    differences = tuple(
+        f"{one.name}: {row.fact} is declared as {row.declared} and measured as {row.measured}."
+        for one in found
+        for row in one.rows
+        if row.differs
+    )
+    notes = (Notes(differences, "warn"),) if differences else ()
+    tables = tuple(_tested_node(one, page=page) for one in found)
+    yield Section(title="What was tested", blocks=(*notes, *tables), anchor="tested")
+
+
+def _tested_node(one: TestedNode, *, page: bool) -> Section:
+    rows = (*one.rows, *one.hardware) if page else one.rows
+    about = [one.description] if one.description else []
+    about += [f"connected to {', '.join(one.connects)}"] if one.connects else []
+    about += ["no agent can run on it: its facts are declared"] if one.kind not in ("host", "system") else []
+    text = "; ".join(about)
+    blocks: list[Block] = [Paragraph(f"{text[:1].upper()}{text[1:]}.", "dim")] if about else []
+    columns = [column for column in ("declared", "measured", "expected") if any(getattr(row, column) for row in rows)]
+    if rows:
+        lines = tuple((row.fact, *(_tested_cell(row, column) for column in columns)) for row in rows)
+        blocks.append(Table(heads=("fact", *columns), rows=lines, layout="l" * (1 + len(columns))))
+    return Section(title=f"{one.name} ({one.kind})", blocks=tuple(blocks))
+
+
+def _tested_cell(row: FactRow, column: str) -> str | Cell:
+    text: str = getattr(row, column)
+    if column == "measured" and row.differs:
+        return Cell(f"{text}, differs", "warn")
+    if column == "expected" and text:
+        return Cell(text if row.held else f"{text}: not so", "good" if row.held else "bad")
+    return text or "-"
 
 
 def _published(results: RunResults) -> Iterator[Section]:
@@ -249,6 +292,20 @@ def _data(results: RunResults) -> Iterator[Section]:
     yield Section(title="Data", blocks=(Paragraph(about), csv, parquet), anchor="data")
 
 
+FILES_MAX = 500
+
+
+def _outputs(directory: RunDirectory) -> Iterator[Section]:
+    """The files that programs and databases have written: outputs, reports of AWR and TT_STATS."""
+    files = sorted(path for path in directory.outputs.glob("[!.]*") if path.is_file())
+    if not files:
+        return
+    about = "Outputs of programs and reports of databases: files of the run directory, where this page is."
+    more = (Paragraph(f"and {len(files) - FILES_MAX} more in outputs/"),) if len(files) > FILES_MAX else ()
+    links = FileLinks(paths=tuple((f"outputs/{path.name}", path.stat().st_size) for path in files[:FILES_MAX]))
+    yield Section(title="Outputs and reports", blocks=(Paragraph(about), links, *more), anchor="outputs")
+
+
 # ---- validity, tuning, environment -------------------------------------------------------------------------------
 
 
@@ -296,12 +353,12 @@ def _environment(results: RunResults) -> Iterator[Section]:
     changes = tuple(f"{one.name} changed during the run: {change}" for one in found for change in one.drift)
     facts = (
         Details(
-            title=f"All facts of {f'{one.system} on {one.host}' if one.system else one.host}",
+            title=f"All facts of {f'{one.system} on {one.host}' if one.system else one.name}",
             blocks=(
                 Paragraph(f"{one.digest}{'' if one.whole else ' (looked at once only)'}", "dim"),
                 Table(
                     heads=("fact", "value"),
-                    rows=tuple((name, str(value)) for name, value in sorted(one.facts.items())),
+                    rows=tuple((name, str(value)) for name, value in sorted(one.compared.items())),
                     layout="ll",
                 ),
             ),

@@ -6,7 +6,7 @@ and a failed comparison or check of invariants is a finding, unless a full disk 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -139,7 +139,7 @@ def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str, 
         turn.notice("warning", text, host)
         _step_on(turn, replace(step, pending=step.pending - {key}))
     elif step.purpose == "facts":
-        turn.notice("warning", f"the environment's fingerprint is incomplete: {text}", host)
+        turn.notice("warning", f"facts cannot be read: {text}", host)
         _step_on(turn, replace(step, pending=step.pending - {key}))
     elif isinstance(spec, CompareSystems):
         turn.notice("error", text, host)
@@ -293,9 +293,12 @@ def _compared(turn: Turn, spec: CompareSystems, result: Compared) -> None:
     )
 
 
+_TIMES: Mapping[str, Literal["before", "start", "end"]] = {"before": "before", "start": "start", "end": "end"}
+
+
 def _facts_taken(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TaskResult) -> None:
-    """Record a part of the fingerprint; the batch's name contains the end of the run that it belongs to."""
-    when: Literal["start", "end"] = "end" if step.name.endswith(":end") else "start"
+    """Record a part of the fingerprint; the batch's name contains the time of the run that it belongs to."""
+    when = _TIMES[step.name.split(":")[1]]
     if isinstance(result, FactsRead):
         turn.emit(FactsTaken(when=when, host=host, facts=dict(result.facts)))
     elif isinstance(result, SystemStarted) and isinstance(spec, InspectSystem):

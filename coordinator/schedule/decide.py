@@ -15,6 +15,7 @@ from proveout.coordinator.schedule import iteration, teardown
 from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.conditions import SKIPPED, skip_stage
 from proveout.coordinator.schedule.disk_full import stop_if_full
+from proveout.coordinator.schedule.expectations import check_expectations
 from proveout.coordinator.schedule.ladders import finish_stage, ladder_part, search_part, tool_part
 from proveout.coordinator.schedule.messages import Dial
 from proveout.coordinator.schedule.progress import RunProgress
@@ -113,8 +114,16 @@ def _carried(plan: Plan, progress: RunProgress) -> list[System]:
 
 
 def _prepare_hosts_and_systems(turn: Turn) -> bool:
-    """Begin the first missing part of: agents, tuning of hosts, systems, tuning of systems. False if all are there."""
-    return _agents(turn) or tune(turn, systems=False) or _systems(turn) or tune(turn, systems=True)
+    """Begin the first missing part of: agents, expected facts, tuning of hosts, systems, tuning of systems. False when
+    all are there."""
+    return (
+        _agents(turn)
+        or check_expectations(turn)
+        or tune(turn, systems=False)
+        or _systems(turn)
+        or check_expectations(turn, started=True)
+        or tune(turn, systems=True)
+    )
 
 
 def _agents(turn: Turn) -> bool:

@@ -349,7 +349,7 @@ def collect_facts(turn: Turn, when: Literal["start", "end"]) -> bool:
     tasks: list[tuple[str, TaskSpec]] = []
     for host in (h.name for h in state.plan.hosts if h.name in state.up):
         if (when, host, "") not in state.progress.taken:
-            tasks.append((host, ReadFacts(directories=_directories(turn, host), tools=tools_on(state.plan, host))))
+            tasks.append((host, read_facts(turn, host)))
     for system in (s for s in state.plan.systems if s.name in state.endpoints and s.host in state.up):
         if (when, system.host, system.name) not in state.progress.taken:
             tasks.append((system.host, InspectSystem(endpoint=state.endpoints[system.name])))
@@ -359,7 +359,8 @@ def collect_facts(turn: Turn, when: Literal["start", "end"]) -> bool:
     return True
 
 
-def _directories(turn: Turn, host: str) -> tuple[tuple[str, str], ...]:
-    """The data directories of the provisioned systems of a host."""
-    state = turn.state
-    return tuple((s.name, state.setup.data_root) for s in state.plan.systems if s.host == host and s.provision)
+def read_facts(turn: Turn, host: str) -> ReadFacts:
+    """The task that reads the facts of a host, of its tools and of the data directories of its provisioned systems."""
+    plan, root = turn.state.plan, turn.state.setup.data_root
+    directories = tuple((system.name, root) for system in plan.systems if system.host == host and system.provision)
+    return ReadFacts(directories=directories, tools=tools_on(plan, host))

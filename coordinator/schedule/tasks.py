@@ -15,7 +15,7 @@ from collections.abc import Collection, Container, Iterable, Mapping
 
 from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
 from proveout.dsl import engines
-from proveout.dsl.plan.loads import Part, parts
+from proveout.dsl.plan.loads import Part, declared, parts
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
 from proveout.dsl.plan.topology import Capture, System
@@ -144,9 +144,10 @@ def load_tasks(
     without: Collection[str] = (),
 ) -> tuple[tuple[str, RunLoad], ...]:
     """The loads of an iteration: of each load one task for each client host with a share. The remaining hosts share the
-    load of lost ones; the loads of a host share its cores."""
+    load of lost ones; the loads of a host share its cores. A load that runs alone has the workers that it has among the
+    others."""
     loads, pool = parts(stage), stage.pool
-    crowd = Counter(host for part in loads for host in load_hosts(part.stage, without))
+    crowd = Counter(host for part in declared(stage) for host in load_hosts(part.stage, without))
     return tuple(
         (
             host,
@@ -280,8 +281,8 @@ def capture_tasks(
     """The capture tasks by host: os and prometheus on their hosts, waits on its system's host, lag on the source's,
     with both endpoints.
 
-    With `windows`, captures of kind os sample at the edges of the measure window too. Those of lag never do: points
-    that are not evenly spaced would disturb its slope.
+    With `windows`, captures of kind os sample at the edges of the measure window too, and those that make a report take
+    their snapshots there. Those of lag never do: points that are not evenly spaced would disturb its slope.
     """
     found = (item for name in names for item in _capture(plan, plan.capture(name), endpoints))
     edges_s: tuple[float, ...] = ()
@@ -289,10 +290,14 @@ def capture_tasks(
         ends = () if windows.passes else (windows.ramp_up_s + windows.measure_s,)
         edges_s = (windows.ramp_up_s, *ends)
     return tuple(
-        (host, dataclasses.replace(spec, edges_s=edges_s) if spec.capture.kind == "os" else spec)
+        (host, dataclasses.replace(spec, edges_s=edges_s) if _looks_at_edges(spec.capture) else spec)
         for host, spec in found
         if host not in without
     )
+
+
+def _looks_at_edges(capture: Capture) -> bool:
+    return capture.kind == "os" or capture.makes_report
 
 
 def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) -> tuple[tuple[str, RunCapture], ...]:

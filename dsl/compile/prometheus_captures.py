@@ -23,6 +23,7 @@ OF_KIND: Mapping[str, tuple[str, ...]] = {
     "prometheus": ("url", "metrics"),
     "sql": ("query", "metrics"),
     "command": ("argv", "output", "within", "exit_codes", "metrics"),
+    "awr": ("licence", "container"),
 }
 """The keys that only captures of some kinds have."""
 _ONLY = OF_KIND["prometheus"]

@@ -12,8 +12,14 @@ from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Pool
-from proveout.dsl.plan.topology import Capture
-from proveout.dsl.rules.host_rules import SIZES_EVERY_S, captured_problems, is_cluster
+from proveout.dsl.plan.topology import REPORT_SUFFIXES, Capture
+from proveout.dsl.rules.host_rules import (
+    SIZES_EVERY_S,
+    Objection,
+    captured_problems,
+    is_cluster,
+    licence_problems,
+)
 from proveout.dsl.schema.models import CaptureEntry, PoolEntry
 from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, did_you_mean
@@ -82,11 +88,11 @@ def _os(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) ->
 
 
 def _article(kind: str) -> str:
-    return f"an {kind}" if kind == "sql" else f"a {kind}"
+    return f"an {kind}" if kind in ("awr", "sql") else f"a {kind}"
 
 
 def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
-    """A capture of kind waits, lag, sizes or sql."""
+    """A capture of kind waits, lag, sizes, sql, awr or ttstats."""
     if entry.on is not None:
         where = where_of(node, "on")
         scope.problems.add(where, f"{_article(entry.kind)} capture is of a `system`, not of hosts", key=f"{path}.on")
@@ -107,12 +113,41 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
     unseen = list(captured_problems(entry.kind, system.engine))
     for objection in unseen:
         scope.problems.add(where, objection.message, key=f"{path}.system", hint=objection.way_out)
-    if unseen:
-        return None
+    return None if unseen else _of_system(scope, key, node, entry, path)
+
+
+def _of_system(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
+    """A capture of a system that supports it."""
     if entry.kind == "sql":
-        return query_capture(scope, (key, node), entry, path, system.name)
+        return query_capture(scope, (key, node), entry, path, entry.system or "")
+    if entry.kind in REPORT_SUFFIXES:
+        return _report(scope, key, node, entry, path)
     every_s = SIZES_EVERY_S if entry.kind == "sizes" and node.get("every") is None else entry.every
-    return Capture(name=key.text, kind=entry.kind, every_s=every_s, system=system.name, where=key.where)
+    return Capture(name=key.text, kind=entry.kind, every_s=every_s, system=entry.system, where=key.where)
+
+
+def _report(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
+    """A capture of two snapshots and a report on them."""
+    licence, container = (entry.licence or "", entry.container or "own") if entry.kind == "awr" else ("", "")
+    objections = list(licence_problems(entry.kind, licence, container))
+    if node.get("every") is not None:
+        message = f"a capture of kind {entry.kind} has no `every`: it looks at the start and the end of the window"
+        objections.append(Objection(message=message, way_out="leave it away", at=("every",)))
+    for objection in objections:
+        where = where_of(node, *objection.at) if node.get(str(objection.at[0])) is not None else key.where
+        at = ".".join([path, *map(str, objection.at)])
+        scope.problems.add(where, objection.message, key=at, hint=objection.way_out)
+    if objections:
+        return None
+    return Capture(
+        name=key.text,
+        kind=entry.kind,
+        every_s=entry.every,
+        system=entry.system,
+        licence=licence,
+        container=container,
+        where=key.where,
+    )
 
 
 OWN_POOLS = (Pool(name="local"), Pool(name="ray", kind="ray"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from proveout.core.units import format_duration
 from proveout.dsl.explain.host_parts import HostPart
@@ -25,7 +25,7 @@ def _lines(table: Timetable) -> Iterator[str]:
     yield f"{table.name}: {table.title}" if table.title else table.name
     yield f"{table.digest}"
     total = sum(stage.iterations for stage in table.stages)
-    more = f", and as long as {' and '.join(table.untimed)} may take" if table.untimed else ""
+    more = f", and as long as {_some(table.untimed)} may take" if table.untimed else ""
     yield f"about {_span(table.seconds_min, table.seconds)}{more}; at most {_plural(total, 'iteration')}"
     if table.on_loss != "rerun":
         yield _LOSS[table.on_loss]
@@ -38,12 +38,19 @@ def _lines(table: Timetable) -> Iterator[str]:
             yield f"  {parameter.name:<{width}}  {_value(parameter.type, parameter.value)}{about}"
     yield from _hosts(table)
     yield from _systems(table)
+    yield from _equipment(table)
     yield from _tunings(table)
     yield ""
     yield "stages"
     for number, stage in enumerate(table.stages, 1):
         yield from _stage(number, stage)
     yield from _verdicts(table)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The names, of many the first two and the number of the others."""
+    shown = names if len(names) <= 4 else (*names[:2], f"{len(names) - 2} more stages")
+    return " and ".join(shown)
 
 
 def _hosts(table: Timetable) -> Iterator[str]:
@@ -54,6 +61,7 @@ def _hosts(table: Timetable) -> Iterator[str]:
         roles = ", ".join(host.roles) or "no role"
         needed = "; ".join(_gathered(host.privileges)) or "none"
         yield from _wrapped(f"  {host.name:<{width}}  ", f"{host.address} ({roles}); privileges: {needed}")
+        yield from _declared(table, "host", host.name, width)
 
 
 def _gathered(privileges: Iterable[str]) -> Iterator[str]:
@@ -88,6 +96,32 @@ def _systems(table: Timetable) -> Iterator[str]:
         yield f"  {system.name:<{width}}  {system.engine} on {system.host}, {system.origin}{onward}"
         for name, value in system.settings:
             yield f"  {'':<{width}}    {name} = {value}"
+        yield from _declared(table, "system", system.name, width)
+
+
+def _equipment(table: Timetable) -> Iterator[str]:
+    found = [one for one in table.declared if one.kind not in ("host", "system")]
+    if not found:
+        return
+    yield ""
+    yield "equipment without an agent"
+    width = max(len(one.name) for one in found)
+    for one in found:
+        about = f", {one.description}" if one.description else ""
+        connected = f", connects {', '.join(one.connects)}" if one.connects else ""
+        yield from _wrapped(f"  {one.name:<{width}}  ", f"{one.kind}{about}{connected}")
+        yield from _declared(table, one.kind, one.name, width)
+
+
+def _declared(table: Timetable, kind: str, name: str, width: int) -> Iterator[str]:
+    """The facts that are declared of a host, a system or a piece of equipment, and those that are expected."""
+    found = next((one for one in table.declared if (one.kind, one.name) == (kind, name)), None)
+    if found is None:
+        return
+    for word, pairs, sign in (("facts", found.facts, " = "), ("expects", found.expect, " ")):
+        if pairs:
+            text = "; ".join(f"{fact}{sign}{value}" for fact, value in pairs)
+            yield from _wrapped(f"  {'':<{width}}    {word}: ", text)
 
 
 def _tunings(table: Timetable) -> Iterator[str]:

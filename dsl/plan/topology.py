@@ -1,14 +1,23 @@
-"""The topology of a compiled plan: hosts, secrets, systems under test, and captures."""
+"""The topology of a compiled plan: hosts, secrets, systems under test, declared facts, and captures."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl import engines
 from proveout.dsl.plan.commands import NO_COMMAND, Command
 from proveout.dsl.plan.measured_values import OMITTED, MeasuredValue
+
+EquipmentKind: TypeAlias = Literal["storage", "switch", "network", "appliance", "server"]
+"""Equipment of the topology on which no agent runs; `server` is a machine, such as one under a closed hypervisor."""
+
+NodeKind: TypeAlias = Literal["host", "system", "storage", "switch", "network", "appliance", "server"]
+"""The parts of a topology that facts are declared of."""
+
+FactValue: TypeAlias = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +77,41 @@ class System:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """A condition on the fact `fact`, which may have `*` in its name: one of the values, within bounds (in the fact's
+    unit), matched by an RE2 `pattern`; all that are given hold."""
+
+    fact: str
+    one_of: tuple[FactValue, ...] = ()
+    min: float | None = None
+    max: float | None = None
+    pattern: str = ""
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """Facts that the plan declares of a host, a system or a piece of equipment, and what it expects of facts.
+
+    Equipment exists by its declaration alone; hosts and systems have one only where the plan declares or expects
+    something. `connects`: hosts and equipment that the equipment is connected to.
+    """
+
+    name: str
+    kind: NodeKind
+    description: str = ""
+    connects: tuple[str, ...] = ()
+    facts: tuple[tuple[str, FactValue], ...] = ()
+    expect: tuple[Expectation, ...] = ()
+    where: Where = NOWHERE
+
+    @property
+    def is_equipment(self) -> bool:
+        """Whether no agent can measure anything of it."""
+        return self.kind not in ("host", "system")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scrape:
     """A number of an exporter: the series of that metric with these labels (sorted), taken together by `take`.
 
@@ -86,13 +130,15 @@ class Scrape:
 class Capture:
     """An observation: `os` on `hosts`, `waits`, `lag` and `sizes` of `system`, `sql` (the `values` of a `query` in
     `system`), `command` (the `values` of the output of a `command` on one of `hosts`), `prometheus` (one host reads
-    `scrapes` from `url`).
+    `scrapes` from `url`), `awr` and `ttstats` (two snapshots of `system`'s statistics, and its report on them).
 
     One sample each `every_s` seconds. `url` may hold `${secrets.NAME}`, filled in as late as in a system's dsn.
+    `licence`: the licensed pack that the plan's author allows to be used; `container`: where an `awr` takes its
+    snapshots, `own` (the one that the dsn leads to) or `root` (CDB$ROOT).
     """
 
     name: str
-    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats"]
     every_s: float
     hosts: tuple[str, ...] = ()
     system: str | None = None
@@ -101,4 +147,15 @@ class Capture:
     query: str = field(default="", metadata=OMITTED)
     values: tuple[MeasuredValue, ...] = field(default=(), metadata=OMITTED)
     command: Command = field(default=NO_COMMAND, metadata=OMITTED)
+    licence: str = field(default="", metadata=OMITTED)
+    container: str = field(default="", metadata=OMITTED)
     where: Where = NOWHERE
+
+    @property
+    def makes_report(self) -> bool:
+        """Whether it has no numbers, but a report of the database on the measure window."""
+        return self.kind in REPORT_SUFFIXES
+
+
+REPORT_SUFFIXES: Mapping[str, str] = {"awr": ".html", "ttstats": ".txt"}
+"""Kinds of captures whose result is a report of the database -> the suffix of its file."""

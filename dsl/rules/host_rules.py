@@ -22,7 +22,7 @@ from proveout.dsl.operations.database import postgres_parameters
 from proveout.dsl.plan.fio_job import FioJob, is_plain_folder
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import PASSES_MAX, Tuning, Windows
-from proveout.dsl.plan.topology import Capture, Scrape, System
+from proveout.dsl.plan.topology import REPORT_SUFFIXES, Capture, Scrape, System
 from proveout.dsl.rules import duckdb_settings, mysql_settings
 from proveout.dsl.rules.bounds import (
     EVERY_MAX_S,
@@ -41,6 +41,8 @@ from proveout.dsl.rules.bounds import (
 if TYPE_CHECKING:
     from proveout.dsl.operations.operation import Operation
 
+DIAGNOSTICS_PACK = "diagnostics_pack"
+CONTAINERS = ("own", "root")
 SQLITE_SETTINGS = frozenset({"auto_vacuum", "encoding", "page_size"})
 """Pragmas that an SQLite file keeps; those of a connection would be set on one that is closed again."""
 
@@ -215,9 +217,30 @@ def captured_problems(kind: str, engine: str) -> Iterator[Objection]:
         yield Objection(message=message, way_out=found.instead_of_waits)
     if kind == "sizes" and not found.sizes:
         yield Objection(message=f"the sizes of tables of {engine} are not captured in this release")
+    if kind in REPORT_SUFFIXES and found.report != kind:
+        able = engines.named(one for one in engines.ENGINES.values() if one.report == kind)
+        other = f"kind: {found.report}" if found.report else f"a system of {able}"
+        yield Objection(message=f"{engine} has no report of kind {kind}", way_out=other)
     if kind == "sql" and not found.queries:
         able = engines.named(one for one in engines.ENGINES.values() if one.queries)
         yield Objection(message=f"queries of {engine} are not captured in this release", way_out=f"systems of {able}")
+
+
+def licence_problems(kind: str, licence: str, container: str) -> Iterator[Objection]:
+    """A capture that reads what Oracle licenses apart, and the container that it reads."""
+    if kind != "awr":
+        if licence or container:
+            yield Objection(message=f"a capture of kind {kind} has no licence and no container")
+        return
+    if licence != DIAGNOSTICS_PACK:
+        message = "AWR is a part of Oracle's Diagnostics Pack, which is licensed apart"
+        way_out = (
+            f"licence: {DIAGNOSTICS_PACK} where this database has the licence; without it, `kind: waits` reads v$ views"
+        )
+        yield Objection(message=message, way_out=way_out, at=("licence",))
+    if container not in CONTAINERS:
+        message = f"{container[:80]!r} is not a container of an AWR capture"
+        yield Objection(message=message, way_out=f"one of {', '.join(CONTAINERS)}", at=("container",))
 
 
 def exporter_problems(url: str) -> Iterator[Objection]:
@@ -255,6 +278,7 @@ def capture_problems(capture: Capture) -> Iterator[Objection]:
     if not (EVERY_MIN_S <= capture.every_s <= EVERY_MAX_S or rare):
         way_out = "a capture samples every 100ms to every 1h"
         yield Objection(message=f"a sample every {capture.every_s} s is not possible", way_out=way_out)
+    yield from licence_problems(capture.kind, capture.licence, capture.container)
     if len(capture.scrapes) > SCRAPES_MAX:
         yield Objection(message=f"capture {capture.name} keeps more than {SCRAPES_MAX} numbers")
     for scrape in capture.scrapes[:SCRAPES_MAX]:

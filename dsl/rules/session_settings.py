@@ -14,7 +14,9 @@ Statements"; Oracle "ALTER SESSION".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from proveout.dsl import engines
 from proveout.dsl.engines import Dialect
@@ -34,24 +36,8 @@ PRAGMAS = frozenset(
 """SQLite pragmas that apply to one connection and change nothing in the file."""
 FORCE_PARALLEL = "force_parallel_query"
 """On Oracle no parameter, but ALTER SESSION FORCE PARALLEL QUERY PARALLEL n; 0 disables parallel queries."""
-
 DEGREE = "degree"
 """On every engine with parallel queries, the processes or threads that may work on one query; see `expanded`."""
-_DEGREES = {
-    "postgres": ("max_parallel_workers_per_gather", 1),
-    "duckdb": ("threads", 0),
-    "oracle": (FORCE_PARALLEL, 0),
-}
-"""Engine -> (its own setting of the degree, the number of processes that the setting does not count)."""
-
-_OWN = {
-    "postgres": frozenset({"application_name", "client_encoding", "role", "session_authorization", "is_superuser",
-    "transaction_isolation"}),
-    "mysql": frozenset({"autocommit", "character_set_client", "character_set_results", "character_set_connection",
-    "sql_log_bin"}),
-    "oracle": frozenset({"container", "events", "current_schema", "edition"}),
-    "timesten": frozenset({"current_schema"}),
-}  # fmt: skip
 _CODE = frozenset(
     {
         "local_preload_libraries",
@@ -67,9 +53,82 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = re.compile(r"[A-Za-z0-9_ .,:;/+*=()%@-]*")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    """The settings of one engine's connections.
+
+    `own`: names that are not for a plan. `objection`: the engine's own check of (name in lower case, value).
+    `degree`: (its own setting of the degree, the number of processes that the setting does not count).
+    `text` makes the statement of (name, literal, value); None: the values are bound.
+    """
+
+    own: frozenset[str] = frozenset()
+    objection: Callable[[str, str], str]
+    degree: tuple[str, int] | None = None
+    text: Callable[[str, str, str], str] | None = None
+
+
+def _plain_value(name: str, value: str) -> str:
+    return "" if _PLAIN.fullmatch(value) else f"the value of `{name}` has characters that a setting here cannot have"
+
+
+def _pragma(name: str, value: str) -> str:
+    if name not in PRAGMAS:
+        return f"`{name}` is not a setting of an SQLite connection; these are: {', '.join(sorted(PRAGMAS))}"
+    if not (_NUMBER.fullmatch(value) or _WORD.fullmatch(value)):
+        return f"the value of `{name}` is a number or a word"
+    return ""
+
+
+def _oracle_setting(name: str, value: str) -> str:
+    if name == FORCE_PARALLEL and not re.fullmatch(r"\d{1,5}", value):
+        return f"`{name}` is a degree: a whole number, 0 for none"
+    return _plain_value(name, value)
+
+
+_SERIAL = "ALTER SESSION DISABLE PARALLEL QUERY"
+
+
+def _alter_session(name: str, literal: str, value: str) -> str:
+    if name.lower() != FORCE_PARALLEL:
+        return f"ALTER SESSION SET {name} = {literal}"
+    return f"ALTER SESSION FORCE PARALLEL QUERY PARALLEL {value}" if int(value) else _SERIAL
+
+
+_RULES: Mapping[str, _Rules] = MappingProxyType({
+    "postgres": _Rules(
+        own=frozenset({"application_name", "client_encoding", "role", "session_authorization", "is_superuser",
+                       "transaction_isolation"}),
+        objection=lambda _name, _value: "",
+        degree=("max_parallel_workers_per_gather", 1),
+    ),
+    "mysql": _Rules(
+        own=frozenset({"autocommit", "character_set_client", "character_set_results", "character_set_connection",
+                       "sql_log_bin"}),
+        objection=_plain_value,
+        text=lambda name, literal, _value: f"SET SESSION {name} = {literal}",
+    ),
+    "sqlite": _Rules(objection=_pragma, text=lambda name, literal, _value: f"PRAGMA {name} = {literal}"),
+    "duckdb": _Rules(
+        objection=lambda name, value: duckdb_settings.objection(name, value, duckdb_settings.SESSION) or "",
+        degree=("threads", 0),
+        text=_alter_session,
+    ),
+    "oracle": _Rules(
+        own=frozenset({"container", "events", "current_schema", "edition"}),
+        objection=_oracle_setting,
+        degree=(FORCE_PARALLEL, 0),
+        text=_alter_session,
+    ),
+    "timesten": _Rules(own=frozenset({"current_schema"}), objection=_plain_value, text=_alter_session),
+})  # fmt: skip
+_OTHER = _Rules(objection=_plain_value, text=_alter_session)
+
+
 def objection(engine: str, name: str, value: str) -> str:  # noqa: PLR0911 - one reason after the other
     """The reason why a connection of that engine cannot have a setting; "" when it can."""
     plain = name.lower()
+    rules = _RULES.get(engine, _OTHER)
     if not engines.of(engine).session:
         return f"connections of {engine} take no settings"
     if plain == DEGREE:
@@ -78,21 +137,11 @@ def objection(engine: str, name: str, value: str) -> str:  # noqa: PLR0911 - one
         return f"`{name}` is not the name of a setting"
     if len(value) > VALUE_MAX or any(ord(character) < 32 for character in value):
         return f"the value of `{name}` is longer than {VALUE_MAX} characters, or more than one line"
-    if plain in _OWN.get(engine, ()):
+    if plain in rules.own:
         return f"`{name}` of a connection is not for a plan to set"
     if plain in _CODE:
         return f"`{name}` would load code into the server, which a plan cannot"
-    if engine == "sqlite" and plain not in PRAGMAS:
-        return f"`{name}` is not a setting of an SQLite connection; these are: {', '.join(sorted(PRAGMAS))}"
-    if engine == "sqlite" and not (_NUMBER.fullmatch(value) or _WORD.fullmatch(value)):
-        return f"the value of `{name}` is a number or a word"
-    if engine == "duckdb":
-        return duckdb_settings.objection(plain, value, duckdb_settings.SESSION) or ""
-    if plain == FORCE_PARALLEL and engine == "oracle" and not re.fullmatch(r"\d{1,5}", value):
-        return f"`{name}` is a degree: a whole number, 0 for none"
-    if engine != "postgres" and not _PLAIN.fullmatch(value):
-        return f"the value of `{name}` has characters that a setting here cannot have"
-    return ""
+    return rules.objection(plain, value)
 
 
 def expanded(engine: str, settings: Mapping[str, str]) -> dict[str, str]:
@@ -103,15 +152,16 @@ def expanded(engine: str, settings: Mapping[str, str]) -> dict[str, str]:
     >>> expanded("duckdb", {"degree": "4"})
     {'threads': '4'}
     """
-    if DEGREE not in settings or _degree_objection(engine, settings[DEGREE]):
+    found = _RULES.get(engine, _OTHER).degree
+    if found is None or DEGREE not in settings or _degree_objection(engine, settings[DEGREE]):
         return dict(settings)
-    name, others = _DEGREES[engine]
+    name, others = found
     rest = {key: value for key, value in settings.items() if key != DEGREE}
     return {name: str(int(settings[DEGREE]) - others), **rest}
 
 
 def _degree_objection(engine: str, value: str) -> str:
-    if engine not in _DEGREES:
+    if _RULES.get(engine, _OTHER).degree is None:
         return f"{engine} has no degree of parallelism that a connection can set"
     if not re.fullmatch(r"[1-9]\d{0,3}", value):
         return f"`{DEGREE}` is the number of processes or threads of a query: 1 to 9999"
@@ -126,27 +176,11 @@ def statement(dialect: Dialect, name: str, value: str) -> tuple[Statement, tuple
     >>> statement("oracle", "force_parallel_query", "32")[0].text["oracle"]
     'ALTER SESSION FORCE PARALLEL QUERY PARALLEL 32'
     """
-    if dialect == "postgres":
-        text: dict[Dialect, str] = {dialect: "SELECT set_config($1, $2, false)"}
-        return Statement(name=f"session.{name}", text=text, arguments=(str, str), reads=True, writes=False), (
-            name,
-            value,
-        )
-    return Statement(
-        name=f"session.{name}", text={dialect: _text(dialect, name, value)}, arguments=(), reads=False, writes=False
-    ), ()
-
-
-def _text(dialect: Dialect, name: str, value: str) -> str:
+    made = f"session.{name}"
+    text = _RULES[dialect].text
+    if text is None:
+        bound: dict[Dialect, str] = {dialect: "SELECT set_config($1, $2, false)"}
+        return Statement(name=made, text=bound, arguments=(str, str), reads=True, writes=False), (name, value)
     literal = value if _NUMBER.fullmatch(value) or _WORD.fullmatch(value) else f"'{value}'"
-    if dialect == "sqlite":
-        return f"PRAGMA {name} = {literal}"
-    if dialect == "mysql":
-        return f"SET SESSION {name} = {literal}"
-    if name.lower() == FORCE_PARALLEL:
-        return (
-            f"ALTER SESSION FORCE PARALLEL QUERY PARALLEL {value}"
-            if int(value)
-            else "ALTER SESSION DISABLE PARALLEL QUERY"
-        )
-    return f"ALTER SESSION SET {name} = {literal}"
+    written: dict[Dialect, str] = {dialect: text(name, literal, value)}
+    return Statement(name=made, text=written, arguments=(), reads=False, writes=False), ()

@@ -54,6 +54,8 @@ class _CaptureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CaptureKi
     CAPTURE_KIND_SIZES: _CaptureKind.ValueType  # 5
     CAPTURE_KIND_SQL: _CaptureKind.ValueType  # 6
     CAPTURE_KIND_COMMAND: _CaptureKind.ValueType  # 7
+    CAPTURE_KIND_AWR: _CaptureKind.ValueType  # 8
+    CAPTURE_KIND_TTSTATS: _CaptureKind.ValueType  # 9
 
 class CaptureKind(_CaptureKind, metaclass=_CaptureKindEnumTypeWrapper): ...
 
@@ -65,6 +67,8 @@ CAPTURE_KIND_PROMETHEUS: CaptureKind.ValueType  # 4
 CAPTURE_KIND_SIZES: CaptureKind.ValueType  # 5
 CAPTURE_KIND_SQL: CaptureKind.ValueType  # 6
 CAPTURE_KIND_COMMAND: CaptureKind.ValueType  # 7
+CAPTURE_KIND_AWR: CaptureKind.ValueType  # 8
+CAPTURE_KIND_TTSTATS: CaptureKind.ValueType  # 9
 Global___CaptureKind: _TypeAlias = CaptureKind  # noqa: Y015
 
 class _ScrapeKind:
@@ -757,12 +761,16 @@ class Capture(_message.Message):
     QUERY_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
+    LICENCE_FIELD_NUMBER: _builtins.int
+    CONTAINER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: Global___CaptureKind.ValueType
     every_s: _builtins.float
     system: _builtins.str
     url: _builtins.str
     query: _builtins.str
+    licence: _builtins.str
+    container: _builtins.str
     @_builtins.property
     def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -787,10 +795,12 @@ class Capture(_message.Message):
         query: _builtins.str = ...,
         values: _abc.Iterable[Global___MeasuredValue] | None = ...,
         command: Global___Command | None = ...,
+        licence: _builtins.str = ...,
+        container: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "command", b"command", "system", b"system", "where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "command", b"command", "every_s", b"every_s", "hosts", b"hosts", "kind", b"kind", "name", b"name", "query", b"query", "scrapes", b"scrapes", "system", b"system", "url", b"url", "values", b"values", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "command", b"command", "container", b"container", "every_s", b"every_s", "hosts", b"hosts", "kind", b"kind", "licence", b"licence", "name", b"name", "query", b"query", "scrapes", b"scrapes", "system", b"system", "url", b"url", "values", b"values", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__system: _TypeAlias = _typing.Literal["system"]  # noqa: Y015
     _WhichOneofArgType__system: _TypeAlias = _typing.Literal["_system", b"_system"]  # noqa: Y015
@@ -2621,11 +2631,14 @@ class CaptureResult(_message.Message):
     LOST_FIELD_NUMBER: _builtins.int
     CPU_S_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     capture: _builtins.str
     samples: _builtins.int
     lost: _builtins.int
     cpu_s: _builtins.float
     output: _builtins.str
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -2634,10 +2647,11 @@ class CaptureResult(_message.Message):
         lost: _builtins.int = ...,
         cpu_s: _builtins.float = ...,
         output: _builtins.str = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture", b"capture", "cpu_s", b"cpu_s", "lost", b"lost", "output", b"output", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture", b"capture", "cpu_s", b"cpu_s", "lost", b"lost", "notes", b"notes", "output", b"output", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

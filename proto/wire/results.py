@@ -320,13 +320,14 @@ class CaptureSample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureResult:
     """A capture that ended: samples sent, samples that it lost, CPU it cost in seconds; what its programs have
-    written."""
+    written, or the report of the database; the reasons why that is missing or cut."""
 
     capture: str
     samples: int
     lost: int = 0
     cpu_s: float = 0.0
     output: str = field(default="", repr=False)
+    notes: tuple[str, ...] = ()
 
 
 TuningOutcome: TypeAlias = Literal[

@@ -14,6 +14,7 @@ from proveout.agent.engines.adapter import (
     CapturesWaits,
     Checkpoints,
     FindsServer,
+    MakesReports,
     OpensCursors,
     OpensQueries,
     OwnsProcess,
@@ -46,6 +47,7 @@ def test_each_capability_is_stated_and_implemented(name: str) -> None:
             CapturesWaits,
             CapturesSizes,
             CapturesLag,
+            MakesReports,
             Propagates,
             OwnsProcess,
         )
@@ -60,6 +62,7 @@ def test_each_capability_is_stated_and_implemented(name: str) -> None:
         "CapturesWaits": stated.waits,
         "CapturesSizes": stated.sizes,
         "CapturesLag": bool(stated.propagates_to),
+        "MakesReports": bool(stated.report),
         "Propagates": bool(stated.links_to),
         "OwnsProcess": stated.own_process,
     }

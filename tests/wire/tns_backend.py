@@ -8,7 +8,10 @@ transaction.
 It tests the driver's use of the protocol: order, binds, fetches, commits, errors. It does not prove that Oracle accepts
 a statement: sqlglot may translate texts that are not valid Oracle SQL. It has no PL/SQL: for a procedure of TPROC-C it
 creates the PL/pgSQL procedure of the same name and calls that one. So calls are tested, with binds, errors and the
-commit in the procedure, but not the PL/SQL.
+commit in the procedure, but not the PL/SQL. Of the packages DBMS_WORKLOAD_REPOSITORY and TT_STATS it has functions with
+the same names and arguments whose reports are canned: they show that snapshots are taken and which two are reported on,
+not that Oracle or TimesTen has these packages in this form. An exception whose text begins with an ORA- code, which a
+test's function can raise, is that error.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ ERRORS = {
     "42804": (932, "inconsistent datatypes"),
     ROLLED_BACK_STATE: (20001, "item does not exist"),
     "57014": (1013, "user requested cancel of current operation"),
+    "42883": (6550, "PLS-00201: identifier must be declared"),
 }
+_RAISED = re.compile(r"ORA-(\d{5}): ")
 _NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
 _BPCHAR = 1042
 _STATS = re.compile(r"BEGIN\s+DBMS_STATS\.GATHER_TABLE_STATS\(USER, '(\w+)'.*\);\s*END;", re.I | re.S)
@@ -59,6 +64,12 @@ _CHECKPOINT = re.compile(r"ALTER\s+SYSTEM\s+CHECKPOINT(?:\s+GLOBAL)?", re.I)
 _PROCEDURE = re.compile(r"CREATE\s+OR\s+REPLACE\s+PROCEDURE\s+(\w+)\(.*", re.I | re.S)
 _PROCEDURE_DROP = re.compile(r"BEGIN\s+EXECUTE IMMEDIATE 'DROP PROCEDURE (\w+)'.*END;", re.I | re.S)
 _CALL = re.compile(r"BEGIN\s+(\w+)\(([^()]*)\);\s*END;", re.I | re.S)
+_PACKAGED = re.compile(
+    r"BEGIN\s+(?:(:\w+)\s*:=\s*)?(?:SYS\.)?(DBMS_WORKLOAD_REPOSITORY|TT_STATS)\.(\w+)(?:\(([^()]*)\))?;"
+    r"\s*END;",
+    re.I,
+)
+_TABLE = re.compile(r"TABLE\(\s*DBMS_WORKLOAD_REPOSITORY\.(\w+)(\(.*\))\)\s*$", re.I | re.S)
 _SIGNATURE = re.compile(r"FUNCTION \w+\(([^)]*)\)")
 _USING_INDEX = re.compile(r"\s+USING INDEX(?: LOCAL)?", re.I)
 _DROP_TAIL = re.compile(r"\s+CASCADE CONSTRAINTS(?:\s+PURGE)?$", re.I)
@@ -82,6 +93,25 @@ CREATE TABLE IF NOT EXISTS oracle.gv$system_event
 CREATE TABLE IF NOT EXISTS oracle.gv$sys_time_model (inst_id int, stat_name varchar(64), value bigint);
 CREATE TABLE IF NOT EXISTS oracle.gv$osstat (inst_id int, stat_name varchar(64), value bigint, cumulative varchar(3));
 CREATE TABLE IF NOT EXISTS oracle.gv$sysstat (inst_id int, name varchar(64), value bigint);
+CREATE OR REPLACE VIEW oracle.v$database AS SELECT 4242::bigint AS con_dbid;
+CREATE TABLE IF NOT EXISTS oracle.dba_hist_snapshot
+  (snap_id int, dbid bigint, instance_number int, startup_time timestamp, taken timestamp DEFAULT clock_timestamp());
+CREATE OR REPLACE FUNCTION oracle.create_snapshot() RETURNS int LANGUAGE sql AS $$
+  INSERT INTO oracle.dba_hist_snapshot (snap_id, dbid, instance_number, startup_time)
+    SELECT coalesce(max(snap_id), 0) + 1, 4242, 1, '2026-01-01 00:00:00' FROM oracle.dba_hist_snapshot
+    RETURNING snap_id $$;
+CREATE OR REPLACE FUNCTION oracle.awr_report_html(dbid bigint, instance bigint, first_snap bigint, last_snap bigint)
+  RETURNS TABLE (output varchar(8000)) LANGUAGE sql AS $$
+  VALUES ('<html><title>canned</title>'),
+         ('<p>database ' || dbid || ', instance ' || instance || ', snapshots ' || first_snap || ' to ' || last_snap),
+         (NULL), ('</html>') $$;
+CREATE OR REPLACE FUNCTION oracle.awr_global_report_html(dbid bigint, instances text, first_snap bigint, last_snap bigint)
+  RETURNS TABLE (output varchar(8000)) LANGUAGE sql AS $$
+  VALUES ('<p>database ' || dbid || ', all instances, snapshots ' || first_snap || ' to ' || last_snap) $$;
+CREATE OR REPLACE FUNCTION oracle.capture_snapshot(level text) RETURNS int LANGUAGE sql AS $$
+  SELECT oracle.create_snapshot() $$;
+CREATE OR REPLACE FUNCTION oracle.generate_report_text(first_snap bigint, last_snap bigint) RETURNS text[]
+  LANGUAGE sql AS $$ SELECT ARRAY['canned', 'snapshots ' || first_snap || ' to ' || last_snap] $$;
 """
 """The views of Oracle's dictionary that proveout queries. Those of gv$ are tables, which tests fill."""
 
@@ -91,7 +121,7 @@ class Translated:
     """A statement in PostgreSQL's syntax: `text` with $1 …, and the index of the bind of each."""
 
     text: str
-    kind: str  # query, dml, ddl, call
+    kind: str  # query, dml, ddl, call, function (its result is the first bind), lines (its result is the last bind)
     places: tuple[int, ...]
     locks: bool = False  # a query FOR UPDATE, which begins a transaction as a change does
 
@@ -107,6 +137,9 @@ def translate(sql: str) -> Translated:
         return Translated("CHECKPOINT", "ddl", ())
     if (found := _of_procedure(sql.strip())) is not None:
         return found
+    if match := _PACKAGED.fullmatch(sql.strip()):
+        return _of_package(*match.groups())
+    sql = _TABLE.sub(r"\1\2", sql.strip())
     text = _DROP_TAIL.sub(" CASCADE", _USING_INDEX.sub("", sql.strip().rstrip(";")))
     try:
         tree = sqlglot.parse_one(text, read="oracle")
@@ -140,6 +173,15 @@ def _of_procedure(sql: str) -> Translated | None:
     types = [argument.split()[-1] for argument in signature[1].split(",")]
     marks = ", ".join(f"${place}::{kind}" for place, kind in enumerate(types, start=1))
     return Translated(f"SELECT {match[1]}({marks})", "call", tuple(range(len(types))))
+
+
+def _of_package(result: str | None, package: str, name: str, arguments: str | None) -> Translated:
+    """Translate a call of a packaged function, or of a procedure whose last argument is an array of lines."""
+    count = len([argument for argument in (arguments or "").split(",") if argument.strip()])
+    first, inputs = (1, count) if result else (0, count - 1)
+    marks = ", ".join(f"${place}" for place in range(1, inputs + 1))
+    kind = "function" if result else "lines"
+    return Translated(f"SELECT {name.lower()}({marks})", kind, tuple(range(first, first + inputs)))
 
 
 def _as_values(tree: exp.Expression) -> None:
@@ -206,6 +248,10 @@ class PostgresBackend:
                 return self._query(statement.text, values)
             if statement.kind == "call":
                 return self._call(statement.text, values)
+            if statement.kind in ("function", "lines"):
+                found = self._connection.execute(statement.text, values).fetchone()[0]
+                given = [_plain(bind) for bind in binds]
+                return Result(out_binds=[found, *given[1:]] if statement.kind == "function" else [*given[:-1], found])
             if statement.kind == "dml":
                 return Result(rowcount=self._change(statement.text, [values]))
             self.commit()
@@ -309,6 +355,8 @@ class PostgresBackend:
         """Return PostgreSQL's error as Oracle's; a lost connection as ORA-03113, which clients treat as the end."""
         if self._connection.broken:
             return BackendError("end-of-file on communication channel", ora_code=3113)
+        if raised := _RAISED.match(str(error)):
+            return BackendError(" ".join(str(error).split("CONTEXT:")[0].split())[11:], ora_code=int(raised[1]))
         code, text = ERRORS.get(error.sqlstate or "", (900, f"invalid SQL statement (PostgreSQL: {error.sqlstate})"))
         constraint = error.diag.constraint_name
         named = f" ({USER.upper()}.{constraint.upper()})" if constraint else ""

@@ -15,12 +15,14 @@ from proveout.agent.engines.adapter import (
     Checkpoints,
     EngineAdapter,
     Loader,
+    MakesReports,
     Observer,
     OpensCursors,
     OpensQueries,
     Populates,
     QuerySession,
     RedactsDsn,
+    ReportSession,
     Settings,
     require_client,
 )
@@ -39,6 +41,7 @@ class OracleAdapter(
     CapturesWaits,
     OpensQueries,
     CapturesSizes,
+    MakesReports,
     RedactsDsn,
 ):
     """See `adapter` for the protocols. All work goes through python-oracledb in thin mode."""
@@ -104,6 +107,12 @@ class OracleAdapter(
         from proveout.agent.engines.oracle.capture_connection import SizeCatalogue
 
         return SizeCatalogue(endpoint)
+
+    def report_session(self, endpoint: Endpoint, container: str) -> ReportSession:
+        _require_client()
+        from proveout.agent.engines.oracle.awr import AwrSession
+
+        return AwrSession(endpoint, container)
 
     def public_dsn(self, dsn: str) -> str:
         return public_dsn(dsn)

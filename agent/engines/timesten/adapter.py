@@ -11,12 +11,14 @@ from proveout.agent.engines.adapter import (
     CapturesLag,
     Checkpoints,
     EngineAdapter,
+    MakesReports,
     Observer,
     OpensCursors,
     OpensQueries,
     OwnsProcess,
     QuerySession,
     RedactsDsn,
+    ReportSession,
     Settings,
 )
 from proveout.agent.engines.oracle.adapter import public_dsn
@@ -27,7 +29,16 @@ if TYPE_CHECKING:
     from proveout.agent.engines.timesten.driver import TimesTenDriver
 
 
-class TimesTenAdapter(EngineAdapter, Checkpoints, OpensCursors, OpensQueries, CapturesLag, OwnsProcess, RedactsDsn):
+class TimesTenAdapter(
+    EngineAdapter,
+    Checkpoints,
+    OpensCursors,
+    OpensQueries,
+    CapturesLag,
+    MakesReports,
+    OwnsProcess,
+    RedactsDsn,
+):
     """See `adapter` for the protocols. Settings and statements go through a process of its own (`timesten.sql`)."""
 
     requirement = "proveout[oracle]"
@@ -62,6 +73,12 @@ class TimesTenAdapter(EngineAdapter, Checkpoints, OpensCursors, OpensQueries, Ca
         from proveout.agent.engines.timesten.driver import open_thick
 
         return OracleQueries(endpoint, open_thick)
+
+    def report_session(self, endpoint: Endpoint, container: str) -> ReportSession:
+        del container
+        from proveout.agent.engines.timesten.stats_report import StatsSession
+
+        return StatsSession(endpoint)
 
     def lag_observer(self, source: Endpoint, sink: Endpoint) -> Observer:
         from proveout.agent.engines.timesten.lag import observer

@@ -156,9 +156,9 @@ def sizes_compression(results: RunResults) -> Iterator[Figure]:
             name="sizes-compression",
             slug=slug("sizes-compression", of),
             title=f"Sizes and compression{named(of)}",
-            caption=f"Size of tables and their indexes at the end of the load, in MB (10^6 bytes); the factor is "
-            f"the size in {safe(rows[0].mode)} over that in the "
-            "mode: above 1, the mode is smaller.",
+            caption="Size of tables and their indexes at the end of the load, or as queries gave it, "
+            f"in MB (10^6 bytes); the factor is the size in {safe(rows[0].mode)} over that in the mode: above 1, the "
+            "mode is smaller.",
             spec=_size_chart(rows),
             heads=SIZE_HEADS,
             rows=tuple(size_table(rows)),

@@ -6,11 +6,11 @@ same metrics share a figure, as the stages of one, two and four nodes do; a stag
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from proveout.coordinator.report.figures.figure import Figure, slug
 from proveout.coordinator.report.figures.panels import Point, panels, table
+from proveout.coordinator.report.query_sets import STEP
 from proveout.coordinator.report.tables import cell_of
 from proveout.coordinator.results.event_metrics import value_estimates
 from proveout.coordinator.results.results import RunResults, StageResult
@@ -19,7 +19,6 @@ from proveout.core.numbers import safe
 ELAPSED = "elapsed_s"
 SIZES = "sizes"
 _OF_TIME = frozenset({ELAPSED, "wait_s"})
-_STEP = re.compile(r"(?P<ladder>.+)__(?P<side>before|after)_(?P<number>\d+)")
 
 
 def stage_values(results: RunResults) -> Iterator[Figure]:
@@ -99,7 +98,7 @@ def _acts(results: RunResults, stage: str) -> bool:
 
 def _step(results: RunResults, stage: str) -> tuple[str, str]:
     """(panel, place) of a stage: of a step of a matrix the step and its cell."""
-    found = _STEP.fullmatch(stage)
+    found = STEP.fullmatch(stage)
     cell = cell_of(results, found["ladder"]) if found else None
     if found is None or cell is None:
         return "stages", stage

@@ -16,7 +16,7 @@ from proveout.coordinator.report.figures.figure import PALE, Figure, Spec, categ
 from proveout.coordinator.report.figures.load_figures import groups, heading, label, legend
 from proveout.coordinator.report.figures.panels import Point, panels, table
 from proveout.coordinator.report.figures.timeline import Line, Timeline
-from proveout.coordinator.report.tables import climbing, host_rows, machines, peak
+from proveout.coordinator.report.tables import cell_of, climbing, host_rows, machines, peak
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.coordinator.results.wait_rows import wait_rows
 from proveout.core.json_data import at_path, number_at
@@ -39,11 +39,12 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
     if not timeline.cpu:
         return
     points = [point for name in dict.fromkeys(line.name for line in timeline.cpu) for point in _points(timeline, name)]
+    shades = _shades(results, [span.iteration.id.stage for span in timeline.windows])
     spans = [
         {
             "start": span.start_s,
             "end": span.end_s,
-            "stage": safe(span.iteration.id.stage),
+            "stage": shades[span.iteration.id.stage],
             "what": _name(span.iteration, results.stages[span.iteration.id.stage].kind),
         }
         for span in timeline.windows
@@ -77,6 +78,13 @@ def host_cpu(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         ),
         rows=tuple(rows),
     )
+
+
+def _shades(results: RunResults, stages: Sequence[str]) -> dict[str, str]:
+    """The name of the colour of each stage: its own, or that of its matrix where there are more stages than colours."""
+    names = dict.fromkeys(stages)
+    cells = {name: cell_of(results, name) for name in names} if len(names) > len(PALE) else {}
+    return {name: safe(cell.of if (cell := cells.get(name)) else name) for name in names}
 
 
 def _points(timeline: Timeline, name: str) -> Iterator[dict[str, Any]]:

@@ -117,6 +117,20 @@ async def test_database_tasks_run_as_the_unprivileged_user(task_context: Any, da
 
 
 @as_root
+async def test_a_capture_in_a_helper_gets_the_start_of_its_load(task_context: Any, oracle: str) -> None:
+    described = Capture(name="awr", kind="awr", every_s=1.0, system="db", licence="diagnostics_pack", container="own")
+    endpoint = Endpoint(system="db", engine="oracle", dsn=oracle)
+    spec = RunCapture(capture=described, endpoints=(endpoint,), edges_s=(0.0, 0.0))
+    task_context.t0_ns = time.monotonic_ns()
+    capture = asyncio.create_task(dispatch.capture(task_context, spec))
+    await until(lambda: len(task_context.samples) >= 3, "it took no snapshots")
+    task_context.end()
+    result = await capture
+    assert result.notes == ()
+    assert "canned" in result.output
+
+
+@as_root
 async def test_kernel_counters_are_read_by_the_agent_itself(task_context: Any) -> None:
     spec = RunCapture(capture=Capture(name="os", kind="os", every_s=0.1, system=""), endpoints=())
     capture = asyncio.create_task(dispatch.capture(task_context, spec))

@@ -14,6 +14,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from synthetic_run import synthetic_results
 
 from proveout.coordinator.compare.comparison import compare
 from proveout.coordinator.measure.capture_metrics import sizes_metrics
@@ -253,6 +254,48 @@ def test_more_time_to_solve_is_worse_in_a_comparison_of_runs(plan: Plan) -> None
     directions = {row.path: row.direction for row in stage.rungs[0].rows}
     assert directions["solve_s",] == "worse"
     assert directions["tps",] == "worse"
+
+
+def test_sizes_that_steps_of_a_matrix_took_are_compared_by_mode() -> None:
+    plan = compile_plan(ROOT / "plans" / "in-memory-lab.yaml")
+    wanted = {"disk": 1.0, "query low": 2.0, "query high": 2.5, "capacity low": 4.0, "capacity high": 5.0}
+    found = synthetic_results(plan, lambda stage, _rung, path: _shrunk(wanted, stage) if path.endswith("_bytes") else 1)
+    sizes = size_rows(found)
+    assert list(sizes) == ["solve", "together"]
+    rows = sizes["solve"]
+    assert {row.mode for row in rows} == set(wanted)
+    assert [row.table for row in rows[-5:]] == [""] * 5
+    taken = found.stages["solve__query_high__degree_2__before_1"].values[0].values
+    whole = next(row for row in rows if row.mode == "query high" and not row.table)
+    assert whole.total_bytes == taken["total_bytes"], "the metric of that name, not a sum with it"
+    base = found.stages["solve__disk__degree_2__before_1"].values[0].values
+    assert whole.factor == pytest.approx(base["total_bytes"] / taken["total_bytes"])
+    (figure, _) = sizes_compression(found)
+    assert len(figure.rows) == 7 * 5
+
+
+def _shrunk(wanted: Mapping[str, float], stage: str) -> float:
+    return next((1 / by for mode, by in wanted.items() if mode.replace(" ", "_") in stage), 1.0)
+
+
+def test_stages_that_took_the_same_sizes_are_compared(tmp_path: Path) -> None:
+    stage = """
+  - sql: {id: %s, system: db, query: SELECT 1 AS a, metrics: {wide_bytes: {column: a}, thin_bytes: {column: a}}}"""
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        "proveout: 1\nname: p\ntopology: {hosts: {h: {roles: [server], address: local}}, systems: "
+        "{db: {engine: postgres, host: h, provision: embedded}}}\nstages:" + stage % "plain" + stage % "packed",
+        encoding="utf-8",
+    )
+    size = {("plain", "wide_bytes"): 8.0, ("plain", "thin_bytes"): 2.0, ("packed", "wide_bytes"): 2.0}
+    found = synthetic_results(compile_plan(path), lambda stage, _rung, path: size.get((stage, path), 1.0))
+    (rows,) = size_rows(found).values()
+    assert [(row.table, row.mode) for row in rows] == [
+        (table, mode) for table in ("wide", "thin", "") for mode in ("plain", "packed")
+    ]
+    total = {row.mode: row.total_bytes for row in rows if not row.table}
+    assert total["plain"] == pytest.approx(sum(row.total_bytes for row in rows if row.mode == "plain" and row.table))
+    assert rows[-1].factor == pytest.approx(total["plain"] / total["packed"])
 
 
 def test_runs_without_sets_and_sizes_have_no_such_tables() -> None:

@@ -1,0 +1,228 @@
+"""AWR snapshots and their report, over the TNS server of the tests.
+
+The server's package is canned: the tests show the order of the calls, their binds, the notes for errors and what an
+iteration keeps. They do not show that an Oracle accepts the statements, nor what its report contains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from proveout.agent.capture import database_reports
+from proveout.agent.capture.kinds import capture
+from proveout.agent.engines.adapter import SnapshotMark
+from proveout.agent.engines.oracle import awr
+from proveout.agent.engines.oracle.awr import AwrSession
+from proveout.agent.engines.oracle.sql import open_labelled
+from proveout.agent.engines.timesten import stats_report
+from proveout.agent.engines.timesten.stats_report import StatsSession
+from proveout.agent.errors import TaskFault
+from proveout.dsl.plan.topology import Capture
+from proveout.proto.wire.results import CaptureResult, CaptureSample
+from proveout.proto.wire.tasks import Endpoint, RunCapture
+
+pytestmark = pytest.mark.server
+
+
+class Window:
+    """A task context whose load starts, and is over, when the capture has sent its first sample."""
+
+    def __init__(self) -> None:
+        self.samples: list[CaptureSample] = []
+        self.is_over = asyncio.Event()
+        self.t0_ns: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def sample(self, sample: CaptureSample) -> None:
+        self.samples.append(sample)
+        if len(self.samples) == 1:
+            self.t0_ns.set_result(time.monotonic_ns())
+            self.is_over.set()
+
+    async def started(self) -> int:
+        return await asyncio.shield(self.t0_ns)
+
+    async def finished(self) -> None:
+        await self.is_over.wait()
+
+
+@pytest.fixture
+def behind(tns_database: str, tns_views: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to the database behind the TNS server, whose snapshots and functions are as new afterwards."""
+    with psycopg.connect(tns_database, autocommit=True) as connection:
+        connection.execute("TRUNCATE oracle.dba_hist_snapshot")
+        yield connection
+        connection.execute(tns_views)
+
+
+def captured(
+    endpoint: Endpoint, container: str = "own", edges_s: tuple[float, float] = (0.0, 0.0)
+) -> tuple[CaptureResult, Window]:
+    """A capture of a window that lasts no time."""
+
+    async def run() -> tuple[CaptureResult, Window]:
+        window = Window()
+        described = Capture(
+            name="awr", kind="awr", every_s=1.0, system="db", licence="diagnostics_pack", container=container
+        )
+        task = RunCapture(capture=described, endpoints=(endpoint,), edges_s=edges_s)
+        return await capture(window, task), window  # type: ignore[arg-type]
+
+    return asyncio.run(asyncio.wait_for(run(), 60.0))
+
+
+def test_the_report_is_that_of_the_two_snapshots_of_the_window(oracle: str, behind: psycopg.Connection[Any]) -> None:
+    found, window = captured(Endpoint(system="db", engine="oracle", dsn=oracle))
+    assert found.notes == ()
+    assert "database 4242, instance 1, snapshots 1 to 2" in found.output
+    numbers = [r.value for sample in window.samples for r in sample.readings if r.metric == "snapshot.number"]
+    assert numbers == [1.0, 2.0]
+    assert window.samples[0].readings == (), "the first sample reports that the capture is connected"
+    assert behind.execute("SELECT count(*) FROM oracle.dba_hist_snapshot").fetchone() == (2,)
+
+
+def test_a_cluster_has_a_global_report(oracle: str, behind: psycopg.Connection[Any]) -> None:
+    found, _ = captured(Endpoint(system="db", engine="oracle", dsn=oracle, instances=(oracle, oracle)))
+    assert found.notes == ()
+    assert found.output == "<p>database 4242, all instances, snapshots 1 to 2\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "notes"),
+    [
+        (
+            "RAISE EXCEPTION 'ORA-13516: AWR Operation failed: only a subset of SQL can be issued'",
+            "no snapshot at the start of the window: system 'db': ORA-13516: AWR Operation failed: only a subset of SQL "
+            f"can be issued ({awr.WAYS_OUT['ORA-13516']})",
+        ),
+        (
+            "PERFORM oracle.not_granted()",
+            f"({awr.GRANTS})",
+        ),
+        ("RETURN 99", "DBA_HIST_SNAPSHOT has no row of snapshot 99 for this container"),
+    ],
+)
+def test_a_snapshot_that_fails_is_a_note(oracle: str, behind: psycopg.Connection[Any], body: str, notes: str) -> None:
+    behind.execute(
+        "CREATE OR REPLACE FUNCTION oracle.create_snapshot() RETURNS int LANGUAGE plpgsql AS "
+        f"$$ BEGIN {body}; RETURN 0; END $$"
+    )
+    found, _ = captured(Endpoint(system="db", engine="oracle", dsn=oracle))
+    assert found.output == ""
+    (note,) = found.notes
+    assert notes in note
+
+
+def test_a_report_that_fails_is_a_note(oracle: str, behind: psycopg.Connection[Any]) -> None:
+    behind.execute(
+        "CREATE OR REPLACE FUNCTION oracle.awr_report_html(dbid bigint, instance bigint, first_snap bigint, "
+        "last_snap bigint) RETURNS TABLE (output varchar(8000)) LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'ORA-20200: The instance was shutdown between snapshots 1 and 2'; END $$"
+    )
+    found, _ = captured(Endpoint(system="db", engine="oracle", dsn=oracle))
+    (note,) = found.notes
+    assert note.startswith(
+        "no report: system 'db': ORA-20200: The instance was shutdown between snapshots 1 and 2 (AWR"
+    )
+
+
+def test_an_instance_that_restarted_has_no_report(oracle: str, behind: psycopg.Connection[Any]) -> None:
+    behind.execute(
+        "CREATE OR REPLACE FUNCTION oracle.create_snapshot() RETURNS int LANGUAGE sql AS $$ "
+        "INSERT INTO oracle.dba_hist_snapshot (snap_id, dbid, instance_number, startup_time) "
+        "SELECT count(*) + 1, 4242, 1, clock_timestamp() + count(*) * interval '1 hour' FROM oracle.dba_hist_snapshot "
+        "RETURNING snap_id $$"
+    )
+    found, _ = captured(Endpoint(system="db", engine="oracle", dsn=oracle))
+    assert found.notes == ("the database was restarted between the snapshots, so that there is no report on them",)
+
+
+def test_a_container_that_cannot_be_entered_is_a_note(oracle: str, behind: psycopg.Connection[Any]) -> None:
+    found, window = captured(Endpoint(system="db", engine="oracle", dsn=oracle), container="root")
+    (note,) = found.notes
+    assert note.startswith("it cannot connect: system 'db': ORA-00900")
+    assert note.endswith(f"({awr.CONTAINER})")
+    assert len(window.samples) == 1, "the load need not wait for it"
+
+
+def test_a_server_that_is_not_there_is_a_note() -> None:
+    found, _ = captured(Endpoint(system="db", engine="oracle", dsn="hlr/hlr@//127.0.0.1:1/HLR"))
+    assert "cannot be reached" in found.notes[0]
+
+
+def test_a_long_report_is_cut(oracle: str, behind: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_reports, "REPORT_BYTES_MAX", 40)
+    found, _ = captured(Endpoint(system="db", engine="oracle", dsn=oracle))
+    assert found.output == "<html><title>canned</title>\n" + database_reports.CUT
+    assert "cut there" in found.notes[0]
+
+
+def test_a_load_that_ends_early_leaves_no_snapshot(oracle: str, behind: psycopg.Connection[Any]) -> None:
+    found, _ = captured(Endpoint(system="db", engine="oracle", dsn=oracle), edges_s=(3600.0, 7200.0))
+    assert found.notes == ("the load ended before its measure window",)
+    assert behind.execute("SELECT count(*) FROM oracle.dba_hist_snapshot").fetchone() == (0,)
+
+
+def test_the_calls_of_ttstats_over_the_oracle_protocol(oracle: str, behind: psycopg.Connection[Any]) -> None:
+    """A function with a result, and an array of lines out of a procedure; TimesTen itself is not shown."""
+    session = StatsSession(Endpoint(system="cache", engine="timesten", dsn=oracle), open_labelled)
+    first, second = session.take(), session.take()
+    assert [first, second] == [SnapshotMark(number=1), SnapshotMark(number=2)]
+    assert list(session.report(first, second)) == ["canned", "snapshots 1 to 2"]
+    behind.execute("DROP FUNCTION oracle.capture_snapshot")
+    with pytest.raises(TaskFault) as fault:
+        session.take()
+    assert fault.value.way_out == stats_report.GRANT
+    session.close()
+
+
+class Recorded:
+    """A connection of python-oracledb that keeps its statements."""
+
+    def __init__(self) -> None:
+        self.statements: list[tuple[str, Any]] = []
+        self.call_timeout = self.arraysize = self.prefetchrows = 0
+
+    def cursor(self) -> Recorded:
+        return self
+
+    def __enter__(self) -> Recorded:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def var(self, _: type) -> Any:
+        return type("Var", (), {"getvalue": lambda self: 7})()
+
+    def execute(self, text: str, binds: Any = None, **named: Any) -> list[tuple[str]]:
+        self.statements.append((text, binds or dict.fromkeys(named, "")))
+        return [("line",)]
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return [(1, 1, "2026-01-01 00:00:00")]
+
+    def close(self) -> None:
+        pass
+
+
+def test_statements_of_the_root_container() -> None:
+    connection = Recorded()
+    endpoint = Endpoint(system="db", engine="oracle", dsn="u/p@//h/s")
+    session = AwrSession(endpoint, "root", lambda *_: connection)
+    first = session.take()
+    assert list(session.report(first, SnapshotMark(number=8, started=first.started))) == ["line"]
+    assert [text for text, _ in connection.statements] == [
+        "ALTER SESSION SET CONTAINER = CDB$ROOT",
+        "SELECT SYS_CONTEXT('USERENV', 'INSTANCE') FROM dual",
+        "BEGIN :snap := DBMS_WORKLOAD_REPOSITORY.CREATE_SNAPSHOT; END;",
+        "SELECT dbid, instance_number, TO_CHAR(startup_time, 'YYYY-MM-DD HH24:MI:SS') FROM dba_hist_snapshot"
+        " WHERE snap_id = :snap AND dbid = (SELECT con_dbid FROM v$database) ORDER BY instance_number",
+        "SELECT output FROM TABLE(DBMS_WORKLOAD_REPOSITORY.AWR_REPORT_HTML(:dbid, :instance, :first_snap, :last_snap))",
+    ]
+    assert connection.statements[-1][1] == {"dbid": 1, "instance": 1, "first_snap": 7, "last_snap": 8}
