@@ -145,7 +145,7 @@ class Mount(Operation):
             raise custom(f"`{unknown}` is not an option of NFS that a plan sets (nfs(5))")
         if missing := [one for one in _NFS_NEEDED if one not in self.options]:
             raise custom(
-                f"the option {' and '.join(missing)} is missing: the files are those of another machine, whose "
+                f"the options lack {' and '.join(missing)}: the files are those of another machine, whose "
                 "programs and devices must not count here"
             )
         return self
