@@ -371,7 +371,7 @@ def describe(found: Policy) -> str:
         ("validators", [f"{name} ({' '.join(argv)})" for name, argv in found.validators]),
         ("udev rules for", [*found.udev_devices, *(f"links in /dev/{folder}" for folder in found.udev_links)]),
         ("destroying data", ["yes"] if found.destructive else []),
-        ("oracle", found.oracle_parameters),
+        ("oracle settings", found.oracle_parameters),
         ("servers", found.provision),
         ("servers as agent", ["yes"] if found.provision_as_agent_user else []),
     ]

@@ -44,7 +44,7 @@ def _is_never(name: str) -> bool:
 
 
 def name_objection(name: str) -> str:
-    """Why no plan may set a parameter; "" where it may."""
+    """The reason why no plan may set a parameter; "" where it may."""
     if not NAME.fullmatch(name):
         return f"`{name}` is not the name of an initialization parameter, as sga_target"
     if _is_never(name):
@@ -55,7 +55,7 @@ def name_objection(name: str) -> str:
 
 
 def value_objection(name: str, value: str) -> str:
-    """Why a parameter must not have this value; "" where it may."""
+    """The reason against a value of a parameter; "" where there is none."""
     if name == "audit_trail" and value.lower() not in AUDIT_TRAILS:
         return f"audit_trail is one of {', '.join(AUDIT_TRAILS)}, not {value!r}"
     if name == "dispatchers" and not _DISPATCHERS.fullmatch(value):

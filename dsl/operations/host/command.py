@@ -57,7 +57,7 @@ Argvs: TypeAlias = Annotated[list[Argv], Field(max_length=20)]
 
 
 class Verify(BaseModel):
-    """What shows that nothing is left to do: devices that are there, or a program that succeeds."""
+    """The check that shows that nothing is left to do: devices that are there, or a program that succeeds."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -102,11 +102,11 @@ class HostCommand(Operation):
 
     @property
     def lasting(self) -> str:
-        """What its programs do, where none undoes it."""
+        """The effect of its programs, where none undoes it."""
         return f"what {shlex.join(self.apply[0])} does" if self.apply and not self.revert else ""
 
     def targets(self) -> Mapping[str, str]:
-        """What it checks."""
+        """The check."""
         return {f"command {self._check}": "; ".join(map(shlex.join, self.apply))}
 
     @property

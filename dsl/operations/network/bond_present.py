@@ -27,7 +27,7 @@ class BondPresent(Operation):
     mode: (
         Literal["balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"]
         | None
-    ) = Field(None, description="How it divides packets over its ports.")
+    ) = Field(None, description="The way in which it divides packets over its ports.")
     ports: Annotated[list[Interface], Field(max_length=64), BeforeValidator(one_or_many), OrOne()] = Field(
         [], description="Exactly the interfaces that it is made of."
     )
@@ -35,7 +35,7 @@ class BondPresent(Operation):
         None, description="The number of ports that must have a link; by default all must."
     )
     xmit_hash_policy: Literal["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4", "vlan+srcmac"] | None = Field(
-        None, description="How the port of a packet is chosen."
+        None, description="The rule that chooses the port of a packet."
     )
     lacp_rate: Literal["slow", "fast"] | None = Field(None, description="The rate of LACP packets, in mode 802.3ad.")
     miimon: Annotated[int, Field(ge=0, le=60_000)] | None = Field(

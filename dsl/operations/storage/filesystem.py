@@ -2,7 +2,7 @@
 
 It destroys data, so a device that holds anything is refused: a signature of any kind, a partition, something mounted
 or swapped on it, a holder. A plan that gives up a filesystem names it by its UUID (`replaces`); the new one has
-another, so it is made once. Nothing undoes it: what was there is gone.
+another, so it is made once. Nothing undoes it.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ Seconds: TypeAlias = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
 class Paths(BaseModel):
-    """How paths are treated. Keys that are left out keep multipathd's own values; there is none that names a program, a
-    library or a file."""
+    """The treatment of paths. Keys that are left out keep multipathd's own values; no key names a program, a library
+    or a file."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

@@ -43,7 +43,7 @@ class ZeroBlocks(Operation):
     """Zeros over the first part of an empty device: `{device: /dev/disk/by-id/…, size: 16MiB}`."""
 
     device: Device = Field(description="The disk or partition, by /dev/disk/by-id.")
-    size: Annotated[str, AfterValidator(_size)] = Field(description="How much of it, from its beginning: 16MiB.")
+    size: Annotated[str, AfterValidator(_size)] = Field(description="The part of it, from its beginning: 16MiB.")
     replaces: Uuid | None = Field(
         None, description="The UUID of the one filesystem on the device that may be lost; by default none may."
     )
@@ -53,7 +53,7 @@ class ZeroBlocks(Operation):
 
     @property
     def lasting(self) -> str:
-        """What was there."""
+        """The former contents."""
         return f"what the first {self.size} of {self.device} held"
 
     def targets(self) -> Mapping[str, str]:

@@ -266,4 +266,4 @@ def test_parameters_of_oracle_with_consent_are_allowed_by_name(tmp_path: Path) -
     refused = found.allows_oracle_parameter("_max_outstanding_log_writes")
     assert not refused
     assert "add `- _max_outstanding_log_writes` under `oracle_parameters` in" in refused.way_out
-    assert "oracle:           _high_priority_processes, audit_trail" in policy_file.describe(found)
+    assert "oracle settings:  _high_priority_processes, audit_trail" in policy_file.describe(found)
