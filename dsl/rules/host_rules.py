@@ -170,7 +170,8 @@ def without_dsn_problems(engine: str) -> Iterator[Objection]:
 def instances_problems(engine: str, dsns: Sequence[str]) -> Iterator[Objection]:
     """Several dsns instead of one."""
     if not engines.of(engine).instances:
-        yield Objection(message=f"a system of several instances is an oracle one, not {engine}")
+        able = engines.named(one for one in engines.ENGINES.values() if one.instances)
+        yield Objection(message=f"a system of several instances is one of {able}, not {engine}")
     if len(set(dsns)) != len(dsns):
         yield Objection(message="two instances have the same dsn")
 
@@ -189,6 +190,8 @@ def endpoint_problems(
         return
     if instances:
         yield from instances_problems(engine, instances)
+    if instances and provisioned:
+        yield Objection(message=f"system {system}, which an agent starts, has one address")
     yield from provision_problems(engine) if provisioned else without_dsn_problems(engine)
     if engines.of(engine).dsn_form == "path":
         yield from _file_problems(engine, dsn)

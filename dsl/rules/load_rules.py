@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from proveout.core.errors import PlanProblem
@@ -11,26 +11,33 @@ from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search
 from proveout.dsl.workloads.kinds import has_tables, key_range, same_rows, writes
 
+NAMED = 4
+"""Loads that a note names one by one."""
 _HINT = "a `range` for each, unless they are to wait for each other"
 
 
 def overlaps(plan: Plan) -> Iterator[PlanProblem]:
-    """A note for each two loads of a stage that change or read the same keys.
+    """A note for the loads of a stage of which two or more change or read the same keys.
 
     Loads on two systems can meet only where proveout provisions neither: they may be instances of one database.
     """
     for stage in plan.stages:
         if not isinstance(stage, Ladder | Search):
             continue
+        meeting: dict[str, dict[str, None]] = {}
         for one, other in combinations(parts(stage), 2):
             if _meet(plan, one, other) and (common := _common(plan, one, other)):
-                message = f"note: loads `{one.name}` and `{other.name}` of `{stage.id}` touch {common}"
-                yield PlanProblem(
-                    message=message,
-                    where=stage.where,
-                    key="stages",
-                    hint=_HINT,
-                )
+                meeting.setdefault(common, {}).update({one.name: None, other.name: None})
+        for common, names in meeting.items():
+            message = f"note: loads {_listed(list(names))} of `{stage.id}` touch {common}"
+            yield PlanProblem(message=message, where=stage.where, key="stages", hint=_HINT)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Two or more names: `a` and `b`; of many the first three."""
+    if len(names) > NAMED:
+        return f"{', '.join(f'`{name}`' for name in names[: NAMED - 1])} and {len(names) - NAMED + 1} more"
+    return f"{', '.join(f'`{name}`' for name in names[:-1])} and `{names[-1]}`"
 
 
 def _meet(plan: Plan, one: Part, other: Part) -> bool:

@@ -71,8 +71,8 @@ class SystemEntry(Strict):
         None,
         min_length=2,
         max_length=INSTANCES_MAX,
-        description="Instead of `dsn`, one for each instance of a cluster: threads are dealt to them in turn, each to "
-        "its own keys.",
+        description="Instead of `dsn`, one for each instance of a cluster or member of a grid: threads are dealt to "
+        "them in turn, each to its own keys.",
     )
     settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, max_length=SETTINGS_MAX, description="Server settings, name to value."

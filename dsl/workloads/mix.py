@@ -48,3 +48,14 @@ def _checked(value: dict[str, float], names: Sequence[str]) -> dict[str, float]:
     if sum(value.values()) <= 0.0:
         raise ValueError("the weights sum to 0, so nothing would run; give at least one transaction a weight over 0")
     return value
+
+
+def run_of(first: int, last: int, index: int, count: int) -> tuple[int, int]:
+    """The `index`-th of `count` runs of the keys `first` … `last`: disjoint, in order, unlike by one key at most.
+
+    >>> [run_of(1, 7, index, 3) for index in range(3)]
+    [(1, 3), (4, 5), (6, 7)]
+    """
+    size, rest = divmod(last - first + 1, count)
+    low = first + index * size + min(index, rest)
+    return low, low + size + (index < rest) - 1

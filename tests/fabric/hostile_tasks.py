@@ -183,7 +183,9 @@ ENDPOINTS: tuple[tuple[str, str, Endpoint, str], ...] = (
     ("a NUL", "cut the dsn off", replace(DB, dsn="host=a\0b"), "holds a NUL"),
     ("an empty dsn", "have the defaults used", replace(DB, dsn=""), "is empty"),
     ("a dsn without end", "fill the memory", replace(DB, dsn="host=" + "x" * 70_000), "longer than 65536"),
-    ("instances of a PostgreSQL", "reach other servers", replace(DB, instances=(DB.dsn, "host=b")), "is an oracle one"),
+    ("instances of an SQLite", "use files of others", replace(FILE, instances=(FILE.dsn, "/etc/x")), "system of several instances"),
+    ("instances of a server of ours", "reach other servers",
+     replace(DB, provisioned=True, instances=(DB.dsn, "host=b")), "has one address"),
     ("instances without end", "open connections without end",
      replace(ORACLE, instances=tuple(f"hlr/x@//db{n}/H" for n in range(80))), "a dsn of system"),
 )  # fmt: skip

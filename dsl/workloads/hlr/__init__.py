@@ -5,7 +5,7 @@ from __future__ import annotations
 from proveout.dsl import engines
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS, HLR_WRITERS, Hlr
-from proveout.dsl.workloads.mix import runs_any
+from proveout.dsl.workloads.mix import run_of, runs_any
 
 
 def _engine_problem(model: Hlr, engine: str) -> str | None:
@@ -31,11 +31,9 @@ def _division_problem(model: Hlr, instances: int) -> str | None:
 
 def _part(model: Hlr, index: int, count: int) -> Hlr:
     """The `index`-th of `count` runs of subscribers."""
-    size, rest = divmod(model.last - model.first + 1, count)
     if problem := _division_problem(model, count):
         raise ValueError(problem)
-    first = model.first + index * size + min(index, rest)
-    return model.model_copy(update={"range": (first, first + size + (index < rest) - 1)})
+    return model.model_copy(update={"range": run_of(model.first, model.last, index, count)})
 
 
 KIND = WorkloadExtension(

@@ -54,14 +54,15 @@ class Keys:
     __slots__ = ("authorize", "balance", "change", "low", "profile")
 
     def __init__(self, parameters: Prepaid, stream: int) -> None:
-        account = partial(_upto, parameters.accounts)
+        account = partial(_between, parameters.first_account, parameters.last_account)
+        customer = partial(_between, parameters.first, parameters.last)
         history = zip(repeat(stripe(stream)), counted())
         draws: tuple[Callable[[np.random.Generator, int], Iterable[Any]], ...] = (
             lambda random, n: zip(repeat(AUTHORIZE), zip(account(random, n).tolist())),
             lambda random, n: zip(repeat(BALANCE), zip(account(random, n).tolist())),
-            lambda random, n: _profiles(random, n, _upto(parameters.population, random, n)),
+            lambda random, n: _profiles(random, n, customer(random, n)),
             lambda random, n: _changes(random, n, account(random, n), AMOUNTS[parameters.profile], history),
-            lambda random, n: _searches(account(random, n), parameters.accounts),
+            lambda random, n: _searches(account(random, n), parameters.last_account),
         )
         weights = parameters.weights
         chosen = [weights[name] for name in PREPAID_TRANSACTIONS]
@@ -80,8 +81,8 @@ def amounts(random: np.random.Generator, count: int, kinds: Amounts) -> Ints:
     return np.where(random.random(count) < kinds.credit_share, credits_, -debits)
 
 
-def _upto(high: int, random: np.random.Generator, count: int) -> Ints:
-    return random.integers(1, high + 1, count)
+def _between(low: int, high: int, random: np.random.Generator, count: int) -> Ints:
+    return random.integers(low, high + 1, count)
 
 
 def _profiles(random: np.random.Generator, count: int, customers: Ints) -> Iterable[Request]:
@@ -103,6 +104,6 @@ def _changes(
 
 
 def _searches(accounts: Ints, last: int) -> Iterable[Request]:
-    """A run of accounts; at the end of the table it is shorter."""
+    """A run of accounts; at the end of those that the load touches it is shorter."""
     ends = np.minimum(accounts + (SEARCHED - 1), last)
     return zip(repeat(LOW), zip(accounts.tolist(), ends.tolist(), repeat(LOW_BALANCE)))

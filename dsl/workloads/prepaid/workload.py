@@ -157,8 +157,9 @@ class PrepaidWorkload:
     def findings(self, seen: Sequence[Seen], _: Sequence[Prepaid]) -> tuple[Finding, ...]:
         """Whether the mix and the success shares are the expected ones, whatever the age of the data; see
         `conformance`."""
-        expected = expected_shares(self.parameters)
-        return judge_mix(self.parameters.weights, seen), judge_expected(expected, seen, self.parameters.accounts)
+        expected, accounts = expected_shares(self.parameters), self.parameters.last_account
+        accounts -= self.parameters.first_account - 1
+        return judge_mix(self.parameters.weights, seen), judge_expected(expected, seen, accounts)
 
 
 def build(parameters: Prepaid) -> PrepaidWorkload:

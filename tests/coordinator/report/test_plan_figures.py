@@ -30,6 +30,7 @@ STUDIES = {
     "hlr-cache-embedded": ["latency-by-threads-baseline", "latency-by-transaction-uncached", "peak-cpu",
         "chart-unlike-threads"],
     "tprocc-embedded": ["nopm-art-ladder", "latency-by-threads-ladder", "peak-cpu"],
+    "members-embedded": ["host-cpu", "chart-members", "chart-member-scaling"],
     "calibrate-io-lab": ["stage-values-calibrate"],
     "tptbm-exalogic-lab": [
         "relative-tps-latency-reading", "latency-by-threads-reading", "latency-by-threads-mixing", "host-cpu",

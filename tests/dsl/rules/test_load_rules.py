@@ -23,7 +23,7 @@ workloads:
   reads: {kind: hlr, population: 100, weights: {GetAccessData: 1}}
 stages:
   - populate: {workload: hlr, into: own}
-  - ladder: {loads: {LOADS}, threads: 2, measure: 5s}
+  - ladder: {loads: {LOADS}, threads: 6, measure: 5s}
 """
 MEETING = [
     ("a: {workload: hlr, target: one, share: 1/2}, b: {workload: hlr, target: one, share: 1/2}", "1 to 100"),
@@ -56,3 +56,9 @@ def test_loads_on_the_same_keys_are_noted(tmp_path: Path, loads: str, keys: str)
 @pytest.mark.parametrize("loads", APART)
 def test_disjoint_ranges_other_databases_and_reads_are_not(tmp_path: Path, loads: str) -> None:
     assert notes(tmp_path, loads) == []
+
+
+def test_many_loads_on_the_same_keys_are_one_note(tmp_path: Path) -> None:
+    loads = ", ".join(f"l{n}: {{workload: hlr, target: one, share: 1/6}}" for n in range(6))
+    (note,) = notes(tmp_path, loads)
+    assert note == "note: loads `l0`, `l1`, `l2` and 3 more of `ladder` touch the same keys 1 to 100"

@@ -15,7 +15,7 @@ from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.base import Outcome, walk
 from proveout.dsl.workloads.conformance import Finding, Seen, chi2_survival, conform
-from proveout.dsl.workloads.kinds import of_workload
+from proveout.dsl.workloads.kinds import division_problem, key_range, of_workload, part_of
 from proveout.dsl.workloads.prepaid.keys import AMOUNTS, LOW_BALANCE, Keys, amounts
 from proveout.dsl.workloads.prepaid.parameters import PREPAID_TRANSACTIONS, PROFILES, Prepaid
 from proveout.dsl.workloads.prepaid.rows import OPENING_MAX, opening_total
@@ -235,3 +235,27 @@ def test_expected_rows_are_those_of_all_tables() -> None:
     population = build(SMALL).population
     assert sum(low for low, _ in population.expected.values()) == 500 + 1000 + len(TYPES) + len(STATUSES)
     assert list(itertools.chain(population.expected)) == [shape.name for shape in SHAPES]
+
+
+@pytest.mark.parametrize("each", [1, 3])
+def test_a_load_on_a_range_of_customers_touches_only_their_accounts(each: int) -> None:
+    whole = Prepaid(population=1_000, accounts_per_customer=each)
+    ranged = whole.model_copy(update={"range": (101, 200)})
+    first, last = 100 * each + 1, 200 * each
+    keys = Keys(ranged, 1)
+    drawn = [keys.balance()[1][0] for _ in range(2_000)]
+    assert (min(drawn), max(drawn)) == (first, last)
+    assert {keys.profile()[1][2] for _ in range(2_000)} == set(range(101, 201))
+    searches = [keys.low()[1] for _ in range(500)]
+    assert all(first <= low <= high <= last for low, high, _ in searches)
+    assert {first <= change[0][1] <= last for change in (keys.change() for _ in range(500))} == {True}
+
+
+def test_the_runs_of_members_cover_the_customers_and_none_is_empty() -> None:
+    workload = Workload(name="p", kind="prepaid", parameters=to_values(Prepaid(population=10)))
+    runs = [key_range(part_of(workload, index, 4)) for index in range(4)]
+    assert runs == [(1, 3), (4, 6), (7, 8), (9, 10)]
+    assert division_problem(workload, 10) is None
+    assert division_problem(workload, 11) == "10 customers cannot be divided over 11 instances"
+    with pytest.raises(ValueError, match=r"range \[5, 11\] does not lie within the customers 1..10"):
+        Prepaid(population=10, range=(5, 11))
