@@ -85,7 +85,7 @@ def ladder_part(turn: Turn, stage: Ladder) -> bool:
 def _next_slot(turn: Turn, members: tuple[Ladder, ...], leader: Ladder) -> iteration_order.Slot | None:
     """The next rung of the ladders that take turns; None when all rungs below the cuts, or enough repeats, have run."""
     for slot in iteration_order.slots(members, leader):
-        cut = turn.state.progress.cuts.get(slot.ladder.id)
+        cut = turn.state.progress.cuts.get(_cut_by(slot.ladder))
         if cut is not None and slot.rung > cut.at_rung:
             continue
         if _enough_repeats(turn, members, slot.repeat - 1):
@@ -93,6 +93,11 @@ def _next_slot(turn: Turn, members: tuple[Ladder, ...], leader: Ladder) -> itera
         if not settled(slot.ladder, turn.state.progress.tries(slot.ladder.id, slot.rung, slot.repeat)[0]):
             return slot
     return None
+
+
+def _cut_by(ladder: Ladder) -> str:
+    """The ladder whose `stop_when` ends it: of a load alone that of all loads."""
+    return ladder.interleaved_with or "" if ladder.alone else ladder.id
 
 
 def _steps_between(turn: Turn, together: tuple[Ladder, ...], due: iteration_order.Slot | None) -> bool:

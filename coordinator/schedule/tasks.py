@@ -15,7 +15,7 @@ from collections.abc import Collection, Container, Iterable, Mapping
 
 from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
 from proveout.dsl import engines
-from proveout.dsl.plan.loads import Part, parts
+from proveout.dsl.plan.loads import Part, declared, parts
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
 from proveout.dsl.plan.topology import Capture, System
@@ -144,9 +144,10 @@ def load_tasks(
     without: Collection[str] = (),
 ) -> tuple[tuple[str, RunLoad], ...]:
     """The loads of an iteration: of each load one task for each client host with a share. The remaining hosts share the
-    load of lost ones; the loads of a host share its cores."""
+    load of lost ones; the loads of a host share its cores. A load that runs alone has the workers that it has among the
+    others."""
     loads, pool = parts(stage), stage.pool
-    crowd = Counter(host for part in loads for host in load_hosts(part.stage, without))
+    crowd = Counter(host for part in declared(stage) for host in load_hosts(part.stage, without))
     return tuple(
         (
             host,

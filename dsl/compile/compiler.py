@@ -30,6 +30,7 @@ from proveout.dsl.expr.checking import Expected, check_expression
 from proveout.dsl.expr.name_types import Group
 from proveout.dsl.expr.result_paths import lay_out
 from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name, Number, parse
+from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
 from proveout.dsl.plan.values import Expression
@@ -238,6 +239,13 @@ class _Expressions:
             )
         ids = {draft.id for draft in self.drafts}
         needs = tuple(name for name in checked.roots if name in ids) if scope.what == "the results" else ()
+        if "interference" in checked.text:
+            needs += tuple(
+                ladder.id
+                for stage in self.plan.stages
+                if stage.id in needs and isinstance(stage, Ladder)
+                for ladder in alone_ladders(self.plan.stages, stage).values()
+            )
         return Expression(text=checked.text, needs=needs, where=expression.where)
 
     def hopeless(self, expression: Expression, scalar: Node) -> bool:

@@ -61,12 +61,19 @@ def _cells(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> Ite
         ladder = draft.stage
         assert isinstance(ladder, Ladder)  # noqa: S101
         if reason:
-            yield replace(draft, stage=replace(ladder, order=_own(ladder), apart=reason))
+            turning = any(alone_of(other, ladder) for other in drafts)
+            own = _with_steps(ladder, drafts) if turning else ladder
+            yield replace(draft, stage=replace(own, order=_own(ladder), apart=reason))
         elif draft is cells[0]:
             yield replace(draft, stage=replace(_with_steps(ladder, drafts), order=_own(ladder)))
         else:
             turned = replace(ladder, order="interleaved", seed=None, interleaved_with=cells[0].id)
             yield replace(draft, stage=_with_steps(turned, drafts))
+
+
+def alone_of(draft: Draft, ladder: Ladder) -> bool:
+    """Whether a draft runs a load of the ladder alone."""
+    return isinstance(draft.stage, Ladder) and bool(draft.stage.alone) and draft.stage.interleaved_with == ladder.id
 
 
 def _own(ladder: Ladder) -> Order:
@@ -117,12 +124,18 @@ def _plain(scope: Scope, drafts: Sequence[Draft]) -> list[Draft]:
     turning = {one.id for members in groups(stages) if len(members) > 1 for one in members if one.cell is None}
     for draft in drafts:
         if draft.id in turning and draft.stage is not None and (reason := _unrepeatable({draft.id}, drafts)):
-            message, hint = (
-                f"`{draft.id}` cannot take turns: {reason}",
-                "repeatable: true on the step, or order: ladder",
-            )
+            whole = _whole(draft.stage)
+            if whole in turning and whole != draft.id:
+                continue  # noted at the ladder of all loads
+            message = f"`{whole}` cannot take turns: {reason}"
+            hint = f"repeatable: true on the step, or {'no interference' if whole != draft.id else 'order: ladder'}"
             scope.problems.add(draft.stage.where, message, key="stages", hint=hint)
     return [one if one.id in turning else draft for one, draft in zip(tried, drafts, strict=True)]
+
+
+def _whole(stage: Stage) -> str:
+    """The ladder of all loads, of one that runs a load alone; else the stage itself."""
+    return stage.interleaved_with or "" if isinstance(stage, Ladder) and stage.alone else stage.id
 
 
 def _with_own_steps(draft: Draft, drafts: Sequence[Draft]) -> Draft:

@@ -42,10 +42,13 @@ Axes = Mapping[str, Sequence[Scalar]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """The origin of a stage: its index in the file's list, and its cell if it has one; `broken` marks a matrix with
-    errors. `step_of` is the ladder that a step belongs to, `side` is `before` or `after`."""
+    errors. `step_of` is the ladder that a step belongs to, `side` is `before` or `after`. `alone`: the load that the
+    ladder runs alone, of those of the ladder `alone_of`."""
 
     index: int
     cell: Cell | None = None
+    alone: str = ""
+    alone_of: str = ""
     step_of: str = ""
     side: str = ""
     broken: bool = False
@@ -82,12 +85,12 @@ class _Expansion:
         if (
             not isinstance(item, Map)
             or not isinstance(body, Map)
-            or not {"matrix", "before", "after"} & set(body.keys())
+            or not {"matrix", "before", "after", "interference"} & set(body.keys())
         ):
             return [(item, Place(index=index))]
         matrix = body.get("matrix")
         if matrix is None:
-            return list(self.steps(item, body, index, _id_of(body), None))
+            return list(self.turns(item, body, index, _id_of(body), None))
         cells = self.cells(body, matrix, index)
         if not cells:
             empty = Map(entries=((item.entries[0][0], Map(entries=(), where=body.where)),), where=item.where)
@@ -195,18 +198,32 @@ class _Expansion:
             _without(body, "matrix")
         )
         assert isinstance(filled, Map)  # noqa: S101 - a mapping stays one
-        yield from self.steps(item, _with(filled, "id", name, _id_where(body)), index, name, cell)
+        yield from self.turns(item, _with(filled, "id", name, _id_where(body)), index, name, cell)
+
+    # ---- loads alone ----
+
+    def turns(self, item: Map, body: Map, index: int, name: str, cell: Cell | None) -> Iterator[tuple[Node, Place]]:
+        """The ladder with its steps, and with `interference` a ladder for each of its loads alone, with the same
+        steps."""
+        yield from self.steps(item, body, index, name, Place(index=index, cell=cell))
+        asked, loads = body.get("interference"), body.get("loads")
+        given = None if asked is None else self.filled(asked, index, "interference")
+        wanted = isinstance(given, Scalar) and given.value is True and isinstance(loads, Map)
+        for load in loads.keys() if wanted and isinstance(loads, Map) and len(loads.entries) > 1 else ():
+            made = f"{name}__{load}_alone"
+            place = Place(index=index, alone=load, alone_of=name)
+            yield from self.steps(item, _with(body, "id", made, _id_where(body)), index, made, place)
 
     # ---- steps ----
 
-    def steps(self, item: Map, body: Map, index: int, name: str, cell: Cell | None) -> Iterator[tuple[Node, Place]]:
+    def steps(self, item: Map, body: Map, index: int, name: str, place: Place) -> Iterator[tuple[Node, Place]]:
         """The steps before, the ladder, the steps after; steps run when the ladder does."""
         shared = tuple(entry for entry in body.entries if entry[0].text in ("when", "needs"))
         ladder = _without(_without(body, "before"), "after")
         for step in self.side(body, "before", index, name, shared):
             yield step, Place(index=index, step_of=name, side="before")
         key = item.entries[0][0]
-        yield Map(entries=((key, ladder),), where=item.where), Place(index=index, cell=cell)
+        yield Map(entries=((key, ladder),), where=item.where), place
         for step in self.side(body, "after", index, name, shared):
             yield step, Place(index=index, step_of=name, side="after")
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from proveout.dsl.compile.loads import Loads, check_loads, compile_loads, think_time
+from proveout.dsl.compile.loads import Loads, check_interference, check_loads, compile_loads, think_time
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.symbols import Scope, StageNames
 from proveout.dsl.compile.tool_stages import tool_job, tool_limits
@@ -76,11 +76,13 @@ def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequen
         None if place.broken else _body(scope, item, place.index)
         for item, place in zip(section.items, places, strict=True)
     ]
-    kinds = Counter(kind for kind, _ in filter(None, bodies))
+    kinds = Counter(body[0] for place, body in zip(places, bodies, strict=True) if body is not None and not place.alone)
     drafts: list[Draft] = []
     for place, body in zip(places, bodies, strict=True):
         if body is None:
             drafts.append(Draft(id="", kind="", body=root, stage=None))
+        elif place.alone:
+            drafts.append(_alone(body, place, drafts))
         else:
             drafts.append(_draft(scope, body, place, kinds, drafts))
     return drafts
@@ -123,6 +125,29 @@ def _draft(scope: Scope, item: tuple[str, Map], place: Place, kinds: Mapping[str
     return Draft(
         id=stage_id, kind=kind, body=body, stage=stage, cell=place.cell, step_of=place.step_of, side=place.side
     )
+
+
+def _alone(item: tuple[str, Map], place: Place, before: Sequence[Draft]) -> Draft:
+    """The ladder that runs one load of another ladder, which precedes it, alone and in turns with it."""
+    kind, body = item
+    named = body.get("id")
+    stage_id = named.text if isinstance(named, Scalar) else kind
+    whole = next((draft.stage for draft in before if draft.id == place.alone_of), None)
+    stage: Ladder | None = None
+    if isinstance(whole, Ladder):
+        load = next(load for load in whole.loads if load.name == place.alone)
+        stage = replace(
+            whole,
+            id=stage_id,
+            clients=load.clients,
+            order="interleaved",
+            seed=None,
+            interleaved_with=whole.id,
+            stop_when=None,
+            cell=None,
+            alone=load.name,
+        )
+    return Draft(id=stage_id, kind=kind, body=body, stage=stage)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -222,6 +247,8 @@ class _Stages(StageNames):
             return None
         key = "threads" if entry.processes is None else "processes"
         check_loads(self, loads, min(rungs), key, processes=max(entry.processes or [entry.workers or 1]))
+        if entry.interference:
+            check_interference(self, loads)
         stop = entry.stop_when
         return Ladder(
             id=self.id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
+from proveout.core.numbers import threads_by_rung
 from proveout.core.units import format_duration
 from proveout.dsl.explain import database_changes
 from proveout.dsl.explain.tuning import hosts_of
@@ -77,7 +78,7 @@ def _add_load(stage: Ladder | Search, tasks: dict[str, list[str]]) -> None:
         shares = zip(*(terminals(count, len(clients)) for count in counts), strict=True)
         what = f"load {part.name} on" if part.name else "load on"
         for client, share in zip(clients, shares, strict=True):
-            tasks[client].append(f"{what} {part.stage.target}: {', '.join(map(str, share))} threads")
+            tasks[client].append(f"{what} {part.stage.target}: {threads_by_rung(share)}")
 
 
 def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> None:

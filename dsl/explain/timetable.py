@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from proveout.core.numbers import percent
+from proveout.core.numbers import percent, threads, threads_by_rung
 from proveout.core.units import format_size
 from proveout.dsl import engines
 from proveout.dsl.compile.stage_conditions import left_out
@@ -320,12 +320,8 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
         case Populate():
             return f"load {stage.workload} into {', '.join(stage.into)}", tuple(database_changes.populated(plan, stage))
         case Ladder():
-            rungs = ", ".join(map(str, stage.threads))
-            alone = stage.workers is not None and stage.workers >= max(stage.threads)
-            each = "process of one thread" if stage.threads == (1,) else "processes of one thread each"
-            what = each if alone else "threads"
             arrival = loads.arrival_text(stage.arrival)
-            detail = [f"{rungs} {what}, {_times(stage)}; {arrival}", _windows(stage), *_order(plan, stage)]
+            detail = [f"{_rungs(stage)}, {_times(stage)}; {arrival}", _windows(stage), *_order(plan, stage)]
             detail += loads.details(stage)
             if stage.stop_when is not None:
                 detail.append(f"stops when {stage.stop_when.text}")
@@ -337,7 +333,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
                 f"{stage.tolerance_fraction * 100.0:.3g} %"
             )
             detail = [
-                f"{stage.threads} threads, {stage.distribution} arrival {span}",
+                f"{threads(stage.threads)}, {stage.distribution} arrival {span}",
                 *loads.details(stage),
                 f"accept {stage.accept.text}",
                 f"probes of {length(stage.probe.ramp_up_s)} + {length(stage.probe.measure_s)}, at most "
@@ -380,6 +376,14 @@ def _tool(stage: Tool) -> Iterator[str]:
     yield f"on {', '.join(job.devices)}" if job.devices else f"on files in {where}, removed afterwards"
     if job.destructive:
         yield "destroys the data on these devices"
+
+
+def _rungs(stage: Ladder) -> str:
+    """`1, 2 threads`; of workers that have one thread each `1, 2 processes of one thread each`."""
+    if stage.workers is None or stage.workers < max(stage.threads):
+        return threads_by_rung(stage.threads)
+    what = "process of one thread" if stage.threads == (1,) else "processes of one thread each"
+    return f"{', '.join(map(str, stage.threads))} {what}"
 
 
 def _times(stage: Ladder | Tool) -> str:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from proveout.core.numbers import threads
 from proveout.dsl.expr.checking import shape_of
 from proveout.dsl.expr.name_types import Boolean, Estimate, Group, Shape
 from proveout.dsl.plan.matrix_labels import Label, label_text, written
@@ -44,7 +45,7 @@ class Result:
     def place(self) -> str:
         """Its own place on the axis, "" for a result by itself."""
         if self.cell and self.rung:
-            return f"{self.cell}, {self.rung} threads"
+            return f"{self.cell}, {threads(int(self.rung))}"
         return self.cell or self.rung
 
 
@@ -181,8 +182,8 @@ def results(text: str, shape: Shape) -> list[Result]:
     if shape.rung is not None:
         several = len(shape.rungs) > 1
         return [
-            Result(text=f"{text}.at({threads})", shape=shape.rung, rung=str(threads) if several else "")
-            for threads in shape.rungs
+            Result(text=f"{text}.at({count})", shape=shape.rung, rung=str(count) if several else "")
+            for count in shape.rungs
         ]
     return [Result(text=text, shape=shape)]
 

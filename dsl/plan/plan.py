@@ -167,8 +167,10 @@ _Named = TypeVar("_Named", Host, System, Workload, Capture)
 
 
 def first_target(stage: Ladder | Search) -> str:
-    """The target of a stage, of several loads that of the first."""
-    return stage.loads[0].target if stage.loads else stage.target
+    """The target of a stage, of several loads that of the first that it runs."""
+    alone = stage.alone if isinstance(stage, Ladder) else ""
+    running = (load.target for load in stage.loads if alone in ("", load.name))
+    return next(running, stage.target)
 
 
 def _named(things: tuple[_Named, ...], name: str) -> _Named:

@@ -175,7 +175,8 @@ class Ladder:
     `before` and `after` are the ids of the sql, reset and pause stages that run before and after each of its turns.
     `cell`: its cell of a matrix; `apart`: the reason for which the cells of that matrix run one after the other, ""
     when they are interleaved. With several `loads`, `clients` are all of theirs, and `workload`, `target` and `session`
-    are empty: `loads.parts` takes the stage apart.
+    are empty: `loads.parts` takes the stage apart. `alone`: the only one of the loads that runs, for the interference
+    of all of them, which the ladder `interleaved_with` runs.
     """
 
     id: str
@@ -202,6 +203,7 @@ class Ladder:
     cell: Cell | None = None
     apart: str = field(default="", metadata=OMITTED)
     loads: tuple[Load, ...] = field(default=(), metadata=OMITTED)
+    alone: str = field(default="", metadata=OMITTED)
     where: Where = NOWHERE
     kind: Literal["ladder"] = "ladder"
 

@@ -187,6 +187,8 @@ def _decidable(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[C
             reading = [check for check in verdicts if ladder.id in check.check.needs]
             if ladder.repeat_min is None or any(set(check.check.needs) <= known for check in reading):
                 continue
+            if ladder.alone:
+                continue  # it is repeated as the ladder of all loads is
             if reading:
                 message = (
                     f"`{ladder.id}` is repeated until its verdicts are decided, but they all wait for later stages"
@@ -274,6 +276,8 @@ def _never_steady(plan: Plan) -> Iterator[PlanProblem]:
     for stage in plan.stages:
         if not isinstance(stage, Ladder | Tool) or unsteady_by_plan(plan, stage):
             continue
+        if isinstance(stage, Ladder) and stage.alone:
+            continue  # as the ladder of all loads, for which it is noted
         seconds, together = stage.windows.whole_seconds, stage.repeat > 1
         if seconds >= (DRIFT_SECONDS if together else STEADY_SECONDS):
             continue

@@ -271,6 +271,7 @@ FigureName: TypeAlias = Literal[
     "wait-events",
     "lag",
     "iops-by-queue-depth",
+    "interference",
 ]
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 

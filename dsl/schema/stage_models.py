@@ -251,6 +251,11 @@ class LadderEntry(Measured):
     )
     seed: int | None = Field(None, ge=0, le=2**31 - 1, description="order: shuffled: the seed of the orders; 1.")
     with_: Id | None = Field(None, alias="with", description="order: interleaved: the ladder to take turns with.")
+    interference: bool = Field(
+        default=False,
+        description="With `loads`: run each of them alone too, in turns with all of them, for the ratio of its numbers "
+        "together to those alone.",
+    )
     stop_when: Text | None = Field(None, description="Condition on `rung`; when it holds, higher rungs are left out.")
 
 
