@@ -41,8 +41,15 @@ def end(host: Host, journal: UndoJournal, *, systems_only: bool = False) -> tupl
     return (*kept(journal, systems_only=systems_only), *revert(host, journal, systems_only=systems_only))
 
 
-def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bool = False) -> tuple[TuningState, ...]:
-    """Undo outstanding changes, the last first; one state for each tuning and outcome.
+def revert(
+    host: Host,
+    journal: UndoJournal,
+    *,
+    after: int = 0,
+    systems_only: bool = False,
+    tunings: frozenset[str] = frozenset(),
+) -> tuple[TuningState, ...]:
+    """Undo outstanding changes (of systems, of some tunings), the last first; one state for each tuning and outcome.
 
     Errors of the host are states, not exceptions.
 
@@ -53,7 +60,7 @@ def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bo
     done: list[tuple[Entry, TuningOutcome, str]] = []
     left: set[str | tuple[str, str]] = set()
     for entry in journal.outstanding(after=after):
-        if systems_only and not entry.system:
+        if (systems_only and not entry.system) or (tunings and entry.tuning not in tunings):
             continue
         places = _places(entry)
         outcome: TuningOutcome = "residue"
@@ -224,6 +231,9 @@ def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR09
     """Undo a change; (outcome, text for the log)."""
     if elsewhere := _of_another_network(entry):
         return elsewhere
+    if isinstance(entry.change, Command) and entry.change.device and not entry.change.undo:
+        written = entry.change.argv[0].rpartition("/")[2]
+        return "kept", f"the former data of {entry.change.device} cannot be restored: {written} has overwritten it"
     databases = host.databases.of(entry.run)
     try:
         if isinstance(entry.change, (WriteFile, RemoveFile)):
@@ -283,7 +293,7 @@ def _undone(host: Host, entry: Entry) -> None:
             partition_tables.put_back(host.root, change.device, change.spans, (entry.original or NONE).content)
         case Command():
             if change.undo:
-                must(host.tools, change.undo)
+                must(host.tools, change.undo, within_s=change.within_s, already=change.already)
         case Statement():
             if change.undo:
                 host.databases.of(entry.run).run(change.system, change.undo)

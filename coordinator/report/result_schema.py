@@ -25,6 +25,7 @@ from proveout.coordinator.report.result_json import FORMAT
 from proveout.coordinator.results.fingerprint import Difference
 from proveout.coordinator.results.node_facts import TestedNode
 from proveout.coordinator.results.published_values import Reproduction
+from proveout.dsl.schema.stage_models import STAGES
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -100,7 +101,7 @@ def _run() -> Schema:
 def _stage(made: Definitions) -> Schema:
     return record(
         id=TEXT,
-        kind={"enum": ["", "populate", "ladder", "search", "sql", "command", "reset", "pause", "tune", "tool"]},
+        kind={"enum": ["", *STAGES]},
         cell=maybe(record(of=TEXT, labels={"type": "object", "description": "The value of each axis of the matrix."})),
         outcome=TEXT,
         seconds=NUMBER,

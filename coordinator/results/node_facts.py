@@ -52,6 +52,11 @@ class TestedNode:
     rows: tuple[FactRow, ...]
     hardware: tuple[FactRow, ...]
 
+    @property
+    def is_equipment(self) -> bool:
+        """Whether no agent can run on it."""
+        return self.kind not in ("host", "system")
+
 
 def nodes(results: RunResults) -> tuple[TestedNode, ...]:
     """Hosts, systems and equipment that have facts, in the order of the plan."""
@@ -75,7 +80,7 @@ def nodes(results: RunResults) -> tuple[TestedNode, ...]:
     found = (
         _node(known.get(key), key, measured.get(key, {}), before.get(key)) for key in (*hosts, *systems, *equipment)
     )
-    return tuple(one for one in found if one.rows or one.hardware or one.kind not in ("host", "system"))
+    return tuple(one for one in found if one.rows or one.hardware or one.is_equipment)
 
 
 def _node(

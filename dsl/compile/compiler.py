@@ -74,7 +74,9 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
     report = _report(root, problems)
     draft = dataclasses.replace(_plan(root, scope, drafts, tuple(report.figures)), tunings=tunings)
-    check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)])
+    turning = {item.id: _turning(item) for item in drafts if isinstance(item.stage, Ladder)}
+    steps = {item.id: (turning[item.step_of], item.step_of) for item in drafts if item.step_of in turning}
+    check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)], steps)
     checker = _Expressions(problems=problems, parameters=parameters, plan=draft, drafts=drafts, root=root)
     stages = checker.stages()
     verdicts = checker.verdicts()
@@ -355,6 +357,14 @@ def _grouped(text: str) -> str:
         isinstance(node, Binary) and node.operator in "+-*/"
     )
     return text if whole else f"({text})"
+
+
+def _turning(draft: Draft) -> str:
+    """The ladder as the plan names it: of the cells of a matrix, and of loads that run alone."""
+    if draft.cell is not None:
+        return draft.cell.of
+    alone = isinstance(draft.stage, Ladder) and draft.stage.alone
+    return str(draft.stage.interleaved_with) if isinstance(draft.stage, Ladder) and alone else draft.id
 
 
 def _names(draft: Draft) -> tuple[str, ...]:

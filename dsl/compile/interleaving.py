@@ -7,7 +7,8 @@ which the cells of a matrix take turns (`Ladder.interleaved_with`, `before`, `af
 The cells of a matrix take turns by default: cells that run one after the other cannot be distinguished from a drift of
 the machine. They run one after the other with `order: ladder`, and when turns are not possible: a step
 is not repeatable, or cells differ in what they wait for or in their repeats. With `order: interleaved` the latter are
-problems.
+problems. Cells that load a population run one after the other too, because each turn would load it again: with
+`order: interleaved` they take turns at that price.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from proveout.dsl.compile.stages import Draft
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import targets
-from proveout.dsl.plan.stages import Ladder, Order, Stage
+from proveout.dsl.plan.stages import Ladder, Order, Populate, Stage
 from proveout.dsl.rules.repeat_rules import once_only
 from proveout.dsl.source.nodes import Node, Scalar, Seq
 
@@ -53,6 +54,8 @@ def _cells(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> Ite
     order = cells[0].body.get("order")
     wanted = order.text if isinstance(order, Scalar) else ""
     reason = ASKED if wanted == "ladder" else _obstacle(scope, cells, drafts)
+    if not reason and wanted != "interleaved":
+        reason = _population(cells, drafts)
     if reason and wanted == "interleaved":
         message = f"the cells cannot take turns: {reason}"
         hint = "order: ladder, which does not distinguish drift from the difference of the cells"
@@ -101,6 +104,13 @@ def _obstacle(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> 
     if any(scope.systems[name].propagates_to in loaded for name in loaded):
         return "their systems propagate to each other"
     return _unrepeatable({cell.id for cell in cells}, drafts)
+
+
+def _population(cells: Sequence[Draft], drafts: Sequence[Draft]) -> str:
+    """The step that loads a population before a cell, as a reason not to do it in each turn; "" when there is none."""
+    ladders = {cell.id for cell in cells}
+    step = next((one.id for one in drafts if one.step_of in ladders and isinstance(one.stage, Populate)), "")
+    return f"`{step}` would load in each repeat, as it does with `order: interleaved`" if step else ""
 
 
 def _unrepeatable(ladders: set[str], drafts: Sequence[Draft]) -> str:

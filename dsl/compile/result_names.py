@@ -17,11 +17,14 @@ from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import (
     Closed,
     CommandRun,
+    Drop,
     Ladder,
     Measuring,
     Pause,
     Populate,
     Reset,
+    Restart,
+    Revert,
     Search,
     Sql,
     Stage,
@@ -108,7 +111,7 @@ def _stage(plan: Plan, stage: Stage) -> Group:  # noqa: PLR0911 - one per kind
             tree = _group(metrics.TIMED, NUMBER, f"the command stage `{stage.id}`")
             names = ["elapsed_s", *(value.name for value in stage.values)]
             return Group(what=tree.what, members={**tree.members, **dict.fromkeys(names, ESTIMATE)})
-        case Reset() | Pause() | Tune():
+        case Reset() | Pause() | Tune() | Revert() | Restart() | Drop():
             return _group(metrics.TIMED, NUMBER, f"the stage `{stage.id}`")
 
 

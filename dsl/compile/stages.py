@@ -9,16 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+from proveout.dsl import engines
 from proveout.dsl.compile.loads import Loads, check_interference, check_loads, compile_loads, think_time
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.symbols import Scope, StageNames
 from proveout.dsl.compile.tool_stages import tool_job, tool_limits
+from proveout.dsl.compile.topology import setting_text
 from proveout.dsl.compile.tuning import compile_tunings
 from proveout.dsl.compile.value_sources import command_stage, sql_stage
 from proveout.dsl.plan.matrix_labels import Cell
 from proveout.dsl.plan.stages import (
     Arrival,
     Closed,
+    Drop,
     Ladder,
     Limits,
     Open,
@@ -27,6 +30,8 @@ from proveout.dsl.plan.stages import (
     Populate,
     Ramp,
     Reset,
+    Restart,
+    Revert,
     Search,
     SearchBounds,
     Stage,
@@ -36,6 +41,7 @@ from proveout.dsl.plan.stages import (
 )
 from proveout.dsl.plan.topology import Host
 from proveout.dsl.plan.values import Expression
+from proveout.dsl.rules.host_rules import setting_problems
 from proveout.dsl.rules.window_rules import pass_problems
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.validation import validate
@@ -76,7 +82,8 @@ def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequen
         None if place.broken else _body(scope, item, place.index)
         for item, place in zip(section.items, places, strict=True)
     ]
-    kinds = Counter(body[0] for place, body in zip(places, bodies, strict=True) if body is not None and not place.alone)
+    own = [body for place, body in zip(places, bodies, strict=True) if not (place.step_of or place.alone)]
+    kinds = Counter(kind for kind, _ in filter(None, own))
     drafts: list[Draft] = []
     for place, body in zip(places, bodies, strict=True):
         if body is None:
@@ -156,7 +163,7 @@ class _Stages(StageNames):
 
     cell: Cell | None = None
 
-    def of(self, entry: stage_models.StageBase) -> Stage | None:  # noqa: PLR0911 - one per kind
+    def of(self, entry: stage_models.StageBase) -> Stage | None:  # noqa: PLR0911, PLR0912 - one per kind
         match entry:
             case stage_models.PopulateEntry():
                 return self.populate(entry)
@@ -175,6 +182,12 @@ class _Stages(StageNames):
                 return Pause(id=self.id, duration_s=entry.duration, where=self.body.where)
             case stage_models.TuneEntry():
                 return self.tune(entry)
+            case stage_models.RevertEntry():
+                return Revert(id=self.id, tune=entry.tune, where=self.body.where)  # `stage_rules` knows the stages
+            case stage_models.RestartEntry():
+                return self.restart(entry)
+            case stage_models.DropEntry():
+                return self.drop(entry)
             case stage_models.ToolEntry():
                 return self.tool(entry)
             case _:  # the table of models and this match name the same kinds; a test holds them together
@@ -226,6 +239,27 @@ class _Stages(StageNames):
             workers=entry.workers,
             where=self.body.where,
         )
+
+    def restart(self, entry: stage_models.RestartEntry) -> Restart | None:
+        system = self.system(entry.system, "system")
+        if system is None:
+            return None
+        if engines.of(system.engine).embedded != "server" or system.provision is None:
+            what = "runs already" if system.provision is None else "has no server"
+            hint = "a tuning of its host with `restart: UNIT`" if system.provision is None else "session: {…}"
+            self.problem(f"`{system.name}` {what}, so proveout cannot restart it", "system", hint=hint)
+            return None
+        settings = {name: setting_text(value) for name, value in entry.settings.items()}
+        for name, value in settings.items():
+            for found in setting_problems(system.engine, name, value):
+                self.problem(found.message, "settings", name, hint=found.way_out)
+        return Restart(id=self.id, system=system.name, settings=tuple(sorted(settings.items())), where=self.body.where)
+
+    def drop(self, entry: stage_models.DropEntry) -> Drop | None:
+        systems, clients = self.all_systems(entry.systems, "systems"), self.clients(entry.from_)
+        if not self.has_workload(entry.workload) or systems is None or clients is None:
+            return None
+        return Drop(id=self.id, workload=entry.workload, systems=systems, clients=clients, where=self.body.where)
 
     def reset(self, entry: stage_models.ResetEntry) -> Reset | None:
         systems = self.all_systems(entry.systems, "systems")

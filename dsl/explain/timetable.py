@@ -26,15 +26,19 @@ from proveout.dsl.explain.tuning import (
     privileges_of,
     tuning_lines,
     tuning_sums,
+    tunings_of,
 )
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Parameter, Plan
 from proveout.dsl.plan.stages import (
     CommandRun,
+    Drop,
     Ladder,
     Pause,
     Populate,
     Reset,
+    Restart,
+    Revert,
     Search,
     SearchBounds,
     Sql,
@@ -56,6 +60,8 @@ TOOL_OVERHEAD_S = 1.5
 LAID_OUT_BYTES_PER_S = 500e6
 SYSTEM_START_S = 2.5
 RESET_S = 1.5
+RESTART_S = 3.0
+DROP_S = 1.0
 LOAD_ROWS_PER_S = 150_000.0
 REFUSALS_EXPECTED = 4
 """Probes at refused rates, in the search and after its confirmation."""
@@ -175,7 +181,7 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
     match stage:
         case Populate():
             rows = expected_rows(plan.workload(stage.workload)) if plan else 0.0
-            return 1.0 + len(stage.into) * (1.0 + rows / LOAD_ROWS_PER_S)
+            return _turns(stage, plan) * (1.0 + len(stage.into) * (1.0 + rows / LOAD_ROWS_PER_S))
         case Ladder():
             passes = stage.windows.passes
             length_s = min(passes * PASS_S, stage.windows.measure_s) if passes else stage.windows.total_s
@@ -197,7 +203,13 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
         case CommandRun():
             return stage.repeat * 1.0
         case Tune():
-            return estimate_tunings_s(stage.tunings)
+            return _turns(stage, plan) * estimate_tunings_s(stage.tunings)
+        case Revert():
+            return _turns(stage, plan) * (estimate_tunings_s(tunings_of(plan, stage)) if plan else 0.0)
+        case Restart():
+            return _turns(stage, plan) * RESTART_S
+        case Drop():
+            return _turns(stage, plan) * DROP_S * len(stage.systems)
 
 
 def _turns(stage: Stage, plan: Plan | None) -> int:
@@ -314,7 +326,7 @@ def _step(plan: Plan, stage: Stage) -> Iterator[str]:
         yield f"runs {side} each turn of {ladder.id}, {_times(ladder)}"
 
 
-def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0911 - one per kind
+def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0911, PLR0912 - one per kind
     """(one line, more lines) on a stage."""
     match stage:
         case Populate():
@@ -361,6 +373,14 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
         case Tune():
             names = ", ".join(tuning.name for tuning in stage.tunings)
             return f"tune {', '.join(hosts_of(stage.tunings))}: {names}", ()
+        case Revert():
+            names = ", ".join(tuning.name for tuning in tunings_of(plan, stage))
+            return f"set back what {stage.tune} has changed: {names}", ()
+        case Restart():
+            wanted = ", ".join(f"{name} = {value}" for name, value in stage.settings)
+            return f"restart {stage.system} with {wanted or 'the settings of the plan'}", ()
+        case Drop():
+            return f"drop the tables of {stage.workload} from {', '.join(stage.systems)}", ()
 
 
 def _tool(stage: Tool) -> Iterator[str]:

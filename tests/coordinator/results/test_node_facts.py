@@ -79,8 +79,8 @@ def test_every_report_has_the_section_with_equipment_and_the_difference(plan: Pl
     for text in (markdown.render(found), printed.file.getvalue()):
         assert "What was tested" in text
         assert "db1: mtu is declared as 9000 and measured as 1500" in text
-        assert "tor1 (switch)" in text
-        assert "no agent can run on it" in text
+        assert "Equipment without an agent" in text
+        assert "ports: 48 (expected: 48)" in text
         assert "9000: not so" in text
     whole = document(results(plan))
     assert [one["name"] for one in whole["tested"]] == [
