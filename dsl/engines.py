@@ -252,8 +252,6 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 dsn=False,
                 instead_of_populate="the program of the load makes its own data",
                 instead_of_waits="capture its host with kind: os, or its exporter with kind: prometheus",
-                tested="fio",
-                guide="docs/guide/programs.md",
             ),
         )
     }

@@ -30,4 +30,4 @@ class NoDatabaseAdapter(EngineAdapter):
 
     async def run_sql(self, context: TaskContext, endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
         """Refuse them. TaskFault."""
-        raise TaskFault("invalid", f"system {endpoint.system!r} is no database, so that it runs no SQL")
+        raise TaskFault("invalid", f"system {endpoint.system!r} is not a database, so that it runs no SQL")

@@ -5,7 +5,7 @@
   counts give the throughput; the numbers of the plan are taken over the rows in the window.
 - **A summary** has the throughput of the whole window as a number, `tps` or `transactions`.
 
-Response times are numbers of the plan only: a mean or a percentile of an interval is no distribution.
+Response times are numbers of the plan only: a mean or a percentile of an interval is not a distribution.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def declared(
     `start_ns`: the start of the run with the measure window; `unix_of_t0_s`: T0 in seconds since 1970. TaskFault.
     """
     form = model.output
-    assert isinstance(form, ProgramOutput)  # noqa: S101 - the caller asks for nothing else
+    assert isinstance(form, ProgramOutput)  # noqa: S101 - other outputs have parsers of their own
     try:
         table = parse(decoded(output), form.as_rows)
         if form.log is None:

@@ -1,4 +1,4 @@
-"""What HammerDB prints of a TPROC-C run with its timed driver -> its result, and the times of the procedures. Pure.
+"""The output of HammerDB after a TPROC-C run with the timed driver -> its result, and the times of the procedures. Pure.
 
 Flow: standard output -> the last `System achieved N NOPM from M … TPM` (or, as older releases and one setting have it,
 `M … TPM at N NOPM`), or the `result` of a job report in JSON -> the object of `jobs JOBID timing`, or the

@@ -93,7 +93,7 @@ def sql_stage(entry: SqlEntry, stage_id: str, body: Map, system: System | None, 
         return None
     if system.engine == engines.NO_DATABASE:
         problem(
-            f"`{system.name}` is no database, so that it runs no SQL",
+            f"`{system.name}` is not a database, so that it runs no SQL",
             "system",
             hint="a command stage, or another system",
         )

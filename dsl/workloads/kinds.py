@@ -182,7 +182,7 @@ def load_problem(workload: Workload, engine: str) -> str | None:
     """The reason why a workload cannot run on `engine`; None when it can."""
     kind, model = _kind(workload)
     if engine == engines.NO_DATABASE and not kind.own_arrival:
-        return "it is no database, and only workloads of kind program run without one"
+        return "it is not a database, and only workloads of kind program run without one"
     return kind.load_problem(model, engine)
 
 
@@ -202,7 +202,7 @@ def own_values(workload: Workload) -> Mapping[str, str]:
 def stage_problems(
     workload: Workload, *, has_rate: bool, clients: int, ramp_up_s: float, measure_s: float
 ) -> Iterator[str]:
-    """Why an outside program cannot make the load of a stage."""
+    """The reasons why an outside program cannot make the load of a stage."""
     kind, model = _kind(workload)
     yield from kind.stage_problems(model, has_rate, clients, ramp_up_s, measure_s)
 

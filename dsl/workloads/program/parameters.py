@@ -297,7 +297,7 @@ def words(argv: list[str], values: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def minutes_problem(model: Program, ramp_up_s: float, measure_s: float) -> str | None:
-    """Why windows cannot be given to a program in minutes; None when they can, or need not."""
+    """The reason why windows cannot be given to a program in minutes; None when they can, or need not."""
     in_minutes = model.output == "hammerdb" or model.fields & {"ramp_up_min", "measure_min"}
     if not in_minutes or not (ramp_up_s % 60.0 or measure_s % 60.0):
         return None
