@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from proveout.core.errors import ProveoutError
-from proveout.proto.wire.results import TaskError
+
+if TYPE_CHECKING:
+    from proveout.proto.wire.results import TaskError
 
 
 class TaskFault(ProveoutError):
@@ -15,4 +19,6 @@ class TaskFault(ProveoutError):
 
     def as_error(self) -> TaskError:
         """The failure as a wire message."""
+        from proveout.proto.wire.results import TaskError  # noqa: PLC0415 - load workers start faster without it
+
         return TaskError(code=self.code, message=self.what, way_out=self.way_out)

@@ -1,15 +1,18 @@
 """Facts of a host's hardware that Linux gives an ordinary user: sockets, caches and frequencies of the CPU, network
-interfaces with speed and MTU, host bus adapters, disks.
+interfaces with speed and MTU, host bus adapters, disks, machine and BIOS; where the agent is root also its memory
+modules.
 
 Flow: `/sys` -> `hardware(sys)` -> `host_facts`, for the environment's fingerprint. Only interfaces and disks with a
-device behind them are read, bonds too: those of containers differ from one start to the next. DIMMs, BIOS and RAID
-levels need root or a vendor's tool and are not read.
+device behind them are read, bonds too: those of containers differ from one start to the next. BIOS settings and RAID
+levels need a vendor's tool and are not read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+
+from proveout.agent.smbios import memory_modules
 
 SECTOR_BYTES = 512
 VIRTUAL_DISKS = ("loop", "ram", "zram", "sr", "fd")
@@ -28,6 +31,11 @@ def hardware(sys: Path = Path("/sys")) -> Iterator[tuple[str, str | int]]:
         level, kind, size = (_text(index / part) for part in ("level", "type", "size"))
         if level and size:
             yield f"cpu_cache.l{level}{'' if kind == 'Unified' else kind.lower()[:1]}", size
+    dmi = sys / "class/dmi/id"
+    for name, files in (("machine", ("sys_vendor", "product_name")), ("bios", ("bios_vendor", "bios_version"))):
+        if words := " ".join(filter(None, (_text(dmi / file) for file in files))):
+            yield name, words
+    yield from memory_modules(_bytes(sys / "firmware/dmi/tables/DMI"))
     yield from _interfaces(sys / "class/net")
     for host in sorted((sys / "class/fc_host").glob("host*")):
         yield f"hba.{host.name}", " ".join(filter(None, (_text(host / "symbolic_name"), _text(host / "speed"))))
@@ -59,3 +67,11 @@ def _text(path: Path) -> str:
         return " ".join(path.read_text(encoding="utf-8", errors="replace").split())
     except OSError:
         return ""
+
+
+def _bytes(path: Path) -> bytes:
+    """The whole file; empty when it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

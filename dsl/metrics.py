@@ -106,6 +106,17 @@ LOADS = "loads"
 """The group of a stage with several loads with the same names for each, `loads.<load>.response.p99_us`. The names
 outside of it are of the loads with shares together; `cpu`, `waits`, `sizes`, `lag` are of the first load's target."""
 
+INTERFERENCE: Tree = {
+    "tps_ratio": "throughput together over throughput alone; not there at a fixed rate",
+    "avg_ratio": "mean response time together over that alone",
+    "p50_ratio": "median response time together over that alone",
+    "p95_ratio": "95th percentile of the response time together over that alone",
+    "p99_ratio": "99th percentile of the response time together over that alone",
+    "solve_ratio": "time to solve together over that alone, of a set of queries",
+}
+"""`loads.<load>.interference.…` of a rung of a stage with `interference: true`: ratios of the two numbers, with the
+interval over the pairs of the same repeat."""
+
 _IO: Tree = {
     "iops": "I/Os that ended in the measure window, per second of its real length",
     "mb_per_s": "data moved, 10^6 bytes per second",
@@ -156,6 +167,10 @@ OS_HOST: Tree = {
     "network": _with_peak(
         {"received_bytes_per_s": "all interfaces but lo", "sent_bytes_per_s": "all interfaces but lo"}
     ),
+    "load_average": {
+        "begin_1m": "tasks that ran or waited for a CPU or a disk, averaged over the minute before the measure window",
+        "end_1m": "the same at the end of the measure window",
+    },
     "pressure": _with_peak(
         {
             "cpu_fraction": "time in which some task waited for CPU (PSI)",

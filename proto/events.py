@@ -71,10 +71,10 @@ class SystemUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactsTaken:
-    """A part of the environment's fingerprint: the facts of a host (or, with `system`, of a system on it) when a
-    coordinator process began or the run ended."""
+    """The facts of a host (or of a `system` on it) `before` anything was changed, where the plan expects some of them;
+    when a coordinator process began, or at the end of the run."""
 
-    when: Literal["start", "end"]
+    when: Literal["before", "start", "end"]
     host: str
     system: str = ""
     facts: dict[str, Any] = field(default_factory=dict)

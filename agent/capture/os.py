@@ -12,6 +12,7 @@ reset):
 | `cpu.iowait_s_total`, `cpu.idle_s_total`, `cpu.steal_s_total` | s, all cores | /proc/stat |
 | `memory.total_bytes`, `memory.available_bytes` | bytes | /proc/meminfo |
 | `memory.used_bytes` | bytes; total - available | /proc/meminfo |
+| `load_average.1m` | tasks that ran or waited for a CPU or a disk, over the last minute | /proc/loadavg |
 | `disk.read_bytes_total`, `disk.write_bytes_total` | bytes; label = device (see below) | /proc/diskstats |
 | `disk.reads_total`, `disk.writes_total` | operations; label = device | /proc/diskstats |
 | `disk.busy_s_total` | s with at least one request under way; label = device | /proc/diskstats |

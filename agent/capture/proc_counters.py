@@ -1,7 +1,7 @@
 """The host's counters from /proc, with the files kept open: one pread and a little parsing per file and sample.
 
-Flow: `Counters.read()` -> `Reading`s of cpu, memory, disk, network and pressure; the metrics are those of `capture.os`.
-The parsers are pure functions of the files' text. Source: proc(5), Documentation/admin-guide/iostats.rst.
+Flow: `Counters.read()` -> `Reading`s of cpu, memory, load average, disk, network and pressure; the metrics are those of
+`capture.os`. The parsers are pure functions of the files' text. Source: proc(5), Documentation/admin-guide/iostats.rst.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ def parse_memory(text: str) -> Iterator[Reading]:
     yield Reading(metric="memory.total_bytes", value=total)
     yield Reading(metric="memory.available_bytes", value=available)
     yield Reading(metric="memory.used_bytes", value=total - available)
+
+
+def parse_load_average(text: str) -> Iterator[Reading]:
+    """The first field of /proc/loadavg: tasks that ran or waited for a CPU or a disk, averaged over the last minute."""
+    yield Reading(metric="load_average.1m", value=float(text.split(maxsplit=1)[0]))
 
 
 def parse_disks(text: str, whole: frozenset[str]) -> Iterator[Reading]:
@@ -88,6 +93,7 @@ class Counters:
         parsers: list[tuple[str, Callable[[str], Iterable[Reading]]]] = [
             ("/proc/stat", parse_cpu),
             ("/proc/meminfo", parse_memory),
+            ("/proc/loadavg", parse_load_average),
             ("/proc/diskstats", lambda text: parse_disks(text, disks)),
             ("/proc/net/dev", parse_network),
             ("/proc/pressure/cpu", lambda text: parse_pressure(text, "cpu")),

@@ -9,11 +9,13 @@ lets the exception pass.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from proveout.agent.security.policy import Policy
-from proveout.proto.wire.results import CaptureSample, LoadSecond, TaskResult
+if TYPE_CHECKING:  # load workers import the protocols below, and start faster without these
+    from pathlib import Path
+
+    from proveout.agent.security.policy import Policy
+    from proveout.proto.wire.results import CaptureSample, LoadSecond, TaskResult
 
 
 class Resource(Protocol):
@@ -77,4 +79,4 @@ class TaskContext(Protocol):
         ...
 
 
-Handler: TypeAlias = Callable[[TaskContext, Any], Awaitable[TaskResult]]
+Handler: TypeAlias = "Callable[[TaskContext, Any], Awaitable[TaskResult]]"

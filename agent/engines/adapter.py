@@ -30,15 +30,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from proveout.agent.daemon.tasks import Resource, TaskContext
+from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.driver_contract import Driver
 from proveout.agent.errors import TaskFault
-from proveout.dsl.plan.topology import System
-from proveout.dsl.workloads.base import Population, Table
-from proveout.proto.wire.results import Compared, Reading
-from proveout.proto.wire.tasks import CompareSystems, Endpoint, LinkSystems
+
+if TYPE_CHECKING:  # load workers import this module, and start faster without these
+    from proveout.agent.daemon.tasks import TaskContext
+    from proveout.dsl.plan.topology import System
+    from proveout.dsl.workloads.base import Population, Table
+    from proveout.proto.wire.results import Compared, Reading
+    from proveout.proto.wire.tasks import CompareSystems, Endpoint, LinkSystems
 
 Settings: TypeAlias = tuple[tuple[str, str], ...]
 """(name, value) of a server, `version` among them, sorted by name."""

@@ -7,7 +7,6 @@ and `in_files`.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import select
 import time
@@ -65,11 +64,15 @@ class DriverAdapter(EngineAdapter, Populates):
 
     async def settings(self, endpoint: Endpoint) -> Settings:
         """The version, "unknown" when the driver does not tell it; a connection is made in any case. TaskFault."""
+        import asyncio  # noqa: PLC0415 - load workers start faster without it
+
         return await asyncio.to_thread(self._settings, endpoint)
 
     async def run_sql(self, context: TaskContext, endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
         """Run each statement by itself; rows returned or affected. TaskFault with the engine's message."""
         del context
+        import asyncio  # noqa: PLC0415 - load workers start faster without it
+
         return await asyncio.to_thread(self._run_all, endpoint, statements)
 
     def _settings(self, endpoint: Endpoint) -> Settings:

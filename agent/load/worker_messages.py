@@ -7,11 +7,10 @@ worker can send wrong data, but cannot run code in its agent. The dsn goes throu
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Pacing
@@ -21,6 +20,9 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.values import Value
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
+
+if TYPE_CHECKING:
+    import asyncio
 
 HANDLING = -1
 _PART_BYTES_MAX = 1 << 30

@@ -91,7 +91,7 @@ def _populate(spec: tasks.PopulateSystem) -> Iterator[Objection]:
     yield from _endpoint(spec.endpoint)
     yield from _workers(spec.workers)
     yield from host_rules.workload_problems(spec.workload)
-    if not spec.steps or not set(spec.steps) <= set(tasks.POPULATE_STEPS):
+    if spec.steps != ("drop",) and (not spec.steps or not set(spec.steps) <= set(tasks.POPULATE_STEPS)):
         yield Objection(message=f"a populate has the steps {', '.join(tasks.POPULATE_STEPS)}, not {spec.steps!r:.80}")
     if not 0 <= spec.share_from < spec.share_to <= spec.shares <= SHARES_MAX:
         share = f"{spec.share_from} to {spec.share_to} of {spec.shares}"

@@ -1,4 +1,4 @@
-"""The output of HammerDB after a TPROC-C run with the timed driver -> its result, and the times of the procedures. Pure.
+"""Output of a TPROC-C run of HammerDB with the timed driver -> its result, and the times of the procedures. Pure.
 
 Flow: standard output -> the last `System achieved N NOPM from M … TPM` (or, as older releases and one setting have it,
 `M … TPM at N NOPM`), or the `result` of a job report in JSON -> the object of `jobs JOBID timing`, or the

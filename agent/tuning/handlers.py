@@ -40,9 +40,9 @@ async def verify_tuning(context: TaskContext, spec: VerifyTuning) -> TuningDone:
 
 
 async def revert_tuning(context: TaskContext, spec: RevertTuning) -> TuningDone:
-    """Undo all changes."""
+    """Undo all changes, or those of some tunings."""
     began = time.monotonic()
-    return _done(began, await _tuner(context).revert(systems_only=spec.systems_only))
+    return _done(began, await _tuner(context).revert(systems_only=spec.systems_only, tunings=frozenset(spec.tunings)))
 
 
 def _tuner(context: TaskContext) -> Tuner:

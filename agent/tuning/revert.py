@@ -41,8 +41,15 @@ def end(host: Host, journal: UndoJournal, *, systems_only: bool = False) -> tupl
     return (*kept(journal, systems_only=systems_only), *revert(host, journal, systems_only=systems_only))
 
 
-def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bool = False) -> tuple[TuningState, ...]:
-    """Undo outstanding changes, the last first; one state for each tuning and outcome.
+def revert(
+    host: Host,
+    journal: UndoJournal,
+    *,
+    after: int = 0,
+    systems_only: bool = False,
+    tunings: frozenset[str] = frozenset(),
+) -> tuple[TuningState, ...]:
+    """Undo outstanding changes (of systems, of some tunings), the last first; one state for each tuning and outcome.
 
     Errors of the host are states, not exceptions.
 
@@ -53,7 +60,7 @@ def revert(host: Host, journal: UndoJournal, *, after: int = 0, systems_only: bo
     done: list[tuple[Entry, TuningOutcome, str]] = []
     left: set[str | tuple[str, str]] = set()
     for entry in journal.outstanding(after=after):
-        if systems_only and not entry.system:
+        if (systems_only and not entry.system) or (tunings and entry.tuning not in tunings):
             continue
         places = _places(entry)
         outcome: TuningOutcome = "residue"

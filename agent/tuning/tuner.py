@@ -153,8 +153,11 @@ class Tuner:
 
         return await self._in_turn(work) if self._journal is not None else ()
 
-    async def revert(self, *, systems_only: bool = False, release: bool = False) -> tuple[TuningState, ...]:
-        """Undo all outstanding changes (or only those of systems). Changes with `keep` are released and stay.
+    async def revert(
+        self, *, systems_only: bool = False, tunings: frozenset[str] = frozenset(), release: bool = False
+    ) -> tuple[TuningState, ...]:
+        """Undo all outstanding changes (or only those of systems, or of some tunings). Changes with `keep` are released
+        and stay, except where `tunings` are named.
 
         These are the changes of this agent or, if it has none, those of ended agents. `release`: close the journal even
         if changes are left in it.
@@ -175,6 +178,8 @@ class Tuner:
                     return self._undo_abandoned(machine, systems_only=systems_only)
                 return ()
             host = self._host(self.directory, self._journal)
+            if tunings:
+                return reverting.revert(host, self._journal, tunings=tunings)
             return reverting.end(host, self._journal, systems_only=systems_only)
 
         return await self._in_turn(work, release=release)

@@ -5,9 +5,9 @@ Data flow: two `RunResults` -> `differences` -> `comparison.compare`, which rais
 allowed (`refused`).
 
 `--allow` takes the name of a difference: a fact of the environment (`kernel`, or `db1:kernel` for that host or system
-alone), `proveout` for the program's version, `plan.PATH` for a value of the plan. Patterns with `*` work. Parts of a
-plan that change no number (title, verdicts, figures, parameters) are left out, and so are facts that identify one
-machine or one boot.
+alone; a declared one is `declared.NAME`), `proveout` for the program's version, `plan.PATH` for a value of the plan.
+Patterns with `*` work. Parts of a plan that change no number (title, verdicts, figures, parameters) are left out, and
+so are facts that identify one machine or one boot.
 """
 
 from __future__ import annotations
@@ -91,15 +91,16 @@ def _matches(one: Difference, pattern: str) -> bool:
 
 def _environment(reference: RunResults, other: RunResults) -> Iterator[Difference]:
     """Facts by host and by system; one that was recorded in one run only differs as a whole, as `environment`."""
-    before = {(one.host, one.system): one for one in fingerprints(reference)}
-    after = {(one.host, one.system): one for one in fingerprints(other)}
+    before, after = (
+        {(one.host, one.system, one.equipment): one for one in fingerprints(results)} for results in (reference, other)
+    )
     for key in dict.fromkeys((*before, *after)):
-        where = key[1] or key[0]
+        where = key[2] or key[1] or key[0]
         if key not in before or key not in after:
             seen = ("recorded" if key in before else "", "recorded" if key in after else "")
             yield Difference(name="environment", where=where, before=seen[0], after=seen[1])
             continue
-        for fact in fact_differences(before[key].facts, after[key].facts):
+        for fact in fact_differences(before[key].compared, after[key].compared):
             if fact.fact not in INDIVIDUAL:
                 yield Difference(name=fact.fact, where=where, before=fact.before, after=fact.after)
 

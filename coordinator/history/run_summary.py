@@ -102,7 +102,7 @@ def _recorded_study(results: RunResults) -> str:
 
 def environment_digest(results: RunResults) -> str:
     """`sha256:<hex>` of the fingerprints of all hosts and systems; "" when none was taken."""
-    found = [(one.host, one.system, one.digest) for one in fingerprints(results)]
+    found = [(one.host or one.equipment, one.system, one.digest) for one in fingerprints(results)]
     return digest(found) if found else ""
 
 

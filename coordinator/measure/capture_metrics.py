@@ -55,6 +55,7 @@ def _os_means(recording: Recording, window: Window) -> Metrics:
                 "rss_bytes": recording.mean("ours.rss_bytes", window),
             },
             "memory": _memory(recording, window),
+            "load_average": _load_average(recording, window),
             "disk": {
                 "read_bytes_per_s": recording.sum_rate("disk.read_bytes_total", window),
                 "write_bytes_per_s": recording.sum_rate("disk.write_bytes_total", window),
@@ -89,6 +90,11 @@ def _memory(recording: Recording, window: Window) -> Metrics:
     if total is None or available is None or total <= 0.0:
         return {}
     return {"used_fraction": 1.0 - available / total, "used_bytes": total - available}
+
+
+def _load_average(recording: Recording, window: Window) -> Metrics:
+    edges = recording.edges("load_average.1m", window)
+    return {} if edges is None else {"begin_1m": edges[0], "end_1m": edges[1]}
 
 
 def _pressure(recording: Recording, window: Window, resource: str) -> float | None:

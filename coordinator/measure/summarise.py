@@ -93,7 +93,7 @@ def summarise(
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
     captured, waits, sizes = _captured(cut)
     trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
-    metrics, series = _together(streams, id, rate, trees, captured), _all_series(streams)
+    metrics, series = _together(streams, rate, trees, captured), _all_series(streams)
     findings = validity.judge(
         *(
             Observed(
@@ -162,9 +162,7 @@ def _prefixed(streams: Sequence[Stream]) -> Iterator[tuple[str, Sequence[Transac
         yield from ((f"{prefix}transactions.{item.counts.name}.", (item,)) for item in stream.merged)
 
 
-def _together(
-    streams: Sequence[Stream], id: IterationId, rate: float | None, trees: Sequence[Metrics], captured: Metrics
-) -> Metrics:
+def _together(streams: Sequence[Stream], rate: float | None, trees: Sequence[Metrics], captured: Metrics) -> Metrics:
     """The numbers of an iteration: of several loads those of the ones with shares together, and `loads` with each.
 
     A client's measured maximum is that of one load at a time, so none is given for several.
@@ -173,7 +171,8 @@ def _together(
         return trees[0] | captured
     shares = [stream for stream in streams if not stream.beside]
     merged = merge_loads(stream.merged for stream in shares)
-    whole = _load_metrics(merged, joined(shares)[0], threads=id.rung, rate=rate, ceiling=None)
+    threads, own_rate = sum(stream.threads for stream in shares), shares[0].rate if len(shares) == 1 else rate
+    whole = _load_metrics(merged, joined(shares)[0], threads=threads, rate=own_rate, ceiling=None)
     return whole | captured | {"loads": {stream.name: tree for stream, tree in zip(streams, trees, strict=True)}}
 
 

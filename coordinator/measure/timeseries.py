@@ -175,6 +175,16 @@ class Recording:
         chosen = (self._times >= start) & (self._times <= end) & ~np.isnan(row)
         return (self._times[chosen] - start).tolist(), row[chosen].tolist()
 
+    def edges(self, metric: str, window: Window, label: str = "") -> tuple[float, float] | None:
+        """A gauge at both ends of the covered part of the window, from the nearest samples."""
+        row = self._rows.get((metric, label))
+        if row is None or self.coverage(window) < COVERAGE_MIN:
+            return None
+        known = ~np.isnan(row)
+        times, values = self._times[known], row[known]
+        first, last = (values[np.abs(times - edge).argmin()] for edge in self._covered(window))
+        return float(first), float(last)
+
     def mean(self, metric: str, window: Window, label: str = "") -> float | None:
         """Mean of a gauge inside the window; interpolated at its middle when no sample fell inside but some surround
         it."""

@@ -26,8 +26,9 @@ EVENTS = "events"
 
 
 def events_read(plan: Plan) -> tuple[str, ...]:
-    """The events that the plan's expressions read by name: `waits.events["log file sync"]`."""
+    """The events that the plan's expressions and charts read by name: `waits.events["log file sync"]`."""
     found = [check.check for check in plan.verdicts] + [one.measured for one in plan.published]
+    found += [point.number for chart in plan.charts for point in chart.points]
     for stage in plan.stages:
         if isinstance(stage, Search):
             found.append(stage.accept)

@@ -12,6 +12,13 @@ from typing import Any
 
 from proveout.coordinator.report import tables
 from proveout.coordinator.report.document import Block, Cell, Paragraph, Section, Table
+from proveout.coordinator.report.figures.interference_figures import (
+    INTERFERENCE_HEADS,
+    INTERFERENCE_LAYOUT,
+    MEANING,
+    interference_cells,
+    interference_rows,
+)
 from proveout.coordinator.report.figures.query_set_figures import (
     SIZE_HEADS,
     SOLVE_HEADS,
@@ -72,6 +79,7 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
             ),
             *_remarks(stage, top, rungs),
             *_by_load(stage),
+            *_interference(stage),
             *_orders(stage),
             Table(
                 title=f"By transaction, {threads(top.threads)}",
@@ -97,6 +105,18 @@ def _by_load(stage: StageResult) -> Iterator[Table]:
             ),
             layout=f"rl{'r' * (len(_LATENCY_HEADS) + 4)}",
         )
+
+
+def _interference(stage: StageResult) -> Iterator[Block]:
+    """The numbers of each load together with the others and alone, with their ratio."""
+    if rows := interference_rows(stage):
+        yield Table(
+            title="Interference: each load together with the others, and alone",
+            heads=INTERFERENCE_HEADS,
+            rows=tuple(interference_cells(rows)),
+            layout=INTERFERENCE_LAYOUT,
+        )
+        yield Paragraph(MEANING, "dim")
 
 
 def _wide(rows: Sequence[LoadRow]) -> str:
@@ -185,12 +205,13 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
     if hosts := tables.host_rows(results, rung):
         yield Table(
             title=f"CPU, {at} (servers, load, all: cores used by processes of proveout)",
-            heads=("host", "busy", "peak", "user", "system", "iowait", "servers", "load", "all"),
+            heads=("host", "busy", "peak", "user", "system", "iowait", "servers", "load", "all", "load average"),
             rows=tuple(
                 (
                     row.label,
                     *map(percent, (row.busy, row.busy_peak, row.user, row.system, row.iowait)),
                     *map(number, (row.servers_cores, row.load_cores, row.ours_cores)),
+                    "-" if row.load_begin is None else f"{number(row.load_begin)} to {number(row.load_end)}",
                 )
                 for row in hosts
             ),

@@ -2,10 +2,11 @@
 
 Data flow: `RunResults` -> plain data -> JSON. Fields are only ever added within version 1; an unknown number is left
 out or null, never NaN. Top level: `format, run, verdicts, published, stages, propagations, agents, systems, tuning,
-environment, lost, notices`. `run.plan` is the compiled plan. `environment` has the facts, their digest and the drift
-of each host and system. A ladder's `knee` has the rung, or null with the reason. A stage has `metrics` (the scope of
-expressions), its `rungs` (trees of estimates, with the iterations that they are made of and those excluded) and all
-`iterations` with findings, transactions, waits and per-second series.
+environment, tested, lost, notices`. `run.plan` is the compiled plan. `environment` has the facts, their digest and the
+drift of each host, system and piece of equipment; `tested` their declared, measured and expected facts as text. A
+ladder's `knee` has the rung, or null with the reason. A stage has `metrics` (the scope of expressions), its `rungs`
+(trees of estimates, with the iterations that they are made of and those excluded) and all `iterations` with findings,
+transactions, waits and per-second series.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 from proveout.coordinator.measure.knee import NoKnee
 from proveout.coordinator.report.tables import cell_of
 from proveout.coordinator.results.fingerprint import Fingerprint, fingerprints
+from proveout.coordinator.results.node_facts import nodes
 from proveout.coordinator.results.published_values import reproductions
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.json_data import to_plain
@@ -40,6 +42,7 @@ def document(results: RunResults) -> dict[str, Any]:
         "systems": to_plain(results.systems),
         "tuning": [to_plain(found) for found in tuned(results.tunings)],
         "environment": [_environment(found) for found in fingerprints(results)],
+        "tested": to_plain(nodes(results)),
         "lost": to_plain(results.lost),
         "notices": to_plain(results.notices),
     }
@@ -117,8 +120,10 @@ def _environment(found: Fingerprint) -> dict[str, Any]:
     return {
         "host": found.host,
         "system": found.system or None,
+        "equipment": found.equipment or None,
         "digest": found.digest,
         "facts": to_plain(dict(found.facts)),
+        "declared": to_plain(dict(found.declared)),
         "drift": [to_plain(change) for change in found.drift],
         "whole": found.whole,
     }

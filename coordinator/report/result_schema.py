@@ -23,7 +23,9 @@ from proveout.coordinator.report.json_schemas import (
 )
 from proveout.coordinator.report.result_json import FORMAT
 from proveout.coordinator.results.fingerprint import Difference
+from proveout.coordinator.results.node_facts import TestedNode
 from proveout.coordinator.results.published_values import Reproduction
+from proveout.dsl.schema.stage_models import STAGES
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
@@ -62,6 +64,7 @@ def schema() -> Schema:
         systems=by_name(made.of(SystemUp)),
         tuning=list_of(made.of(TunedHost)),
         environment=list_of(_environment(made)),
+        tested=list_of(made.of(TestedNode)),
         lost=list_of(made.of(AgentLost)),
         notices=list_of(made.of(Notice)),
     )
@@ -98,7 +101,7 @@ def _run() -> Schema:
 def _stage(made: Definitions) -> Schema:
     return record(
         id=TEXT,
-        kind={"enum": ["", "populate", "ladder", "search", "sql", "command", "reset", "pause", "tune", "tool"]},
+        kind={"enum": ["", *STAGES]},
         cell=maybe(record(of=TEXT, labels={"type": "object", "description": "The value of each axis of the matrix."})),
         outcome=TEXT,
         seconds=NUMBER,
@@ -124,8 +127,10 @@ def _environment(made: Definitions) -> Schema:
     return record(
         host=TEXT,
         system=maybe(TEXT),
+        equipment=maybe(TEXT),
         digest=TEXT,
         facts={"type": "object"},
+        declared={"type": "object"},
         drift=list_of(made.of(Difference)),
         whole={"type": "boolean"},
     )

@@ -8,7 +8,7 @@ to download, and the plan's files.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from proveout.coordinator.report import csv_export
@@ -40,6 +40,7 @@ from proveout.coordinator.report.tables import (
     validity_notes,
 )
 from proveout.coordinator.results.fingerprint import fingerprints, outline
+from proveout.coordinator.results.node_facts import FactRow, TestedNode, nodes
 from proveout.coordinator.results.published_values import Reproduction, reproductions
 from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
@@ -75,7 +76,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     name = directory.name if directory else "proveout"
     sections = (
         *_verdicts(results),
-        *(_topology(results) if directory else ()),
+        *((*_topology(results), *_tested(results, page=True)) if directory else ()),
         *_published(results),
         *_comparisons(results),
         *(_figures(results, directory) if directory else ()),
@@ -90,6 +91,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
         *(_outputs(directory) if directory else ()),
         *_validity(results),
         *_tuning(results),
+        *(() if directory else _tested(results, page=False)),
         *_environment(results),
         *(_plan(results, directory) if directory else ()),
     )
@@ -154,6 +156,61 @@ def _verdict(verdict: VerdictReached) -> Outcome:
 def _topology(results: RunResults) -> Iterator[Section]:
     if drawing := topology(results):
         yield Section(title="Topology", blocks=(Drawing(drawing),))
+
+
+def _tested(results: RunResults, *, page: bool) -> Iterator[Section]:
+    """Declared and measured facts of hosts and systems, and equipment; the page has the hardware of all hosts."""
+    tested = nodes(results)
+    equipment = [one for one in tested if one.is_equipment]
+    others = [one for one in tested if not one.is_equipment and (one.rows or (page and one.hardware))]
+    if not equipment and not others:
+        return
+    differences = tuple(
+        f"{one.name}: {row.fact} is declared as {row.declared} and measured as {row.measured}."
+        for one in others
+        for row in one.rows
+        if row.differs
+    )
+    blocks: list[Block] = [Notes(differences, "warn")] if differences else []
+    blocks += [_tested_node(one, page=page) for one in others]
+    blocks += [_equipment(equipment)] if equipment else []
+    yield Section(title="What was tested", blocks=tuple(blocks), anchor="tested")
+
+
+def _tested_node(one: TestedNode, *, page: bool) -> Section:
+    rows = (*one.rows, *one.hardware) if page else one.rows
+    columns = [column for column in ("declared", "measured", "expected") if any(getattr(row, column) for row in rows)]
+    lines = tuple((row.fact, *(_tested_cell(row, column) for column in columns)) for row in rows)
+    table = Table(heads=("fact", *columns), rows=lines, layout="l" * (1 + len(columns)))
+    return Section(title=f"{one.name} ({one.kind})", blocks=(table,))
+
+
+def _equipment(equipment: Sequence[TestedNode]) -> Section:
+    """Equipment in one table, because nothing of it is measured."""
+    rows = tuple(
+        (
+            one.name,
+            f"{one.kind}: {one.description}" if one.description else one.kind,
+            ", ".join(one.connects) or "-",
+            tuple(
+                f"{row.fact}: {row.declared}{f' (expected: {row.expected})' if row.expected else ''}"
+                for row in one.rows
+            )
+            or "-",
+        )
+        for one in equipment
+    )
+    table = Table(heads=("name", "equipment", "connected to", "declared facts"), rows=rows, layout="llll")
+    return Section(title="Equipment without an agent", blocks=(table,))
+
+
+def _tested_cell(row: FactRow, column: str) -> str | Cell:
+    text: str = getattr(row, column)
+    if column == "measured" and row.differs:
+        return Cell(f"{text}, differs", "warn")
+    if column == "expected" and text:
+        return Cell(text if row.held else f"{text}: not so", "good" if row.held else "bad")
+    return text or "-"
 
 
 def _published(results: RunResults) -> Iterator[Section]:
@@ -305,19 +362,19 @@ def _tuning(results: RunResults) -> Iterator[Section]:
 
 
 def _environment(results: RunResults) -> Iterator[Section]:
-    found = fingerprints(results)
+    found = tuple(one for one in fingerprints(results) if not one.equipment)  # which is under "What was tested"
     if not found:
         return
     rows = tuple((one.name, one.digest[7:19], outline(one)) for one in found)
     changes = tuple(f"{one.name} changed during the run: {change}" for one in found for change in one.drift)
     facts = (
         Details(
-            title=f"All facts of {f'{one.system} on {one.host}' if one.system else one.host}",
+            title=f"All facts of {f'{one.system} on {one.host}' if one.system else one.name}",
             blocks=(
                 Paragraph(f"{one.digest}{'' if one.whole else ' (looked at once only)'}", "dim"),
                 Table(
                     heads=("fact", "value"),
-                    rows=tuple((name, str(value)) for name, value in sorted(one.facts.items())),
+                    rows=tuple((name, str(value)) for name, value in sorted(one.compared.items())),
                     layout="ll",
                 ),
             ),

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from proveout.coordinator.measure import steady_state
 from proveout.coordinator.measure.knee import RUNGS_MIN, NoKnee
+from proveout.coordinator.results.blocks import alone_ladders
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, rung_tree
 from proveout.coordinator.results.results import peak as results_peak
 from proveout.core.json_data import at_path, number_at
@@ -78,7 +79,8 @@ class OrderRow:
 class HostRow:
     """CPU of one machine in the measure window, as fractions.
 
-    In cores what proveout's servers, load and all of it used.
+    In cores what proveout's servers, load and all of it used. The load averages of one minute at the begin and the end
+    of the window.
     """
 
     label: str
@@ -90,6 +92,8 @@ class HostRow:
     servers_cores: float | None
     load_cores: float | None
     ours_cores: float | None
+    load_begin: float | None
+    load_end: float | None
 
 
 def half(tree: Mapping[str, Any], *path: str) -> float | None:
@@ -99,13 +103,18 @@ def half(tree: Mapping[str, Any], *path: str) -> float | None:
 
 
 def ladders(results: RunResults) -> list[StageResult]:
-    """The ladders that have a valid iteration, in the order they ran."""
-    return [stage for stage in results.stages.values() if stage.kind == "ladder" and peak(stage) is not None]
+    """The ladders that have a valid iteration, in the order they ran; without those that ran one of several loads
+    alone, whose numbers are beside those of the load among the others (`interference_figures`)."""
+    alone = {name for _, _, name in alone_ladders(results.run)}
+    found = (stage for stage in results.stages.values() if stage.kind == "ladder" and stage.id not in alone)
+    return [stage for stage in found if peak(stage) is not None]
 
 
 def climbing(results: RunResults) -> list[StageResult]:
     """The ladders, of loads and of tools, that have a valid iteration, in the order they ran."""
-    return [stage for stage in results.stages.values() if stage.climbs and peak(stage) is not None]
+    kept = {stage.id for stage in ladders(results)}
+    found = (stage for stage in results.stages.values() if stage.climbs and peak(stage) is not None)
+    return [stage for stage in found if stage.kind != "ladder" or stage.id in kept]
 
 
 def peak(stage: StageResult) -> RungResult | None:
@@ -238,6 +247,8 @@ def host_rows(results: RunResults, rung: RungResult) -> list[HostRow]:
                 servers_cores=_sum(rung, hosts, "servers_cores"),
                 load_cores=_sum(rung, hosts, "load_cores"),
                 ours_cores=number_at(tree, "ours", "cpu_cores"),
+                load_begin=number_at(tree, "load_average", "begin_1m"),
+                load_end=number_at(tree, "load_average", "end_1m"),
             )
         )
     return rows

@@ -1,21 +1,23 @@
-"""Fingerprint of the environment: the facts of each host and system, their digest, and changes during the run. Pure.
+"""Fingerprint of the environment: the facts of each host, system and piece of equipment, their digest, and changes
+during the run. Pure.
 
-Data flow: `FactsTaken` events (`schedule.setup_stages`) -> `fingerprints(results)` -> reports, `proveout runs
---environment`, and `compare.comparability` by `differences(one, other)`.
+Data flow: `FactsTaken` events (`schedule.setup_stages`) and what the plan declares -> `fingerprints(results)` ->
+reports, `proveout runs --environment`, and `compare.comparability` by `differences(one, other)`.
 
 The digest leaves out facts that identify one machine or one boot (`INDIVIDUAL`), so that two machines with the same
-settings have the same digest.
+settings have the same digest. Declared facts are part of it, as `declared.NAME`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from proveout.coordinator.results.results import RunResults
 from proveout.core import json_data
 from proveout.core.numbers import number
+from proveout.proto.events import FactsTaken
 
 INDIVIDUAL = frozenset({"boot_id", "host_name"})
 GIB = 2**30
@@ -35,8 +37,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """A host, or with `system` a system on it. `facts` are those at the last start or resume; `digest` is
-    `sha256:<hex>` of them.
+    """A host, or with `system` a system on it, or a piece of `equipment` (without a host). `facts` are those measured
+    at the last start or resume, `declared` those of the plan; `digest` is `sha256:<hex>` of both.
 
     `drift` has the facts that changed between the first and the last time they were taken. `whole`: both are there.
     """
@@ -47,32 +49,68 @@ class Fingerprint:
     digest: str
     drift: tuple[Difference, ...]
     whole: bool
+    declared: Mapping[str, Any] = field(default_factory=dict)
+    equipment: str = ""
 
     @property
     def name(self) -> str:
-        """The system, or the host."""
-        return self.system or self.host
+        """The system, the equipment, or the host."""
+        return self.system or self.equipment or self.host
+
+    @property
+    def compared(self) -> Mapping[str, Any]:
+        """Measured and declared facts by name, the latter as `declared.NAME`."""
+        return {**self.facts, **_prefixed(self.declared)}
 
 
 def fingerprints(results: RunResults) -> tuple[Fingerprint, ...]:
-    """The fingerprint of each host and system whose facts were taken, hosts first."""
-    taken: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
+    """The fingerprint of each host and system whose facts were taken, hosts first, and of the declared equipment."""
+    taken: dict[tuple[str, str], list[FactsTaken]] = {}
     for item in results.taken:
-        taken.setdefault((item.host, item.system), []).append((item.when, item.facts))
-    return tuple(_fingerprint(key, found) for key, found in sorted(taken.items(), key=lambda item: item[0][::-1]))
+        taken.setdefault((item.host, item.system), []).append(item)
+    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
+    declared = {(one["kind"] == "system", one["name"]): one for one in plan.get("declared", ())}
+    found = [
+        _fingerprint(host, system, facts, declared.get((bool(system), system or host), {}))
+        for (host, system), facts in sorted(taken.items(), key=lambda item: item[0][::-1])
+    ]
+    equipment = [one for one in declared.values() if one["kind"] not in ("host", "system")]
+    return (*found, *map(_of_equipment, equipment))
 
 
-def _fingerprint(key: tuple[str, str], taken: list[tuple[str, Mapping[str, Any]]]) -> Fingerprint:
-    first, last = taken[0][1], taken[-1][1]
-    facts = next((facts for when, facts in reversed(taken) if when == "start"), last)
+def _fingerprint(host: str, system: str, all_taken: list[FactsTaken], plan: Mapping[str, Any]) -> Fingerprint:
+    taken = [one for one in all_taken if one.when != "before"] or all_taken  # changes of tunings are not drift
+    first, last = taken[0], taken[-1]
+    facts = next((one.facts for one in reversed(taken) if one.when == "start"), last.facts)
+    declared = dict(plan.get("facts", ()))
     return Fingerprint(
-        host=key[0],
-        system=key[1],
+        host=host,
+        system=system,
         facts=facts,
-        digest=digest(facts),
-        drift=differences(first, last),
-        whole=taken[0][0] == "start" and taken[-1][0] == "end",
+        digest=digest({**facts, **_prefixed(declared)}),
+        drift=differences(first.facts, last.facts),
+        whole=first.when == "start" and last.when == "end",
+        declared=declared,
     )
+
+
+def _of_equipment(one: Mapping[str, Any]) -> Fingerprint:
+    about = {name: one[name] for name in ("kind", "description") if one.get(name)}
+    declared = {**about, **dict(one["facts"])}
+    return Fingerprint(
+        host="",
+        system="",
+        equipment=one["name"],
+        facts={},
+        digest=digest(_prefixed(declared)),
+        drift=(),
+        whole=True,
+        declared=declared,
+    )
+
+
+def _prefixed(declared: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"declared.{name}": value for name, value in declared.items()}
 
 
 def digest(facts: Mapping[str, Any]) -> str:
@@ -92,8 +130,13 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Diffe
 
 
 def outline(fingerprint: Fingerprint) -> str:
-    """A line for people: `2 × AMD EPYC, 23.5 GiB, Linux 6.18, container`; of a system its engine and version."""
+    """A line for people: `2 × AMD EPYC, 23.5 GiB, Linux 6.18, container`; of a system its engine and version, of
+    equipment its kind and description."""
     facts = fingerprint.facts
+    if fingerprint.equipment:
+        return ", ".join(
+            str(fingerprint.declared[name]) for name in ("kind", "description") if name in fingerprint.declared
+        )
     if fingerprint.system:
         return " ".join(str(facts[name]) for name in ("engine", "version") if facts.get(name))
     parts = [f"{facts.get('cpus', '?')} × {facts.get('cpu_model', facts.get('architecture', 'CPU'))}"]

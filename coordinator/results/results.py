@@ -21,7 +21,9 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from proveout.coordinator.measure.knee import Knee, NoKnee, find
+from proveout.coordinator.results.blocks import alone_ladders, block_of
 from proveout.coordinator.results.event_metrics import populate_metrics, propagation_metrics, value_estimates
+from proveout.coordinator.results.interference import with_interference
 from proveout.coordinator.results.lower_bounds import with_lower_bounds
 from proveout.core import statistics
 from proveout.core.power import CONFIDENCE
@@ -84,7 +86,8 @@ class StageResult:
     """All that was recorded of a stage; `finished` is None when it has not ended. Its rungs are computed once.
 
     `confidence` is the level of its intervals, higher than usual where repeats are bought; `block` identifies the
-    ladders that it ran interleaved with, in this run; "" when it ran by itself.
+    ladders that it ran interleaved with, in this run; "" when it ran by itself. `alone`: the ladders that ran each of
+    its loads alone, by load.
     """
 
     id: str
@@ -99,6 +102,7 @@ class StageResult:
     values: tuple[ValuesTaken, ...] = ()
     confidence: float = CONFIDENCE
     block: str = ""
+    alone: Mapping[str, StageResult] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -107,13 +111,20 @@ class StageResult:
 
     @property
     def climbs(self) -> bool:
-        """Whether it is a ladder: of a load, by threads, or of a tool, by I/O depth."""
+        """Whether it is a ladder: of a load or of a tool."""
         return self.kind in ("ladder", "tool")
 
     @cached_property
     def rungs(self) -> tuple[RungResult, ...]:
         """The rungs that were run, fewest threads first (for a search: its probes as one rung)."""
-        return rungs(self.iterations, self.confidence, self.block)
+        found = rungs(self.iterations, self.confidence, self.block)
+        for rung in found:
+            with_interference(rung.tree, self.alone_at(rung.threads))
+        return found
+
+    def alone_at(self, threads: int) -> dict[str, Metrics]:
+        """The tree of a rung of each load alone, by load."""
+        return {load: rung.tree for load, one in self.alone.items() for rung in one.rungs if rung.threads == threads}
 
     @cached_property
     def knee(self) -> Knee | NoKnee:
@@ -153,6 +164,15 @@ def load_results(events: Iterable[Stamped | Event]) -> RunResults:
         event = item.event if isinstance(item, Stamped) else item
         unix_s = item.unix_s if isinstance(item, Stamped) else 0.0
         results = _fold(results, event, unix_s)
+    return _with_alone(results)
+
+
+def _with_alone(results: RunResults) -> RunResults:
+    for of, load, alone in alone_ladders(results.run):
+        if {of, alone} <= results.stages.keys():
+            whole = results.stages[of]
+            whole = replace(whole, alone={**whole.alone, load: results.stages[alone]})
+            results = replace(results, stages={**results.stages, of: whole})
     return results
 
 
@@ -240,22 +260,6 @@ def _confidence(stage: Mapping[str, Any]) -> float:
     return statistics.repeats_confidence(stage.get("repeat", 1), stage.get("repeat_min"))
 
 
-def block_of(run: RunStarted | None, stage: str) -> str:
-    """The block of a stage, `run id/first ladder`: the same for all ladders that ran interleaved; "" outside a block.
-
-    The run is part of it, so that estimates of two runs of one plan are never paired.
-    """
-    if run is None or not isinstance(run.plan, Mapping):
-        return ""
-    partners = {data.get("id", ""): data.get("interleaved_with") for data in run.plan.get("stages", ())}
-    first = {name: name for name in partners}
-    for name, partner in partners.items():  # a ladder follows the one that it takes turns with
-        if partner is not None:
-            first[name] = first.get(partner, partner)
-    leader = first.get(stage, "")
-    return f"{run.run_id}/{leader}" if sum(one == leader for one in first.values()) > 1 else ""
-
-
 def not_interleaved(results: RunResults, ladders: Sequence[str]) -> str:
     """The finding of a comparison of ladders that ran one after the other; "" when they ran interleaved."""
     blocks = {results.stages[name].block or name for name in ladders}
@@ -307,8 +311,8 @@ def rung_tree(
     """The iterations' trees as one tree of estimates and worst bounds.
 
     Each estimate has the numbers of its `repeats`, and in `missing` how many repeats lack the metric; a bound that a
-    repeat lacks is left out. `block`: its id,
-    where the repeats took turns with those of other ladders. `chosen_from`: the rungs that this one was chosen from.
+    repeat lacks is left out. `block`: its id, where the repeats took turns with those of other ladders. `chosen_from`:
+    the rungs that it was chosen from.
     """
     parts = [_Part(item.id.repeat, item.metrics, item.series, item.measure_s) for item in iterations]
     tree = _estimates(parts, (), _Stated(len(parts), confidence, chosen_from, block))
@@ -380,7 +384,7 @@ def stage_metrics(stage: Stage, events: Iterable[Stamped | Event], *, seconds: f
     result = load_results(events).stages.get(stage.id)
     match stage:
         case Ladder() | Tool():
-            return ladder_metrics(result.iterations, result.confidence, result.block) if result else ladder_metrics(())
+            return climbed(result) if result else ladder_metrics(())
         case Search():
             return search_metrics(result) if result else {}
         case Populate():
@@ -398,11 +402,23 @@ def peak(found: Iterable[RungResult]) -> RungResult | None:
     return max(measured, key=lambda rung: float(rung.tree["tps"]["mean"]), default=None)
 
 
+def climbed(stage: StageResult) -> Metrics:
+    """`ladder_metrics` of a stage; of several loads with their ratios to each load alone."""
+    tree, top, bend = ladder_metrics(stage.iterations, stage.confidence, stage.block), peak(stage.rungs), stage.knee
+    for threads, rung in tree[evaluation.RUNGS].items():
+        with_interference(rung, stage.alone_at(int(threads)))
+    if top is not None:
+        with_interference(tree["peak"], stage.alone_at(top.threads))
+    if isinstance(bend, Knee):
+        with_interference(tree["knee"], stage.alone_at(bend.threads))
+    return tree
+
+
 def ladder_metrics(iterations: Iterable[IterationFinished], confidence: float = CONFIDENCE, block: str = "") -> Metrics:
     """`{rungs: {threads: tree}, peak: tree, knee: tree}`; the peak is the rung with the largest mean throughput.
 
-    The knee is the rung that `knee.find` gives, with the interval of its threads; no knee, no `knee`. Peak and knee are
-    chosen by what was measured: their bounds hold for all rungs together that could have been chosen (`chosen_from`).
+    No knee, no `knee`. Peak and knee are chosen by what was measured: their bounds hold for all rungs together that
+    could have been chosen (`chosen_from`).
     """
     found = [rung for rung in rungs(iterations, confidence, block) if rung.tree]
     tree: Metrics = {evaluation.RUNGS: {str(rung.threads): rung.tree for rung in found}}

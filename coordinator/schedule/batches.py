@@ -6,16 +6,18 @@ and a failed comparison or check of invariants is a finding, unless a full disk 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
 
 from proveout.coordinator.schedule import disk_full
 from proveout.coordinator.schedule.conditions import SKIPPED
 from proveout.coordinator.schedule.messages import KeepOutput
+from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.state import Batch, Cluster, Purpose, Tuned, Turn
 from proveout.coordinator.schedule.tasks import propagations, task_deadline_s, task_key, task_subject
-from proveout.dsl.plan.stages import Populate, Sql
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Drop, Populate, Sql
 from proveout.dsl.plan.topology import System
 from proveout.proto.events import (
     FactsTaken,
@@ -127,7 +129,7 @@ def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str, 
     *_, what, host = key.split("/")
     spec = step.specs[key]
     text = f"{what} on {host} failed: {message}" + (f" ({way_out})" if way_out else "")
-    if isinstance(spec, RunSql | RunCommand) and step.stage:
+    if isinstance(spec, RunSql | RunCommand | StartSystem) and step.stage:
         text = f"{turn.state.plan.stage(step.stage).where}: stage {step.stage}: {text}"
     full = code == disk_full.CODE or bool(turn.state.full)
     if full and turn.state.ending is None and step.purpose == "start":
@@ -139,7 +141,7 @@ def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str, 
         turn.notice("warning", text, host)
         _step_on(turn, replace(step, pending=step.pending - {key}))
     elif step.purpose == "facts":
-        turn.notice("warning", f"the environment's fingerprint is incomplete: {text}", host)
+        turn.notice("warning", f"facts cannot be read: {text}", host)
         _step_on(turn, replace(step, pending=step.pending - {key}))
     elif isinstance(spec, CompareSystems):
         turn.notice("error", text, host)
@@ -201,7 +203,7 @@ def _populated(turn: Turn, step: Batch, spec: PopulateSystem, host: str, result:
         whole = "prepare" in spec.steps
         seconds = result.seconds if whole else step.spent_s + turn.at_s - step.began_s
         populated = replace(result, seconds=seconds, kept_rows=step.kept_rows + result.kept_rows)
-        turn.emit(PopulateFinished(stage=populate_under_way(turn).id, system=system, populated=populated))
+        turn.emit(PopulateFinished(stage=step.stage, system=system, populated=populated))
 
 
 def _values_taken(turn: Turn, stage_id: str, result: SqlDone) -> None:
@@ -238,20 +240,30 @@ def _started(turn: Turn, system: System, result: SystemStarted) -> None:
 def _redo(turn: Turn, system: str) -> None:
     """Run the stages that made a system's data again, because the system was populated before and has started empty."""
     state = turn.state
-    due = [
-        stage.id
-        for stage in state.plan.stages
-        if stage.id in state.progress.stages_finished
-        and state.progress.stages_finished[stage.id].outcome != SKIPPED
-        and (
-            (isinstance(stage, Populate) and system in stage.into)
-            or (isinstance(stage, Sql) and stage.system == system)
-        )
-    ]
+    due = [stage.id for stage in _made_by(state.plan, state.progress, system)]
     order = [s.id for s in state.plan.stages]
     turn.set(redo=tuple(sorted({*state.redo, *due}, key=order.index)))
     if due:
         turn.notice("warning", f"the data of {system} is lost; it is populated again ({', '.join(due)})")
+
+
+def _made_by(plan: Plan, progress: RunProgress, system: str) -> list[Populate | Sql]:
+    """The stages that have ended and that a system's data is from: not a populate whose tables were dropped, nor the
+    statements between the two."""
+    made: list[Populate | Sql] = []
+    for stage in plan.stages:
+        ended = progress.stages_finished.get(stage.id)
+        if ended is None or ended.outcome == SKIPPED:
+            continue
+        match stage:
+            case Populate(into=into) if system in into:
+                made.append(stage)
+            case Sql(system=name) if name == system:
+                made.append(stage)
+            case Drop(systems=systems, workload=workload) if system in systems:
+                loads = [n for n, one in enumerate(made) if isinstance(one, Populate) and one.workload == workload]
+                made = made[: loads[-1]] if loads else made
+    return made
 
 
 def _up(turn: Turn, system: System, endpoint: Endpoint, result: SystemStarted) -> None:
@@ -293,9 +305,12 @@ def _compared(turn: Turn, spec: CompareSystems, result: Compared) -> None:
     )
 
 
+_TIMES: Mapping[str, Literal["before", "start", "end"]] = {"before": "before", "start": "start", "end": "end"}
+
+
 def _facts_taken(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TaskResult) -> None:
-    """Record a part of the fingerprint; the batch's name contains the end of the run that it belongs to."""
-    when: Literal["start", "end"] = "end" if step.name.endswith(":end") else "start"
+    """Record a part of the fingerprint; the batch's name contains the time of the run that it belongs to."""
+    when = _TIMES[step.name.split(":")[1]]
     if isinstance(result, FactsRead):
         turn.emit(FactsTaken(when=when, host=host, facts=dict(result.facts)))
     elif isinstance(result, SystemStarted) and isinstance(spec, InspectSystem):
@@ -328,8 +343,9 @@ def _tuned(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TuningDon
         turn.set(
             tuned=turn.state.tuned | {done}, looked=max(turn.state.looked, len(turn.state.progress.stages_finished))
         )
-        if bad and turn.state.ending is None:
-            turn.end("failed", 4, f"{host} could not be tuned: {bad[0].name!r} {_BAD[bad[0].outcome]}")
+    if bad and turn.state.ending is None and step.purpose == "tune":
+        did = "tuned" if act == "apply" else "set back"
+        turn.end("failed", 4, f"{host} could not be {did}: {bad[0].name!r} {_BAD[bad[0].outcome]}")
 
 
 def _invariants(turn: Turn, step: Batch, spec: CheckInvariants, result: InvariantsChecked) -> None:
@@ -347,10 +363,3 @@ def _invariants(turn: Turn, step: Batch, spec: CheckInvariants, result: Invarian
         if not check.holds:  # at once, because the verdict may be hours away
             after = step.iteration or step.stage
             turn.notice("error", f"{spec.endpoint.system} after {after}: {check.name}: {check.evidence}")
-
-
-def populate_under_way(turn: Turn) -> Populate:
-    """The populate stage that is under way: the one that runs again, or the current one."""
-    stage = turn.state.plan.stage(turn.state.redo[0] if turn.state.redo else turn.state.stage)
-    assert isinstance(stage, Populate)  # noqa: S101
-    return stage

@@ -15,18 +15,22 @@ from proveout.coordinator.schedule import iteration, teardown
 from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.conditions import SKIPPED, skip_stage
 from proveout.coordinator.schedule.disk_full import stop_if_full
+from proveout.coordinator.schedule.expectations import check_expectations
 from proveout.coordinator.schedule.ladders import finish_stage, ladder_part, search_part, tool_part
 from proveout.coordinator.schedule.messages import Dial
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.setup_stages import (
+    as_restarted,
     collect_facts,
     command_part,
+    drop_part,
     forget_parts,
     link,
     part_of,
     pause_part,
     populate_part,
     reset_part,
+    restart_part,
     sql_part,
 )
 from proveout.coordinator.schedule.state import Dialling, Turn
@@ -37,11 +41,25 @@ from proveout.coordinator.schedule.tasks import (
     propagations,
     start_order,
 )
-from proveout.coordinator.schedule.tuning import tune, tune_part, verify_tuning
+from proveout.coordinator.schedule.tuning import revert_part, tune, tune_part, verify_tuning
 from proveout.dsl.explain.timetable import iterations
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import CommandRun, Ladder, Pause, Populate, Reset, Search, Sql, Stage, Tool, Tune
+from proveout.dsl.plan.stages import (
+    CommandRun,
+    Drop,
+    Ladder,
+    Pause,
+    Populate,
+    Reset,
+    Restart,
+    Revert,
+    Search,
+    Sql,
+    Stage,
+    Tool,
+    Tune,
+)
 from proveout.dsl.plan.topology import System
 from proveout.proto.events import StageStarted
 from proveout.proto.wire.tasks import CompareSystems, InspectSystem, StartSystem, TaskSpec
@@ -113,8 +131,16 @@ def _carried(plan: Plan, progress: RunProgress) -> list[System]:
 
 
 def _prepare_hosts_and_systems(turn: Turn) -> bool:
-    """Begin the first missing part of: agents, tuning of hosts, systems, tuning of systems. False if all are there."""
-    return _agents(turn) or tune(turn, systems=False) or _systems(turn) or tune(turn, systems=True)
+    """Begin the first missing part of: agents, expected facts, tuning of hosts, systems, tuning of systems. False when
+    all are there."""
+    return (
+        _agents(turn)
+        or check_expectations(turn)
+        or tune(turn, systems=False)
+        or _systems(turn)
+        or check_expectations(turn, started=True)
+        or tune(turn, systems=True)
+    )
 
 
 def _agents(turn: Turn) -> bool:
@@ -144,7 +170,8 @@ def _systems(turn: Turn) -> bool:
         return False
     spec: TaskSpec
     if system.provision is not None:
-        spec = StartSystem(system=system, data_root=state.setup.data_root)
+        due = as_restarted(state.plan, state.progress, system)
+        spec = StartSystem(system=due, data_root=state.setup.data_root)
     else:
         spec = InspectSystem(endpoint=state.setup.external[system.name])
     batch(turn, "start", [[(system.host, spec)]])
@@ -202,6 +229,12 @@ def _stage(turn: Turn, stage: Stage) -> None:  # noqa: PLR0912  # one arm per ki
             busy = pause_part(turn, stage)
         case Tune():
             busy = tune_part(turn, stage)
+        case Revert():
+            busy = revert_part(turn, stage)
+        case Restart():
+            busy = restart_part(turn, stage)
+        case Drop():
+            busy = drop_part(turn, stage)
         case Ladder():
             busy = ladder_part(turn, stage)
         case Search():

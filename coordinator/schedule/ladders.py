@@ -16,19 +16,40 @@ from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.setup_stages import (
     after_iteration,
     after_stage,
+    after_turn,
+    drop_part,
     forget_parts,
     part_of,
     pause_part,
     pool_part,
+    populate_part,
     reset_part,
+    restart_part,
     sql_part,
 )
 from proveout.coordinator.schedule.state import Turn
 from proveout.coordinator.schedule.tasks import tool_file_tasks
+from proveout.coordinator.schedule.tuning import revert_part, tune_part
 from proveout.core.numbers import percent
 from proveout.core.statistics import confidence_after
 from proveout.dsl.plan import iteration_order
-from proveout.dsl.plan.stages import Ladder, Measuring, Open, Pause, Ramp, Reset, Search, Sql, Stage, Tool
+from proveout.dsl.plan.stages import (
+    Drop,
+    Ladder,
+    Measuring,
+    Open,
+    Pause,
+    Populate,
+    Ramp,
+    Reset,
+    Restart,
+    Revert,
+    Search,
+    Sql,
+    Stage,
+    Tool,
+    Tune,
+)
 from proveout.dsl.plan.values import Expression
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, LadderCut, StageFinished
 
@@ -75,7 +96,7 @@ def ladder_part(turn: Turn, stage: Ladder) -> bool:
         return True
     if due is not None:
         return begin(turn, due.ladder, (due.rung, due.repeat), rates[due.ladder.id], "measure")
-    if after_stage(turn, stage):
+    if not _drops(turn, stage) and after_stage(turn, stage):
         return True
     if not any(ended.outcome == "ok" for ended in _ended(turn.state.progress, together)):
         _notice_repeats(turn, members)
@@ -85,7 +106,7 @@ def ladder_part(turn: Turn, stage: Ladder) -> bool:
 def _next_slot(turn: Turn, members: tuple[Ladder, ...], leader: Ladder) -> iteration_order.Slot | None:
     """The next rung of the ladders that take turns; None when all rungs below the cuts, or enough repeats, have run."""
     for slot in iteration_order.slots(members, leader):
-        cut = turn.state.progress.cuts.get(slot.ladder.id)
+        cut = turn.state.progress.cuts.get(_cut_by(slot.ladder))
         if cut is not None and slot.rung > cut.at_rung:
             continue
         if _enough_repeats(turn, members, slot.repeat - 1):
@@ -93,6 +114,11 @@ def _next_slot(turn: Turn, members: tuple[Ladder, ...], leader: Ladder) -> itera
         if not settled(slot.ladder, turn.state.progress.tries(slot.ladder.id, slot.rung, slot.repeat)[0]):
             return slot
     return None
+
+
+def _cut_by(ladder: Ladder) -> str:
+    """The ladder whose `stop_when` ends it: of a load alone that of all loads."""
+    return ladder.interleaved_with or "" if ladder.alone else ladder.id
 
 
 def _steps_between(turn: Turn, together: tuple[Ladder, ...], due: iteration_order.Slot | None) -> bool:
@@ -111,6 +137,8 @@ def _steps_between(turn: Turn, together: tuple[Ladder, ...], due: iteration_orde
     if mark in turn.state.parts_done:
         return False
     left = _last_turn(turn.state.progress, together)
+    if left is not None and (left[0].id, left[1]) != coming and _drops(turn, left[0]) and after_turn(turn, left[0]):
+        return True
     steps = [*left[0].after] if left is not None and (left[0].id, left[1]) != coming else []
     steps += due.ladder.before if due is not None else ()
     for name in steps:
@@ -130,8 +158,23 @@ def _last_turn(progress: RunProgress, together: tuple[Ladder, ...]) -> tuple[Lad
     return next(((members[one.stage], one.repeat) for one in begun if one.stage in members), None)
 
 
-def _run_step(turn: Turn, stage: Stage) -> bool:
+def _drops(turn: Turn, ladder: Ladder) -> bool:
+    """Whether the steps after a turn drop what the turn has loaded, so that it is checked before them."""
+    return any(isinstance(turn.state.plan.stage(name), Drop) for name in ladder.after)
+
+
+def _run_step(turn: Turn, stage: Stage) -> bool:  # noqa: PLR0911 - one per kind
     match stage:
+        case Populate():
+            return populate_part(turn, stage)
+        case Restart():
+            return restart_part(turn, stage)
+        case Tune():
+            return tune_part(turn, stage)
+        case Revert():
+            return revert_part(turn, stage)
+        case Drop():
+            return drop_part(turn, stage)
         case Sql():
             return sql_part(turn, stage)
         case Reset():

@@ -1,5 +1,5 @@
-"""Steps that prepare or inspect systems: populate, propagation, copies, resets, statements, pauses, Ray clusters,
-invariants, facts. Pure.
+"""Steps that prepare or inspect systems: populate, drop, restart, propagation, copies, resets, statements, pauses, Ray
+clusters, invariants, facts. Pure.
 
 Called by `decide` and `ladders`. Each function begins the first part that is missing and returns True, or returns False
 when all parts are done. Finished parts are names in `State.parts_done`, which begin with the stage's id; finished
@@ -9,6 +9,10 @@ checks are events.
   `CheckInvariants` task for each system, and no other task runs meanwhile. A load's changes also reach the systems that
   its target propagates to, so these are checked too; changes may still be in transit then, and an invariant
   (`base.Invariant`) must hold nevertheless.
+- **Restarts** are two waves of one batch: the system is stopped and keeps its data, then it is started with the
+  settings of the stage over those of the plan. A system that has to be started again for another reason (a resume, the
+  loss of its agent) gets the settings of its last `restart` stage that has ended (`as_restarted`); steps of ladders
+  that take turns do not end before the last turn, and run again.
 - **Ray clusters** of several client hosts: the agent of the first host forms the cluster, the others join, before the
   first load that needs it. A cluster that has lost a host, an agent or an iteration is formed again. The load goes to
   the first host, whose agent drives it.
@@ -19,10 +23,13 @@ checks are events.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from proveout.coordinator.load_shares import present_hosts
 from proveout.coordinator.schedule.batches import batch
+from proveout.coordinator.schedule.conditions import SKIPPED
+from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.state import Cluster, Turn, Waiting
 from proveout.coordinator.schedule.tasks import (
     links_after_populate,
@@ -38,8 +45,8 @@ from proveout.coordinator.schedule.tasks import (
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import CommandRun, Ladder, Pause, Populate, Reset, Search, Sql, Stage
-from proveout.dsl.plan.topology import Host
+from proveout.dsl.plan.stages import CommandRun, Drop, Ladder, Pause, Populate, Reset, Restart, Search, Sql, Stage
+from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.workloads.kinds import invariants_after, invariants_need_population
 from proveout.proto.wire.tasks import (
     CheckInvariants,
@@ -47,10 +54,12 @@ from proveout.proto.wire.tasks import (
     FormPool,
     InspectSystem,
     LinkSystems,
+    PopulateSystem,
     ReadFacts,
     RunCommand,
     RunSql,
     SnapshotSystem,
+    StartSystem,
     StopSystem,
     TaskSpec,
 )
@@ -204,6 +213,53 @@ def link(turn: Turn, source: str, sink: str, *, copy_data: bool, name: str = "",
     batch(turn, "link", [[(state.plan.system(source).host, spec)]], name=name, stage=stage)
 
 
+# ---- systems of a cell ----
+
+
+def restart_part(turn: Turn, stage: Restart) -> bool:
+    """Stop the system and start it with the stage's settings; False when that is done."""
+    part = part_of(stage, "restart")
+    if part in turn.state.parts_done:
+        return False
+    root, system = turn.state.setup.data_root, turn.state.plan.system(stage.system)
+    stop = (system.host, StopSystem(system=system.name, data_root=root, remove=False))
+    start = (system.host, StartSystem(system=_with_settings(system, stage), data_root=root))
+    batch(turn, "restart", [[stop], [start]], name=part, stage=stage.id)
+    return True
+
+
+def as_restarted(plan: Plan, progress: RunProgress, system: System) -> System:
+    """A system with the settings of its last restart that has ended; as the plan has it without one."""
+    for stage in reversed(plan.stages):
+        ended = progress.stages_finished.get(stage.id)
+        if not isinstance(stage, Restart) or stage.system != system.name or ended is None or ended.outcome == SKIPPED:
+            continue
+        if iteration_order.ladder_of_step(plan, stage) is None:
+            return _with_settings(system, stage)
+    return system
+
+
+def _with_settings(system: System, stage: Restart) -> System:
+    return replace(system, settings=tuple(sorted({**dict(system.settings), **dict(stage.settings)}.items())))
+
+
+def drop_part(turn: Turn, stage: Drop) -> bool:
+    """Drop the tables of the workload, one system after the other; False when that is done."""
+    for name in stage.systems:
+        part = part_of(stage, f"drop:{name}")
+        if part not in turn.state.parts_done:
+            host = present_hosts(stage.clients, turn.state.progress.without)[0]
+            spec = PopulateSystem(
+                workload=turn.state.plan.workload(stage.workload),
+                endpoint=turn.state.endpoints[name],
+                workers=1,
+                steps=("drop",),
+            )
+            batch(turn, "populate", [[(host, spec)]], name=part, stage=stage.id)
+            return True
+    return False
+
+
 # ---- invariants ------------------------------------------------------------------------------------------------------
 
 
@@ -224,6 +280,13 @@ def after_iteration(turn: Turn, stage: Ladder | Search) -> bool:
 def after_stage(turn: Turn, stage: Ladder | Search) -> bool:
     """Check the invariants after the last iteration of a stage; False when that is done, or not due."""
     return bool(turn.state.progress.of_stage(stage.id)) and _due(turn, stage, "stage")
+
+
+def after_turn(turn: Turn, stage: Ladder) -> bool:
+    """Check the invariants of a stage after a turn of it, under its last iteration; False when that is done, or not
+    due."""
+    ended = turn.state.progress.of_stage(stage.id)
+    return bool(ended) and _due(turn, stage, "stage", str(ended[-1].id))
 
 
 def systems_reached(plan: Plan, target: str) -> tuple[str, ...]:
@@ -349,7 +412,7 @@ def collect_facts(turn: Turn, when: Literal["start", "end"]) -> bool:
     tasks: list[tuple[str, TaskSpec]] = []
     for host in (h.name for h in state.plan.hosts if h.name in state.up):
         if (when, host, "") not in state.progress.taken:
-            tasks.append((host, ReadFacts(directories=_directories(turn, host), tools=tools_on(state.plan, host))))
+            tasks.append((host, read_facts(turn, host)))
     for system in (s for s in state.plan.systems if s.name in state.endpoints and s.host in state.up):
         if (when, system.host, system.name) not in state.progress.taken:
             tasks.append((system.host, InspectSystem(endpoint=state.endpoints[system.name])))
@@ -359,7 +422,8 @@ def collect_facts(turn: Turn, when: Literal["start", "end"]) -> bool:
     return True
 
 
-def _directories(turn: Turn, host: str) -> tuple[tuple[str, str], ...]:
-    """The data directories of the provisioned systems of a host."""
-    state = turn.state
-    return tuple((s.name, state.setup.data_root) for s in state.plan.systems if s.host == host and s.provision)
+def read_facts(turn: Turn, host: str) -> ReadFacts:
+    """The task that reads the facts of a host, of its tools and of the data directories of its provisioned systems."""
+    plan, root = turn.state.plan, turn.state.setup.data_root
+    directories = tuple((system.name, root) for system in plan.systems if system.host == host and system.provision)
+    return ReadFacts(directories=directories, tools=tools_on(plan, host))

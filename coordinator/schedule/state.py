@@ -132,6 +132,7 @@ Purpose: TypeAlias = Literal[
     "link",
     "snapshot",
     "restore",
+    "restart",
     "checkpoint",
     "sql",
     "command",

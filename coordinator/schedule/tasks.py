@@ -15,9 +15,9 @@ from collections.abc import Collection, Container, Iterable, Mapping
 
 from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
 from proveout.dsl import engines
-from proveout.dsl.plan.loads import Part, parts
+from proveout.dsl.plan.loads import Part, declared, parts
 from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
+from proveout.dsl.plan.stages import Arrival, Closed, Drop, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
 from proveout.dsl.plan.topology import Capture, System
 from proveout.dsl.workloads.kinds import expected_rows
 from proveout.proto.events import IterationId
@@ -104,12 +104,12 @@ def propagated_workload(plan: Plan, source: str) -> Workload:
 def is_dispensable(plan: Plan, host: str, without: Collection[str], finished: Container[str]) -> bool:
     """Whether a run can continue without a host: no system is on it, and each remaining stage keeps a client."""
     gone = {*without, host}
-    left = [s for s in plan.stages if isinstance(s, Populate | Ladder | Search | Tool) and s.id not in finished]
+    left = [s for s in plan.stages if isinstance(s, Populate | Drop | Ladder | Search | Tool) and s.id not in finished]
     clients = (group for stage in left for group in _client_groups(stage))
     return all(s.host != host for s in plan.systems) and all(present_hosts(group, gone) for group in clients)
 
 
-def _client_groups(stage: Populate | Ladder | Search | Tool) -> tuple[tuple[str, ...], ...]:
+def _client_groups(stage: Populate | Drop | Ladder | Search | Tool) -> tuple[tuple[str, ...], ...]:
     """The clients of each load of a stage."""
     if isinstance(stage, Ladder | Search):
         return tuple(part.stage.clients for part in parts(stage))
@@ -144,9 +144,10 @@ def load_tasks(
     without: Collection[str] = (),
 ) -> tuple[tuple[str, RunLoad], ...]:
     """The loads of an iteration: of each load one task for each client host with a share. The remaining hosts share the
-    load of lost ones; the loads of a host share its cores."""
+    load of lost ones; the loads of a host share its cores. A load that runs alone has the workers that it has among the
+    others."""
     loads, pool = parts(stage), stage.pool
-    crowd = Counter(host for part in loads for host in load_hosts(part.stage, without))
+    crowd = Counter(host for part in declared(stage) for host in load_hosts(part.stage, without))
     return tuple(
         (
             host,
@@ -328,6 +329,8 @@ def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm pe
             return f"inspect:{endpoint.system}"
         case SnapshotSystem(system=system, action=action):
             return f"{action}:{system.name}"
+        case PopulateSystem(endpoint=endpoint, steps=("drop",)):
+            return f"drop:{endpoint.system}"
         case PopulateSystem(endpoint=endpoint):
             return f"populate:{endpoint.system}"
         case LinkSystems(source=source):

@@ -1,10 +1,11 @@
 """Apply, verify and revert the tuning of hosts and systems. Pure.
 
 Data flow: `decide` calls `tune` before the first stage and whenever a host has a new agent -> tasks for the operations
-that are not in place (the plan's own list, then that of every `tune` stage that has ended), those of a host before its
-systems start and those of a system after -> `batches` records the answers -> `verify_tuning` after every stage ->
-`revert_tuning` at the end, systems before they are stopped and hosts after. A lost agent reverts its host by itself;
-`forget_host` lets `tune` send the operations again when an agent is back.
+that are not in place (the plan's own list, then that of every `tune` stage that has ended and was not set back), those
+of a host before its systems start and those of a system after -> `batches` records the answers -> `verify_tuning` after
+every stage -> `revert_part` in a `revert` stage, which sets one list back -> `revert_tuning` at the end, systems before
+they are stopped and hosts after. A lost agent reverts its host by itself; `forget_host` lets `tune` send the operations
+again when an agent is back.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from proveout.coordinator.schedule.batches import batch
 from proveout.coordinator.schedule.conditions import SKIPPED
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.state import Batch, State, Tuned, Turn
-from proveout.dsl.plan.stages import Tune, Tuning
+from proveout.dsl.plan.iteration_order import ladder_of_step
+from proveout.dsl.plan.stages import Revert, Stage, Tune, Tuning
 from proveout.proto.events import TuningSeen
 from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, TaskSpec, VerifyTuning
 
@@ -30,12 +32,41 @@ def tune_part(turn: Turn, stage: Tune) -> bool:
     return any(_send(turn, stage.id, stage.tunings, systems=systems) for systems in (False, True))
 
 
+def revert_part(turn: Turn, stage: Revert) -> bool:
+    """Set back the operations of a `tune` stage where they are in place; False when that is done."""
+    state, part = turn.state, _part(stage)
+    tune = state.plan.stage(stage.tune)
+    mine = frozenset(one for one in state.tuned if one.stage == stage.tune)
+    hosts = sorted({one.host for one in mine} & state.up)
+    if part in state.parts_done or not hosts or not isinstance(tune, Tune):
+        return False
+    names = tuple(one.name for one in tune.tunings)
+    turn.set(tuned=state.tuned - mine)
+    batch(turn, "tune", [[(host, RevertTuning(tunings=names)) for host in hosts]], name=part, stage=stage.id)
+    return True
+
+
+def _part(stage: Revert) -> str:
+    """The name of the stage's part in `State.parts_done`; `forget_parts` knows it by the id."""
+    return f"{stage.id}:revert"
+
+
 def _established(turn: Turn) -> Iterator[tuple[str, tuple[Tuning, ...]]]:
+    """The lists that are to be in place: not those of steps of a turn, which apply them, nor those set back since."""
     yield "", turn.state.plan.tunings
-    for stage in turn.state.plan.stages:
-        ended = turn.state.progress.stages_finished.get(stage.id)
-        if isinstance(stage, Tune) and ended is not None and ended.outcome != SKIPPED:
+    stages = turn.state.plan.stages
+    done = turn.state.parts_done
+    reverts = [one for one in stages if isinstance(one, Revert)]
+    back = {one.tune for one in reverts if _has_run(turn, one) or _part(one) in done}
+    for stage in stages:
+        step = isinstance(stage, Tune) and ladder_of_step(turn.state.plan, stage) is not None
+        if isinstance(stage, Tune) and _has_run(turn, stage) and stage.id not in back and not step:
             yield stage.id, stage.tunings
+
+
+def _has_run(turn: Turn, stage: Stage) -> bool:
+    ended = turn.state.progress.stages_finished.get(stage.id)
+    return ended is not None and ended.outcome != SKIPPED
 
 
 def _send(turn: Turn, stage: str, tunings: Iterable[Tuning], *, systems: bool) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from proveout.coordinator.schedule.tasks import propagations
 from proveout.dsl.plan.loads import in_load, parts
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Ladder, Populate, Reset, Search, Sql
+from proveout.dsl.plan.stages import Drop, Ladder, Populate, Reset, Search, Sql
 from proveout.proto.events import (
     Event,
     InvariantsSeen,
@@ -154,7 +154,7 @@ def _written(plan: Plan, name: str) -> set[str]:
     match next((stage for stage in plan.stages if stage.id == name), None):
         case Sql(system=system):
             return {system}
-        case Reset(systems=systems):
+        case Reset(systems=systems) | Drop(systems=systems):
             return set(systems)
         case Populate(into=into):
             return set(into)

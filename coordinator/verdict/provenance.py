@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 from proveout.coordinator.measure import steady_state
 from proveout.coordinator.measure.knee import NoKnee
+from proveout.coordinator.results.interference import GROUP as INTERFERENCE
 from proveout.coordinator.results.results import (
     RungResult,
     RunResults,
@@ -84,7 +85,7 @@ def provenance(text: str, results: RunResults) -> Provenance:
         tree = parse(text)
     except ExpressionFault:
         return Provenance()
-    read = list(dict.fromkeys(_references(tree, results)))
+    read = list(dict.fromkeys([*_references(tree, results), *_alone(tree, results)]))
     behind = [_behind(results.stages[stage], rung) for stage, rung in read]
     used = [item for part in behind for item in part.counted]
     excluded = [item for part in behind for item in part.excluded]
@@ -127,6 +128,20 @@ def _references(node: Syntax, results: RunResults) -> Iterator[tuple[str, Rung]]
         yield node.name, None
     for part in children(node):
         yield from _references(part, results)
+
+
+def _alone(node: Syntax, results: RunResults) -> Iterator[tuple[str, Rung]]:
+    """(ladder, rung) of each load alone whose ratio to the load among the others is read (`interference`)."""
+    chain = _chain(node, results)
+    if chain is None:
+        for part in children(node):
+            yield from _alone(part, results)
+        return
+    stage, rung, path = chain
+    if INTERFERENCE in path:
+        load = path[path.index(INTERFERENCE) - 1]
+        if (alone := results.stages[stage].alone.get(load)) is not None:
+            yield alone.id, rung
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +218,9 @@ def _missing(result: StageResult, rung: Rung) -> Iterator[str]:
         if isinstance(result.knee, NoKnee):
             yield f"{result.id} has no knee: {result.knee.reason}"
     elif result.cut is not None and rung in result.cut.skipped:
-        yield f"{rung} threads were not run: stopped at {result.cut.at_rung} ({result.cut.evidence})"
+        was = "was" if rung == 1 else "were"
+        cut = result.cut
+        yield f"{rung_name(result.kind, rung)} {was} not run: stopped at {cut.at_rung} ({cut.evidence})"
     elif result.finished is not None and result.finished.outcome == "skipped":
         yield f"stage {result.id} was left out"
     elif result.finished is not None and result.finished.outcome == "failed":
@@ -222,6 +239,8 @@ def _lacking(node: Syntax, results: RunResults) -> Iterator[str]:
             yield from _lacking(part, results)
         return
     stage, rung, path = chain
+    if INTERFERENCE in path:
+        return  # a ratio over the repeats, not a number of each
     found = next((item for item in results.stages[stage].rungs if item.threads == rung), None)
     repeats = (
         [str(item.id.repeat) for item in found.iterations if at_path(item.metrics, *path) is None] if found else []

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proveout.coordinator.results.results import RunResults, environment, ladder_metrics, load_results
+from proveout.coordinator.results.results import RunResults, climbed, environment, load_results
 from proveout.coordinator.verdict.checks import Judged, holds_for_interval, judge
 from proveout.coordinator.verdict.commit_audit import judge_tallies
 from proveout.coordinator.verdict.provenance import Provenance, advise, provenance
@@ -70,9 +70,7 @@ def undecided(plan: Plan, ladders: Sequence[Ladder], events: Iterable[Stamped | 
     results = load_results(item for item in events if not _later(item, ids, repeat))
     known = ids | {name for name, stage in results.stages.items() if stage.finished}
     climbing = [results.stages[name] for name in ids & set(results.stages)]
-    tree = environment(results) | {
-        stage.id: ladder_metrics(stage.iterations, stage.confidence, stage.block) for stage in climbing
-    }
+    tree = environment(results) | {stage.id: climbed(stage) for stage in climbing}
     return tuple(
         check.id
         for check in plan.verdicts

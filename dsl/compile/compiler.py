@@ -30,6 +30,7 @@ from proveout.dsl.expr.checking import Expected, check_expression
 from proveout.dsl.expr.name_types import Group
 from proveout.dsl.expr.result_paths import lay_out
 from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name, Number, parse
+from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
 from proveout.dsl.plan.values import Expression
@@ -73,7 +74,9 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
     report = _report(root, problems)
     draft = dataclasses.replace(_plan(root, scope, drafts, tuple(report.figures)), tunings=tunings)
-    check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)])
+    turning = {item.id: _turning(item) for item in drafts if isinstance(item.stage, Ladder)}
+    steps = {item.id: (turning[item.step_of], item.step_of) for item in drafts if item.step_of in turning}
+    check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)], steps)
     checker = _Expressions(problems=problems, parameters=parameters, plan=draft, drafts=drafts, root=root)
     stages = checker.stages()
     verdicts = checker.verdicts()
@@ -141,6 +144,7 @@ def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], figures: tuple[str, 
         verdicts=(),
         figures=figures,
         on_loss=cast("OnLoss", _text(root, "on_loss") or "rerun"),
+        declared=tuple(scope.facts),
     )
 
 
@@ -237,6 +241,13 @@ class _Expressions:
             )
         ids = {draft.id for draft in self.drafts}
         needs = tuple(name for name in checked.roots if name in ids) if scope.what == "the results" else ()
+        if "interference" in checked.text:
+            needs += tuple(
+                ladder.id
+                for stage in self.plan.stages
+                if stage.id in needs and isinstance(stage, Ladder)
+                for ladder in alone_ladders(self.plan.stages, stage).values()
+            )
         return Expression(text=checked.text, needs=needs, where=expression.where)
 
     def hopeless(self, expression: Expression, scalar: Node) -> bool:
@@ -346,6 +357,14 @@ def _grouped(text: str) -> str:
         isinstance(node, Binary) and node.operator in "+-*/"
     )
     return text if whole else f"({text})"
+
+
+def _turning(draft: Draft) -> str:
+    """The ladder as the plan names it: of the cells of a matrix, and of loads that run alone."""
+    if draft.cell is not None:
+        return draft.cell.of
+    alone = isinstance(draft.stage, Ladder) and draft.stage.alone
+    return str(draft.stage.interleaved_with) if isinstance(draft.stage, Ladder) and alone else draft.id
 
 
 def _names(draft: Draft) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ which the cells of a matrix take turns (`Ladder.interleaved_with`, `before`, `af
 The cells of a matrix take turns by default: cells that run one after the other cannot be distinguished from a drift of
 the machine. They run one after the other with `order: ladder`, and when turns are not possible: a step
 is not repeatable, or cells differ in what they wait for or in their repeats. With `order: interleaved` the latter are
-problems.
+problems. Cells that load a population run one after the other too, because each turn would load it again: with
+`order: interleaved` they take turns at that price.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from proveout.dsl.compile.stages import Draft
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import targets
-from proveout.dsl.plan.stages import Ladder, Order, Stage
+from proveout.dsl.plan.stages import Ladder, Order, Populate, Stage
 from proveout.dsl.rules.repeat_rules import once_only
 from proveout.dsl.source.nodes import Node, Scalar, Seq
 
@@ -53,6 +54,8 @@ def _cells(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> Ite
     order = cells[0].body.get("order")
     wanted = order.text if isinstance(order, Scalar) else ""
     reason = ASKED if wanted == "ladder" else _obstacle(scope, cells, drafts)
+    if not reason and wanted != "interleaved":
+        reason = _population(cells, drafts)
     if reason and wanted == "interleaved":
         message = f"the cells cannot take turns: {reason}"
         hint = "order: ladder, which does not distinguish drift from the difference of the cells"
@@ -61,12 +64,19 @@ def _cells(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> Ite
         ladder = draft.stage
         assert isinstance(ladder, Ladder)  # noqa: S101
         if reason:
-            yield replace(draft, stage=replace(ladder, order=_own(ladder), apart=reason))
+            turning = any(alone_of(other, ladder) for other in drafts)
+            own = _with_steps(ladder, drafts) if turning else ladder
+            yield replace(draft, stage=replace(own, order=_own(ladder), apart=reason))
         elif draft is cells[0]:
             yield replace(draft, stage=replace(_with_steps(ladder, drafts), order=_own(ladder)))
         else:
             turned = replace(ladder, order="interleaved", seed=None, interleaved_with=cells[0].id)
             yield replace(draft, stage=_with_steps(turned, drafts))
+
+
+def alone_of(draft: Draft, ladder: Ladder) -> bool:
+    """Whether a draft runs a load of the ladder alone."""
+    return isinstance(draft.stage, Ladder) and bool(draft.stage.alone) and draft.stage.interleaved_with == ladder.id
 
 
 def _own(ladder: Ladder) -> Order:
@@ -96,6 +106,13 @@ def _obstacle(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> 
     return _unrepeatable({cell.id for cell in cells}, drafts)
 
 
+def _population(cells: Sequence[Draft], drafts: Sequence[Draft]) -> str:
+    """The step that loads a population before a cell, as a reason not to do it in each turn; "" when there is none."""
+    ladders = {cell.id for cell in cells}
+    step = next((one.id for one in drafts if one.step_of in ladders and isinstance(one.stage, Populate)), "")
+    return f"`{step}` would load in each repeat, as it does with `order: interleaved`" if step else ""
+
+
 def _unrepeatable(ladders: set[str], drafts: Sequence[Draft]) -> str:
     """The first step of these ladders that can run only once, and why; "" when there is none."""
     for draft in drafts:
@@ -117,12 +134,18 @@ def _plain(scope: Scope, drafts: Sequence[Draft]) -> list[Draft]:
     turning = {one.id for members in groups(stages) if len(members) > 1 for one in members if one.cell is None}
     for draft in drafts:
         if draft.id in turning and draft.stage is not None and (reason := _unrepeatable({draft.id}, drafts)):
-            message, hint = (
-                f"`{draft.id}` cannot take turns: {reason}",
-                "repeatable: true on the step, or order: ladder",
-            )
+            whole = _whole(draft.stage)
+            if whole in turning and whole != draft.id:
+                continue  # noted at the ladder of all loads
+            message = f"`{whole}` cannot take turns: {reason}"
+            hint = f"repeatable: true on the step, or {'no interference' if whole != draft.id else 'order: ladder'}"
             scope.problems.add(draft.stage.where, message, key="stages", hint=hint)
     return [one if one.id in turning else draft for one, draft in zip(tried, drafts, strict=True)]
+
+
+def _whole(stage: Stage) -> str:
+    """The ladder of all loads, of one that runs a load alone; else the stage itself."""
+    return stage.interleaved_with or "" if isinstance(stage, Ladder) and stage.alone else stage.id
 
 
 def _with_own_steps(draft: Draft, drafts: Sequence[Draft]) -> Draft:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, create_model
 from pydantic.json_schema import models_json_schema
 
-from proveout.dsl.compile.matrix import STEPS
+from proveout.dsl.compile.matrix import STEPS, TAKEN_BACK
 from proveout.dsl.compile.tuning import TuningEntry
 from proveout.dsl.operations.table import OPERATIONS
 from proveout.dsl.schema import models as schema
@@ -36,8 +36,8 @@ def plan_schema() -> dict[str, Any]:
     document["properties"]["workloads"]["additionalProperties"] = {
         "anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in _workloads()]
     }
-    steps = {"anyOf": [_stage(kind, stage_models.STAGES[kind].__name__) for kind in STEPS]}
-    for side in ("before", "after"):
+    for side, kinds in (("before", (*STEPS, *TAKEN_BACK)), ("after", STEPS)):
+        steps = {"anyOf": [_stage(kind, stage_models.STAGES[kind].__name__) for kind in kinds]}
         _array(definitions[stage_models.LadderEntry.__name__]["properties"][side])["items"] = steps
     tunings = {"anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in _tunings()]}
     document["properties"]["tuning"]["items"] = tunings

@@ -210,6 +210,15 @@ def check_loads(names: StageNames, loads: Loads, lowest: int, key: str, *, proce
             names.problem(message, "loads", hint="one load on it, with the transactions of all of them")
 
 
+def check_interference(names: StageNames, loads: Loads) -> None:
+    """There are several loads to compare, together and alone."""
+    if len(loads.loads) > 1:
+        return
+    message = "one load" if loads.loads else "a stage without `loads`"
+    hint = "loads: two or more, or leave `interference` out"
+    names.problem(f"{message} has no interference with others", "interference", hint=hint)
+
+
 def _idle(loads: Loads, lowest: int) -> str:
     """The first load with a share that has no thread at a rung; "" when each has one."""
     before = Fraction(0)

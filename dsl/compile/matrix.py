@@ -3,7 +3,9 @@
 Data flow: the document as read -> `expand` -> the same document in which each such ladder is a row of stages: for every
 cell its steps before, the ladder with `${matrix.axis}` put in, its steps after; and a `Place` for each stage, with the
 place in the file where it was, which cell it is, or of which ladder it is a step. Everything behind this sees ordinary
-stages, so that results, resume and reports work cell by cell.
+stages, so that results, resume and reports work cell by cell. The steps after a ladder end with those that take its
+steps before back (`_taken_back`). A workload with `${matrix.axis}` in its parameters becomes one for each combination
+of the values that it uses (`matrix_values`).
 
 A cell's id is made of its labels (`matrix_labels.ids`). The first axis changes slowest. `interleaving` has the cells
 take turns.
@@ -20,7 +22,8 @@ from itertools import product
 
 from proveout.core.errors import Where
 from proveout.dsl.expr.syntax import RESERVED
-from proveout.dsl.plan.matrix_labels import Cell, Label, ids, same, written
+from proveout.dsl.plan.matrix_labels import Cell, ids, same
+from proveout.dsl.schema.matrix_values import CellValues, Variants, label_of
 from proveout.dsl.schema.plan_parameters import Parameters
 from proveout.dsl.schema.stage_models import MatrixEntry
 from proveout.dsl.schema.validation import validate
@@ -31,9 +34,10 @@ CELLS_MAX = 256
 TEXT_MAX = 200
 STEPS = ("sql", "reset", "pause")
 """Stages that can be a step before or after a ladder."""
+TAKEN_BACK = ("populate", "restart", "tune")
+"""Stages that can be a step before a ladder, and are taken back after it."""
 
 _ALONE = re.compile(r"\$\{\s*params\.([A-Za-z_][A-Za-z0-9_]*)\s*\}")
-_MATRIX = re.compile(r"\$\{\s*matrix\.([A-Za-z_][A-Za-z0-9_]*)\s*\}")
 _TAKEN = frozenset({*RESERVED, "at", "peak", "knee", "ratio", "us", "ms", "s", "abs", "min", "max", "axes", "combine"})
 
 Axes = Mapping[str, Sequence[Scalar]]
@@ -42,10 +46,13 @@ Axes = Mapping[str, Sequence[Scalar]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """The origin of a stage: its index in the file's list, and its cell if it has one; `broken` marks a matrix with
-    errors. `step_of` is the ladder that a step belongs to, `side` is `before` or `after`."""
+    errors. `step_of` is the ladder that a step belongs to, `side` is `before` or `after`. `alone`: the load that the
+    ladder runs alone, of those of the ladder `alone_of`."""
 
     index: int
     cell: Cell | None = None
+    alone: str = ""
+    alone_of: str = ""
     step_of: str = ""
     side: str = ""
     broken: bool = False
@@ -56,12 +63,13 @@ def expand(root: Map, parameters: Parameters, problems: Problems) -> tuple[Map, 
     section = root.get("stages")
     if not isinstance(section, Seq):
         return root, ()
-    work = _Expansion(parameters=parameters, problems=problems)
+    work = _Expansion(parameters=parameters, problems=problems, variants=Variants(root.get("workloads")))
     found = [made for index, item in enumerate(section.items) for made in work.stage(item, index)]
     items = tuple(work.with_needs(item) for item, _ in found)
     stages = dataclasses.replace(section, items=items)
     entries = tuple((key, stages if key.text == "stages" else node) for key, node in root.entries)
-    return dataclasses.replace(root, entries=entries), tuple(place for _, place in found)
+    laid = dataclasses.replace(root, entries=entries)
+    return work.variants.put_into(laid, problems), tuple(place for _, place in found)
 
 
 @dataclass(slots=True)
@@ -70,6 +78,7 @@ class _Expansion:
 
     parameters: Parameters
     problems: Problems
+    variants: Variants
     left: int = CELLS_MAX
     members: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
@@ -82,12 +91,12 @@ class _Expansion:
         if (
             not isinstance(item, Map)
             or not isinstance(body, Map)
-            or not {"matrix", "before", "after"} & set(body.keys())
+            or not {"matrix", "before", "after", "interference"} & set(body.keys())
         ):
             return [(item, Place(index=index))]
         matrix = body.get("matrix")
         if matrix is None:
-            return list(self.steps(item, body, index, _id_of(body), None))
+            return list(self.turns(item, body, index, _id_of(body), None))
         cells = self.cells(body, matrix, index)
         if not cells:
             empty = Map(entries=((item.entries[0][0], Map(entries=(), where=body.where)),), where=item.where)
@@ -110,7 +119,7 @@ class _Expansion:
             return []
         rows = zip(*axes.values(), strict=True) if entry.combine == "zip" else product(*axes.values())
         values = [dict(zip(axes, row, strict=True)) for row in rows]
-        labels = [tuple((axis, _label(node)) for axis, node in row.items()) for row in values]
+        labels = [tuple((axis, label_of(node)) for axis, node in row.items()) for row in values]
         names = ids(named.text, labels)
         self.members[named.text] = names
         return [
@@ -134,11 +143,11 @@ class _Expansion:
         whole = self.filled(node, index, path)
         items = whole.items if isinstance(whole, Seq) else (whole,) if whole is not None else ()
         values = [self.filled(item, index, path) for item in items]
-        if any(not self.is_label(value, index, path) for value in values) or whole is None:
+        if any(not self.islabel_of(value, index, path) for value in values) or whole is None:
             return None
         scalars = tuple(value for value in values if isinstance(value, Scalar))
         for at, value in enumerate(scalars):
-            if any(same(_label(value), _label(other)) for other in scalars[:at]):
+            if any(same(label_of(value), label_of(other)) for other in scalars[:at]):
                 self.problem(items[at].where, index, path, f"`{value.text}` is there twice")
                 return None
         return scalars
@@ -154,7 +163,7 @@ class _Expansion:
             self.problem(node.where, index, path, f"there is no parameter `{alone[1]}`", hint)
         return found
 
-    def is_label(self, node: Node | None, index: int, path: str) -> bool:
+    def islabel_of(self, node: Node | None, index: int, path: str) -> bool:
         """Whether a value can be a label; a parameter that is not there has its own problem."""
         if node is None or (isinstance(node, Scalar) and node.faulty):
             return False
@@ -191,44 +200,75 @@ class _Expansion:
     ) -> Iterator[tuple[Node, Place]]:
         """The stages of one cell."""
         name, cell, values = one
-        filled = _Values(values=values, problems=self.problems, path=f"stages.{index}.ladder").node(
-            _without(body, "matrix")
-        )
+        own = CellValues(values=values, problems=self.problems, path=f"stages.{index}.ladder")
+        filled = self.variants.named(own.node(_without(body, "matrix")), cell, own)
         assert isinstance(filled, Map)  # noqa: S101 - a mapping stays one
-        yield from self.steps(item, _with(filled, "id", name, _id_where(body)), index, name, cell)
+        yield from self.turns(item, _with(filled, "id", name, _id_where(body)), index, name, cell)
+
+    # ---- loads alone ----
+
+    def turns(self, item: Map, body: Map, index: int, name: str, cell: Cell | None) -> Iterator[tuple[Node, Place]]:
+        """The ladder with its steps, and with `interference` a ladder for each of its loads alone, with the same
+        steps."""
+        yield from self.steps(item, body, index, name, Place(index=index, cell=cell))
+        asked, loads = body.get("interference"), body.get("loads")
+        given = None if asked is None else self.filled(asked, index, "interference")
+        wanted = isinstance(given, Scalar) and given.value is True and isinstance(loads, Map)
+        for load in loads.keys() if wanted and isinstance(loads, Map) and len(loads.entries) > 1 else ():
+            made = f"{name}__{load}_alone"
+            place = Place(index=index, alone=load, alone_of=name)
+            yield from self.steps(item, _with(body, "id", made, _id_where(body)), index, made, place)
 
     # ---- steps ----
 
-    def steps(self, item: Map, body: Map, index: int, name: str, cell: Cell | None) -> Iterator[tuple[Node, Place]]:
+    def steps(self, item: Map, body: Map, index: int, name: str, place: Place) -> Iterator[tuple[Node, Place]]:
         """The steps before, the ladder, the steps after; steps run when the ladder does."""
         shared = tuple(entry for entry in body.entries if entry[0].text in ("when", "needs"))
         ladder = _without(_without(body, "before"), "after")
-        for step in self.side(body, "before", index, name, shared):
-            yield step, Place(index=index, step_of=name, side="before")
-        key = item.entries[0][0]
-        yield Map(entries=((key, ladder),), where=item.where), Place(index=index, cell=cell)
-        for step in self.side(body, "after", index, name, shared):
-            yield step, Place(index=index, step_of=name, side="after")
+        before = [(f"{name}__before_{number}", key, given) for number, key, given in self.side(body, "before", index)]
+        after = [(key, given) for _, key, given in self.side(body, "after", index)]
+        after += _taken_back(before)
+        for step_id, key, given in before:
+            yield _step(step_id, key, given, shared), Place(index=index, step_of=name, side="before")
+        kind = item.entries[0][0]
+        yield Map(entries=((kind, ladder),), where=item.where), place
+        for number, (key, given) in enumerate(after, 1):
+            made = _step(f"{name}__after_{number}", key, given, shared)
+            yield made, Place(index=index, step_of=name, side="after")
 
-    def side(
-        self, body: Map, side: str, index: int, name: str, shared: tuple[tuple[Scalar, Node], ...]
-    ) -> Iterator[Map]:
+    def side(self, body: Map, side: str, index: int) -> Iterator[tuple[int, Scalar, Map]]:
+        """(number, kind, body) of each valid step before or after the ladder; one whose `when` is false is left out."""
         node = body.get(side)
         items = node.items if isinstance(node, Seq) else () if node is None else (node,)
+        allowed = (*STEPS, *TAKEN_BACK) if side == "before" else STEPS
         for number, step in enumerate(items, 1):
             kind = step.entries[0] if isinstance(step, Map) and len(step.entries) == 1 else None
-            if kind is None or kind[0].text not in STEPS or not isinstance(kind[1], Map):
-                hint = f"- kind: {{…}}, kind one of {', '.join(STEPS)}"
+            if kind is not None and kind[0].text in TAKEN_BACK and kind[0].text not in allowed:
+                message, hint = f"`{kind[0].text}` is a step before a ladder", "it is taken back after it by itself"
+                self.problem(step.where, index, side, message, hint)
+                continue
+            if kind is None or kind[0].text not in allowed or not isinstance(kind[1], Map):
+                hint = f"- kind: {{…}}, kind one of {', '.join(allowed)}"
                 self.problem(step.where, index, side, "a step is one stage with its settings", hint)
                 continue
-            for key in ("id", "when", "needs"):
+            for key in ("id", "needs"):
                 if (given := kind[1].get(key)) is not None:
                     self.problem(
                         given.where, index, side, f"a step has no `{key}` of its own", "it runs as its ladder does"
                     )
-            made = _with(kind[1], "id", f"{name}__{side}_{number}", step.where)
-            whole = Map(entries=(*made.entries, *shared), where=made.where)
-            yield Map(entries=((kind[0], whole),), where=step.where)
+            if self.runs(kind[1].get("when"), index, side):
+                yield number, kind[0], _without(kind[1], "when")
+
+    def runs(self, when: Node | None, index: int, side: str) -> bool:
+        """Whether a step is one of this cell: its `when` is true or false."""
+        found = when if when is None else self.filled(when, index, side)
+        if when is None or found is None or (isinstance(found, Scalar) and found.faulty):
+            return True
+        if isinstance(found, Scalar) and isinstance(found.value, bool):
+            return found.value
+        hint = "when: ${matrix.axis}, with the values true and false; else it runs as its ladder does"
+        self.problem(when.where, index, side, "the `when` of a step is true or false", hint)
+        return True
 
     # ---- needs ----
 
@@ -252,42 +292,7 @@ class _Expansion:
         return tuple(Scalar(value=cell, text=cell, where=node.where) for cell in cells) or (node,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Values:
-    """Puts the values of a cell in the place of `${matrix.axis}`."""
-
-    values: Mapping[str, Scalar]
-    problems: Problems
-    path: str
-
-    def node(self, node: Node) -> Node:
-        if isinstance(node, Map):
-            return dataclasses.replace(node, entries=tuple((key, self.node(item)) for key, item in node.entries))
-        if isinstance(node, Seq):
-            return dataclasses.replace(node, items=tuple(self.node(item) for item in node.items))
-        if isinstance(node.value, str) and not node.faulty and "${" in node.text and "matrix" in node.text:
-            return self.scalar(node)
-        return node
-
-    def scalar(self, node: Scalar) -> Scalar:
-        unknown = next((axis for axis in _MATRIX.findall(node.text) if axis not in self.values), None)
-        if unknown is not None:
-            hint = did_you_mean(unknown, self.values)
-            self.problems.add(node.where, f"the matrix has no axis `{unknown}`", key=self.path, hint=hint)
-            return dataclasses.replace(node, faulty=True)
-        alone = _MATRIX.fullmatch(node.text)
-        if alone is not None:
-            return dataclasses.replace(self.values[alone[1]], where=node.where, text_column=0)
-        text = _MATRIX.sub(lambda match: written(_label(self.values[match[1]])), node.text)
-        return node if text == node.text else dataclasses.replace(node, value=text, text=text, text_column=0)
-
-
 # ---- nodes -------------------------------------------------------------------------------------------------------
-
-
-def _label(node: Scalar) -> Label:
-    assert node.value is not None  # noqa: S101 - looked at when the axis was read
-    return node.value
 
 
 def _long_form(matrix: Node) -> Map:
@@ -296,6 +301,44 @@ def _long_form(matrix: Node) -> Map:
         return matrix
     key = Scalar(value="axes", text="axes", where=matrix.where)
     return Map(entries=((key, matrix),), where=matrix.where)
+
+
+def _step(step_id: str, kind: Scalar, body: Map, shared: tuple[tuple[Scalar, Node], ...]) -> Map:
+    made = _with(body, "id", step_id, kind.where)
+    whole = Map(entries=(*made.entries, *shared), where=made.where)
+    return Map(entries=((kind, whole),), where=kind.where)
+
+
+def _taken_back(before: Sequence[tuple[str, Scalar, Map]]) -> list[tuple[Scalar, Map]]:
+    """The steps that take steps before a ladder back, the last first: tables are dropped, changes of hosts are set
+    back, systems run with the plan's settings again.
+
+    A system that was restarted on a changed host is restarted once more when the host is as before.
+    """
+    found: list[tuple[Scalar, Map]] = []
+    tuned = False
+    restarted: dict[str, tuple[Scalar, Map]] = {}
+    again: dict[str, tuple[Scalar, Map]] = {}
+    for step_id, kind, body in before:
+        if kind.text == "populate":
+            keys = [(key, node) for key, node in body.entries if key.text in ("workload", "from")]
+            into = [(_text("systems", key.where), node) for key, node in body.entries if key.text == "into"]
+            found.insert(0, (_text("drop", kind.where), Map(entries=(*keys, *into), where=body.where)))
+        elif kind.text == "tune":
+            tuned = True
+            named = (_text("tune", kind.where), _text(step_id, kind.where))
+            found.insert(0, (_text("revert", kind.where), Map(entries=(named,), where=body.where)))
+        elif kind.text == "restart" and isinstance(system := body.get("system"), Scalar):
+            undone = kind, Map(entries=((_text("system", kind.where), system),), where=body.where)
+            if system.text not in restarted:
+                found.insert(0, undone)
+            restarted[system.text] = undone
+            again |= {system.text: undone} if tuned else {}
+    return [*found, *again.values()]
+
+
+def _text(text: str, where: Where) -> Scalar:
+    return Scalar(value=text, text=text, where=where)
 
 
 def _id_of(body: Map) -> str:

@@ -7,19 +7,24 @@ Data flow: the metric names (`metrics`), the plan's stages and what they capture
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from proveout.dsl import metrics
 from proveout.dsl.expr.name_types import ESTIMATE, NUMBER, Estimate, Group, Number, Shape
-from proveout.dsl.plan.loads import parts, workloads
+from proveout.dsl.plan.loads import Part, alone_ladders, parts, workloads
 from proveout.dsl.plan.matrix_labels import Label
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import (
+    Closed,
     CommandRun,
+    Drop,
     Ladder,
     Measuring,
     Pause,
     Populate,
     Reset,
+    Restart,
+    Revert,
     Search,
     Sql,
     Stage,
@@ -106,7 +111,7 @@ def _stage(plan: Plan, stage: Stage) -> Group:  # noqa: PLR0911 - one per kind
             tree = _group(metrics.TIMED, NUMBER, f"the command stage `{stage.id}`")
             names = ["elapsed_s", *(value.name for value in stage.values)]
             return Group(what=tree.what, members={**tree.members, **dict.fromkeys(names, ESTIMATE)})
-        case Reset() | Pause() | Tune():
+        case Reset() | Pause() | Tune() | Revert() | Restart() | Drop():
             return _group(metrics.TIMED, NUMBER, f"the stage `{stage.id}`")
 
 
@@ -117,7 +122,12 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
         members, absent = dict(load.members), dict(load.absent)
     else:
         members, absent = dict(_group(metrics.LOAD, leaf, what).members), {}
-        loads = {part.name: _load(plan, part.stage, leaf, f"the load `{part.name}`") for part in parts(stage)}
+        loads = {
+            part.name: _with_interference(plan, stage, part, _load(plan, part.stage, leaf, f"the load `{part.name}`"))
+            for part in parts(stage)
+        }
+        if isinstance(leaf, Number):
+            loads = {name: _without_interference(load) for name, load in loads.items()}
         members["loads"] = Group(what=f"`{stage.id}.loads`", members=loads)
         first = next(iter(loads))
         for name in dict.fromkeys(name for load in loads.values() for name in (*load.members, *load.absent)):
@@ -142,6 +152,30 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
         members |= taken
         absent |= unasked
     return Group(what=what, members=members, absent=absent)
+
+
+def _with_interference(plan: Plan, stage: Ladder | Search, part: Part, load: Group) -> Group:
+    """The names of a load with its ratios to the load alone, where `interference` is set."""
+    if part.name not in alone_ladders(plan.stages, stage):
+        why = f"`{stage.id}` does not run its loads alone"
+        return replace(load, absent={**load.absent, "interference": (why, "interference: true")})
+    names = dict.fromkeys(metrics.INTERFERENCE, "")
+    tree = _group(names, ESTIMATE, f"the interference of `{part.name}`")
+    absent: dict[str, tuple[str, str]] = {}
+    if not isinstance(part.arrival, Closed):
+        absent["tps_ratio"] = (f"the load `{part.name}` has a fixed rate", "p99_ratio")
+    if "solve_s" not in load.members:
+        absent["solve_ratio"] = load.absent["solve_s"]
+    members = {name: shape for name, shape in tree.members.items() if name not in absent}
+    ratios = replace(tree, members=members, absent=absent)
+    return replace(load, members={**load.members, "interference": ratios})
+
+
+def _without_interference(load: Group) -> Group:
+    """The names of a load in one iteration, which has no repeats to pair."""
+    members = {name: shape for name, shape in load.members.items() if name != "interference"}
+    why = ("it is a ratio over the repeats of the ladder", "read it in a verdict")
+    return replace(load, members=members, absent={"interference": why, **load.absent})
 
 
 def _load(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what: str) -> Group:

@@ -15,7 +15,20 @@ from proveout.dsl.compile.symbols import Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import parts, threads_most
-from proveout.dsl.plan.stages import Closed, Ladder, Open, Populate, Ramp, Reset, Search, Stage
+from proveout.dsl.plan.stages import (
+    Closed,
+    Drop,
+    Ladder,
+    Open,
+    Populate,
+    Ramp,
+    Reset,
+    Restart,
+    Revert,
+    Search,
+    Stage,
+    Tune,
+)
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.kinds import (
     division_problem,
@@ -48,6 +61,12 @@ def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
                 walk.turns_again(turns.get(stage.id, ()), steps)
             case Reset():
                 walk.reset(stage)
+            case Drop():
+                walk.drop(stage)
+            case Restart():
+                walk.restart(stage)
+            case Tune() | Revert():
+                walk.tune(stage)
             case _:
                 pass
     if not any(leads_back(scope, system) for system in scope.systems.values()):
@@ -57,13 +76,15 @@ def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
 @dataclass(slots=True)
 class _Walk:
     """`loaded`: system -> the workload last loaded; `snapshots`: systems that a populate filled; `written`: sinks that
-    a stage wrote to directly since source and sink last held the same rows, with that stage."""
+    a stage wrote to directly since source and sink last held the same rows, with that stage; `tuned`: the tune stages
+    that are in place, the last one last."""
 
     scope: Scope
     loaded: dict[str, str] = field(default_factory=dict)
     turns: Sequence[Sequence[Ladder]] = ()
     snapshots: set[str] = field(default_factory=set)
     written: dict[str, str] = field(default_factory=dict)
+    tuned: list[Tune] = field(default_factory=list)
 
     def problem(self, where: Where, message: str, hint: str = "", key: str = "stages") -> None:
         self.scope.problems.add(where, message, key=key, hint=hint)
@@ -84,6 +105,43 @@ class _Walk:
                 self.loaded[sink] = stage.workload
                 self.snapshots.add(sink)
         self.level(set(stage.into))
+
+    def drop(self, stage: Drop) -> None:
+        """Tables can be dropped where this workload was loaded and nothing replicates them."""
+        for name in stage.systems:
+            if self.propagates(name):
+                message = f"`{name}` is an end of a propagation, whose tables cannot be dropped while it runs"
+                self.problem(stage.where, message, "without a matrix, each populate replaces the one before")
+                continue
+            if self.loaded.get(name) != stage.workload:
+                message = f"`{stage.workload}` is not loaded into `{name}` when stage `{stage.id}` drops it"
+                self.problem(stage.where, message, f"- populate: {{workload: {stage.workload}, into: [{name}]}} before")
+            self.loaded.pop(name, None)
+            self.snapshots.discard(name)
+
+    def restart(self, stage: Restart) -> None:
+        if self.propagates(stage.system):
+            message = f"`{stage.system}` is an end of a propagation, and is not restarted while it runs"
+            self.problem(stage.where, message, "`settings` of the system in the topology")
+
+    def propagates(self, name: str) -> bool:
+        """Whether a system is an end of a propagation that proveout sets up."""
+        return any(name in (source.name, source.propagates_to) for source in self.sources())
+
+    def tune(self, stage: Tune | Revert) -> None:
+        """Changes are set back in reverse; those with `keep` cannot be."""
+        if isinstance(stage, Tune):
+            self.tuned.append(stage)
+            return
+        last = self.tuned[-1] if self.tuned else None
+        if last is None or last.id != stage.tune:
+            there = f"the last one that is in place is `{last.id}`" if last else "none is in place"
+            self.problem(stage.where, f"`{stage.tune}` is not the tune stage to set back here: {there}")
+            return
+        for tuning in (one for one in last.tunings if one.keep):
+            message = f"`{tuning.name}` is kept after the run, so stage `{stage.id}` cannot set it back"
+            self.problem(tuning.where, message, "leave `keep` out")
+        self.tuned.pop()
 
     def level(self, systems: set[str]) -> None:
         """Source and sink hold the same rows again where both were brought to the same state."""

@@ -6,19 +6,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from proveout.dsl.compile.loads import Loads, check_loads, compile_loads, think_time
+from proveout.dsl import engines
+from proveout.dsl.compile.loads import Loads, check_interference, check_loads, compile_loads, think_time
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.symbols import Scope, StageNames
 from proveout.dsl.compile.tool_stages import tool_job, tool_limits
+from proveout.dsl.compile.topology import setting_text
 from proveout.dsl.compile.tuning import compile_tunings
 from proveout.dsl.compile.value_sources import command_stage, sql_stage
 from proveout.dsl.plan.matrix_labels import Cell
 from proveout.dsl.plan.stages import (
     Arrival,
     Closed,
+    Drop,
     Ladder,
     Limits,
     Open,
@@ -27,6 +30,8 @@ from proveout.dsl.plan.stages import (
     Populate,
     Ramp,
     Reset,
+    Restart,
+    Revert,
     Search,
     SearchBounds,
     Stage,
@@ -36,6 +41,7 @@ from proveout.dsl.plan.stages import (
 )
 from proveout.dsl.plan.topology import Host
 from proveout.dsl.plan.values import Expression
+from proveout.dsl.rules.host_rules import setting_problems
 from proveout.dsl.rules.window_rules import pass_problems
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.validation import validate
@@ -76,11 +82,14 @@ def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequen
         None if place.broken else _body(scope, item, place.index)
         for item, place in zip(section.items, places, strict=True)
     ]
-    kinds = Counter(kind for kind, _ in filter(None, bodies))
+    own = [body for place, body in zip(places, bodies, strict=True) if not (place.step_of or place.alone)]
+    kinds = Counter(kind for kind, _ in filter(None, own))
     drafts: list[Draft] = []
     for place, body in zip(places, bodies, strict=True):
         if body is None:
             drafts.append(Draft(id="", kind="", body=root, stage=None))
+        elif place.alone:
+            drafts.append(_alone(body, place, drafts))
         else:
             drafts.append(_draft(scope, body, place, kinds, drafts))
     return drafts
@@ -125,13 +134,36 @@ def _draft(scope: Scope, item: tuple[str, Map], place: Place, kinds: Mapping[str
     )
 
 
+def _alone(item: tuple[str, Map], place: Place, before: Sequence[Draft]) -> Draft:
+    """The ladder that runs one load of another ladder, which precedes it, alone and in turns with it."""
+    kind, body = item
+    named = body.get("id")
+    stage_id = named.text if isinstance(named, Scalar) else kind
+    whole = next((draft.stage for draft in before if draft.id == place.alone_of), None)
+    stage: Ladder | None = None
+    if isinstance(whole, Ladder):
+        load = next(load for load in whole.loads if load.name == place.alone)
+        stage = replace(
+            whole,
+            id=stage_id,
+            clients=load.clients,
+            order="interleaved",
+            seed=None,
+            interleaved_with=whole.id,
+            stop_when=None,
+            cell=None,
+            alone=load.name,
+        )
+    return Draft(id=stage_id, kind=kind, body=body, stage=stage)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Stages(StageNames):
     """Makes one stage of its model; None when a name in it does not resolve."""
 
     cell: Cell | None = None
 
-    def of(self, entry: stage_models.StageBase) -> Stage | None:  # noqa: PLR0911 - one per kind
+    def of(self, entry: stage_models.StageBase) -> Stage | None:  # noqa: PLR0911, PLR0912 - one per kind
         match entry:
             case stage_models.PopulateEntry():
                 return self.populate(entry)
@@ -150,6 +182,12 @@ class _Stages(StageNames):
                 return Pause(id=self.id, duration_s=entry.duration, where=self.body.where)
             case stage_models.TuneEntry():
                 return self.tune(entry)
+            case stage_models.RevertEntry():
+                return Revert(id=self.id, tune=entry.tune, where=self.body.where)  # `stage_rules` knows the stages
+            case stage_models.RestartEntry():
+                return self.restart(entry)
+            case stage_models.DropEntry():
+                return self.drop(entry)
             case stage_models.ToolEntry():
                 return self.tool(entry)
             case _:  # the table of models and this match name the same kinds; a test holds them together
@@ -202,6 +240,27 @@ class _Stages(StageNames):
             where=self.body.where,
         )
 
+    def restart(self, entry: stage_models.RestartEntry) -> Restart | None:
+        system = self.system(entry.system, "system")
+        if system is None:
+            return None
+        if engines.of(system.engine).embedded != "server" or system.provision is None:
+            what = "runs already" if system.provision is None else "has no server"
+            hint = "a tuning of its host with `restart: UNIT`" if system.provision is None else "session: {…}"
+            self.problem(f"`{system.name}` {what}, so proveout cannot restart it", "system", hint=hint)
+            return None
+        settings = {name: setting_text(value) for name, value in entry.settings.items()}
+        for name, value in settings.items():
+            for found in setting_problems(system.engine, name, value):
+                self.problem(found.message, "settings", name, hint=found.way_out)
+        return Restart(id=self.id, system=system.name, settings=tuple(sorted(settings.items())), where=self.body.where)
+
+    def drop(self, entry: stage_models.DropEntry) -> Drop | None:
+        systems, clients = self.all_systems(entry.systems, "systems"), self.clients(entry.from_)
+        if not self.has_workload(entry.workload) or systems is None or clients is None:
+            return None
+        return Drop(id=self.id, workload=entry.workload, systems=systems, clients=clients, where=self.body.where)
+
     def reset(self, entry: stage_models.ResetEntry) -> Reset | None:
         systems = self.all_systems(entry.systems, "systems")
         if systems is None:
@@ -222,6 +281,8 @@ class _Stages(StageNames):
             return None
         key = "threads" if entry.processes is None else "processes"
         check_loads(self, loads, min(rungs), key, processes=max(entry.processes or [entry.workers or 1]))
+        if entry.interference:
+            check_interference(self, loads)
         stop = entry.stop_when
         return Ladder(
             id=self.id,

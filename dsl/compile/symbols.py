@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from proveout.core.errors import Where
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Pool
-from proveout.dsl.plan.topology import Capture, Host, Secret, System
+from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
 from proveout.dsl.rules.bounds import ID_PATTERN, NAME_PATTERN
 from proveout.dsl.schema.plan_parameters import Parameters
 from proveout.dsl.schema.validation import validate
@@ -31,7 +31,7 @@ Model = TypeVar("Model", bound=BaseModel)
 NAME_HINT = "names are made of ASCII letters, digits, _ and -, and begin with a letter"
 
 _NAME, _ID = re.compile(NAME_PATTERN), re.compile(ID_PATTERN)
-_NAMES = {"host": _NAME, "system": _NAME, "workload": _NAME, "capture": _NAME, "pool": _NAME, "secret": _ID}
+_NAMES = dict.fromkeys(("host", "system", "equipment", "workload", "capture", "pool"), _NAME) | {"secret": _ID}
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Scope:
 
     `declared` holds all names of a kind, also those that did not compile; the names of an `unknowable` kind cannot be
     read (its section is missing or is not a mapping), so that none is reported as unknown. `sessions` are the settings
-    of connections, by system.
+    of connections, by system; `facts` what is declared of hosts, systems and equipment.
     """
 
     problems: Problems
@@ -52,6 +52,8 @@ class Scope:
     workloads: dict[str, Workload] = field(default_factory=dict)
     captures: dict[str, Capture] = field(default_factory=dict)
     pools: dict[str, Pool] = field(default_factory=dict)
+    equipment: dict[str, Declared] = field(default_factory=dict)
+    facts: list[Declared] = field(default_factory=list)
     declared: dict[str, set[str]] = field(default_factory=dict)
     unknowable: set[str] = field(default_factory=set)
     inventory: str | None = None

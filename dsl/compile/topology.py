@@ -1,17 +1,19 @@
-"""`topology:` and `secrets:` -> hosts, systems, secrets of the plan, with everything that can be wrong about them."""
+"""`topology:` and `secrets:` -> hosts, systems, equipment, declared facts and secrets of the plan, with everything that
+can be wrong about them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 from proveout.core.errors import Where
 from proveout.dsl import engines, extensions
 from proveout.dsl.compile.symbols import Scope, where_of
-from proveout.dsl.plan.topology import Host, Secret, System
+from proveout.dsl.plan.topology import Declared, Expectation, Host, Secret, System
+from proveout.dsl.rules import fact_rules, session_settings
 from proveout.dsl.rules import secret_destinations as destinations
-from proveout.dsl.rules import session_settings
 from proveout.dsl.rules.host_rules import (
     Objection,
     dsn_problems,
@@ -22,8 +24,8 @@ from proveout.dsl.rules.host_rules import (
     without_dsn_problems,
 )
 from proveout.dsl.rules.secret_files import refused_path
-from proveout.dsl.schema.models import HostEntry, SecretEntry, SystemEntry, Topology
-from proveout.dsl.source.nodes import Map, Node, did_you_mean
+from proveout.dsl.schema.models import EquipmentEntry, HostEntry, SecretEntry, SystemEntry, Topology
+from proveout.dsl.source.nodes import Map, Node, Seq, did_you_mean
 
 _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
 _PLAIN_DSN = "write the host, and the secret as the user or the password"
@@ -52,6 +54,7 @@ def add_topology(scope: Scope, root: Map) -> None:
         scope.problems.add(topology.where, "the topology has no hosts", key="topology.hosts")
         scope.unknowable.add("host")
     _add_systems(scope, topology.get("systems"))
+    _add_equipment(scope, topology.get("equipment"))
 
 
 def _add_secrets(scope: Scope, section: Node | None) -> None:
@@ -127,6 +130,7 @@ def _add_hosts(scope: Scope, section: Node | None) -> None:
             scope.problems.add(where_of(node, "address"), f"host `{other}` has the same address", key=f"{path}.address")
         addresses[entry.address] = key.text
         scope.hosts[key.text] = Host(name=key.text, roles=tuple(entry.roles), address=entry.address, where=key.where)
+        _declare(scope, node, entry, Declared(name=key.text, kind="host", where=key.where), path)
 
 
 def _add_systems(scope: Scope, section: Node | None) -> None:
@@ -149,6 +153,7 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
             )
             own = {name: setting_text(value) for name, value in entry.session.items()}
             scope.sessions[key.text] = session_settings.expanded(entry.engine, own)
+            _declare(scope, node, entry, Declared(name=key.text, kind="system", where=key.where), path)
     _check_propagation(scope, nodes)
     for system in scope.systems.values():
         _check_secrets(scope, nodes[system.name], system)
@@ -157,6 +162,71 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
 def _dsn(entry: SystemEntry) -> str | None:
     """A system that proveout does not connect to has a dsn without meaning: it is neither started nor looked for."""
     return engines.NO_DATABASE if entry.engine == engines.NO_DATABASE else entry.dsn
+
+
+def _add_equipment(scope: Scope, section: Node | None) -> None:
+    made: list[tuple[Map, EquipmentEntry, str]] = []
+    for key, node, entry in scope.entries(section, "equipment", EquipmentEntry, "topology.equipment"):
+        path = f"topology.equipment.{key.text}"
+        for kind in ("host", "system"):
+            if key.text in scope.declared.get(kind, set()):
+                scope.problems.add(key.where, f"a {kind} has the name `{key.text}`", key=path)
+        made.append((node, entry, key.text))
+        equipment = Declared(name=key.text, kind=entry.kind, description=entry.description, where=key.where)
+        scope.equipment[key.text] = equipment
+    for node, entry, name in made:
+        path = f"topology.equipment.{name}"
+        connected = _connected(scope, node, entry, path)
+        declared = _declare(scope, node, entry, replace(scope.equipment[name], connects=connected), path)
+        for one in fact_rules.unmet(declared, {}):
+            hint = "no agent measures equipment: correct the fact or the expectation"
+            if not one.found:
+                hint = did_you_mean(one.fact, entry.facts) or "declare it under `facts`"
+            scope.problems.add(one.where, str(one), key=f"{path}.expect.{one.fact}", hint=hint)
+
+
+def _connected(scope: Scope, node: Map, entry: EquipmentEntry, path: str) -> tuple[str, ...]:
+    """The hosts and the equipment that equipment is connected to, each once."""
+    found: list[str] = []
+    for index, word in enumerate(entry.connects or []):
+        where = (
+            where_of(node, "connects", index) if isinstance(node.get("connects"), Seq) else where_of(node, "connects")
+        )
+        if word in scope.equipment:
+            found.append(word)
+        elif word == "all" or word.startswith("role:") or word in scope.declared["host"]:
+            found += scope.select_hosts([word], where, f"{path}.connects") or ()
+        elif not {"host", "equipment"} & scope.unknowable and word not in scope.declared["equipment"]:
+            hint = did_you_mean(word, scope.declared["host"] | scope.declared["equipment"])
+            message = f"there is no host and no equipment `{word}`"
+            scope.problems.add(where, message, key=f"{path}.connects", hint=hint)
+    return tuple(dict.fromkeys(found))
+
+
+def _declare(
+    scope: Scope, node: Map, entry: HostEntry | SystemEntry | EquipmentEntry, declared: Declared, path: str
+) -> Declared:
+    """Declared and expected facts of an entry, added to the scope where there are any."""
+    expectations: list[Expectation] = []
+    for name, wanted in entry.expect.items():
+        where = where_of(node, "expect", name)
+        if objections := list(fact_rules.pattern_problems(wanted.pattern or "")):
+            _note(scope, where_of(node, "expect", name, "pattern"), f"{path}.expect.{name}.pattern", objections)
+            continue
+        expectations.append(
+            Expectation(
+                fact=name,
+                one_of=tuple(wanted.one_of or ()),
+                min=wanted.min,
+                max=wanted.max,
+                pattern=wanted.pattern or "",
+                where=where,
+            )
+        )
+    whole = replace(declared, facts=tuple(sorted(entry.facts.items())), expect=tuple(expectations))
+    if entry.facts or expectations or declared.is_equipment:
+        scope.facts.append(whole)
+    return whole
 
 
 def _check_secrets(scope: Scope, node: Map, system: System) -> None:

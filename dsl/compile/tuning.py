@@ -7,7 +7,7 @@ one machine. `one_agent_per_machine` gives what such hosts share to the agent of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import Field
@@ -152,22 +152,29 @@ class _Set:
     value: str
 
 
-def check_tunings(scope: Scope, tunings: Sequence[Tuning], stages: Sequence[Tune]) -> None:
+def check_tunings(
+    scope: Scope, tunings: Sequence[Tuning], stages: Sequence[Tune], steps: Mapping[str, tuple[str, str]]
+) -> None:
     """Note what two tunings of one machine set differently, and names that are not unique.
 
     A `tune` stage may change what `tuning:` or an earlier stage has set: this is its purpose. Within one list no tuning
-    may.
+    may. `steps`: (matrix, ladder) of the tune stages that are set back after the turns of a cell; cells of one matrix
+    may use the same names.
     """
     for together in (tunings, *(stage.tunings for stage in stages)):
         seen: dict[tuple[str, str], _Set] = {}
         for tuning in together:
             _check_conflicts(scope, tuning, seen)
-    names: dict[str, Tuning] = {}
-    for tuning in (*tunings, *(one for stage in stages for one in stage.tunings)):
-        if tuning.name in names:
-            message = f"another tuning is called `{tuning.name}`, at {names[tuning.name].where}"
+    every = [("", one) for one in tunings] + [(stage.id, one) for stage in stages for one in stage.tunings]
+    first: dict[str, tuple[str, Tuning]] = {}
+    used: set[tuple[str, str]] = set()
+    for stage_id, tuning in every:
+        matrix, ladder = steps.get(stage_id, ("", ""))
+        owner, other = first.setdefault(tuning.name, (matrix, tuning))
+        if tuning is not other and (not matrix or matrix != owner or (tuning.name, ladder) in used):
+            message = f"another tuning is called `{tuning.name}`, at {other.where}"
             scope.problems.add(tuning.where, message, key="tuning", hint="results tell tunings apart by name")
-        names.setdefault(tuning.name, tuning)
+        used.add((tuning.name, ladder))
 
 
 def one_agent_per_machine(plan: Plan) -> Plan:

@@ -5,12 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
+from proveout.core.numbers import threads_by_rung
 from proveout.core.units import format_duration
 from proveout.dsl.explain import database_changes
-from proveout.dsl.explain.tuning import hosts_of
+from proveout.dsl.explain.tuning import hosts_of, tunings_of
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import CommandRun, Ladder, Pause, Populate, Reset, Search, Sql, Stage, Tool, Tune
+from proveout.dsl.plan.stages import (
+    CommandRun,
+    Drop,
+    Ladder,
+    Pause,
+    Populate,
+    Reset,
+    Restart,
+    Revert,
+    Search,
+    Sql,
+    Stage,
+    Tool,
+    Tune,
+)
 from proveout.dsl.plan.topology import Capture
 from proveout.dsl.rules.host_rules import SIZES_EVERY_S
 
@@ -62,6 +77,13 @@ def host_parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:  # noqa: PLR09
         case Tune():
             for host in hosts_of(stage.tunings):
                 tasks[host].append("tune")
+        case Revert():
+            for host in hosts_of(tunings_of(plan, stage)):
+                tasks[host].append("set back")
+        case Restart():
+            tasks[plan.system(stage.system).host].append(f"restart {stage.system}")
+        case Drop():
+            tasks[stage.clients[0]].append(f"drop tables in {', '.join(stage.systems)}")
         case Pause():
             pass
         case _:
@@ -77,7 +99,7 @@ def _add_load(stage: Ladder | Search, tasks: dict[str, list[str]]) -> None:
         shares = zip(*(terminals(count, len(clients)) for count in counts), strict=True)
         what = f"load {part.name} on" if part.name else "load on"
         for client, share in zip(clients, shares, strict=True):
-            tasks[client].append(f"{what} {part.stage.target}: {', '.join(map(str, share))} threads")
+            tasks[client].append(f"{what} {part.stage.target}: {threads_by_rung(share)}")
 
 
 def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from proveout.core.numbers import threads as counted
+from proveout.core.numbers import threads_by_rung
 from proveout.core.units import format_duration
 from proveout.dsl.plan.loads import Part, parts
 from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Open, Ramp, Search, Think
@@ -20,17 +21,20 @@ def details(stage: Ladder | Search) -> tuple[str, ...]:
     """The settings of the connections, and a line for each of several loads."""
     if not stage.loads:
         return _session(stage)
-    return tuple(line for part in parts(stage) for line in _lines(stage, part))
+    why: tuple[str, ...] = ()
+    if isinstance(stage, Ladder) and stage.alone:
+        why = (f"load {stage.alone} alone, for its interference with the others of {stage.interleaved_with}",)
+    return why + tuple(line for part in parts(stage) for line in _lines(stage, part))
 
 
 def _lines(stage: Ladder | Search, part: Part) -> Iterator[str]:
     rungs = stage.threads if isinstance(stage, Ladder) else (stage.threads,)
-    if part.beside:
+    if part.own is not None:
         how = f"beside them, {counted(part.threads(rungs[0]))} at every rung"
     else:
         share = "all" if part.share == 1 else str(part.share)
-        how = f"{share} of them: {', '.join(str(part.threads(rung)) for rung in rungs)} threads"
-    arrival = arrival_text(part.arrival) if part.beside or isinstance(stage, Ladder) else "its share of the rate"
+        how = f"{share} of them: {threads_by_rung([part.threads(rung) for rung in rungs])}"
+    arrival = arrival_text(part.arrival) if part.own or isinstance(stage, Ladder) else "its share of the rate"
     yield f"load {part.name}: {part.stage.workload} on {part.stage.target} from {', '.join(part.stage.clients)}"
     yield f"  {how}; {arrival}"
     yield from (f"  {line}" for line in _session(part.stage))

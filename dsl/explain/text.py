@@ -38,6 +38,7 @@ def _lines(table: Timetable) -> Iterator[str]:
             yield f"  {parameter.name:<{width}}  {_value(parameter.type, parameter.value)}{about}"
     yield from _hosts(table)
     yield from _systems(table)
+    yield from _equipment(table)
     yield from _tunings(table)
     yield ""
     yield "stages"
@@ -60,6 +61,7 @@ def _hosts(table: Timetable) -> Iterator[str]:
         roles = ", ".join(host.roles) or "no role"
         needed = "; ".join(_gathered(host.privileges)) or "none"
         yield from _wrapped(f"  {host.name:<{width}}  ", f"{host.address} ({roles}); privileges: {needed}")
+        yield from _declared(table, "host", host.name, width)
 
 
 def _gathered(privileges: Iterable[str]) -> Iterator[str]:
@@ -94,6 +96,32 @@ def _systems(table: Timetable) -> Iterator[str]:
         yield f"  {system.name:<{width}}  {system.engine} on {system.host}, {system.origin}{onward}"
         for name, value in system.settings:
             yield f"  {'':<{width}}    {name} = {value}"
+        yield from _declared(table, "system", system.name, width)
+
+
+def _equipment(table: Timetable) -> Iterator[str]:
+    found = [one for one in table.declared if one.kind not in ("host", "system")]
+    if not found:
+        return
+    yield ""
+    yield "equipment without an agent"
+    width = max(len(one.name) for one in found)
+    for one in found:
+        about = f", {one.description}" if one.description else ""
+        connected = f", connects {', '.join(one.connects)}" if one.connects else ""
+        yield from _wrapped(f"  {one.name:<{width}}  ", f"{one.kind}{about}{connected}")
+        yield from _declared(table, one.kind, one.name, width)
+
+
+def _declared(table: Timetable, kind: str, name: str, width: int) -> Iterator[str]:
+    """The facts that are declared of a host, a system or a piece of equipment, and those that are expected."""
+    found = next((one for one in table.declared if (one.kind, one.name) == (kind, name)), None)
+    if found is None:
+        return
+    for word, pairs, sign in (("facts", found.facts, " = "), ("expects", found.expect, " ")):
+        if pairs:
+            text = "; ".join(f"{fact}{sign}{value}" for fact, value in pairs)
+            yield from _wrapped(f"  {'':<{width}}    {word}: ", text)
 
 
 def _tunings(table: Timetable) -> Iterator[str]:

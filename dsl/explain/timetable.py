@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from proveout.core.numbers import percent
+from proveout.core.numbers import percent, threads, threads_by_rung
 from proveout.core.units import format_size
 from proveout.dsl import engines
 from proveout.dsl.compile.stage_conditions import left_out
@@ -26,15 +26,19 @@ from proveout.dsl.explain.tuning import (
     privileges_of,
     tuning_lines,
     tuning_sums,
+    tunings_of,
 )
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.plan import Parameter, Plan
 from proveout.dsl.plan.stages import (
     CommandRun,
+    Drop,
     Ladder,
     Pause,
     Populate,
     Reset,
+    Restart,
+    Revert,
     Search,
     SearchBounds,
     Sql,
@@ -42,8 +46,9 @@ from proveout.dsl.plan.stages import (
     Tool,
     Tune,
 )
-from proveout.dsl.plan.topology import Host, System
+from proveout.dsl.plan.topology import Declared, Host, System
 from proveout.dsl.plan.values import Expression
+from proveout.dsl.rules import fact_rules
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.dsl.workloads.kinds import expected_rows
 
@@ -55,6 +60,8 @@ TOOL_OVERHEAD_S = 1.5
 LAID_OUT_BYTES_PER_S = 500e6
 SYSTEM_START_S = 2.5
 RESET_S = 1.5
+RESTART_S = 3.0
+DROP_S = 1.0
 LOAD_ROWS_PER_S = 150_000.0
 REFUSALS_EXPECTED = 4
 """Probes at refused rates, in the search and after its confirmation."""
@@ -100,6 +107,18 @@ class SystemLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FactsLine:
+    """Declared and expected facts of a host, a system or a piece of equipment: values and conditions by name."""
+
+    name: str
+    kind: str
+    description: str
+    connects: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+    expect: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timetable:
     """All that a run of the plan would do. `untimed` are the stages whose time cannot be estimated."""
 
@@ -113,6 +132,7 @@ class Timetable:
     parameters: tuple[Parameter, ...]
     hosts: tuple[HostLine, ...]
     systems: tuple[SystemLine, ...]
+    declared: tuple[FactsLine, ...]
     tunings: tuple[TuningLine, ...]
     tuning_sums: tuple[TuningSum, ...]
     stages: tuple[StageLine, ...]
@@ -136,10 +156,22 @@ def timetable(plan: Plan) -> Timetable:
         parameters=plan.parameters,
         hosts=tuple(_host_line(plan, host) for host in plan.hosts),
         systems=tuple(_system_line(system) for system in plan.systems),
+        declared=tuple(map(_facts_line, plan.declared)),
         tunings=tuning_lines(plan),
         tuning_sums=tuning_sums(plan),
         stages=stages,
         verdicts=tuple((check.id, check.severity, check.check.text) for check in plan.verdicts),
+    )
+
+
+def _facts_line(declared: Declared) -> FactsLine:
+    return FactsLine(
+        name=declared.name,
+        kind=declared.kind,
+        description=declared.description,
+        connects=declared.connects,
+        facts=tuple((name, fact_rules.shown(value)) for name, value in declared.facts),
+        expect=tuple((one.fact, fact_rules.wanted(one)) for one in declared.expect),
     )
 
 
@@ -149,7 +181,7 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
     match stage:
         case Populate():
             rows = expected_rows(plan.workload(stage.workload)) if plan else 0.0
-            return 1.0 + len(stage.into) * (1.0 + rows / LOAD_ROWS_PER_S)
+            return _turns(stage, plan) * (1.0 + len(stage.into) * (1.0 + rows / LOAD_ROWS_PER_S))
         case Ladder():
             passes = stage.windows.passes
             length_s = min(passes * PASS_S, stage.windows.measure_s) if passes else stage.windows.total_s
@@ -171,7 +203,13 @@ def estimate_s(stage: Stage, plan: Plan | None = None) -> float:  # noqa: PLR091
         case CommandRun():
             return stage.repeat * 1.0
         case Tune():
-            return estimate_tunings_s(stage.tunings)
+            return _turns(stage, plan) * estimate_tunings_s(stage.tunings)
+        case Revert():
+            return _turns(stage, plan) * (estimate_tunings_s(tunings_of(plan, stage)) if plan else 0.0)
+        case Restart():
+            return _turns(stage, plan) * RESTART_S
+        case Drop():
+            return _turns(stage, plan) * DROP_S * len(stage.systems)
 
 
 def _turns(stage: Stage, plan: Plan | None) -> int:
@@ -288,18 +326,14 @@ def _step(plan: Plan, stage: Stage) -> Iterator[str]:
         yield f"runs {side} each turn of {ladder.id}, {_times(ladder)}"
 
 
-def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0911 - one per kind
+def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0911, PLR0912 - one per kind
     """(one line, more lines) on a stage."""
     match stage:
         case Populate():
             return f"load {stage.workload} into {', '.join(stage.into)}", tuple(database_changes.populated(plan, stage))
         case Ladder():
-            rungs = ", ".join(map(str, stage.threads))
-            alone = stage.workers is not None and stage.workers >= max(stage.threads)
-            each = "process of one thread" if stage.threads == (1,) else "processes of one thread each"
-            what = each if alone else "threads"
             arrival = loads.arrival_text(stage.arrival)
-            detail = [f"{rungs} {what}, {_times(stage)}; {arrival}", _windows(stage), *_order(plan, stage)]
+            detail = [f"{_rungs(stage)}, {_times(stage)}; {arrival}", _windows(stage), *_order(plan, stage)]
             detail += loads.details(stage)
             if stage.stop_when is not None:
                 detail.append(f"stops when {stage.stop_when.text}")
@@ -311,7 +345,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
                 f"{stage.tolerance_fraction * 100.0:.3g} %"
             )
             detail = [
-                f"{stage.threads} threads, {stage.distribution} arrival {span}",
+                f"{threads(stage.threads)}, {stage.distribution} arrival {span}",
                 *loads.details(stage),
                 f"accept {stage.accept.text}",
                 f"probes of {length(stage.probe.ramp_up_s)} + {length(stage.probe.measure_s)}, at most "
@@ -339,6 +373,14 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
         case Tune():
             names = ", ".join(tuning.name for tuning in stage.tunings)
             return f"tune {', '.join(hosts_of(stage.tunings))}: {names}", ()
+        case Revert():
+            names = ", ".join(tuning.name for tuning in tunings_of(plan, stage))
+            return f"set back what {stage.tune} has changed: {names}", ()
+        case Restart():
+            wanted = ", ".join(f"{name} = {value}" for name, value in stage.settings)
+            return f"restart {stage.system} with {wanted or 'the settings of the plan'}", ()
+        case Drop():
+            return f"drop the tables of {stage.workload} from {', '.join(stage.systems)}", ()
 
 
 def _tool(stage: Tool) -> Iterator[str]:
@@ -354,6 +396,14 @@ def _tool(stage: Tool) -> Iterator[str]:
     yield f"on {', '.join(job.devices)}" if job.devices else f"on files in {where}, removed afterwards"
     if job.destructive:
         yield "destroys the data on these devices"
+
+
+def _rungs(stage: Ladder) -> str:
+    """`1, 2 threads`; of workers that have one thread each `1, 2 processes of one thread each`."""
+    if stage.workers is None or stage.workers < max(stage.threads):
+        return threads_by_rung(stage.threads)
+    what = "process of one thread" if stage.threads == (1,) else "processes of one thread each"
+    return f"{', '.join(map(str, stage.threads))} {what}"
 
 
 def _times(stage: Ladder | Tool) -> str:

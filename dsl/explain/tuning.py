@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Tune, Tuning
+from proveout.dsl.plan.stages import Revert, Tune, Tuning
 
 TUNING_S = 0.5
 """Reading, changing and reading again."""
@@ -65,10 +65,11 @@ def tuning_lines(plan: Plan) -> tuple[TuningLine, ...]:
     """
     batches = [("", plan.tunings), *((stage.id, stage.tunings) for stage in plan.stages if isinstance(stage, Tune))]
     ordered = [(stage, t) for stage, tunings in batches for t in sorted(tunings, key=lambda t: bool(t.system))]
+    reverted = {one.tune: one.id for one in plan.stages if isinstance(one, Revert)}
     local = [host.name for host in plan.hosts if host.is_local]
     machine = f"on the one machine of hosts {', '.join(local)}" if len(local) > 1 else ""
     return tuple(
-        _line(t, host.name, stage, machine if host.is_local and not t.system else "")
+        _line(t, host.name, stage, machine if host.is_local and not t.system else "", reverted.get(stage, ""))
         for host in plan.hosts
         for stage, t in ordered
         if host.name in t.hosts
@@ -87,6 +88,12 @@ def hosts_of(tunings: Sequence[Tuning]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(host for tuning in tunings for host in tuning.hosts))
 
 
+def tunings_of(plan: Plan, stage: Revert) -> tuple[Tuning, ...]:
+    """The tunings that a `revert` stage sets back."""
+    tune = plan.stage(stage.tune)
+    return tune.tunings if isinstance(tune, Tune) else ()
+
+
 def estimate_tunings_s(tunings: Sequence[Tuning]) -> float:
     """About how long it takes to apply them, seconds: hosts are tuned side by side."""
     return max((TUNING_S * sum(host in t.hosts for t in tunings) for host in hosts_of(tunings)), default=0.0)
@@ -102,19 +109,19 @@ def _all(plan: Plan) -> Iterator[tuple[str, Tuning]]:
                 yield stage.id, tuning
 
 
-def _line(tuning: Tuning, host: str, stage: str, machine: str) -> TuningLine:
+def _line(tuning: Tuning, host: str, stage: str, machine: str, reverted: str) -> TuningLine:
     return TuningLine(
         host=host,
         name=tuning.name,
         operation=tuning.operation,
         wanted=operation_of(tuning).wanted(),
-        words=(*((machine,) if machine else ()), *_words(tuning, stage)),
+        words=(*((machine,) if machine else ()), *_words(tuning, stage, reverted)),
         stage=stage,
         keep=tuning.keep,
     )
 
 
-def _words(tuning: Tuning, stage: str) -> Iterator[str]:
+def _words(tuning: Tuning, stage: str, reverted: str) -> Iterator[str]:
     if stage:
         yield f"by stage {stage}"
     if tuning.system:
@@ -124,6 +131,7 @@ def _words(tuning: Tuning, stage: str) -> Iterator[str]:
     if tuning.restart:
         yield f"restarts {tuning.restart}"
     if operation_of(tuning).changing:
-        yield "kept after the run" if tuning.keep else "set back after the run"
+        back = f"set back by stage {reverted}" if reverted else "set back after the run"
+        yield "kept after the run" if tuning.keep else back
     else:
         yield "looked at only"

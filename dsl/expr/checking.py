@@ -277,7 +277,7 @@ class _Checker:
         elif rung.value not in tree.rungs:
             self.fault(
                 threads,
-                f"{tree.what} has no rung of {rung.value:g} threads",
+                f"{tree.what} has no rung of {rung.value:g} thread{'s' * (rung.value != 1.0)}",
                 f"its rungs are {', '.join(map(str, tree.rungs))}",
             )
         return tree.rung

@@ -24,6 +24,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from proveout.core.numbers import threads as counted
 from proveout.dsl.expr.syntax import (
     COMPARISONS,
     Binary,
@@ -238,7 +239,7 @@ def _at(ladder: Any, threads: float) -> Any:
     tree = rungs.get(str(int(threads)))
     if tree is None:
         path = f"at({threads:g})"
-        raise MissingData(f"{path} has no data: no valid iteration with {threads:g} threads", path=path)
+        raise MissingData(f"{path} has no data: no valid iteration with {counted(int(threads))}", path=path)
     return tree
 
 

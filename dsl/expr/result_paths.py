@@ -1,9 +1,9 @@
 """Results that a plan names for a chart -> the expressions of its numbers, each with its place. Pure.
 
 Data flow: the text of a result (`ladder`, `ladder.at(8)`, a matrix, an sql stage) and the path of a metric in it
-(`transactions.*.response.avg_us`) -> the shape of the result (`checking.shape_of`) -> an expression for each rung, cell
-and name that the path covers. The expressions have the syntax of verdicts, so that they are checked and evaluated as
-these are.
+(`transactions.*.response.avg_us`, `waits.event("log file sync").seconds`) -> the shape of the result
+(`checking.shape_of`) -> an expression for each rung, cell and name that the path covers. The expressions have the
+syntax of verdicts, so that they are checked and evaluated as these are.
 
 Places: a result by itself is a place, named by its label; a ladder has its rungs as places and its label is the series,
 drawn as a line; a matrix has the label of its first axis as series and the other axes as places. The names that `*`
@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from proveout.core.numbers import threads
 from proveout.dsl.expr.checking import shape_of
 from proveout.dsl.expr.name_types import Boolean, Estimate, Group, Shape
 from proveout.dsl.plan.matrix_labels import Label, label_text, written
@@ -24,6 +25,8 @@ from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import did_you_mean
 
 EVERY = "*"
+_STEP = re.compile(r'event\("[^"]*"\)|[^.]+')
+_EVENT = re.compile(r'event\("([^"]+)"\)')
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -44,7 +47,7 @@ class Result:
     def place(self) -> str:
         """Its own place on the axis, "" for a result by itself."""
         if self.cell and self.rung:
-            return f"{self.cell}, {self.rung} threads"
+            return f"{self.cell}, {threads(int(self.rung))}"
         return self.cell or self.rung
 
 
@@ -181,8 +184,8 @@ def results(text: str, shape: Shape) -> list[Result]:
     if shape.rung is not None:
         several = len(shape.rungs) > 1
         return [
-            Result(text=f"{text}.at({threads})", shape=shape.rung, rung=str(threads) if several else "")
-            for threads in shape.rungs
+            Result(text=f"{text}.at({count})", shape=shape.rung, rung=str(count) if several else "")
+            for count in shape.rungs
         ]
     return [Result(text=text, shape=shape)]
 
@@ -194,11 +197,14 @@ def _rest(labels: tuple[tuple[str, Label], ...]) -> str:
 def leaves(result: Result, metric: str) -> Iterator[Leaf | tuple[str, str]]:
     """The numbers at the path `metric`, or (message, hint) where it leads nowhere."""
     found: list[tuple[str, Shape, str]] = [(result.text, result.shape, "")]
-    for step in metric.split("."):
+    for step in _STEP.findall(metric):
         below: list[tuple[str, Shape, str]] = []
         for text, shape, name in found:
             members = shape.members if isinstance(shape, Group) else {}
-            if step == EVERY:
+            event, events = _EVENT.fullmatch(step), members.get("events")
+            if event is not None and isinstance(events, Group) and events.other is not None:
+                below.append((f'{text}.events["{event[1]}"]', events.other, name))
+            elif step == EVERY:
                 below += [(_member(text, each), member, each) for each, member in members.items()]
             elif step in members:
                 below.append((_member(text, step), members[step], name))

@@ -6,18 +6,21 @@ load and for many. A stage of one load has one part, itself, with the name "".
 
 Threads and rate of a rung are divided among the loads with a share; a load with threads of its own is *beside* them:
 it is the same at every rung and not in the rung's own numbers.
+
+For the *interference* of the loads, a ladder of its own runs each of them alone (`Ladder.alone`), with the threads that
+it has among the others. It takes turns with the ladder of all loads, and its own numbers are those of that load.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Load, Open, Ramp, Search
+from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Load, Open, Ramp, Search, Stage
 
 WHOLE = Fraction(1)
 
@@ -27,7 +30,7 @@ class Part:
     """A load of a stage. `stage`: the stage with this load alone; its rungs are still those of all loads.
 
     `before`, `share`: the sum of the shares of the loads before it, and its own. `own`: the load, when its threads are
-    its own.
+    its own. `beside`: whether it is the same at every rung and not in the rung's own numbers.
     """
 
     stage: Ladder | Search
@@ -36,11 +39,7 @@ class Part:
     before: Fraction = Fraction(0)
     share: Fraction = WHOLE
     own: Load | None = None
-
-    @property
-    def beside(self) -> bool:
-        """Whether the load is the same at every rung and not in the rung's own numbers."""
-        return self.own is not None
+    beside: bool = False
 
     def threads(self, rung: int) -> int:
         """Its threads at a rung: the parts of a rung with shares add up to it.
@@ -67,10 +66,22 @@ def in_load(load: str, name: str) -> str:
 
 
 def parts(stage: Ladder | Search) -> tuple[Part, ...]:
-    """The loads of a stage, in the plan's order."""
-    if not stage.loads:
-        return (Part(stage=stage, arrival=_arrival(stage)),)
-    return tuple(_parts(stage))
+    """The loads that a stage runs, in the plan's order."""
+    alone = stage.alone if isinstance(stage, Ladder) else ""
+    if not alone:
+        return declared(stage)
+    return tuple(replace(one, beside=False) for one in declared(stage) if one.name == alone)
+
+
+def declared(stage: Ladder | Search) -> tuple[Part, ...]:
+    """The loads of a stage in the plan's order, also those that it leaves out to run one of them alone."""
+    return tuple(_parts(stage)) if stage.loads else (Part(stage=stage, arrival=_arrival(stage)),)
+
+
+def alone_ladders(stages: Iterable[Stage], stage: Ladder | Search) -> dict[str, Ladder]:
+    """The ladders that run each load of a stage alone, by load; {} without `interference`."""
+    ladders = (one for one in stages if isinstance(one, Ladder))
+    return {one.alone: one for one in ladders if one.alone and one.interleaved_with == stage.id}
 
 
 def part(stage: Ladder | Search, name: str) -> Part:
@@ -101,8 +112,10 @@ def threads_most(stage: Ladder | Search) -> Counter[str]:
 
 
 def named(stage: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A stage as plain data, `workload` and `target` of several loads with all of their names."""
-    if not (loads := stage.get("loads")):
+    """A stage as plain data, `workload` and `target` of the loads that it runs with all of their names."""
+    alone = stage.get("alone")
+    loads = [load for load in stage.get("loads", ()) if not alone or load["name"] == alone]
+    if not loads:
         return stage
     joined = {key: " + ".join(dict.fromkeys(load[key] for load in loads)) for key in ("workload", "target")}
     return {**stage, **joined}
@@ -113,7 +126,7 @@ def _parts(stage: Ladder | Search) -> Iterator[Part]:
     for load in stage.loads:
         share = Fraction(*load.share) if load.share is not None else Fraction(0)
         arrival = _divided(_arrival(stage), load, share) if load.share is not None else _own(load)
-        alone = replace(
+        single = replace(
             stage,
             loads=(),
             workload=load.workload,
@@ -123,7 +136,8 @@ def _parts(stage: Ladder | Search) -> Iterator[Part]:
             **({"arrival": arrival} if isinstance(stage, Ladder) else _schedule(arrival)),
         )
         own = load if load.share is None else None
-        yield Part(stage=alone, arrival=arrival, name=load.name, before=before, share=share, own=own)
+        beside = own is not None
+        yield Part(stage=single, arrival=arrival, name=load.name, before=before, share=share, own=own, beside=beside)
         before += share
 
 

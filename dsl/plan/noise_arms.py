@@ -10,6 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from proveout.core.errors import ProveoutError
+from proveout.core.numbers import threads
 from proveout.dsl.plan.iteration_order import ladder_of_step
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import CommandRun, Ladder, Open, Pause, Populate, Reset, Sql, Stage, Tune
@@ -70,6 +71,7 @@ def noise_plan(plan: Plan, arms: NoiseArms) -> Plan:
         stop_when=None,
         cell=None,
         apart="",
+        alone="",
     )
     second = dataclasses.replace(first, id=ARMS[1], interleaved_with=ARMS[0])
     turns = (*_turn(plan, ladder, first), *_turn(plan, ladder, second))
@@ -77,7 +79,7 @@ def noise_plan(plan: Plan, arms: NoiseArms) -> Plan:
     return dataclasses.replace(
         plan,
         name=f"{plan.name}{SUFFIX}",
-        title=f"Noise of {arms.stage} at {arms.threads} threads",
+        title=f"Noise of {arms.stage} at {threads(arms.threads)}",
         stages=(*kept, *turns),
         conditions=tuple(one for one in plan.conditions if one.stage in names),
         verdicts=(),

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.measured_values import OMITTED
 from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Search, Stage, Tool, Tuning
-from proveout.dsl.plan.topology import Capture, Host, Secret, System
+from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
 from proveout.dsl.plan.values import Expression, Value
 
 OnLoss: TypeAlias = Literal["rerun", "continue", "stop"]
@@ -122,6 +122,7 @@ class Plan:
     tunings: tuple[Tuning, ...] = ()
     published: tuple[Published, ...] = field(default=(), metadata=OMITTED)
     charts: tuple[Chart, ...] = field(default=(), metadata=OMITTED)
+    declared: tuple[Declared, ...] = field(default=(), metadata=OMITTED)
     format: int = FORMAT_VERSION
 
     def host(self, name: str) -> Host:
@@ -166,8 +167,10 @@ _Named = TypeVar("_Named", Host, System, Workload, Capture)
 
 
 def first_target(stage: Ladder | Search) -> str:
-    """The target of a stage, of several loads that of the first."""
-    return stage.loads[0].target if stage.loads else stage.target
+    """The target of a stage, of several loads that of the first that it runs."""
+    alone = stage.alone if isinstance(stage, Ladder) else ""
+    running = (load.target for load in stage.loads if alone in ("", load.name))
+    return next(running, stage.target)
 
 
 def _named(things: tuple[_Named, ...], name: str) -> _Named:

@@ -175,7 +175,8 @@ class Ladder:
     `before` and `after` are the ids of the sql, reset and pause stages that run before and after each of its turns.
     `cell`: its cell of a matrix; `apart`: the reason for which the cells of that matrix run one after the other, ""
     when they are interleaved. With several `loads`, `clients` are all of theirs, and `workload`, `target` and `session`
-    are empty: `loads.parts` takes the stage apart.
+    are empty: `loads.parts` takes the stage apart. `alone`: the only one of the loads that runs, for the interference
+    of all of them, which the ladder `interleaved_with` runs.
     """
 
     id: str
@@ -202,6 +203,7 @@ class Ladder:
     cell: Cell | None = None
     apart: str = field(default="", metadata=OMITTED)
     loads: tuple[Load, ...] = field(default=(), metadata=OMITTED)
+    alone: str = field(default="", metadata=OMITTED)
     where: Where = NOWHERE
     kind: Literal["ladder"] = "ladder"
 
@@ -349,6 +351,42 @@ class Tune:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Revert:
+    """Undo the changes of the `tune` stage `tune` before the end of the run."""
+
+    id: str
+    tune: str
+    where: Where = NOWHERE
+    kind: Literal["revert"] = "revert"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Stop a provisioned `system` and start it on its data, with `settings` over those of the plan.
+
+    They stay until the next restart of it.
+    """
+
+    id: str
+    system: str
+    settings: tuple[tuple[str, str], ...] = ()
+    where: Where = NOWHERE
+    kind: Literal["restart"] = "restart"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """Drop the tables of `workload` from `systems`; the first of `clients` does it."""
+
+    id: str
+    workload: str
+    systems: tuple[str, ...]
+    clients: tuple[str, ...]
+    where: Where = NOWHERE
+    kind: Literal["drop"] = "drop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """Rungs of `iodepths` that an outside program, fio, runs on `clients`, each `repeat` times; every repeat runs all
     of them.
@@ -371,7 +409,7 @@ class Tool:
     kind: Literal["tool"] = "tool"
 
 
-Stage: TypeAlias = Populate | Ladder | Search | Sql | CommandRun | Reset | Pause | Tune | Tool
+Stage: TypeAlias = Populate | Ladder | Search | Sql | CommandRun | Reset | Pause | Tune | Revert | Restart | Drop | Tool
 Measuring: TypeAlias = Ladder | Search | Tool
 """The stages that have iterations."""
 

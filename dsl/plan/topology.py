@@ -1,15 +1,23 @@
-"""The topology of a compiled plan: hosts, secrets, systems under test, and captures."""
+"""The topology of a compiled plan: hosts, secrets, systems under test, declared facts, and captures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl import engines
 from proveout.dsl.plan.commands import NO_COMMAND, Command
 from proveout.dsl.plan.measured_values import OMITTED, MeasuredValue
+
+EquipmentKind: TypeAlias = Literal["storage", "switch", "network", "appliance", "server"]
+"""Equipment of the topology on which no agent runs; `server` is a machine, such as one under a closed hypervisor."""
+
+NodeKind: TypeAlias = Literal["host", "system", "storage", "switch", "network", "appliance", "server"]
+"""The parts of a topology that facts are declared of."""
+
+FactValue: TypeAlias = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +74,41 @@ class System:
         """Whether what carries its changes on is its own (a TimesTen's AWT cache groups): not set up, nor compared, by
         proveout."""
         return engines.of(self.engine).propagates_by_itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """A condition on the fact `fact`, which may have `*` in its name: one of the values, within bounds (in the fact's
+    unit), matched by an RE2 `pattern`; all that are given hold."""
+
+    fact: str
+    one_of: tuple[FactValue, ...] = ()
+    min: float | None = None
+    max: float | None = None
+    pattern: str = ""
+    where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """Facts that the plan declares of a host, a system or a piece of equipment, and what it expects of facts.
+
+    Equipment exists by its declaration alone; hosts and systems have one only where the plan declares or expects
+    something. `connects`: hosts and equipment that the equipment is connected to.
+    """
+
+    name: str
+    kind: NodeKind
+    description: str = ""
+    connects: tuple[str, ...] = ()
+    facts: tuple[tuple[str, FactValue], ...] = ()
+    expect: tuple[Expectation, ...] = ()
+    where: Where = NOWHERE
+
+    @property
+    def is_equipment(self) -> bool:
+        """Whether no agent can measure anything of it."""
+        return self.kind not in ("host", "system")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,24 @@ from proveout.dsl.metrics import SLOPE_READINGS
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.plan import Check, Plan
-from proveout.dsl.plan.stages import CommandRun, Ladder, Measuring, Open, Pause, Ramp, Reset, Search, Sql, Stage, Tool
+from proveout.dsl.plan.stages import (
+    CommandRun,
+    Drop,
+    Ladder,
+    Measuring,
+    Open,
+    Pause,
+    Populate,
+    Ramp,
+    Reset,
+    Restart,
+    Revert,
+    Search,
+    Sql,
+    Stage,
+    Tool,
+    Tune,
+)
 from proveout.dsl.plan.topology import Capture
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import Problems, did_you_mean
@@ -103,12 +120,12 @@ def _way_out(ladders: Sequence[Ladder]) -> str:
 def once_only(step: Stage) -> str:
     """The reason why a step cannot run before or after every turn of a ladder; "" when it can.
 
-    A pause and a reset can. SQL can with `repeatable: true`, or when each statement reads only, is
-    maintenance, or gives a setting a value. The effect of one cell's steps meets the other cells' turns: a step that
-    creates or changes objects is repeatable only together with one that takes the change back, which its text does not
-    show.
+    Steps that are taken back after the turn can, a pause and a reset too. SQL can with `repeatable: true`, or when each
+    statement reads only, is maintenance, or gives a setting a value. The effect of one cell's SQL meets the other
+    cells' turns: a step that creates or changes objects is repeatable only together with one that takes the change
+    back, which its text does not show.
     """
-    if isinstance(step, Pause | Reset):
+    if isinstance(step, Pause | Reset | Populate | Drop | Restart | Tune | Revert):
         return ""
     if not isinstance(step, Sql):
         return f"{step.kind} runs once"
@@ -187,6 +204,8 @@ def _decidable(problems: Problems, stages: Sequence[Stage], verdicts: Sequence[C
             reading = [check for check in verdicts if ladder.id in check.check.needs]
             if ladder.repeat_min is None or any(set(check.check.needs) <= known for check in reading):
                 continue
+            if ladder.alone:
+                continue  # it is repeated as the ladder of all loads is
             if reading:
                 message = (
                     f"`{ladder.id}` is repeated until its verdicts are decided, but they all wait for later stages"
@@ -274,6 +293,8 @@ def _never_steady(plan: Plan) -> Iterator[PlanProblem]:
     for stage in plan.stages:
         if not isinstance(stage, Ladder | Tool) or unsteady_by_plan(plan, stage):
             continue
+        if isinstance(stage, Ladder) and stage.alone:
+            continue  # as the ladder of all loads, for which it is noted
         seconds, together = stage.windows.whole_seconds, stage.repeat > 1
         if seconds >= (DRIFT_SECONDS if together else STEADY_SECONDS):
             continue

@@ -14,7 +14,17 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 from proveout.dsl import engines
 from proveout.dsl.plan.commands import OutputFormat
 from proveout.dsl.plan.measured_values import Take
-from proveout.dsl.rules.bounds import INSTANCES_MAX, NAME_PATTERN, SCRAPES_MAX, SETTINGS_MAX, TEXT_MAX, VALUES_MAX
+from proveout.dsl.plan.topology import EquipmentKind
+from proveout.dsl.rules.bounds import (
+    EQUIPMENT_MAX,
+    INSTANCES_MAX,
+    NAME_PATTERN,
+    SCRAPES_MAX,
+    SETTINGS_MAX,
+    TEXT_MAX,
+    VALUES_MAX,
+)
+from proveout.dsl.schema.fact_models import DeclaredFacts, Expected
 from proveout.dsl.schema.scalar_types import Duration, Every, Id, Name, Percentage, Roles, Selector, Strict, Text
 
 
@@ -37,6 +47,8 @@ class HostEntry(Strict):
 
     roles: Roles = Field(default_factory=list, description="Its roles; `role:client` selects hosts by them.")
     address: Text = Field(description="`local`, or name:port of a running agent.")
+    facts: DeclaredFacts = Field(default_factory=dict)
+    expect: Expected = Field(default_factory=dict)
 
 
 EngineName: TypeAlias = Annotated[
@@ -71,13 +83,28 @@ class SystemEntry(Strict):
     propagates_to: Name | None = Field(
         None, description="The system that its committed changes are replicated to, asynchronously."
     )
+    facts: DeclaredFacts = Field(default_factory=dict)
+    expect: Expected = Field(default_factory=dict)
+
+
+class EquipmentEntry(Strict):
+    """Equipment on which no agent can run: an array, a switch, a network, a closed appliance or server."""
+
+    kind: EquipmentKind
+    description: str = Field("", max_length=200, description="The equipment in words: maker and model.")
+    connects: Selector | None = Field(
+        None, description="The hosts (`all`, `role:…` or names) and equipment that it is connected to."
+    )
+    facts: DeclaredFacts = Field(default_factory=dict)
+    expect: Expected = Field(default_factory=dict)
 
 
 class Topology(Strict):
-    """Hosts and the systems on them."""
+    """Hosts, the systems on them, and equipment without an agent."""
 
     hosts: dict[Name, HostEntry] = Field(default_factory=dict)
     systems: dict[Name, SystemEntry] = Field(default_factory=dict)
+    equipment: dict[Name, EquipmentEntry] = Field(default_factory=dict, max_length=EQUIPMENT_MAX)
 
 
 class SecretEntry(Strict):
@@ -244,6 +271,7 @@ FigureName: TypeAlias = Literal[
     "wait-events",
     "lag",
     "iops-by-queue-depth",
+    "interference",
 ]
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 

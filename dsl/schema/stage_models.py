@@ -206,7 +206,8 @@ class LadderEntry(Measured):
         None,
         min_length=1,
         max_length=20,
-        description="sql, reset and pause stages that run before the ladder, or before each turn of a cell.",
+        description="sql, reset, pause, populate, restart and tune stages that run before the ladder, or before each "
+        "turn of a cell. The changes by the last three are taken back after it.",
     )
     after: list[Any] | None = Field(
         None,
@@ -251,6 +252,11 @@ class LadderEntry(Measured):
     )
     seed: int | None = Field(None, ge=0, le=2**31 - 1, description="order: shuffled: the seed of the orders; 1.")
     with_: Id | None = Field(None, alias="with", description="order: interleaved: the ladder to take turns with.")
+    interference: bool = Field(
+        default=False,
+        description="With `loads`: run each of them alone too, in turns with all of them, for the ratio of its numbers "
+        "together to those alone.",
+    )
     stop_when: Text | None = Field(None, description="Condition on `rung`; when it holds, higher rungs are left out.")
 
 
@@ -385,6 +391,31 @@ class TuneEntry(StageBase):
     tuning: list[Any] = Field(min_length=1, max_length=500, description="Tunings, as in the plan's own `tuning`.")
 
 
+class RevertEntry(StageBase):
+    """Undo the changes of a `tune` stage before the end of the run."""
+
+    tune: Id = Field(description="The stage; of those that are in place, the last one.")
+
+
+class RestartEntry(StageBase):
+    """Stop a system that proveout has started, and start it on its data."""
+
+    system: Name
+    settings: dict[str, str | int | float | bool] = Field(
+        default_factory=dict,
+        max_length=100,
+        description="Settings over those of the topology, until the next restart of the system.",
+    )
+
+
+class DropEntry(StageBase):
+    """Drop the tables that a populate has made."""
+
+    workload: Name
+    systems: Names = Field(description="The systems that it was loaded into.")
+    from_: Selector = Field(["role:client"], alias="from", description="The hosts; the first of them does it.")
+
+
 class ToolLimitsEntry(Strict):
     """The limits of an iteration of a tool."""
 
@@ -455,5 +486,8 @@ STAGES: dict[str, type[StageBase]] = {
     "reset": ResetEntry,
     "pause": PauseEntry,
     "tune": TuneEntry,
+    "revert": RevertEntry,
+    "restart": RestartEntry,
+    "drop": DropEntry,
     "tool": ToolEntry,
 }

@@ -5,14 +5,15 @@ includes that define the same name are in conflict unless the including file def
 `params`, `topology`, `secrets`, `workloads`, `captures`, `tuning`, `verdicts`, `published` and includes of its own;
 stages stay in the plan, where a reader looks for them. Of verdicts and published numbers (by id) and tunings (by name)
 includes' come first. An inventory
-replaces `topology.hosts` as a whole, `topology.systems` and `secrets` entry by entry.
+replaces `topology.hosts` as a whole, `topology.systems` and `secrets` entry by entry; where it has hosts, its equipment
+replaces the plan's, which is connected to other hosts.
 
 An include or a base is relative to the file that names it and stays, symlinks resolved, within the plan's own folder.
 
 A plan that `extends` another is that plan with its own entries laid over it. Sections of names (`params`, `secrets`,
-`workloads`, `captures`, `pools`, `topology.hosts`, `topology.systems`) go entry by entry and never deeper; stages,
-verdicts and published numbers by their id (a stage without one by its kind), tunings by their name: one that the base
-has too replaces it, a new one follows the last. Everything else is replaced as a whole. `name` and `title` are never
+`workloads`, `captures`, `pools`, and those of `topology`) go entry by entry and never deeper; stages, verdicts
+and published numbers by their id (a stage without one by its kind), tunings by their name: one that the base has too
+replaces it, a new one follows the last. Everything else is replaced as a whole. `name` and `title` are never
 inherited.
 """
 
@@ -149,7 +150,7 @@ def _merge(root: Map, fragments: list[Map], problems: Problems) -> Map:
         _put(result, section, _merge_names([f.get(section) for f in fragments], root.get(section), problems))
     topology = {
         part: _merge_names([_below(f, "topology", part) for f in fragments], _below(root, "topology", part), problems)
-        for part in ("hosts", "systems")
+        for part in ("hosts", "systems", "equipment")
     }
     own = root.get("topology")
     rest = dict(_entries(own)) if isinstance(own, Map) else {}
@@ -234,6 +235,8 @@ def _with_inventory(root: Map, path: Path, problems: Problems) -> Map:
     if isinstance(topology, Map):
         own = root.get("topology")
         merged = _entries(own) if isinstance(own, Map) else {}
+        if topology.get("hosts") is not None:
+            merged.pop("equipment", None)
         for key, node in topology.entries:
             below = _below(root, "topology", "systems") if key.text == "systems" else None
             merged[key.text] = (key, _over(below, node))

@@ -1299,15 +1299,19 @@ class RevertTuning(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SYSTEMS_ONLY_FIELD_NUMBER: _builtins.int
+    TUNINGS_FIELD_NUMBER: _builtins.int
     systems_only: _builtins.bool
+    @_builtins.property
+    def tunings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         systems_only: _builtins.bool = ...,
+        tunings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["systems_only", b"systems_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["systems_only", b"systems_only", "tunings", b"tunings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

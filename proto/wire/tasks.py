@@ -77,9 +77,9 @@ class PopulateSystem:
     """Create the schema of `workload` in `endpoint` and load it with `workers` processes; answer `Populated`.
 
     `steps` are those of `POPULATE_STEPS` to take: one task takes all, or several hosts take a `load` each, after one
-    `prepare` and before one `finish`. The units to load are those between `share_from` and `share_to` of `shares`.
-    `load` identifies the load: a later task with the same one continues behind the committed ranges. A load without one
-    begins with empty tables, and removes them when it fails.
+    `prepare` and before one `finish`. `("drop",)` alone drops the tables of the workload again. The units to load are
+    those between `share_from` and `share_to` of `shares`. `load` identifies the load: a later task with the same one
+    continues behind the committed ranges. A load without one begins with empty tables, and removes them when it fails.
     """
 
     workload: Workload
@@ -189,9 +189,10 @@ class VerifyTuning:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertTuning:
     """Undo what was applied, the last change first; answer `TuningDone`. With `systems_only` only what tunes
-    systems."""
+    systems; with `tunings` only those of these names."""
 
     systems_only: bool = False
+    tunings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,9 @@ FILES = {
     "block/sda/device/model": "PERC H740P",
     "block/sda/size": "2048",
     "block/loop0/size": "8",
+    "class/dmi/id/sys_vendor": "Dell Inc.",
+    "class/dmi/id/product_name": "PowerEdge R740\n",
+    "class/dmi/id/bios_version": "2.9.4",
 }
 
 
@@ -52,6 +55,8 @@ def test_each_fact_that_is_there(tmp_path: Path) -> None:
         "net.eth0.speed_mbits": 25000,
         "hba.host3": "LPe32002 32 Gbit",
         "disk.sda": "DELL PERC H740P, 1048576 bytes",
+        "machine": "Dell Inc. PowerEdge R740",
+        "bios": "2.9.4",
     }
 
 

@@ -44,6 +44,7 @@ def proveout(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_the_plan_is_checked_and_explained(folder: Path) -> None:
     checked = proveout(folder, "check", "counters.yaml")
     assert checked.returncode == 0, checked.stderr

@@ -23,6 +23,12 @@ topology:
 workloads:
   hlr: {kind: hlr, population: 200, weights: {GetBasicSubscriberData: 1}}
   report: {kind: sql, transactions: {total: {statements: {n: "SELECT count(*) FROM subscriber"}}}}
+  pages:
+    kind: sql
+    in_order: true
+    transactions:
+      First: {statements: {n: "SELECT count(*) FROM subscriber"}}
+      Second: {statements: {n: "SELECT count(*) FROM access_info"}}
 stages:
   - populate: {workload: hlr, into: [one, two]}
   - ladder:
@@ -37,6 +43,16 @@ stages:
       ramp_down: 0s
       repeat: 2
       limits: {start_skew: 5s, client_cpu: 100%, schedule_p99: 10s, achieved: 1%}
+  - ladder:
+      id: sets
+      loads:
+        short: {workload: pages, target: one, share: 1/2}
+        long: {workload: pages, target: two, share: 1/2}
+      threads: 4
+      passes: 3
+      within: 1m
+      repeat: 2
+      limits: {start_skew: 5s, client_cpu: 100%}
 verdicts:
   - {id: sum, check: both.at(4).tps.mean > both.at(4).loads.low.tps.mean}
   - {id: low, check: both.at(4).loads.low.errors.count.mean == 0 && both.at(4).loads.low.threads.mean == 2}
@@ -56,9 +72,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess
     return next((folder / "runs").iterdir()), done
 
 
-def iterations(run: Path) -> list[Any]:
+def iterations(run: Path, ladder: str = "both") -> list[Any]:
     stages = json.loads((run.parent.parent / "result.json").read_text())["stages"]
-    return [item for stage in stages if stage["id"] == "both" for item in stage["iterations"] if item["valid"]]
+    return [item for stage in stages if stage["id"] == ladder for item in stage["iterations"] if item["valid"]]
 
 
 def test_the_rung_is_the_sum_of_its_shares_and_verdicts_read_each_load(
@@ -76,11 +92,24 @@ def test_the_rung_is_the_sum_of_its_shares_and_verdicts_read_each_load(
     assert "By load" in done.stdout
 
 
+def test_every_thread_of_each_load_runs_its_passes(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    run, done = finished
+    found = iterations(run, "sets")
+    assert len(found) == 2, done.stdout + done.stderr
+    for item in found:
+        loads = item["metrics"]["loads"]
+        for name in ("short", "long"):
+            assert loads[name]["ended"]["count"] == 2 * 3 * 2
+            assert 0.0 < loads[name]["pass"]["max_s"] <= loads[name]["elapsed_s"] <= item["measure_s"] + 0.001
+        passes = {one["load"]: one["ok"] for one in item["findings"] if one["check"] == "passes"}
+        assert passes == {"short": True, "long": True}
+
+
 def test_tables_name_the_load_of_each_transaction(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     run, _ = finished
     subprocess.run([COMMAND, "report", str(run), "--csv", "rows.csv"], cwd=run, check=True, timeout=300)
     with (run / "rows.csv").open(newline="") as stream:
-        rows = {(row["transaction"], row["target"]) for row in csv.DictReader(stream)}
+        rows = {(row["transaction"], row["target"]) for row in csv.DictReader(stream) if row["stage"] == "both"}
     assert {
         ("(all)", "one + two"), ("low.(all)", "one"), ("high.(all)", "two"), ("nightly.(all)", "two"),
         ("low.GetBasicSubscriberData", "one"), ("nightly.total", "two"),

@@ -109,7 +109,9 @@ class World:
     """The true state of the hosts, which can differ from the state that the coordinator derives from its messages.
 
     `data`: provisioned systems with a data directory; `tuned`: names of the applied tunings by host; `left_tuned`: hosts
-    whose agent ended with changes in place, until its next start.
+    whose agent ended with changes in place, until its next start. `settings` and `population`: of each system, those it
+    was last started with and the workload that it holds; `measured`: what each load met: its label, and of its system
+    the settings, the population and the tunings of all hosts.
     """
 
     running: dict[str, Task] = field(default_factory=dict)
@@ -125,6 +127,9 @@ class World:
     silent: set[str] = field(default_factory=set)
     tuned: dict[str, list[str]] = field(default_factory=dict)
     left_tuned: set[str] = field(default_factory=set)
+    settings: dict[str, dict[str, str]] = field(default_factory=dict)
+    population: dict[str, str] = field(default_factory=dict)
+    measured: list[tuple[str, dict[str, str], str, list[str]]] = field(default_factory=list)
 
 
 Work = Callable[[str, float | None], IterationFinished]
@@ -267,7 +272,12 @@ class Simulation:
         world.hosts[host].add(task.key)
         self._say(host, 0.001, TaskAccepted(key=task.key))
         match task.spec:
-            case RunLoad() | RunFio():
+            case RunLoad() | RunFio() as load:
+                if isinstance(load, RunLoad):
+                    name = load.endpoint.system
+                    tuned = sorted(one for names in world.tuned.values() for one in names)
+                    found = world.settings.get(name, {}), world.population.get(name, "")
+                    world.measured.append((load.label, *found, tuned))
                 self._say(host, 0.05, TaskArmed(key=task.key))
             case RunCapture(capture=capture):
                 sample = CaptureSample(capture=capture.name, at_ns=0, readings=())
@@ -295,9 +305,10 @@ class Simulation:
                 return _states("applied", [tuning.name for tuning in tunings])
             case VerifyTuning():
                 return _states("in_place", applied)
-            case RevertTuning(systems_only=systems_only):
+            case RevertTuning(systems_only=systems_only, tunings=names):
                 of_systems = {tuning.name for tuning in self.plan.tunings if tuning.system}
                 undone = [name for name in applied if name in of_systems or not systems_only]
+                undone = [name for name in undone if name in names or not names]
                 self.world.tuned[host] = [name for name in applied if name not in undone]
                 return _states("reverted", undone)
             case _:
@@ -312,6 +323,8 @@ class Simulation:
                     world.fresh[system.name] = system.name not in world.data
                 fresh = world.fresh[system.name]
                 world.data.add(system.name)
+                if system.name not in world.systems:
+                    world.settings[system.name] = dict(system.settings)
                 world.systems.add(system.name)
                 return SystemStarted(endpoint=_endpoint(system.name, system.engine), fresh=fresh)
             case InspectSystem(endpoint=endpoint):
@@ -321,11 +334,17 @@ class Simulation:
                 if remove:
                     world.data.discard(name)
                     world.loaded.discard(name)
+                    world.population.pop(name, None)
                 return Done()
             case SnapshotSystem(system=system):
                 return Done()
-            case PopulateSystem(endpoint=endpoint):
+            case PopulateSystem(endpoint=endpoint, steps=("drop",)):
+                world.loaded.discard(endpoint.system)
+                world.population.pop(endpoint.system, None)
+                return Populated(tables=(), seconds=0.1)
+            case PopulateSystem(endpoint=endpoint, workload=workload):
                 world.loaded.add(endpoint.system)
+                world.population[endpoint.system] = workload.name
                 return Populated(tables=(), seconds=1.0)
             case CompareSystems():
                 return Compared(tables=(), drained=True, drain_s=0.1)

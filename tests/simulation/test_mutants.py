@@ -77,6 +77,7 @@ def test_a_coordinator_without_clock_offsets_starts_loads_at_a_wrong_time(monkey
     assert "late, reported" in first_bad()[1] or "no end" in first_bad()[1]
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_does_not_resend_messages_voids_more_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lost task ends with its deadline, so the run still ends; but its iteration is void, which a broken stream alone
     does not cause."""

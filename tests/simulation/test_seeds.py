@@ -37,6 +37,7 @@ def test_seeds() -> None:
     assert ends["failed"] or ends["interrupted"], f"the faults end some runs: {ends}"
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_history_in_another_process() -> None:
     """Also with another hash seed: the history does not depend on the order of a set."""
     argv = [sys.executable, str(Path(__file__).with_name("seeds.py")), "--seed", "28"]

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from simulated_loads import DRIFTS, RATIOS, ratio
 from simulated_queues import Queue, answer, search
 from simulated_rigs import (
     TRUE_TPS,
@@ -152,6 +153,16 @@ def two_ladders(
         return judge(text, {"a": a, "b": b}).outcome == want
 
     return _count(trials, (text, repeats, gain, drift, shared, interleaved, want), one)
+
+
+def interference_holds(repeats: int, drift: str, trials: int) -> Measured:
+    """Count the intervals of the ratio of a load, together over alone, that contain the true one."""
+
+    def one(generator: np.random.Generator) -> bool | None:
+        found = ratio(generator, repeats, drift, cv=0.03)
+        return None if "lower" not in found else bool(found["lower"] <= RATIOS["one"] <= found["upper"])
+
+    return _count(trials, ("interference", repeats, drift), one)
 
 
 # ---- comparison of runs ------------------------------------------------------------------------------------------
@@ -323,6 +334,19 @@ def ladder_rows() -> Iterator[Row]:
         )
 
 
+def interference_rows() -> Iterator[Row]:
+    """Ratios of a load together with another one over the load alone, in turns."""
+    for repeats in (3, 5, 10):
+        for drift in DRIFTS:
+            yield _at_least(
+                f"interference of a load: interval holds the ratio, {drift}, {repeats} repeats",
+                0.95,
+                0.95,
+                lambda trials, n=repeats, drift=drift: interference_holds(n, drift, trials),
+                weight=0.5,
+            )
+
+
 def comparison_rows() -> Iterator[Row]:
     """Comparisons of two runs of equal systems."""
     for repeats in (1, 2, 3, 5, 10):
@@ -405,4 +429,5 @@ def _far_below(share: float) -> bool:
 
 def rows() -> tuple[Row, ...]:
     """All rows of the table, in its order."""
-    return (*interval_rows(), *ladder_rows(), *comparison_rows(), *search_rows(), *history_rows())
+    pairs = (*ladder_rows(), *interference_rows(), *comparison_rows())
+    return (*interval_rows(), *pairs, *search_rows(), *history_rows())

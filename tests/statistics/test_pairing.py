@@ -22,6 +22,8 @@ from proveout.dsl.plan.iteration_order import groups, slots
 from proveout.dsl.plan.stages import Ladder, Windows
 from proveout.proto.events import Event, IterationFinished, IterationId, RunStarted, StageFinished, StageStarted
 
+pytestmark = pytest.mark.slow
+
 TRIALS = thorough.count(1000, 400)
 CHECK = "ratio(b.peak.tps, a.peak.tps) > 1.0"
 """PASS: `b` is faster, FAIL: `b` is slower, else no difference is shown."""

@@ -18,6 +18,8 @@ from proveout.coordinator.results.results import ladder_metrics
 from proveout.coordinator.schedule.ladders import settled
 from proveout.proto.events import IterationFinished, IterationId
 
+pytestmark = pytest.mark.slow
+
 STAGE = ladder(repeat=5, retries=3)
 WINDOW_S = 10
 RATE = 1000.0

@@ -18,6 +18,8 @@ from proveout.coordinator.schedule.rate_search import Answer
 from proveout.core.search_interval import CONFIDENCE, confirmed, ends
 from proveout.dsl.plan.stages import Search, SearchBounds
 
+pytestmark = pytest.mark.slow
+
 CAPACITY = 1000.0
 SEARCHES = 24
 STATED = 0.05

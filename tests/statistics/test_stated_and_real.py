@@ -19,6 +19,7 @@ def test_a_statement_holds(row: Row) -> None:
     assert row.holds(found), f"stated {row.stated:.1%}, bound {row.bound:.1%}, real {found.share:.1%}"
 
 
+@pytest.mark.slow
 def test_intervals_and_comparisons_are_stated_where_repeats_allow_them() -> None:
     """A row that leaves all trials out holds without a statement: only one repeat may."""
     silent = [row.name for row in rows() if math.isnan(row.measure(3).share)]

@@ -48,7 +48,7 @@ from proveout.proto.events import (
 from proveout.proto.wire.results import Populated, TuningState
 from proveout.tui.run_view import NOTICES_MAX, TICKS_MAX, HostView, RunView, reduce
 from proveout.tui.widgets import plan_tree, tables
-from proveout.tui.widgets.header import alert
+from proveout.tui.widgets.header import alert, progress
 from proveout.tui.widgets.tables import lease
 
 PLAN = {
@@ -311,6 +311,17 @@ def test_live_values_belong_to_the_current_iteration_and_its_measure_window() ->
     assert view.transactions == moving(one, "measure", 2.0)
     view = view_of(IterationVoided(id=one, reason="r", rerun=True), moving(one, "measure", 3.0), view=view)
     assert (view.transactions, dict(view.waits)) == (None, {})
+
+
+@pytest.mark.parametrize(("passes", "shown"), [(1, "1 pass 4 thr #1"), (3, "3 passes 4 thr #1")])
+def test_a_window_of_passes_has_no_length(passes: int, shown: str) -> None:
+    begin = IterationStarted(
+        id=identity(), rate=None, starts_in_s=0.0, ramp_up_s=0, measure_s=1200, ramp_down_s=0, passes=passes
+    )
+    view = dataclasses.replace(view_of(STARTED, begin), now_unix_s=0.0)
+    view = dataclasses.replace(view, now_unix_s=view.iteration_began_unix_s + 12.0)
+    first = progress(view, 80).plain.splitlines()[0]
+    assert first == f"{shown}  for 12 s, at most 20 min 00 s"
 
 
 def test_connected_agents_show_their_lease_and_lost_ones_stay_lost() -> None:

@@ -10,7 +10,7 @@ from collections import Counter
 from rich.text import Text
 from textual.widgets import Static
 
-from proveout.core.numbers import clock, number, percent, safe
+from proveout.core.numbers import clock, number, percent, safe, seconds
 from proveout.proto.events import IterationStarted
 from proveout.tui.run_view import RunView, is_silent
 
@@ -77,6 +77,9 @@ def _inner(view: RunView) -> tuple[str, float | None, str]:
         started = view.iteration
         name, into, length = window(started, view.now_unix_s - view.iteration_began_unix_s)
         at = f"{number(started.rate)}/s" if started.rate else f"{started.id.rung} thr"
+        if started.passes and name != "starts":  # the length is the limit only
+            many = f"{started.passes} pass{'es' if started.passes > 1 else ''}"
+            return f"{many} {at} #{started.id.repeat}", None, f"for {into:.0f} s, at most {seconds(started.measure_s)}"
         return f"{name} {at} #{started.id.repeat}", into / length if length else 0.0, f"{into:.0f} of {length:g} s"
     for stage in view.stages:
         for host, task in stage.progress.items():

@@ -15,12 +15,15 @@ One process at a time has the file open for writing; several may have it open fo
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import duckdb
+import pyarrow as pa
 
 from proveout.dsl.rules import duckdb_settings
 
@@ -43,6 +46,19 @@ BUSY = ("Conflicting lock is held", "different configuration", "already attached
 DENIED_HINT = "a plan's SQL reaches the system's own file only: no COPY, read_csv, ATTACH, EXPORT, INSTALL, LOAD or SET"
 
 
+def _mark_missing_pandas() -> None:
+    """Let imports of pandas fail at once where it is not installed.
+
+    DuckDB's client compares every argument with pandas' NaT and NA, and tries to import pandas twice for each while it
+    is not there: 150 µs a value, which was most of the time of an insert of many rows. None in `sys.modules` is
+    Python's own mark for a module that cannot be imported; pyarrow, which does not know it, looks for pandas once,
+    before.
+    """
+    if "pandas" not in sys.modules and importlib.util.find_spec("pandas") is None:
+        pa.array([0])
+        sys.modules["pandas"] = None  # type: ignore[assignment]
+
+
 def open_database(dsn: str, *, read_only: bool = False, wait_s: float = BUSY_S) -> duckdb.DuckDBPyConnection:
     """A confined connection to the file of a dsn, which is made when it is missing (not with `read_only`).
 
@@ -57,6 +73,7 @@ def open_database(dsn: str, *, read_only: bool = False, wait_s: float = BUSY_S) 
     switches = {"on": "true", "off": "false"}
     plain = {name: switches.get(value, value) for name, value in settings.items()}
     config: dict[str, str | bool | int | float | list[str]] = {**plain, **CONFINED}
+    _mark_missing_pandas()
     deadline = time.monotonic() + wait_s
     while True:
         try:

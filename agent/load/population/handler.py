@@ -43,6 +43,7 @@ from proveout.proto.wire.results import Populated, TableCount
 from proveout.proto.wire.tasks import PopulateSystem
 
 PROGRESS_S = 0.2
+DROP = ("drop",)
 UNDO_S = 20.0
 
 
@@ -65,6 +66,8 @@ async def populate(context: TaskContext, spec: PopulateSystem) -> Populated:
     async with worker_pool(
         _opening(spec), workers, progress.add, Privileges.for_endpoint(spec.endpoint, context.policy)
     ) as loaders:
+        if spec.steps == DROP:
+            await loaders.run([Undo()])
         if "prepare" in spec.steps:
             kept = (await loaders.workers[0].run(Prepare())).rows
         try:

@@ -6,21 +6,33 @@ Flow: `create` beside the empty tables -> each slice inserts its row before its 
 continues behind them (`rows_kept`, `ranges`) -> `drop` when the population is complete. The key of the journal is where
 a slice begins: a slice that another process still holds in an open transaction cannot be loaded a second time.
 
+A statement after the load is marked as begun before it runs (`begin`), and as done after it (`ran`). One that fails is
+no longer begun. So a statement that is still begun belongs to a process that was killed: it may have run, and when it
+runs again the database's answer that its key or index exists means that it has (`has_run_before`).
+
 Where rows are committed before their mark (Oracle's direct path), the mark is committed first, without a number of
 rows; such a range is not known to be whole, and the load begins with empty tables.
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
 import zlib
 from collections.abc import Iterable
 
 from proveout.agent.engines.adapter import RangeMark, ResumableLoader
+from proveout.agent.errors import TaskFault
 from proveout.dsl.workloads.base import Population
 
 HEADER = "-"  # the row of the load itself; Oracle takes "" for NULL
 OPEN = -1
 COLUMNS = "load_id, part, first_unit, units, loaded"
+_EXISTS = re.compile(
+    r"SQLSTATE (42P07|42710|42P16)\b|MySQL error (1022|1061|1068|1826)\b|ORA-(00955|01408|0226[0145]|02275)\b"
+    r"|\balready exists\b"
+)
+"""Duplicate tables, indexes, constraints, and a second primary key; SQLite and DuckDB have the words alone."""
 Range = tuple[int, int, int]
 """(first unit, units, rows)."""
 
@@ -36,13 +48,15 @@ class LoadJournal:
         """The rows that an earlier task of this load has committed; None when there are none to continue."""
         if not self._loader.table_exists(self.name):
             return None
-        found = self._loader.rows(f"SELECT load_id, part, loaded FROM {self.name}")  # noqa: S608 - a name of ours
-        owners = {str(load) for load, part, _ in found if part == HEADER}
-        whole = all(int(loaded) != OPEN for _, _, loaded in found)
+        query = f"SELECT load_id, part, units, loaded FROM {self.name}"  # noqa: S608 - a name of ours
+        rows = list(self._loader.rows(query))
+        owners = {str(load) for load, part, _, _ in rows if part == HEADER}
+        found = [int(loaded) for _, _, units, loaded in rows if int(units) > 0]
+        whole = OPEN not in found
         there = all(self._loader.table_exists(table.name) for table in self._population.tables)
         if owners != {self._load} or not whole or not there:
             return None
-        return sum(int(loaded) for _, _, loaded in found)
+        return sum(found)
 
     def create(self) -> None:
         """Make it, empty."""
@@ -71,18 +85,31 @@ class LoadJournal:
             found.setdefault(str(part), []).append((int(first), int(units), int(loaded)))
         return {part: joined(ranges) for part, ranges in found.items()}
 
-    def has_run(self, step: str) -> bool:
-        """Whether a statement after the load has run."""
-        query = f"SELECT 1 FROM {self.name} WHERE part = '{step}'"  # noqa: S608 - names of ours
-        return bool(list(self._loader.rows(query)))
-
-    def ran(self, step: str) -> None:
-        """Record that a statement after the load has run."""
-        self._loader.execute(self._row(step, 0, 0, 0))
+    def execute(self, step: str, statement: str) -> None:
+        """Run a statement after the load by itself, unless it has run."""
+        query = f"SELECT loaded FROM {self.name} WHERE part = '{step}'"  # noqa: S608 - names of ours
+        noted = [int(loaded) for (loaded,) in self._loader.rows(query)]
+        if noted and noted[0] != OPEN:
+            return
+        if not noted:
+            self._loader.execute(self._row(step, 0, 0, OPEN))
+        try:
+            self._loader.execute(statement)
+        except TaskFault as fault:
+            if not noted or not has_run_before(fault):
+                with contextlib.suppress(TaskFault):  # without a connection it stays begun: it may have run
+                    self._loader.execute(f"DELETE FROM {self.name} WHERE part = '{step}'")  # noqa: S608
+                raise
+        self._loader.execute(f"UPDATE {self.name} SET loaded = 0 WHERE part = '{step}'")  # noqa: S608 - names of ours
 
     def _row(self, part: str, first: int, units: int, loaded: int) -> str:
         values = f"'{self._load}', '{part}', {first}, {units}, {loaded}"
         return f"INSERT INTO {self.name} ({COLUMNS}) VALUES ({values})"  # noqa: S608 - names and numbers of ours
+
+
+def has_run_before(fault: TaskFault) -> bool:
+    """Whether a database refuses a statement because what it makes exists."""
+    return _EXISTS.search(fault.what) is not None
 
 
 def journal_of(population: Population) -> str:

@@ -160,12 +160,10 @@ class _Work:
         return kept or 0
 
     def _execute(self, job: Execute) -> None:
-        journal = self._journal
-        if journal is not None and journal.has_run(job.step):
-            return
-        self.loader.execute(job.statement)
-        if journal is not None:
-            journal.ran(job.step)
+        if self._journal is None:
+            self.loader.execute(job.statement)
+        else:
+            self._journal.execute(job.step, job.statement)
 
 
 def _connect(opening: Opening, population: Population) -> Loader:

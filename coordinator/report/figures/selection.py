@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from proveout.coordinator.report.figures import (
     chart_figures,
+    interference_figures,
     load_figures,
     query_set_figures,
     stage_figures,
@@ -30,6 +31,7 @@ DRAWN: Mapping[str, _Draw] = {
     "latency-by-transaction": lambda results, _: load_figures.latency_by_transaction(results),
     "latency-by-threads": lambda results, _: load_figures.latency_by_threads(results),
     "latency-at-peak": lambda results, _: load_figures.latency_at_peak(results),
+    "interference": lambda results, _: interference_figures.interference(results),
     "nopm-art": lambda results, _: load_figures.nopm_art(results),
     "time-to-solve": lambda results, _: query_set_figures.time_to_solve(results),
     "sizes-compression": lambda results, _: query_set_figures.sizes_compression(results),
@@ -48,6 +50,7 @@ _NEEDS = {
     "latency-by-transaction": "no ladder has a valid iteration",
     "latency-by-threads": "no ladder has two valid rungs",
     "latency-at-peak": "no compared ladders have their peaks at different rungs",
+    "interference": "no ladder with `interference: true` has a valid repeat of its loads together and alone",
     "nopm-art": "no ladder of TPROC-C has a valid iteration",
     "time-to-solve": "no ladder of a set of queries (`kind: tproch`, or `in_order`) has a time of every query",
     "sizes-compression": "no ladder has samples of a `sizes` capture, and no steps or stages took sizes (`…_bytes`)",

@@ -1,5 +1,6 @@
 """The topology as an SVG drawing: machines as boxes with their systems in them, load as arrows in, propagation as
-arrows across. Pure.
+arrows across; equipment without an agent below, with a dashed border, each box with the names that it is connected to.
+Pure.
 
 Data flow: the recorded plan (plain data) -> boxes in a grid -> SVG text. Clients stand on the left, servers on the
 right; every text from the plan is escaped. An SVG of its own makes no request and needs no script.
@@ -18,6 +19,7 @@ from proveout.core.numbers import safe
 _BOX, _ROW, _PAD, _GAP = 300, 34, 14, 26
 _LEFT, _RIGHT = 10, 450
 _WIDTH = _RIGHT + _BOX + 60
+_EQUIPMENT = 70
 _LETTERS = 36
 
 
@@ -42,12 +44,16 @@ def topology(results: RunResults) -> str:
     left = [host for host in hosts if not at[host["name"]]]
     right = [host for host in hosts if at[host["name"]]]
     boxes = {box.name: box for box in (*_column(left, at, _LEFT), *_column(right, at, _RIGHT if left else _LEFT))}
-    height = max(box.y + box.height for box in boxes.values()) + 12
+    equipment = [one for one in plan.get("declared", ()) if one["kind"] not in ("host", "system")]
+    below = max(box.y + box.height for box in boxes.values()) + _GAP
+    rows = -(-len(equipment) // 2)
+    height = below - _GAP + 12 + rows * (_EQUIPMENT + _GAP)
     parts = [
         *(piece for host in hosts for piece in _host(host, at, boxes[host["name"]], results)),
         *_links(plan, boxes),
+        *(piece for index, one in enumerate(equipment) for piece in _equipment(one, index, below)),
     ]
-    label = "Hosts, the systems on them, where load goes and what propagates"
+    label = "Hosts, the systems on them, where load goes and what propagates; equipment without an agent"
     return (
         f'<svg class="topology" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}" '
         f'xmlns="http://www.w3.org/2000/svg">'
@@ -83,6 +89,18 @@ def _host(
         place = f'x="{box.x + 10}" y="{middle - _ROW // 2}" width="{_BOX - 20}" height="{_ROW}"'
         yield f'<rect class="system" {place} rx="5"/>'
         yield _text(box.x + 20, middle + 5, "label", f"{one['name']}: {version}")
+
+
+def _equipment(one: Mapping[str, Any], index: int, top: int) -> Iterator[str]:
+    """The box of a piece of equipment: two in a row, from `top` on."""
+    x, y = (_LEFT, _RIGHT)[index % 2], top + index // 2 * (_EQUIPMENT + _GAP)
+    place = f'x="{x}" y="{y}" width="{_BOX}" height="{_EQUIPMENT}"'
+    yield f'<rect class="host equipment" stroke-dasharray="5 4" {place} rx="8"/>'
+    yield _text(x + _PAD, y + 21, "name", one["name"])
+    about = f"{one['kind']}, no agent" + (f" · {one['description']}" if one.get("description") else "")
+    yield _text(x + _PAD, y + 39, "about", about)
+    connected = f"connects {', '.join(one['connects'])}" if one.get("connects") else "no connection is declared"
+    yield _text(x + _PAD, y + 57, "about", connected)
 
 
 def _links(plan: Mapping[str, Any], boxes: Mapping[str, _Drawn]) -> Iterator[str]:

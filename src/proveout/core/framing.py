@@ -7,11 +7,13 @@ The callers serialize: protobuf envelopes (Ray pool, sandbox helper), JSON and r
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # load workers read frames without an event loop
+    import asyncio
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 """The default size limit, which is also the limit of a gRPC message."""
@@ -32,7 +34,7 @@ async def read_frame(stream: asyncio.StreamReader, limit: int = FRAME_BYTES_MAX)
         if length > limit:
             raise ValueError(f"a frame of {length} bytes is above the limit of {limit}")
         return await stream.readexactly(length)
-    except asyncio.IncompleteReadError:
+    except EOFError:
         return None
 
 

@@ -418,6 +418,17 @@ def threads(count: int) -> str:
     return f"{count} thread{'s' if count != 1 else ''}"
 
 
+def threads_by_rung(counts: Sequence[int]) -> str:
+    """The threads at each rung: `2, 4 threads`, `1 thread`; `1 thread at every rung` where several have the same.
+
+    >>> threads_by_rung([1, 2]), threads_by_rung([1]), threads_by_rung([1, 1])
+    ('1, 2 threads', '1 thread', '1 thread at every rung')
+    """
+    if len(set(counts)) == 1:
+        return threads(counts[0]) + (" at every rung" if len(counts) > 1 else "")
+    return f"{', '.join(map(str, counts))} threads"
+
+
 def counted(repeats: int, excluded: int) -> str:
     """The number of repeats of an estimate: `3`, `2 (1 invalid)`."""
     return f"{repeats} ({excluded} invalid)" if excluded else f"{repeats}"

@@ -86,6 +86,11 @@ def test_pressure_is_read_from_the_some_line() -> None:
     assert list(proc_counters.parse_pressure(PRESSURE, "io")) == [Reading(metric="pressure.io_us_total", value=3906943)]
 
 
+def test_the_load_average_is_that_of_one_minute() -> None:
+    found = list(proc_counters.parse_load_average("4.75 1.98 0.81 5/510 16157\n"))
+    assert found == [Reading(metric="load_average.1m", value=4.75)]
+
+
 def test_the_open_files_agree_with_psutil() -> None:
     counters = proc_counters.Counters()
     before = psutil.cpu_times()

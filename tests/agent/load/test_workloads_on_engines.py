@@ -32,7 +32,7 @@ from .conftest import WINDOW_MAX_S, LoadContext, Spec, ok, run_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
-ENGINES = ("postgres", "sqlite", "mysql", "oracle")
+ENGINES = ("postgres", "sqlite", "mysql", "oracle", "duckdb")
 """Oracle is a TNS server with PostgreSQL behind it (tests/wire): it tests the driver and our texts as that server reads
 them, not Oracle."""
 

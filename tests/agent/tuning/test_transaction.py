@@ -289,6 +289,22 @@ def test_a_second_change_of_the_same_run_is_not_drift(root: Path, journal: UndoJ
     assert picture(root) == before
 
 
+def test_the_tunings_of_one_list_are_reverted_by_name_and_the_others_stay(root: Path, journal: UndoJournal) -> None:
+    before, host = picture(root), host_in(root)
+    run(host, journal).apply(BOTH)
+    later = tuning("sysctl", "later", settings={"vm.swappiness": "1"})
+    run(host, journal).apply((later,))
+    states = revert.revert(host, journal, tunings=frozenset({"later"}))
+    assert [(state.name, state.outcome) for state in states] == [("later", "reverted")]
+    assert (root / "proc/sys/vm/swappiness").read_text() == "10\n"
+    assert {state.name: state.outcome for state in revert.look(host, journal)} == {
+        "kernel": "in_place",
+        "more": "in_place",
+    }
+    assert {state.outcome for state in revert.revert(host, journal)} == {"reverted"}
+    assert picture(root) == before
+
+
 def test_a_tuning_with_keep_is_reported_and_not_reverted(root: Path, journal: UndoJournal) -> None:
     host = host_in(root)
     keep = tuning("sysctl", "kept", keep=True, settings={"vm.swappiness": "10"})

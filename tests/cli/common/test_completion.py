@@ -122,6 +122,7 @@ def outside(here: Path) -> dict[str, str]:
     return {**inherited, **own}
 
 
+@pytest.mark.slow
 def test_completion_in_bash(outside: dict[str, str]) -> None:
     script = """
 eval "$(_PROVEOUT_COMPLETE=source_bash proveout)"
@@ -134,6 +135,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
     assert done.stdout.split() == ["plans/prepaid.yaml"]
 
 
+@pytest.mark.slow
 def test_completion_in_fish(outside: dict[str, str]) -> None:
     """fish lists one candidate per line: the word and, after a tab, its description."""
     script = """
@@ -201,6 +203,7 @@ class Zsh:
         os.close(self._master)
 
 
+@pytest.mark.slow
 def test_completion_in_zsh(here: Path, outside: dict[str, str]) -> None:
     shell("zsh")
     zsh = Zsh(here, outside)

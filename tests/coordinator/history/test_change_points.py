@@ -37,6 +37,7 @@ def history(generator: np.random.Generator, *, step: float = 0.0, repeats: int =
     return [one for one in found if one is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("repeats", "noisy"), [(3, 0.0), (1, 0.0), (5, 0.15)])
 def test_equal_runs_show_a_change_in_at_most_5_of_100_histories(repeats: int, noisy: float) -> None:
     """Seen: 2 % of 300 histories. 80 histories of 5 % would have more than 11 in 1 of 1,000 cases."""
@@ -45,6 +46,7 @@ def test_equal_runs_show_a_change_in_at_most_5_of_100_histories(repeats: int, no
     assert false <= 0.05 * trials + 4.0 * math.sqrt(0.05 * 0.95 * trials)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "least"), [(0.05, 0.97), (-0.05, 0.97), (0.02, 0.70)])
 def test_steps_are_found_where_they_are(step: float, least: float) -> None:
     """Seen in 300 histories: 5 % in 100 %, 2 % in 91 %, each within 5 runs of its place."""

@@ -51,6 +51,7 @@ def test_samples_are_stored_without_a_change() -> None:
     assert seconds[1:] == [second(1), second(2)]
 
 
+@pytest.mark.slow
 def test_an_hour_of_fifty_metrics_takes_little_memory_and_no_objects_of_the_garbage_collector() -> None:
     kept = Captured()
     tracemalloc.start()

@@ -120,6 +120,7 @@ def os_samples(host: str, *, busy: float, cores: int = 4) -> list[CaptureSample]
             "cpu.steal_s_total": 0.0,
             "memory.total_bytes": 1000.0,
             "memory.available_bytes": 750.0,
+            "load_average.1m": 1.0 + measured_s,
             "network.received_bytes_total": 100.0 * measured_s,
             "network.sent_bytes_total": 10.0 * measured_s,
             "pressure.cpu_us_total": measured_s * 0.25e6,
@@ -237,6 +238,8 @@ def test_captures_are_cut_to_the_measure_window_on_their_own_clocks() -> None:
         assert hosts[host]["cpu"]["busy_fraction"] == pytest.approx(busy * seen)
     assert hosts["db1"]["memory"]["used_fraction"] == pytest.approx(0.25)
     assert hosts["db1"]["disk"]["reads_per_s"] == pytest.approx(3.0 * seen)
+    edges = hosts["db1"]["load_average"]
+    assert (edges["begin_1m"], edges["end_1m"]) == pytest.approx((1.0, 1.0 + MEASURE_S), abs=0.5)
     assert hosts["db1"]["pressure"]["cpu_fraction"] == pytest.approx(0.25 * seen)
     assert hosts["db1"]["ours"]["cpu_cores"] == pytest.approx(1.0 * seen)
     assert hosts["db1"]["ours"]["servers_cores"] == pytest.approx(0.5 * seen)
@@ -361,6 +364,13 @@ def test_the_window_is_where_all_clients_measured() -> None:
     window = measure_window({"client1": first, "client2": late}, CLOCKS)
     assert window.start_ns == T0 + RAMP_S * S + 10 * MS
     assert window.end_ns == T0 + (RAMP_S + MEASURE_S) * S
+
+
+def test_the_window_of_passes_ends_with_the_last_client() -> None:
+    first = load("client1", ())
+    longer = load("client2", (), measure_end_ns=T0 + (RAMP_S + MEASURE_S) * S + OFFSETS["client2"] + 3 * S)
+    window = measure_window({"client1": first, "client2": longer}, CLOCKS, to_last=True)
+    assert window.end_ns == T0 + (RAMP_S + MEASURE_S + 3) * S
 
 
 def test_nothing_ended_is_a_breach_that_counts_and_says_the_first_error() -> None:

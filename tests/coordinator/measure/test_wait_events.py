@@ -107,3 +107,10 @@ def test_a_table_for_each_captured_system() -> None:
     (first,), (second,) = wait_rows([done, done]), wait_rows([done, done], system="back")
     assert (first.seconds, first.db_time_fraction, first.waits, first.average_us) == (4.0, 0.5, 20.0, 200_000.0)
     assert (second.seconds, second.db_time_fraction) == (8.0, 0.5)
+
+
+def test_a_chart_names_a_wait_event_in_each_cell() -> None:
+    plan = compile_plan(ROOT / "plans" / "warehouse-sweep-embedded.yaml")
+    texts = [point.number.text for point in plan.charts[0].points]
+    assert 'sweep__warehouses_1.at(8).waits.events["tuple"].seconds' in texts
+    assert set(events_read(replace(plan, verdicts=()))) == {"transactionid", "tuple"}

@@ -54,8 +54,9 @@ from proveout.proto.events import (
 )
 
 HOSTILE = "</script><script>alert(1)</script><img src=http://192.0.2.1/x onerror=alert(2)>\x1b[31m\u202e'\"&{{7*7}}"
-ELSEWHERE = ("iops-by-queue-depth", "latency-at-peak")
-"""Figures of tools (`test_tool_stage`) and of ladders with unlike peaks (`test_panels`)."""
+ELSEWHERE = ("iops-by-queue-depth", "latency-at-peak", "interference")
+"""Figures of tools (`test_tool_stage`), of ladders with unlike peaks (`test_panels`) and of several loads
+(`test_interference`)."""
 OF_LOADS = tuple(name for name in FIGURES if name not in ELSEWHERE)
 BEGUN_S = 1_700_000_000.0
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -31,6 +31,7 @@ def climbed(values: Sequence[Sequence[float]]) -> list[IterationFinished]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeats", [3, 5, 10])
 def test_the_lower_bound_of_the_peak_is_rarely_above_the_truth(repeats: int) -> None:
     """7 equal rungs: 2.5 % stated, 1.8 to 2.4 % real; the bound is 4 standard deviations above. Plain intervals: 11 to

@@ -59,3 +59,16 @@ def test_the_loads_of_a_host_share_its_cores_and_no_host_of_a_load_is_dispensabl
     found = tasks("rac", 64, plan=compile_plan(tmp_path / "plan.yaml"))
     assert [spec.workers for spec in found.values()] == [4, 4]
     assert not is_dispensable(PLAN, "client1", (), ())
+
+
+def test_a_load_alone_has_the_workers_keys_and_threads_that_it_has_beside_the_others(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "golden" / "good" / "loads.yaml").read_text()
+    text = text.replace("from: client2", "from: client1").replace("id: rac\n", "id: rac\n      interference: true\n")
+    (tmp_path / "plan.yaml").write_text(text)
+    plan = compile_plan(tmp_path / "plan.yaml")
+    whole, alone = tasks("rac", 64, plan=plan), tasks("rac__two_alone", 64, plan=plan)
+    (only,) = alone.items()
+    together = whole[only[0]]
+    assert only[0] == ("two", "client1") and only[1].workers == together.workers == 4
+    assert (only[1].share, only[1].workload, only[1].endpoint) == (together.share, together.workload, together.endpoint)
+    assert only[1].seed != together.seed, "a second iteration could not insert the same keys again"

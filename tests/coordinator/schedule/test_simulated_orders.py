@@ -20,6 +20,7 @@ from simulated import (
 
 from proveout.coordinator.schedule.progress import run_progress
 from proveout.dsl.plan.plan import OnLoss
+from proveout.dsl.plan.values import Expression
 from proveout.proto import events
 
 
@@ -39,6 +40,18 @@ def test_ladders_take_turns_and_equal_rungs_stand_side_by_side() -> None:
     assert [type(e).__name__ for e in stages] == ["StageStarted", "StageStarted", "StageFinished", "StageFinished"]
     seconds = [e.seconds for e in stages if isinstance(e, events.StageFinished)]
     assert min(seconds) > 60.0, "each of them took as long as both"
+
+
+def test_a_load_alone_stops_where_all_loads_together_did() -> None:
+    whole = replace(FIRST, order="ladder", seed=None, stop_when=Expression(text="too many"), threads=(1, 2, 4, 8))
+    alone = replace(whole, id="other", stop_when=None, interleaved_with="first", order="interleaved", alone="x")
+    simulation = simulate(plan_of_ladders(whole, alone))
+    assert assert_ended(simulation).status == "finished"
+    rungs = {
+        stage: {rung for name, rung, repeat in ran(simulation.world) if name == stage} for stage in ("first", "other")
+    }
+    assert rungs["first"] == {1, 2, 4}
+    assert 8 not in rungs["other"], rungs
 
 
 @pytest.mark.thorough

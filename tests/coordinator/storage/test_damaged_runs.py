@@ -132,6 +132,7 @@ def test_every_changed_bit_is_detected_or_has_no_effect(tmp_path: Path, name: st
         assert refused >= len(chosen) - 12 * 8, "all but those of the epoch, which only a coordinator needs"
 
 
+@pytest.mark.slow
 def test_every_changed_bit_of_an_event_is_detected(tmp_path: Path) -> None:
     """All bits of the stored text, time and hash of the third event, and of the format, without sampling."""
     place = a_run(tmp_path)

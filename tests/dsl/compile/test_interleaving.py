@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from matrix_plans import compiled, ladder, refused
+from matrix_plans import compiled, document, ladder, refused
 
+from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.explain.timetable import timetable
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.plan import Plan
@@ -121,3 +123,63 @@ def test_plain_ladders_take_turns_with_their_steps(tmp_path: Path) -> None:
 )
 def test_which_statements_are_repeatable(statement: str, *, repeatable: bool) -> None:
     assert (once_only(Sql(id="s", system="db", statements=(statement,))) == "") is repeatable
+
+
+ROWS = {"rows": [100, 200]}
+SWEPT = {"kind": "hlr", "population": "${matrix.rows}"}
+
+
+def swept(folder: Path, **more: Any) -> Plan:
+    """A plan whose ladder loads a population of its own in each cell."""
+    text = document(ladder("m", matrix=ROWS, before=[{"populate": {"workload": "hlr", "into": "db"}}], **more))
+    text["workloads"] = {"hlr": SWEPT}
+    text["stages"] = text["stages"][1:]
+    path = folder / "swept.yaml"
+    path.write_text(json.dumps(text))
+    return compile_plan(path)
+
+
+def test_cells_with_populations_of_their_own_take_turns_only_with_order_interleaved(tmp_path: Path) -> None:
+    plan = swept(tmp_path)
+    assert [(one.name, dict(one.parameters)["population"]) for one in plan.workloads] == [
+        ("hlr__rows_100", 100),
+        ("hlr__rows_200", 200),
+    ]
+    assert turns(plan) == [["m__rows_100"], ["m__rows_200"]]
+    assert apart(plan) == {"`m__rows_100__before_1` would load in each repeat, as it does with `order: interleaved`"}
+    again = swept(tmp_path, order="interleaved")
+    assert turns(again) == [["m__rows_100", "m__rows_200"]]
+    assert [stage.kind for stage in again.stages] == ["populate", "ladder", "drop"] * 2
+    alone, turned = ({line.id: line.seconds for line in timetable(one).stages} for one in (plan, again))
+    assert turned["m__rows_200__before_1"] == pytest.approx(3 * alone["m__rows_200__before_1"])
+
+
+def test_steps_are_taken_back_in_reverse_and_a_tuned_system_is_restarted_once_more(tmp_path: Path) -> None:
+    text = document(
+        ladder(
+            "m",
+            matrix={"pages": ["always", "never"], "tuned": [True, False]},
+            before=[
+                {"tune": {"when": "${matrix.tuned}", "tuning": [{"name": "p", "on": "h", "thp": PAGES}]}},
+                {"restart": {"system": "server"}},
+                sql("SELECT 1"),
+            ],
+            after=[{"pause": {"duration": "1s"}}],
+        )
+    )
+    text["topology"]["systems"]["server"] = {"engine": "postgres", "host": "h", "provision": "embedded"}
+    path = tmp_path / "tuned.yaml"
+    path.write_text(json.dumps(text))
+    plan = compile_plan(path)
+    assert [len(members) for members in turns(plan)] == [4]
+    kinds: dict[str, list[str]] = {}
+    for stage in plan.stages[1:]:
+        kinds.setdefault(stage.id.partition("__before")[0].partition("__after")[0], []).append(stage.kind)
+    assert kinds["m__always__tuned_true"] == [
+        *("tune", "restart", "sql", "ladder"),
+        *("pause", "restart", "revert", "restart"),
+    ]
+    assert kinds["m__never__tuned_false"] == ["restart", "sql", "ladder", "pause", "restart"]
+
+
+PAGES = {"enabled": "${matrix.pages}", "defrag": "never"}

@@ -112,6 +112,6 @@ def test_editors_accept_what_the_compiler_accepts() -> None:
     good = yaml.safe_load((GOLDEN / "good" / "matrix.yaml").read_text())
     jsonschema.validate(good, plan_schema())
     solve = good["stages"][1]["ladder"]
-    solve["before"] = [{"populate": {"workload": "hlr", "into": "plain"}}]
+    solve["before"] = [{"search": {"workload": "hlr"}}]
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(good, plan_schema())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proveout.dsl.plan.loads import named, part, parts, targets, threads_most, workloads
+from proveout.dsl.plan.loads import alone_ladders, named, part, parts, targets, threads_most, workloads
 from proveout.dsl.plan.stages import Closed, Ladder, Load, Open, Ramp, Search, Think, Windows
 from proveout.dsl.plan.values import Expression
 
@@ -74,3 +74,23 @@ def test_targets_workloads_and_connections_are_those_of_all_loads() -> None:
     assert threads_most(ladder()) == {"one": 11 + 3, "two": 21 + 32}
     data = {"id": "l", "workload": "", "loads": [{"workload": one.workload, "target": one.target} for one in LOADS]}
     assert (named(data)["workload"], named(data)["target"]) == ("w + v + q", "one + two")
+
+
+@pytest.mark.parametrize("rung", [6, 7, 64])
+def test_a_load_alone_has_the_threads_that_it_has_among_the_others(rung: int) -> None:
+    for whole in parts(ladder()):
+        (alone,) = parts(ladder(alone=whole.name, interleaved_with="l", id="m"))
+        assert alone.threads(rung) == whole.threads(rung) and alone.arrival == whole.arrival
+        assert not alone.beside, "its numbers are the rung's own"
+    assert targets(ladder(alone="c")) == ("two",) and workloads(ladder(alone="nightly")) == ("q",)
+    assert threads_most(ladder(alone="nightly")) == {"one": 3}
+
+
+def test_the_ladders_of_a_stage_that_run_its_loads_alone_are_found_by_load() -> None:
+    one, other = (
+        ladder(id=f"l__{name}_alone", alone=name, interleaved_with=of) for name, of in (("a", "l"), ("b", "k"))
+    )
+    turns = ladder(id="z", interleaved_with="l")
+    assert alone_ladders((ladder(), one, other, turns), ladder()) == {"a": one}
+    data = {"id": "x", "alone": "b", "loads": [{"name": n, "workload": n, "target": n} for n in "ab"]}
+    assert (named(data)["workload"], named(data)["target"]) == ("b", "b")

@@ -100,11 +100,11 @@ def _environment(directory: RunDirectory) -> Iterator[str]:
     if not found:
         yield f"{directory.name} has recorded no environment."
     for one in found:
-        where = f"{one.system} on {one.host}" if one.system else one.host
+        where = f"{one.system} on {one.host}" if one.system else one.name
         yield safe(f"{where}: {outline(one)}")
         yield f"  {one.digest}" + ("" if one.whole else " (looked at once only)")
-        width = max(map(len, one.facts), default=0)
-        for name, value in sorted(one.facts.items()):
+        width = max(map(len, one.compared), default=0)
+        for name, value in sorted(one.compared.items()):
             yield safe(f"  {name:<{width}}  {value}")
         for change in one.drift:
             yield safe(f"  changed meanwhile: {change}")

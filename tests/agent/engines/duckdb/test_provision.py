@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import subprocess
 import sys
 from decimal import Decimal
@@ -69,6 +70,23 @@ async def test_a_file_is_made_once_and_its_settings_are_in_the_dsn(task_context:
     assert not (await start(task_context, tmp_path)).fresh
     await handlers.stop_system(task_context, StopSystem(system="duck", data_root=str(tmp_path), remove=True))
     assert not Path(path).exists()
+
+
+def test_arguments_do_not_look_for_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB's client would import it twice for each value, and where it is not installed fail each time."""
+    if importlib.machinery.PathFinder.find_spec("pandas") is not None:
+        pytest.skip("pandas is installed: the import succeeds once")
+    monkeypatch.delitem(sys.modules, "pandas", raising=False)
+    looked: list[str] = []
+
+    class Watch:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            looked.append(name)
+
+    with external_access.open_database(str(tmp_path / "data.duckdb")) as connection:
+        monkeypatch.setattr(sys, "meta_path", [Watch(), *sys.meta_path])
+        assert connection.execute("SELECT $1 + $2, len($3)", [1, 2, ["a"] * 50]).fetchall() == [(3, 50)]
+    assert "pandas" not in looked
 
 
 async def test_a_setting_that_a_plan_cannot_give(task_context: Any, tmp_path: Path) -> None:

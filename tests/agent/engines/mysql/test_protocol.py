@@ -119,6 +119,7 @@ def test_placeholders() -> None:
     assert placeholders(text) == ("SELECT '$1 it''s', \"$2\", `$3` FROM t WHERE a = ? AND b = ? AND c = ?", (1, 0, 1))
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 300), max_size=12),
     st.lists(st.tuples(st.none() | st.text(max_size=300), st.integers(-(2**31), 2**31 - 1)), max_size=3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.population.handler import populate
-from proveout.agent.load.population.load_journal import LoadJournal, joined, journal_of
+from proveout.agent.load.population.load_journal import LoadJournal, has_run_before, joined, journal_of
 from proveout.agent.load.population.slices import missing
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
@@ -23,7 +24,7 @@ from proveout.dsl.workloads.hlr.tables import NAMES
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 from tests.agent.load.population.test_populate import counts, made, rows_of
-from tests.agent.load.population.test_populate_faults import loading
+from tests.agent.load.population.test_populate_faults import loading, tables
 
 LOAD = "0123456789abcdef" * 2
 SUBSCRIBERS = 7_000  # four slices
@@ -161,3 +162,104 @@ def test_only_a_whole_journal_of_the_same_load_is_continued(
         loader.execute(change.format(journal=journal.name))
     assert journal.rows_kept() == kept
     loader.close()
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Loader:
+    """A loader that keeps the journal's table in SQLite and counts the statements; `fails` are those that it refuses."""
+
+    whole_number = "BIGINT"
+
+    def __init__(self) -> None:
+        self.db = sqlite3.connect(":memory:", isolation_level=None)
+        self.killed_after = ""
+        self.ran: list[str] = []
+
+    def execute(self, statement: str) -> None:
+        try:
+            self.db.execute(statement)
+        except sqlite3.Error as error:
+            raise TaskFault("fault", f"cannot run {statement!r}: {error}") from None
+        self.ran.append(statement)
+        if self.killed_after and self.killed_after in statement:
+            self.killed_after = ""
+            raise Killed
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self.db.execute(query).fetchall()
+
+    def table_exists(self, name: str) -> bool:
+        return bool(self.rows(f"SELECT 1 FROM sqlite_master WHERE name = '{name}'"))
+
+    def load(self, *_: Any) -> int:
+        raise AssertionError
+
+
+def test_a_statement_after_the_load_that_was_killed_before_its_record_counts_as_run() -> None:
+    loader = Loader()
+    journal = LoadJournal(loader, build(workload()).population, LOAD)
+    journal.create()
+    loader.execute("CREATE TABLE t (a)")
+    index = "CREATE INDEX i ON t (a)"
+    loader.killed_after = index
+    with pytest.raises(Killed):
+        journal.execute("after 1.1", index)
+    journal.execute("after 1.1", index)
+    journal.execute("after 1.1", index)
+    assert loader.ran.count(index) == 1
+    assert journal.rows_kept() is None, "no table is there; a begun statement is no open range"
+
+    with pytest.raises(TaskFault, match="already exists"):
+        journal.execute("after 1.2", index)
+    with pytest.raises(TaskFault, match="already exists"):  # it failed before, so it was not killed
+        journal.execute("after 1.2", index)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "multiple primary keys for table (SQLSTATE 42P16)",
+        "Multiple primary key defined (MySQL error 1068)",
+        "ORA-02260: table can have only one primary key",
+        "Catalog Error: Index with name i already exists!",
+    ],
+)
+def test_the_answers_of_databases_to_a_key_that_exists(text: str) -> None:
+    assert has_run_before(TaskFault("fault", f"cannot run it: {text}"))
+    assert not has_run_before(TaskFault("fault", "duplicate key value violates unique constraint (SQLSTATE 23505)"))
+
+
+@pytest.mark.server
+async def test_a_key_that_was_made_before_the_kill_is_not_made_twice(database: str, context: Any) -> None:
+    whole = PopulateSystem(
+        workload=workload(), endpoint=Endpoint(system="db", engine="postgres", dsn=database), workers=1, load=LOAD
+    )
+    population = build(whole.workload).population
+    await populate(context, dataclasses.replace(whole, steps=("prepare", "load")))
+    statement = population.after["postgres"][0][0]
+    with psycopg.connect(database, autocommit=True) as connection:
+        begun = f"INSERT INTO {journal_of(population)} VALUES ('{LOAD}', 'after 1.1', 0, 0, -1)"
+        connection.execute(begun.encode())
+        connection.execute(statement.encode())
+    done = await populate(context, whole)
+    assert done.kept_rows == sum(counts(done).values())
+
+
+@pytest.mark.server
+async def test_dropped_tables_are_gone_and_those_of_others_stay(database: str, context: Any) -> None:
+    whole = PopulateSystem(
+        workload=workload(100), endpoint=Endpoint(system="db", engine="postgres", dsn=database), workers=1
+    )
+    drop = dataclasses.replace(whole, steps=("drop",))
+    await populate(context, whole)
+    await populate(context, drop)
+    await populate(context, drop)
+    assert tables(database) == set()
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE access_info AS SELECT 'precious' AS what")
+    with pytest.raises(TaskFault, match="table access_info that proveout did not make"):
+        await populate(context, drop)
+    assert tables(database) == {"access_info"}

@@ -1,0 +1,124 @@
+"""A driver of the scheduler, input by input, and a plan of one ladder on three hosts for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proveout.coordinator.schedule import state_machine
+from proveout.coordinator.schedule.messages import (
+    AgentReady,
+    Command,
+    Emit,
+    Input,
+    MessageReceived,
+    SendMessage,
+)
+from proveout.coordinator.schedule.progress import RunProgress
+from proveout.coordinator.schedule.state import Setup, State, Timing
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Ladder, Windows
+from proveout.dsl.plan.topology import Capture, Host, System
+from proveout.proto import events
+from proveout.proto.wire.messages import TaskDone
+from proveout.proto.wire.results import FactsRead, SystemStarted
+from proveout.proto.wire.tasks import Endpoint, Task
+
+WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
+LADDER = Ladder(
+    id="l",
+    workload="w",
+    target="db",
+    clients=("c1", "c2"),
+    threads=(3,),
+    windows=WINDOWS,
+    repeat=1,
+    captures=("waits",),
+)
+PLAN = Plan(
+    name="p",
+    title="",
+    parameters=(),
+    hosts=tuple(Host(name=name, roles=(), address="local") for name in ("s1", "c1", "c2")),
+    systems=(System(name="db", engine="postgres", host="s1", dsn="host=x"),),
+    secrets=(),
+    workloads=(Workload(name="w", kind="hlr", parameters=(("population", 400_000), ("seed", 7))),),
+    captures=(Capture(name="waits", kind="waits", every_s=1.0, system="db"),),
+    stages=(LADDER,),
+    verdicts=(),
+)
+
+
+class Judge:
+    """An evaluator for a ladder without conditions and verdicts."""
+
+    def number(self, value: Any, facts: RunProgress) -> float:
+        return float(value)
+
+    def stops(self, stage: Ladder, iteration: events.IterationFinished) -> str | None:
+        return None
+
+    def undecided(self, ladders: tuple[Ladder, ...], facts: RunProgress, repeat: int) -> tuple[str, ...]:
+        return ()
+
+    def replay(self, *arguments: Any) -> Any:
+        raise AssertionError
+
+    def metrics(self, stage: Any, facts: RunProgress, seconds: float, rows: int) -> events.Metrics:
+        return {"seconds": seconds, "rows": rows}
+
+    def provisional_verdicts(self, facts: RunProgress) -> tuple[events.VerdictForeseen, ...]:
+        return ()
+
+    def verdicts(self, facts: RunProgress) -> tuple[events.VerdictReached, ...]:
+        return ()
+
+    def exit_code(self, verdicts: tuple[events.VerdictReached, ...]) -> int:
+        return 0
+
+
+class Driver:
+    """Passes single inputs to the scheduler and collects its commands."""
+
+    def __init__(self, plan: Plan = PLAN, **timing: float) -> None:
+        external = {s.name: Endpoint(system=s.name, engine=s.engine, dsn="d") for s in plan.systems if s.dsn}
+        setup = Setup(run_id="r", epoch=3, data_root="/d", external=external, timing=Timing(**timing))  # type: ignore[arg-type]
+        self.plan = plan
+        self.commands: list[Command] = []
+        self.state: State
+        self.state, commands = state_machine.start(plan, setup, RunProgress(), Judge(), 0.0)
+        self.commands += commands
+
+    def put(self, event: Input) -> tuple[Command, ...]:
+        self.state, commands = state_machine.advance(self.state, event, Judge())
+        self.commands += commands
+        return commands
+
+    def up(self) -> None:
+        for host in self.plan.hosts:
+            up = events.AgentUp(host=host.name, agent_version="", machine_id="", cores=2, offset_ns=0, uncertainty_ns=0)
+            self.put(AgentReady(at_s=1.0, up=up))
+
+    def task(self, what: str, host: str) -> Task:
+        found = [
+            c.message
+            for c in self.commands
+            if isinstance(c, SendMessage) and isinstance(c.message, Task) and c.message.key.endswith(f"/{what}/{host}")
+        ]
+        return found[-1]
+
+    def hear(self, what: str, host: str, at_s: float, make: Any, **fields: Any) -> tuple[Command, ...]:
+        key = self.task(what, host).key
+        return self.put(MessageReceived(at_s=at_s, host=host, message=make(key=key, **fields)))
+
+    def inspected(self) -> None:
+        self.up()
+        endpoint = Endpoint(system="db", engine="postgres", dsn="d", version="18.1")
+        self.hear("inspect:db", "s1", 2.0, TaskDone, result=SystemStarted(endpoint=endpoint, fresh=False))
+        for host in self.plan.hosts:
+            self.hear("facts", host.name, 2.0, TaskDone, result=FactsRead(facts=(("kernel", "6.1"),)))
+        settings = (("version", "18.1"),)
+        result = SystemStarted(endpoint=endpoint, settings=settings, fresh=False)
+        self.hear("inspect:db", "s1", 2.0, TaskDone, result=result)
+
+    def emitted(self) -> list[events.Event]:
+        return [c.event for c in self.commands if isinstance(c, Emit)]
