@@ -4,8 +4,8 @@ Flow: standard output -> the last `System achieved N NOPM from M … TPM` (or, a
 `M … TPM at N NOPM`), or the `result` of a job report in JSON -> the object of `jobs JOBID timing`, or the
 `response_times` of a job report, where the script prints one -> numbers by name.
 
-JSON stands between other lines of a script, so each object that begins a line is tried. Source: modules tpcccommon and
-jobs of HammerDB 4 to 6: `testresult`, `getjobtiming`, `jobs_report_json` (schema hammerdb-job-report-v1).
+JSON stands between other lines of a script, so each object that begins a line is tried. Source: the modules for TPROC-C
+and for jobs of HammerDB 4 to 6 (schema hammerdb-job-report-v1).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The output of HammerDB, in the forms of its releases -> its result and the times of the procedures.
 
-The texts are made after HammerDB's modules `tpcccommon` and `jobs`; no HammerDB ran for them.
+The texts are made after the sources of HammerDB; no HammerDB ran for them.
 """
 
 from __future__ import annotations
