@@ -53,7 +53,7 @@ class Engine:
     | `propagates_to` | the engines that its changes can go on to; the capture `lag` measures how far those are behind |
     | `links_to` | those of them to which proveout itself sets propagation up, and compares the tables |
     | `procedures` | whether TPROC-C's stored procedures are written for it |
-    | `instead_of_populate`, `instead_of_waits` | what to do where it cannot do these |
+    | `instead_of_waits` | what to do where it has none |
     | `tested`, `guide` | what the tests run it on; the page for users |
     """
 
@@ -84,7 +84,6 @@ class Engine:
     propagates_to: tuple[str, ...] = ()
     links_to: tuple[str, ...] = ()
     procedures: bool = False
-    instead_of_populate: str = ""
     instead_of_waits: str = ""
     tested: str = ""
     guide: str = ""
@@ -196,7 +195,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 queries=True,
                 report="ttstats",
                 propagates_to=("oracle",),
-                instead_of_populate="an sql stage can: LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8",
+                populate=True,
                 tested="a stand-in for the client library; not on a TimesTen yet",
                 guide="docs/guide/oracle.md",
             ),
