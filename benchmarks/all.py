@@ -49,6 +49,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "populate/psql_copy": ("--rounds", "2"),  # with a fifth of the rows the start of workers would dominate
     "load/custom_sql": ("--rounds", "3", "--seconds", "1"),
     "load/pacing": ("--seconds", "2"),
+    "load/loads": ("--seconds", "3", "--rounds", "1"),
     "load/pool_ray": ("--seconds", "2", "--pairs", "3", "--workers", "2"),
     "load/mysql_clients": ("--seconds", "1", "--rounds", "3"),
     "populate/bulk_paths": ("--rounds", "2"),
@@ -96,6 +97,13 @@ def engine(bench: Bench) -> Iterator[Row]:
     minutes = MEMORY_MINUTES[bench.quick]
     if memory := bench("load/memory", "--minutes", minutes):
         yield Row(f"worker's growth in {minutes} min at 50,000/s, MB", memory["worker_mb"], "< 20", ".1f")
+    if together := bench("load/loads"):
+        label = "8 loads x 64 threads beside 1 x 512"
+        medians = together["medians"]
+        yield Row(f"memory of the load processes: {label}", medians["workers_mb"]["ratio"])
+        yield Row("   CPU of merging a transaction in the agent", medians["merging_us"]["ratio"])
+        yield Row("   CPU of the summary of an iteration", medians["summary_ms"]["ratio"])
+        yield Row("   start skew of 8 loads x 64 threads, ms", medians["skew_ms"]["several"], "< 50", ".1f")
     if stated := bench("load/custom_sql"):
         label = "one SELECT stated in a plan (kind: sql), client CPU, beside built in"
         yield Row(label, stated["ratios"]["one"], "<= 1.10")

@@ -204,6 +204,7 @@ class RunView:
     foreseen: tuple[VerdictForeseen, ...] = ()
     lags: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     planned_verdicts: tuple[str, ...] = ()
+    equipment: tuple[tuple[str, str], ...] = ()  # name and kind of what has no agent
     last: IterationFinished | None = None
     notices: tuple[Notice, ...] = ()
     log: tuple[LogLine, ...] = ()
@@ -316,6 +317,7 @@ def _logged(view: RunView, stamped: Stamped) -> RunView:
 def _started(view: RunView, event: RunStarted, unix_s: float) -> RunView:
     planned = event.plan.get("stages", ()) if isinstance(event.plan, Mapping) else ()
     verdicts = event.plan.get("verdicts", ()) if isinstance(event.plan, Mapping) else ()
+    declared = event.plan.get("declared", ()) if isinstance(event.plan, Mapping) else ()
     known = {stage.id for stage in view.stages}
     new = tuple(_planned(data) for data in planned if data.get("id") not in known)
     # A stage that ran when the last coordinator died does not run now.
@@ -332,6 +334,7 @@ def _started(view: RunView, event: RunStarted, unix_s: float) -> RunView:
         began_unix_s=unix_s,
         now_unix_s=unix_s,
         stages=(*kept, *new),
+        equipment=tuple((one["name"], one["kind"]) for one in declared if one["kind"] not in ("host", "system")),
         planned_verdicts=tuple(str(data.get("id")) for data in verdicts if isinstance(data, Mapping)),
         iteration=None,
         ended=None,

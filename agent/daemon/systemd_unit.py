@@ -115,6 +115,7 @@ def _sets_the_kernel(policy: Policy) -> bool:
 
 def _capabilities(policy: Policy) -> tuple[str, ...]:
     network = any(glob.startswith(("net.", "net*", "*", "?", "[")) for glob in policy.sysctl)
+    network = network or any(is_beneath(path, "/sys/class/net") for path in policy.paths)
     kernel = _sets_the_kernel(policy) or bool(policy.devices) or policy.destructive or bool(policy.tools)
     return (*CAPABILITIES, *(("CAP_NET_ADMIN",) if network else ()), *(KERNEL_CAPABILITIES if kernel else ()))
 

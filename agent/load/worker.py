@@ -192,7 +192,11 @@ class Load:
         self._terminals: list[Terminal] = []
 
     def arm(self) -> worker_messages.Armed | worker_messages.Fault:
-        """Connect and prepare all terminals. After a failure no connection stays open."""
+        """Connect and prepare all terminals. After a failure no connection stays open.
+
+        Garbage is collected here, and not between the start message and T0: it takes 30 ms of CPU, and the workers of
+        many loads on a few cores would begin late.
+        """
         try:
             for number in self._arm.numbers:
                 self._terminals.append(self._terminal(number))
@@ -200,6 +204,7 @@ class Load:
             self.abandon()
             code = "unreachable" if failure.kind is FailureKind.LOST else "invalid"
             return worker_messages.Fault(code=code, message=f"{failure.code}: {failure.what}")
+        gc.collect()
         return worker_messages.Armed()
 
     def stop_arming(self, arming: Future[Any]) -> None:
@@ -212,7 +217,6 @@ class Load:
         timeline = Timeline.of(self._arm.plan_windows(), t0_ns)
         ticker = LoadTicker(self._recorder, outlet, timeline, stdin)
         loop = self._loop(timeline, ticker)
-        gc.collect()
         gc.freeze()
         gc.disable()
         try:

@@ -23,6 +23,7 @@ KNOWN_FOLDERS = (
     "/etc/sysctl.d",
     "/etc/udev/rules.d",
     "/sys/block",
+    "/sys/class/net",
     "/sys/devices/system/cpu",
     "/sys/kernel/mm/hugepages",
     "/sys/kernel/mm/transparent_hugepage",
@@ -38,13 +39,18 @@ PROGRAM_FOLDERS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin")
 
 _DISK = r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*"
 _NODE = r"/dev/(%k|\$kernel|\$name|[a-z][a-z0-9]*)"
+_LABEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,15}"
 _FILE = r"/(data|mnt|srv)/[A-Za-z0-9._+:=/-]+"
 
 _ARGUMENTS: Mapping[str, str] = {
     "blkid": rf"--probe|--output|export|{_DISK}",
+    "cmp": rf"--bytes=[0-9]+|/dev/zero|{_DISK}",
+    "dd": rf"if=/dev/zero|of={_DISK}|bs=1M|count=[0-9]+|conv=notrunc,fsync",
     "fio": r"--output-format=(json|normal|terse)|--(name|rw|bs|iodepth|runtime|direct|size|numjobs|time_based|ramp_time"
     rf"|rwmixread|group_reporting|thread|ioengine=(psync|sync|libaio|io_uring))(=[A-Za-z0-9_.,:-]+)?|--filename={_DISK}"
     rf"|--(filename|directory)={_FILE}",
+    "mkfs.ext4": rf"-q|-F|-L|{_LABEL}|{_DISK}",
+    "mkfs.xfs": rf"-q|-f|-L|{_LABEL}|{_DISK}",
     "multipath": r"-t|-l|-ll|-v[0-6]",
     "parted": rf"--script|--machine|{_DISK}|unit|s|print|mklabel|gpt|mkpart|[A-Za-z0-9][A-Za-z0-9._-]*",
     "partprobe": rf"--dry-run|--summary|{_DISK}",

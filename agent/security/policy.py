@@ -106,6 +106,8 @@ class Policy:
     """Entries beyond `allow_lists`, each with the owner's reason (`i_know`)."""
     programs: tuple[str, ...] = ()
     """Other names of the programs in `tools` and `validators`: links on the way to them, and resolved paths."""
+    oracle_parameters: tuple[str, ...] = ()
+    """Parameters of Oracle instances that plans may set only with the owner's consent: hidden ones, audit_trail …"""
     provision: tuple[str, ...] = ()
     """Engines whose servers a coordinator may start here."""
     own_folders: tuple[str, ...] = ()
@@ -207,15 +209,27 @@ class Policy:
             return ALLOWED
         return self._denied("udev: links", f"the link /dev/{link}", link.split("/", maxsplit=1)[0])
 
-    def allows_tool(self, argv: Iterable[str]) -> Decision:
-        """Whether a program may be started with these arguments."""
+    def allows_oracle_parameter(self, name: str) -> Decision:
+        """Whether a plan may set a hidden parameter of an Oracle instance, or another one that needs consent."""
+        if name in self.oracle_parameters:
+            return ALLOWED
+        return self._denied("oracle_parameters", f"the Oracle parameter {name}", name)
+
+    def allows_tool(self, argv: Iterable[str], *, of_plan: bool = False) -> Decision:
+        """Whether a program may be started with these arguments.
+
+        `of_plan`: they are the plan's own text. The checks of the tuning operations do not protect the host then, so
+        only entries with a reason count.
+        """
         path, *arguments = tuple(argv) or ("",)
         if not is_plain_path(path):
             return _never(f"{path!r} is not the absolute path of a program")
-        known = [tool for tool in self.tools if tool.path == path]
+        known = [tool for tool in self.tools if tool.path == path and not (of_plan and tool.known is not None)]
         if not known:
-            why = "" if allow_lists.known_arguments(path) else ', i_know: "why plans may start it"'
-            return self._denied("tools", f"the program {path}", f"{{path: {path}, arguments: […]{why}}}")
+            is_known = allow_lists.known_arguments(path) and not of_plan
+            why = "" if is_known else ', i_know: "why plans may start it"'
+            listed = ", ".join(map(yaml_text, dict.fromkeys(arguments))) if of_plan else "…"
+            return self._denied("tools", f"the program {path}", f"{{path: {path}, arguments: [{listed}]{why}}}")
         if any(all(tool.takes(argument) for argument in arguments) for tool in known):
             return ALLOWED
         wrong = next(word for word in arguments if not any(tool.takes(word) for tool in known) or len(known) > 1)

@@ -29,6 +29,7 @@ from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.security.protected_names import PATHS_OF_THE_HOST
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.dsl.engines import EMBEDDED
+from proveout.dsl.operations.database.oracle_values import CONSENT, needs_consent
 from proveout.dsl.operations.linux_names import PROGRAM_SYSCTLS
 from proveout.dsl.operations.storage.udev_rules import FOLDERS_OF_UDEV
 from proveout.dsl.schema.scalar_types import Name, custom
@@ -100,6 +101,13 @@ def _device(name: str) -> str:
 def _engine(name: str) -> str:
     if name not in EMBEDDED:
         raise custom(f"`{name}` is not an engine that proveout can start: {', '.join(EMBEDDED)}")
+    return name
+
+
+def _oracle_parameter(name: str) -> str:
+    if not needs_consent(name):
+        examples = f"a hidden one (_high_priority_processes), {', '.join(sorted(CONSENT))}"
+        raise custom(f"`{name}` is not a parameter of Oracle that needs consent: {examples}")
     return name
 
 
@@ -248,6 +256,9 @@ class PolicyEntry(_Strict):
     validators: dict[Name, Annotated[ValidatorEntry, _short("run")]] = Field(default_factory=dict)
     udev: UdevEntry = Field(default_factory=UdevEntry)
     destructive: bool = False
+    oracle_parameters: list[Annotated[Word, AfterValidator(_oracle_parameter)]] = Field(
+        default_factory=list, max_length=200
+    )
     provision: list[Annotated[Word, AfterValidator(_engine)]] = Field(default_factory=list, max_length=100)
     provision_as_agent_user: bool = False
 
@@ -290,6 +301,7 @@ def read(path: Path) -> Policy:
         validators=tuple((name, tuple(one.run)) for name, one in entry.validators.items()),
         widened=tuple(entry.widened()),
         destructive=entry.destructive,
+        oracle_parameters=tuple(entry.oracle_parameters),
         provision=tuple(entry.provision),
         provision_as_agent_user=entry.provision_as_agent_user,
         programs=names_of(*programs),
@@ -359,6 +371,7 @@ def describe(found: Policy) -> str:
         ("validators", [f"{name} ({' '.join(argv)})" for name, argv in found.validators]),
         ("udev rules for", [*found.udev_devices, *(f"links in /dev/{folder}" for folder in found.udev_links)]),
         ("destroying data", ["yes"] if found.destructive else []),
+        ("oracle settings", found.oracle_parameters),
         ("servers", found.provision),
         ("servers as agent", ["yes"] if found.provision_as_agent_user else []),
     ]

@@ -165,9 +165,9 @@ class Host:
                 return package_version(self.tools, package)
             case RowsQuery(system=system, statement=statement):
                 return self.databases.rows(system, statement)
-            case OutputQuery(argv=argv):
-                self.policy.allows_tool(argv).require()
-                return self.tools.run(argv)
+            case OutputQuery(argv=argv, of_plan=of_plan, within_s=within_s):
+                self.policy.allows_tool(argv, of_plan=of_plan).require()
+                return self.tools.run(argv, within_s)
             case _:
                 assert_never(query)
 
@@ -198,13 +198,14 @@ class Host:
                 return [policy.allows_unit(change.unit)]
             case Command():
                 device = [policy.allows_destructive(), policy.allows_device(change.device)] if change.device else []
-                return [*(policy.allows_tool(argv) for argv in (change.argv, change.undo) if argv), *device]
+                argvs = (argv for argv in (change.argv, change.undo) if argv)
+                return [*(policy.allows_tool(argv, of_plan=change.of_plan) for argv in argvs), *device]
             case KeepSpans():
                 return [policy.allows_device(change.device), policy.allows_tool(change.probe)]
             case Statement(destructive=True, devices=devices):
                 return [policy.allows_destructive(), *(policy.allows_device_of(names) for names in devices)]
-            case Statement():
-                return []  # the database checks the permissions of the plan's user
+            case Statement(consents=consents):  # the database checks the permissions of the plan's user
+                return [*map(policy.allows_oracle_parameter, consents)]
             case _:
                 assert_never(change)
 
@@ -233,7 +234,7 @@ class Host:
                     self.manager.act(unit, verb)
             case Command(argv=argv):
                 if argv:
-                    must(self.tools, argv)
+                    must(self.tools, argv, within_s=change.within_s, already=change.already)
             case KeepSpans():
                 pass  # `original` has read the bytes
             case Statement(system=system, text=text):

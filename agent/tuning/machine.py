@@ -39,7 +39,8 @@ FOLDER = "tuned"
 BESIDE = "beside-"
 LOCK = "lock"
 MACHINE = "machine"
-NET = "/proc/sys/net/"
+NET = ("/proc/sys/net/", "/sys/class/net/")
+"""Attributes of the network namespace, not of the machine."""
 HOLDER_BYTES_MAX = 65536
 _NETNS_COOKIE = 71  # SO_NETNS_COOKIE of Linux 5.14: unique until reboot, unlike inode numbers
 
@@ -108,8 +109,10 @@ def claims_of(tunings: Sequence[Tuning], endpoints: Sequence[Endpoint]) -> froze
 
 
 def _names(tuning: Tuning) -> tuple[str, ...]:
-    """The kernel parameters of a tuning that sets only these; empty for any other tuning."""
+    """The kernel parameters of a tuning that sets only these, of `mtu` its interfaces; empty for any other tuning."""
     values: Mapping[str, Any] = dict(tuning.parameters)
+    if tuning.operation == "mtu":
+        return tuple(f"net.{name}" for name in values.get("interfaces") or ())
     if tuning.operation != "sysctl" or values.get("file") is not None:
         return ()
     return tuple(str(name) for name, _ in values.get("settings") or ())

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from proveout.agent.errors import TaskFault
 from proveout.core import child_process
+from proveout.dsl.operations.change import WITHIN_S
 from proveout.dsl.operations.facts import Output
 
-TIMEOUT_S = 60.0
 OUTPUT_MAX = 1024 * 1024
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "LANG": "C"}
 
@@ -23,8 +23,8 @@ ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "LANG": "
 class Tools(Protocol):
     """Runs programs."""
 
-    def run(self, argv: Sequence[str]) -> Output:
-        """Run a program to its end. TaskFault if it is missing or does not end."""
+    def run(self, argv: Sequence[str], within_s: float = WITHIN_S) -> Output:
+        """Run a program to its end. TaskFault if it is missing or does not end in time."""
         ...
 
 
@@ -40,7 +40,7 @@ class Processes:
         if running is not None:
             running.kill()
 
-    def run(self, argv: Sequence[str]) -> Output:
+    def run(self, argv: Sequence[str], within_s: float = WITHIN_S) -> Output:
         """Run a program to its end. Standard error follows standard output in the result."""
         try:
             with subprocess.Popen(
@@ -52,20 +52,20 @@ class Processes:
                 stderr=subprocess.PIPE,
             ) as process:
                 self._running = process
-                return _output(process)
+                return _output(process, within_s)
         except FileNotFoundError:
             raise TaskFault("missing", f"{argv[0]} is not on this host") from None
         except subprocess.TimeoutExpired:
-            raise TaskFault("timeout", f"{argv[0]} did not end within {TIMEOUT_S:g} s") from None
+            raise TaskFault("timeout", f"{argv[0]} did not end within {within_s:g} s") from None
         except OSError as error:
             raise TaskFault("refused", f"cannot start {argv[0]}: {error.strerror}") from None
         finally:
             self._running = None
 
 
-def _output(process: subprocess.Popen[bytes]) -> Output:
+def _output(process: subprocess.Popen[bytes], within_s: float) -> Output:
     try:
-        out, err = process.communicate(timeout=TIMEOUT_S)
+        out, err = process.communicate(timeout=within_s)
     except subprocess.TimeoutExpired:
         process.kill()
         raise
@@ -73,10 +73,12 @@ def _output(process: subprocess.Popen[bytes]) -> Output:
     return Output(code=process.returncode, text=text.decode("utf-8", errors="replace"))
 
 
-def must(tools: Tools, argv: Sequence[str]) -> str:
-    """Run a program that must succeed; returns its output. TaskFault with its last line."""
-    done = tools.run(argv)
-    if done.code != 0:
+def must(tools: Tools, argv: Sequence[str], *, within_s: float = WITHIN_S, already: Sequence[str] = ()) -> str:
+    """Run a program that must succeed; returns its output. TaskFault with its last line.
+
+    An output with one of the texts `already` is a success too."""
+    done = tools.run(argv, within_s)
+    if done.code != 0 and not any(text in done.text for text in already):
         last = (done.text.strip().splitlines() or ["it wrote no message"])[-1][:300]
         raise TaskFault("fault", f"{' '.join(argv)} failed with exit code {done.code}: {last}")
     return done.text

@@ -231,6 +231,9 @@ def _undo(host: Host, entry: Entry) -> tuple[TuningOutcome, str]:  # noqa: PLR09
     """Undo a change; (outcome, text for the log)."""
     if elsewhere := _of_another_network(entry):
         return elsewhere
+    if isinstance(entry.change, Command) and entry.change.device and not entry.change.undo:
+        written = entry.change.argv[0].rpartition("/")[2]
+        return "kept", f"the former data of {entry.change.device} cannot be restored: {written} has overwritten it"
     databases = host.databases.of(entry.run)
     try:
         if isinstance(entry.change, (WriteFile, RemoveFile)):
@@ -290,7 +293,7 @@ def _undone(host: Host, entry: Entry) -> None:
             partition_tables.put_back(host.root, change.device, change.spans, (entry.original or NONE).content)
         case Command():
             if change.undo:
-                must(host.tools, change.undo)
+                must(host.tools, change.undo, within_s=change.within_s, already=change.already)
         case Statement():
             if change.undo:
                 host.databases.of(entry.run).run(change.system, change.undo)

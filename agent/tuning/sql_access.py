@@ -16,11 +16,14 @@ from typing import Any, Protocol
 from proveout.agent.engines.adapter import OpensCursors
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
+from proveout.dsl.operations.database.oracle_parameters import OPEN
 from proveout.dsl.operations.database.postgres_settings import RELOAD
 from proveout.dsl.operations.facts import Rows
 from proveout.proto.wire.tasks import Endpoint
 
 RELOAD_S = 15.0
+OPEN_S, OPEN_POLL_S = 300.0, 1.0
+"""An instance registers with its listener some time after its start."""
 LOADED = "SELECT pg_conf_load_time()::text"
 
 
@@ -126,11 +129,32 @@ def rows(endpoint: Endpoint, statement: str) -> Rows:
 
 def run(endpoint: Endpoint, statement: str) -> None:
     """Run a statement. TaskFault with the error of the database."""
+    if statement == OPEN:
+        _await_open(endpoint)
+        return
     before = rows(endpoint, LOADED) if statement == RELOAD else ()
     with _cursor(endpoint) as cursor:
         cursor.execute(statement)
     if statement == RELOAD:
         _loaded(endpoint, before)
+
+
+def _await_open(endpoint: Endpoint, within_s: float = OPEN_S) -> None:
+    """Wait until an instance that was started answers. TaskFault `timeout` with its last error."""
+    deadline = time.monotonic() + within_s
+    why = "it is not open"
+    while True:
+        try:
+            if rows(endpoint, OPEN) != (("0",),):
+                return
+        except TaskFault as fault:
+            if fault.code != "unreachable":
+                raise
+            why = fault.what
+        if time.monotonic() > deadline:
+            text = f"system {endpoint.system!r} was not open {within_s:g} s after its restart: {why}"
+            raise TaskFault("timeout", text)
+        time.sleep(OPEN_POLL_S)
 
 
 def _loaded(endpoint: Endpoint, before: Rows) -> None:

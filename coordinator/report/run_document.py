@@ -8,7 +8,7 @@ to download, and the plan's files.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from proveout.coordinator.report import csv_export
@@ -159,33 +159,49 @@ def _topology(results: RunResults) -> Iterator[Section]:
 
 
 def _tested(results: RunResults, *, page: bool) -> Iterator[Section]:
-    """Declared and measured facts of each host, system and piece of equipment; the page has the hardware of all."""
-    found = [one for one in nodes(results) if one.kind not in ("host", "system") or one.rows or (page and one.hardware)]
-    if not found:
+    """Declared and measured facts of hosts and systems, and equipment; the page has the hardware of all hosts."""
+    tested = nodes(results)
+    equipment = [one for one in tested if one.is_equipment]
+    others = [one for one in tested if not one.is_equipment and (one.rows or (page and one.hardware))]
+    if not equipment and not others:
         return
     differences = tuple(
         f"{one.name}: {row.fact} is declared as {row.declared} and measured as {row.measured}."
-        for one in found
+        for one in others
         for row in one.rows
         if row.differs
     )
-    notes = (Notes(differences, "warn"),) if differences else ()
-    tables = tuple(_tested_node(one, page=page) for one in found)
-    yield Section(title="What was tested", blocks=(*notes, *tables), anchor="tested")
+    blocks: list[Block] = [Notes(differences, "warn")] if differences else []
+    blocks += [_tested_node(one, page=page) for one in others]
+    blocks += [_equipment(equipment)] if equipment else []
+    yield Section(title="What was tested", blocks=tuple(blocks), anchor="tested")
 
 
 def _tested_node(one: TestedNode, *, page: bool) -> Section:
     rows = (*one.rows, *one.hardware) if page else one.rows
-    about = [one.description] if one.description else []
-    about += [f"connected to {', '.join(one.connects)}"] if one.connects else []
-    about += ["no agent can run on it: its facts are declared"] if one.kind not in ("host", "system") else []
-    text = "; ".join(about)
-    blocks: list[Block] = [Paragraph(f"{text[:1].upper()}{text[1:]}.", "dim")] if about else []
     columns = [column for column in ("declared", "measured", "expected") if any(getattr(row, column) for row in rows)]
-    if rows:
-        lines = tuple((row.fact, *(_tested_cell(row, column) for column in columns)) for row in rows)
-        blocks.append(Table(heads=("fact", *columns), rows=lines, layout="l" * (1 + len(columns))))
-    return Section(title=f"{one.name} ({one.kind})", blocks=tuple(blocks))
+    lines = tuple((row.fact, *(_tested_cell(row, column) for column in columns)) for row in rows)
+    table = Table(heads=("fact", *columns), rows=lines, layout="l" * (1 + len(columns)))
+    return Section(title=f"{one.name} ({one.kind})", blocks=(table,))
+
+
+def _equipment(equipment: Sequence[TestedNode]) -> Section:
+    """Equipment in one table, because nothing of it is measured."""
+    rows = tuple(
+        (
+            one.name,
+            f"{one.kind}: {one.description}" if one.description else one.kind,
+            ", ".join(one.connects) or "-",
+            tuple(
+                f"{row.fact}: {row.declared}{f' (expected: {row.expected})' if row.expected else ''}"
+                for row in one.rows
+            )
+            or "-",
+        )
+        for one in equipment
+    )
+    table = Table(heads=("name", "equipment", "connected to", "declared facts"), rows=rows, layout="llll")
+    return Section(title="Equipment without an agent", blocks=(table,))
 
 
 def _tested_cell(row: FactRow, column: str) -> str | Cell:
@@ -346,7 +362,7 @@ def _tuning(results: RunResults) -> Iterator[Section]:
 
 
 def _environment(results: RunResults) -> Iterator[Section]:
-    found = fingerprints(results)
+    found = tuple(one for one in fingerprints(results) if not one.equipment)  # which is under "What was tested"
     if not found:
         return
     rows = tuple((one.name, one.digest[7:19], outline(one)) for one in found)

@@ -18,7 +18,8 @@ from proveout.dsl.plan.topology import Declared
 from proveout.dsl.rules import fact_rules
 
 HARDWARE = (
-    "cpu_model", "cpu_sockets", "cpus", "cpu_smt", "cpu_base_khz", "cpu_max_khz", "cpu_cache.*", "numa_nodes",
+    "cpu_model", "cpu_sockets", "cpus", "cpu_smt", "cpu_no_turbo", "cpu_governor", "cpu_base_khz", "cpu_max_khz",
+    "cpu_cache.*", "numa_nodes",
     "memory_bytes", "memory_modules", "memory_modules_bytes", "bios", "machine", "net.*", "hba.*", "disk.*",
     "distribution", "kernel", "virtualisation",
 )  # fmt: skip
@@ -52,6 +53,11 @@ class TestedNode:
     rows: tuple[FactRow, ...]
     hardware: tuple[FactRow, ...]
 
+    @property
+    def is_equipment(self) -> bool:
+        """Whether no agent can run on it."""
+        return self.kind not in ("host", "system")
+
 
 def nodes(results: RunResults) -> tuple[TestedNode, ...]:
     """Hosts, systems and equipment that have facts, in the order of the plan."""
@@ -75,7 +81,7 @@ def nodes(results: RunResults) -> tuple[TestedNode, ...]:
     found = (
         _node(known.get(key), key, measured.get(key, {}), before.get(key)) for key in (*hosts, *systems, *equipment)
     )
-    return tuple(one for one in found if one.rows or one.hardware or one.kind not in ("host", "system"))
+    return tuple(one for one in found if one.rows or one.hardware or one.is_equipment)
 
 
 def _node(
@@ -98,10 +104,12 @@ def _rows(one: Declared, facts: Mapping[str, Any], before: Mapping[str, Any]) ->
     expected = {item.fact: item for item in one.expect}
     unmet = {item.fact for item in fact_rules.unmet(one, before)}
     for name in dict.fromkeys((*declared, *expected)):
+        found, earlier = (fact_rules.listed(name, fact_rules.measured(name, at)) for at in (facts, before))
+        changed = bool(found and earlier) and found != earlier
         yield FactRow(
             fact=name,
             declared=fact_rules.shown(declared[name]) if name in declared else "",
-            measured=fact_rules.listed(name, fact_rules.measured(name, facts)),
+            measured=f"{found} (before the run: {earlier})" if changed else found or earlier,
             expected=fact_rules.wanted(expected[name]) if name in expected else "",
             differs=name in declared and bool(fact_rules.differing(name, declared[name], facts)),
             held=name not in unmet,

@@ -1,7 +1,7 @@
 """The plan format as JSON Schema, generated from the models: what editors complete and check while one types.
 
-Two things are added to what pydantic gives: wherever a value is not text, `${…}` may stand for it, and an int may be
-written `20_000` (text to the YAML 1.2 readers that editors use).
+Two things are added to what pydantic gives: wherever a value is not free text, `${…}` may stand for it or be in it, and
+a number may be written `20_000` (text to the YAML 1.2 readers that editors use).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from proveout.dsl.schema import stage_models
 from proveout.dsl.workloads.kinds import BUILT_IN, built_in
 
 IDENTIFIER = "https://json-schema.org/draft/2020-12/schema"
-TEMPLATE = {"type": "string", "pattern": r"^\$\{.+\}$", "description": "${params.name}"}
-GROUPED = {"type": "string", "pattern": r"^-?\d+(_\d+)+$", "description": "a whole number, as 20_000"}
+TEMPLATE = {"type": "string", "pattern": r"\$\{.+\}", "description": "${params.name}"}
+GROUPED = {"type": "string", "pattern": r"^-?\d+(_\d+)+(\.\d+)?$", "description": "a number, as 20_000"}
 
 _NOT_TEXT = ("integer", "number", "boolean", "array")
 
@@ -121,18 +121,24 @@ def _tidy(node: Any, *, templates: bool) -> Any:
 def _value(node: Any, templates: bool) -> Any:
     """The schema of one value: ints in groups of digits, and a template in its place."""
     node = _tidy(node, templates=templates)
-    options = node.get("anyOf", [node])
+    options = _options(node)
     default = node.get("default")
     if default is None or isinstance(default, dict) or (_is_typed(options) and not isinstance(default, str)):
         node.pop("default", None)  # no default, or one in base units, which a plan cannot write
-    extra = [GROUPED] if any(option.get("type") == "integer" for option in options) else []
+    extra = [GROUPED] if any(option.get("type") in ("integer", "number") for option in options) else []
     if templates and (any(_is_not_text(option) for option in options) or _is_typed(options)):
         extra.append(TEMPLATE)
     if not extra:
         return node
     outer = {key: node[key] for key in ("description", "default") if key in node}
-    inner = [{key: value for key, value in option.items() if key not in outer} for option in options]
+    inner = [{key: value for key, value in option.items() if key not in outer} for option in node.get("anyOf", [node])]
     return {**outer, "anyOf": [*inner, *extra]}
+
+
+def _options(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schemas that a value may have, also those of a union in a union."""
+    parts = node.get("anyOf") or node.get("oneOf")
+    return [found for part in parts for found in _options(part)] if parts else [node]
 
 
 def _is_typed(options: list[dict[str, Any]]) -> bool:

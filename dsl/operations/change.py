@@ -15,6 +15,8 @@ from typing import Literal, TypeAlias, assert_never
 from proveout.dsl.operations.facts import ABSENT, FileFact
 
 DIFF_LINES_MAX = 200
+WITHIN_S = 60.0
+"""The time limit of a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +105,18 @@ class Command:
     run.
 
     Both sides must be idempotent: after a crash it is unknown whether they ran. `device` is one that it destroys data
-    on.
+    on; without `undo` the data is lost, so it is never undone but reported as kept.
+
+    `of_plan`: the program and its arguments are the plan's own text, so the policy must list them with a reason.
+    `already`: an exit code other than 0 is a success where the output has one of these texts (it was stopped before).
     """
 
     argv: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
     device: str = ""
+    of_plan: bool = False
+    already: tuple[str, ...] = ()
+    within_s: float = WITHIN_S
     kind: Literal["command"] = "command"
 
 
@@ -135,7 +143,7 @@ class Statement:
     `destructive`: it overwrites what is not the database's own (disks); the policy of the host must allow such steps.
     `devices` are these disks, each by all of its lasting names: the policy must list one of them. `place` is what
     statements stand on one another in: as long as the undoing of one there is left, those made before it are left as
-    well.
+    well. `consents` are the parameters that it sets only with the consent of the host's owner.
     """
 
     system: str
@@ -144,6 +152,7 @@ class Statement:
     destructive: bool = False
     devices: tuple[tuple[str, ...], ...] = ()
     place: str = ""
+    consents: tuple[str, ...] = ()
     kind: Literal["statement"] = "statement"
 
 

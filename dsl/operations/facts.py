@@ -75,9 +75,13 @@ class RowsQuery:
 
 @dataclass(frozen=True, slots=True)
 class OutputQuery:
-    """The output of a tool that changes nothing; answered by an `Output`. The agent's policy must allow its argv."""
+    """The output of a tool that changes nothing; answered by an `Output`. The agent's policy must allow its argv.
+
+    `of_plan`: the argv is the plan's own text, so the policy must list it with a reason."""
 
     argv: tuple[str, ...]
+    of_plan: bool = False
+    within_s: float = field(default=60.0, compare=False)
 
 
 Query: TypeAlias = (
@@ -192,6 +196,10 @@ class Facts:
 
     def output(self, *argv: str) -> Output:
         """The output of a tool."""
-        found = self.known[OutputQuery(argv)]
+        return self.answer(OutputQuery(argv))
+
+    def answer(self, query: OutputQuery) -> Output:
+        """The output of a tool, by its query."""
+        found = self.known[query]
         assert isinstance(found, Output)  # noqa: S101
         return found

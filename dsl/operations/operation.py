@@ -45,14 +45,22 @@ class Operation(BaseModel, ABC):
     """The privileges that the agent needs, for `explain`: "root: writes /proc/sys"; several are separated by `; `."""
     destructive: ClassVar[bool] = False
     """Whether it can destroy data: the tuning then needs `destructive: true`."""
-    changing: ClassVar[bool] = True
-    """Whether it changes anything; False for an operation that only checks, and refuses the run where a host is not as
-    wanted."""
 
     @classmethod
     def reshape(cls, block: Map) -> Map:
         """The block as the fields have it, where a plan writes it shorter; positions are kept."""
         return block
+
+    @property
+    def changing(self) -> bool:
+        """Whether it changes anything; False for an operation that only checks, and refuses the run where a host is not
+        as wanted."""
+        return True
+
+    @property
+    def longest_s(self) -> float:
+        """The time limit of its own programs together where they may take long, seconds, for the deadline of a task."""
+        return 0.0
 
     @property
     def of_system(self) -> str | None:

@@ -12,6 +12,7 @@ from proveout.dsl.operations.database.oracle_parameters import OracleParameters
 from proveout.dsl.operations.database.oracle_redo import OracleRedo
 from proveout.dsl.operations.database.postgres_settings import PostgresSettings
 from proveout.dsl.operations.database.sql import Sql
+from proveout.dsl.operations.host.command import HostCommand
 from proveout.dsl.operations.host.file import File
 from proveout.dsl.operations.host.ini_section import IniSection
 from proveout.dsl.operations.host.limits import Limits
@@ -22,12 +23,16 @@ from proveout.dsl.operations.kernel.cpu_governor import CpuGovernor
 from proveout.dsl.operations.kernel.huge_pages import HugePages
 from proveout.dsl.operations.kernel.sysctl import Sysctl
 from proveout.dsl.operations.kernel.thp import Thp
+from proveout.dsl.operations.network.bond_present import BondPresent
+from proveout.dsl.operations.network.mtu import Mtu
 from proveout.dsl.operations.operation import Operation
 from proveout.dsl.operations.storage.asm_disk_group import AsmDiskGroup
+from proveout.dsl.operations.storage.filesystem import Filesystem
 from proveout.dsl.operations.storage.mount import Mount
 from proveout.dsl.operations.storage.multipath import Multipath
 from proveout.dsl.operations.storage.partition import Partition
 from proveout.dsl.operations.storage.udev_rules import UdevRules
+from proveout.dsl.operations.storage.zero_blocks import ZeroBlocks
 from proveout.dsl.plan.model_values import from_values
 from proveout.dsl.plan.stages import Tuning
 
@@ -41,12 +46,17 @@ OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
         "cpu_governor": CpuGovernor,
         "thp": Thp,
         "limits": Limits,
+        "mtu": Mtu,
+        "bond_present": BondPresent,
         "udev_rules": UdevRules,
         "multipath": Multipath,
         "block_queue": BlockQueue,
         "mount": Mount,
         "partition": Partition,
+        "zero_blocks": ZeroBlocks,
+        "filesystem": Filesystem,
         "ini_section": IniSection,
+        "command": HostCommand,
         "postgres_settings": PostgresSettings,
         "oracle_parameters": OracleParameters,
         "oracle_redo": OracleRedo,

@@ -142,6 +142,13 @@ class OrOne:
         return {"anyOf": [whole["items"], whole]}
 
 
+class OrBoolean:
+    """In the JSON Schema: also `true` or `false`."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [handler(core), {"type": "boolean"}]}
+
+
 Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=80)]
 Selector: TypeAlias = Annotated[list[Word], Field(min_length=1, max_length=1000), BeforeValidator(one_or_many), OrOne()]
 Names: TypeAlias = Annotated[list[Name], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]

@@ -16,6 +16,7 @@ from proveout.dsl.schema.scalar_types import (
     Id,
     Name,
     Names,
+    OrBoolean,
     OrOne,
     Percentage,
     Ramp,
@@ -92,7 +93,7 @@ def _as_text(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-When: TypeAlias = Annotated[Text, BeforeValidator(_as_text)]
+When: TypeAlias = Annotated[Text, BeforeValidator(_as_text), OrBoolean()]
 Session: TypeAlias = dict[str, str | int | float | bool]
 StageIds: TypeAlias = Annotated[list[Id], Field(min_length=1, max_length=100), BeforeValidator(one_or_many), OrOne()]
 

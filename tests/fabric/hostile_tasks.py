@@ -299,6 +299,26 @@ TUNINGS: tuple[tuple[str, str, Tuning, str], ...] = (
     ("a system that it is not of", "have it undone elsewhere", replace(SYSCTL, system="db"), "not of the system"),
     ("a file of cron", "run a command as root", Tuning(
         name="f", operation="file", hosts=("db1",), parameters=(("path", "/etc/../etc/cron.d/x"), ("content", "x"))), "not valid"),
+    ("a filesystem without the plan's word", "destroy data", Tuning(
+        name="x", operation="filesystem", hosts=("h",), keep=True, parameters=(
+            ("device", "/dev/disk/by-id/x"), ("label", "x"), ("replaces", None), ("type", "xfs"))), "can destroy data"),
+    ("zeros without the plan's word", "destroy data", Tuning(
+        name="x", operation="zero_blocks", hosts=("h",), keep=True, parameters=(
+            ("device", "/dev/disk/by-id/x"), ("replaces", None), ("size", "1MiB"))), "can destroy data"),
+    ("zeros over all of a disk", "destroy data", Tuning(
+        name="x", operation="zero_blocks", hosts=("h",), keep=True, destructive=True, parameters=(
+            ("device", "/dev/sda"), ("replaces", None), ("size", "99999GiB"))), "is not valid"),
+    ("an MTU outside the folder of interfaces", "write to any file", Tuning(
+        name="x", operation="mtu", hosts=("h",), parameters=(("interfaces", ("../../../etc/x",)), ("mtu", 9000))), "is not valid"),
+    ("a program with a relative path", "run any program", Tuning(
+        name="x", operation="command", hosts=("h",), keep=True, parameters=(
+            ("apply", (("sh", "-c", "id"),)), ("revert", ()), ("verify", (("exists", ("/dev/x",)),)), ("within", "60s"))), "is not valid"),
+    ("a hidden parameter without the plan's word", "change what nobody documents", Tuning(
+        name="x", operation="oracle_parameters", hosts=("h",), system="db", parameters=(
+            ("hidden", False), ("instance", None), ("restart_by", None), ("settings", (("_x", "1"),)), ("system", "db"))), "is not valid"),
+    ("a folder of a server with programs of root", "gain privileges", Tuning(
+        name="x", operation="mount", hosts=("h",), parameters=(
+            ("at", "/shared"), ("device", "a:/b"), ("options", ("rw",)), ("type", "nfs"))), "is not valid"),
     ("a partition without the plan's word", "destroy data", Tuning(
         name="p", operation="partition", hosts=("db1",), parameters=to_values(PARTITION)), "can destroy data"),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hand_made import OBJECTION
 
@@ -26,7 +27,11 @@ pytestmark = pytest.mark.server
 ROOT = Path(__file__).parents[2]
 LAB = ROOT / "docs" / "lab" / "lab.py"
 PLAN = Path(__file__).with_name("smallest.yaml")
+TWO_LOADS = Path(__file__).with_name("two_loads.yaml")
 PATIENCE_S = 300.0
+SAME_T0_NS = 50_000_000
+"""Bound of the clock estimates of both hosts and of the start of their first second."""
+MONTH_NS = 28 * 24 * 3600 * 1_000_000_000
 
 
 needs_a_lab = pytest.mark.skipif(bool(OBJECTION), reason=OBJECTION)
@@ -83,6 +88,32 @@ def test_a_run_across_hosts_whose_clocks_are_months_apart(place: Place) -> None:
     for client in ("client1", "client2"):  # the namespaces' own settings
         assert f"{client}: tuning room for connections: applied" in told
         assert f"{client}: tuning room for connections: reverted" in told
+
+
+@needs_a_lab
+@pytest.mark.slow
+def test_loads_of_two_client_hosts_begin_at_one_instant(place: Place) -> None:
+    result = place.folder / "result.json"
+    argv = place.argv("run", "--plan", str(TWO_LOADS), "--headless", "--json", str(result))
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert ended.returncode == 0, ended.stderr[-4000:] + ended.stdout[-4000:]
+    (stage,) = (one for one in json.loads(result.read_text())["stages"] if one["id"] == "halves")
+    counted = [one for one in stage["iterations"] if one["valid"]]
+    assert len(counted) == 4
+    for one in counted:
+        loads = one["metrics"]["loads"]
+        skews_ms = [loads[name]["client"]["start_skew_ms"] for name in ("low", "high")]
+        assert one["metrics"]["client"]["start_skew_ms"] == max(skews_ms) > 0.0, "that of the later one"
+        assert {f["load"] for f in one["findings"] if f["check"] == "start-skew"} == {"low", "high"}
+    (directory,) = (place.folder / "runs").iterdir()
+    files = sorted((directory / "samples").glob("halves-*.load.parquet"))
+    assert len(files) == len(stage["iterations"])
+    for file in files:
+        rows = [row for row in pq.read_table(file).to_pylist() if row["second"] == 0]
+        began = {row["host"]: (row["coordinator_ns"], row["host_ns"]) for row in rows}
+        (first, first_own), (second, second_own) = began["client1"], began["client2"]
+        assert abs(first - second) < SAME_T0_NS, "one T0, in the coordinator's time"
+        assert abs(first_own - second_own) > MONTH_NS, "on clocks that are far apart"
 
 
 @needs_a_lab

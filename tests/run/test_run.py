@@ -225,6 +225,47 @@ def test_killed_then_interrupted_then_resumed_to_the_end(start: Callable[..., Ru
     assert fourth.facts().iterations == facts.iterations
 
 
+def test_several_loads_killed_then_interrupted_then_resumed_to_the_end(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    """No iteration is lost or made twice, neither of both loads together nor of each alone."""
+    loads = """interference: true
+      loads:
+        low: {workload: hlr, target: db, share: 1/2, range: [1, 500]}
+        high: {workload: hlr, target: db, share: 1/2, range: [501, 1000]}
+      threads: [2]"""
+    text = re.sub(r"workload: hlr\n +target: db\n +threads: \[1, 2\]", loads, PLAN).replace("at(1)", "at(2)")
+    (tmp_path / "small.yaml").write_text(text)
+    first = start("run", "small.yaml")
+    first.until(running(1))
+    first.process.kill()
+    first.process.wait()
+    before = [str(item.id) for item in first.facts().iterations]
+
+    second = start("resume", "latest")
+    second.until(lambda facts: running(3)(facts) and facts.started is not None and facts.started.resumed == 1)
+    second.process.send_signal(signal.SIGINT)
+    assert second.end() == 130, second.log.read_text()
+    second.assert_nothing_left()
+    first.assert_nothing_left()
+    facts = second.facts()
+    assert facts.open_iteration is None and facts.ended is not None and facts.ended.status == "interrupted"
+
+    third = start("resume", "latest")
+    assert third.end() == 0, third.log.read_text()
+    third.assert_nothing_left()
+    facts = third.facts()
+    ids = [str(item.id) for item in facts.iterations]
+    assert ids[: len(before)] == before and len(set(ids)) == len(ids)
+    stages = ("ladder", "ladder__low_alone", "ladder__high_alone")
+    valid = [(item.id.stage, item.id.repeat) for item in facts.iterations if item.valid]
+    assert sorted(valid) == sorted((stage, repeat) for stage in stages for repeat in (1, 2))
+    loads_of = {item.id.stage: set(item.metrics["loads"]) for item in facts.iterations}
+    assert loads_of == dict(zip(stages, ({"low", "high"}, {"low"}, {"high"}), strict=True))
+    ended = facts.stages_finished["ladder"].metrics["peak"]["loads"]["low"]["interference"]["tps_ratio"]
+    assert ended["method"] == "paired" and ended["n"] == 2
+
+
 def test_a_killed_agent_voids_an_iteration_and_a_killed_database_is_in_the_findings(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:

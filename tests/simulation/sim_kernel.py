@@ -31,6 +31,8 @@ ASM_DISKS = {
     "/dev/oraudev/disks/D2": ("sdg", "/dev/disk/by-id/wwn-0x600d2"),
 }
 """The name of a disk in ASM -> its kernel name and its persistent name."""
+NEW_DISK, OLD_DISK = "/dev/disk/by-id/wwn-0x600e", "/dev/disk/by-id/wwn-0x600f"
+"""An empty disk for a filesystem, and one with data that no signature marks."""
 PLACE, PLACE_DEVICE = "/ttdb", "/dev/disk/by-label/ttdb"
 """A folder without a mount, and a device that can be mounted there."""
 
@@ -54,6 +56,7 @@ BOOT = {
     f"{THP}/defrag": "madvise",
     **{governor(cpu): "powersave" for cpu in CPUS},
     **{f"/sys/block/{disk}/queue/scheduler": "mq-deadline" for disk in DISKS},
+    "/sys/class/net/eth1/mtu": "1500",
     "/sys/block/sdb/queue/nr_requests": "256",
     "/sys/block/sdc/queue/nr_requests": "200",
     "/sys/block/sdb/queue/iosched/read_expire": "500",
@@ -78,12 +81,20 @@ FIXED: Mapping[str, bytes] = {
         f"/sys/block/{disk}/device/vpd_pg83": bytes.fromhex(f"00830014010300106002{number:04x}" + "00" * 12)
         for number, disk in enumerate(DISKS, 1)
     },
+    "/proc/self/net/dev": b"Inter-|\n face |\n  eth1: 0\n  eth2: 0\n bond0: 0\n",
+    "/sys/class/net/bond0/bonding/mode": b"802.3ad 4\n",
+    "/sys/class/net/bond0/bonding/slaves": b"eth2\n",
+    "/sys/class/net/eth2/bonding_slave/mii_status": b"up\n",
+    **_disk("/sys/class/block/sdh", "8:112"),
+    **_disk("/sys/class/block/sdi", "8:128"),
     **_disk(f"/sys/block/{SPARE}", "8:48"),
     **_disk("/sys/class/block/sdf", "8:80"),
     **_disk("/sys/class/block/sdg", "8:96"),
 }
 LINKS = {
     SPARE_ID: f"/dev/{SPARE}",
+    NEW_DISK: "/dev/sdh",
+    OLD_DISK: "/dev/sdi",
     PLACE: PLACE,
     PLACE_DEVICE: "/dev/sde",
     **{path: f"/dev/{name}" for path, (name, _) in ASM_DISKS.items()},

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 from sim_database import Settings, SimDatabases
 from sim_disk import Data, Disk
-from sim_kernel import ASM_DISKS, BOOT, PLACE, SPARE_ID, Kernel, SimTexts
+from sim_kernel import ASM_DISKS, BOOT, NEW_DISK, OLD_DISK, PLACE, SPARE_ID, Kernel, SimTexts
 from sim_oracle import SimOracle
-from sim_programs import MULTIPATHD, READERS, TOOLS, Programs
+from sim_programs import MULTIPATHD, READERS, TOOLS, VOLUME, Programs
 from sim_threads import Killed, Threads, is_dead
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import Policy
 from proveout.agent.tuning.host import Host
-from proveout.agent.tuning.programs import TIMEOUT_S
 from proveout.agent.tuning.sysfs import Attributes
+from proveout.dsl.operations.change import WITHIN_S as TIMEOUT_S
 from proveout.dsl.operations.facts import Output, UnitFact
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ POLICY = Policy(
     source="/etc/proveout/policy.yaml",
     sysctl=("vm.*", "net.*"),
     units=("tuned.service", "app.service", MULTIPATHD, MOUNT),
-    paths=(*FOLDERS[1:], "/etc/fstab", "/sys/kernel/mm", "/sys/block", "/sys/devices/system/cpu"),
-    devices=(SPARE_ID, *(lasting for _, lasting in ASM_DISKS.values())),
+    paths=(*FOLDERS[1:], "/etc/fstab", "/sys/kernel/mm", "/sys/block", "/sys/class/net", "/sys/devices/system/cpu"),
+    devices=(SPARE_ID, NEW_DISK, OLD_DISK, *(lasting for _, lasting in ASM_DISKS.values())),
     udev_devices=("KERNEL==sd*",),
     tools=TOOLS,
     destructive=True,
@@ -120,7 +120,7 @@ class Machine:
     # ---- the present and the expected state ------------------------------------------------------------------------
 
     def state(self) -> dict[str, object]:
-        table = {SPARE_ID: (self.programs.table, self.programs.ends)}
+        table = {SPARE_ID: (self.programs.table, self.programs.ends), VOLUME: self.programs.volumes}
         return {**self.kernel, **self.units, **table, **self.oracle.state(), **self.disk.picture()}
 
     def unexpected(self) -> dict[str, tuple[object, object]]:
@@ -268,7 +268,7 @@ class SimTools:
     def interrupt(self) -> None:
         self._machine.interrupted = True
 
-    def run(self, argv: Sequence[str]) -> Output:
+    def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
         machine = self._machine
         try:
             machine.program(argv[0], self._now_s())

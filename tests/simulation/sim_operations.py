@@ -11,8 +11,9 @@ import random
 from dataclasses import replace
 
 from sim_faults import Aims
-from sim_kernel import ASM_DISKS, PLACE, PLACE_DEVICE, SPARE_ID
+from sim_kernel import ASM_DISKS, NEW_DISK, OLD_DISK, PLACE, PLACE_DEVICE, SPARE_ID
 from sim_plan import PLAN, STORED, tuning
+from sim_programs import VOLUME
 
 from proveout.dsl.operations.table import OPERATIONS
 from proveout.dsl.plan.model_values import to_values
@@ -55,6 +56,20 @@ OF_A_HOST = (
             "partition", "parts", (), device=SPARE_ID, partitions=[{"name": "redo", "size": "15GiB"}, {"name": "data"}]
         ),
         destructive=True,
+    ),
+    tuning("mtu", "jumbo frames", (), interfaces=["eth1"], mtu=9000),
+    tuning("bond_present", "bond", (), bond="bond0", mode="802.3ad"),
+    replace(
+        tuning("filesystem", "filesystem", (), keep=True, device=NEW_DISK, type="ext4", label="data"), destructive=True
+    ),
+    replace(tuning("zero_blocks", "zeros", (), keep=True, device=OLD_DISK, size="16MiB"), destructive=True),
+    tuning(
+        "command",
+        "volume",
+        (),
+        verify={"run": [VOLUME, "show", "v1"]},
+        apply=[[VOLUME, "create", "v1"]],
+        revert=[[VOLUME, "remove", "v1"]],
     ),
     tuning("ini_section", "dsn", (), file="/etc/app/sys.odbc.ini", section="hlr", set={"PermSize": 620, "New": "x"}),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sim_disk import Data, Disk
-from sim_kernel import PLACE, SPARE, SPARE_ID
+from sim_kernel import NEW_DISK, OLD_DISK, PLACE, SPARE, SPARE_ID
 from sim_oracle import SimOracle
 
 from proveout.agent.security.policy import Tool
@@ -19,9 +19,13 @@ from proveout.dsl.operations.facts import Output
 UDEVADM, SYSTEMCTL, MULTIPATHD = "/usr/bin/udevadm", "/usr/bin/systemctl", "multipathd.service"
 PARTED, WIPEFS, PARTPROBE, BLKID = "/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/partprobe", "/usr/sbin/blkid"
 DPKG = "/usr/bin/dpkg-query"
+MKFS, DD, CMP, VOLUME = "/usr/sbin/mkfs.ext4", "/usr/bin/dd", "/usr/bin/cmp", "/opt/lab/volume"
 READERS = {UDEVADM: "/etc/udev/rules.d/", MULTIPATHD: "/etc/multipath/conf.d/", SYSTEMCTL: "/etc/fstab"}
 """Program or unit -> the path of the files that it reads, and uses until it reads them again."""
-TOOLS = tuple(Tool(path=path, arguments=("*",)) for path in (UDEVADM, SYSTEMCTL, PARTED, WIPEFS, PARTPROBE, BLKID))
+TOOLS = tuple(
+    Tool(path=path, arguments=("*",))
+    for path in (UDEVADM, SYSTEMCTL, PARTED, WIPEFS, PARTPROBE, BLKID, MKFS, DD, CMP, VOLUME)
+)
 INSTALLED = {"tuned": "2.20.0"}
 
 Read = tuple[tuple[str, Data], ...]
@@ -39,6 +43,10 @@ class Programs:
         wiped."""
         self.seen = ""
         """The partition table that the kernel has read."""
+        self.overwritten: set[str] = set()
+        """The disks that mkfs or dd has overwritten, which nothing undoes."""
+        self.volumes: frozenset[str] = frozenset()
+        """The volumes that a program of the plan has made."""
         self._pending: Read = ()
         self._read: dict[str, Read] = {}
         self.boot()
@@ -89,12 +97,17 @@ class Programs:
         """Return the output of a program that only reads; None for the others."""
         if argv[0] == BLKID:
             found = "PTTYPE=gpt\n" if argv[-1] == SPARE_ID and self.table else ""
+            found += "TYPE=ext4\nLABEL=data\n" if argv[-1] == NEW_DISK and NEW_DISK in self.overwritten else ""
             found += "TYPE=oracleasm\n" if self._oracle.has_header(argv[-1]) else ""
             return Output(code=0 if found else 2, text=found)
         if argv[0] == PARTED and argv[-1] == "print":
             kind = "gpt" if self.table else "unknown"
             text = f"BYT;\n/dev/{SPARE}:209715200s:scsi:512:512:{kind}:X:;\n{self.table}"
             return Output(code=0 if self.table else 1, text=text)
+        if argv[0] == CMP:
+            return Output(code=0 if OLD_DISK in self.overwritten else 1, text="")
+        if argv[:2] == (VOLUME, "show"):
+            return Output(code=0 if argv[-1] in self.volumes else 1, text="")
         if argv[0] == DPKG:
             version = INSTALLED.get(argv[-1])
             return Output(code=1, text="") if version is None else Output(code=0, text=f"installed {version}")
@@ -120,6 +133,14 @@ class Programs:
                 self.table, self.ends = "", b"wiped" if self.ends == b"gpt" else self.ends
             case (program, device) if (program, device) == (PARTPROBE, SPARE_ID):
                 self.seen = self.table
+            case (program, "-q", "-L", _, device) if (program, device) == (MKFS, NEW_DISK):
+                self.overwritten.add(device)
+            case (program, _, into, *_) if (program, into) == (DD, f"of={OLD_DISK}"):
+                self.overwritten.add(OLD_DISK)
+            case (program, "create", volume) if program == VOLUME:
+                self.volumes |= {volume}
+            case (program, "remove", volume) if program == VOLUME:
+                self.volumes -= {volume}
             case ("/usr/bin/check", *_):
                 pass
             case _:

@@ -399,3 +399,10 @@ def test_the_interval_of_a_rung_is_that_of_the_report(repeats: int, repeat_min: 
     shown = seen.throughput[4]
     assert (shown.mean, shown.lower, shown.upper) == (reported["mean"], reported.get("lower"), reported.get("upper"))
     assert (shown.lower is None) is (repeats == 1)
+
+
+def test_equipment_is_listed_below_the_hosts() -> None:
+    declared = [{"name": "db1", "kind": "host"}, {"name": "tor1", "kind": "switch"}]
+    view = view_of(dataclasses.replace(STARTED, plan={**STARTED.plan, "declared": declared}))
+    assert tables.hosts_and_equipment(view)[len(view.hosts) :] == [("tor1", "none: switch", *["-"] * 5)]
+    assert tables.hosts_and_equipment(view_of(STARTED)) == tables.hosts(view_of(STARTED))

@@ -77,7 +77,7 @@ class RunScreen(Screen[None]):
                     yield Rows(tables.HOSTS, tables.hosts, id="live-hosts")
                 yield LadderChart(id="ladder")
                 yield _transactions("transactions")
-                yield Rows(tables.HOSTS, tables.hosts, id="hosts")
+                yield Rows(tables.HOSTS, tables.hosts_and_equipment, id="hosts")
                 with Vertical(id="waits"):
                     yield Rows(tables.WAITS, tables.waits, id="wait-rows", titled=tables.waits_of)
                     yield Rows(tables.LAGS, tables.lags, id="lag-rows", titled=tables.lags_of)

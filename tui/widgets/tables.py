@@ -171,6 +171,12 @@ def hosts(view: RunView) -> list[Row]:
     return [head, *(_host(host, view.lease_s, view.beat_s) for host in shown)]
 
 
+def hosts_and_equipment(view: RunView) -> list[Row]:
+    """`hosts`, then the equipment on which no agent runs."""
+    without = ("-",) * (len(HOSTS) - 2)
+    return [*hosts(view), *((safe(name), f"none: {kind}", *without) for name, kind in view.equipment)]
+
+
 def waits(view: RunView) -> list[Row]:
     """The top waits: of the measure window so far, else of the newest finished iteration."""
     many = len(view.waits) > 1

@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from proveout.dsl.operations.facts import Facts, FileQuery, Query
 from proveout.dsl.operations.operation import Operation, Step, whole_file
@@ -43,9 +45,8 @@ def _domain(name: str) -> str:
     return name
 
 
-Limit: TypeAlias = Annotated[
-    str, BeforeValidator(_limit), WithJsonSchema({"anyOf": [{"type": "integer"}, {"const": "unlimited"}]})
-]
+LIMITS: tuple[JsonSchemaValue, ...] = ({"type": "integer"}, {"const": "unlimited"})
+Limit: TypeAlias = Annotated[str, BeforeValidator(_limit), WithJsonSchema({"anyOf": [*LIMITS]})]
 
 
 class Pair(BaseModel):
@@ -62,7 +63,14 @@ def _pair(value: object) -> object:
     return value if isinstance(value, (dict, Pair)) else {"soft": value, "hard": value}
 
 
-Both: TypeAlias = Annotated[Pair, BeforeValidator(_pair)]
+class OrLimit:
+    """In the JSON Schema: also one limit."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [handler(core), *LIMITS]}
+
+
+Both: TypeAlias = Annotated[Pair, BeforeValidator(_pair), OrLimit()]
 
 
 class Limits(Operation):

@@ -22,7 +22,11 @@ class PackagePresent(Operation):
     ] = Field(description="Their names.")
 
     privileges = "runs rpm or dpkg"
-    changing = False
+
+    @property
+    def changing(self) -> bool:
+        """It only checks."""
+        return False
 
     def targets(self) -> Mapping[str, str]:
         """Each package."""

@@ -20,7 +20,16 @@ from proveout.dsl.operations.change import Statement
 from proveout.dsl.operations.database.sql_literals import OracleName, SystemOperation, bytes_of, in_list, literal, once
 from proveout.dsl.operations.facts import Facts, Query, RowsQuery
 from proveout.dsl.operations.operation import Step
-from proveout.dsl.operations.storage.disk import BY_ID, VOLUMES, disk_queries, in_use, name_queries, names, probed
+from proveout.dsl.operations.storage.disk import (
+    BY_ID,
+    VOLUMES,
+    Device,
+    disk_queries,
+    in_use,
+    name_queries,
+    names,
+    probed,
+)
 from proveout.dsl.schema.scalar_types import custom
 
 FREE = ("CANDIDATE", "PROVISIONED", "FORMER")
@@ -29,7 +38,6 @@ REDUNDANCY = {"external": "EXTERN", "normal": "NORMAL", "high": "HIGH"}
 LEAST = {"external": 1, "normal": 2, "high": 3}
 """Failure groups; by default each disk is one of its own."""
 _PATH = re.compile(r"/dev/[A-Za-z0-9._:+@/-]{1,200}|AFD:[A-Z0-9_]{1,30}")
-_DEVICE = re.compile(rf"{BY_ID}[A-Za-z0-9][A-Za-z0-9._:+-]*")
 _AFD, _SIGNATURE = "AFD:", "oracleasm"
 _VERSION = re.compile(r"\d{1,2}(\.\d{1,2}){1,4}")
 
@@ -48,12 +56,6 @@ def _version(value: str) -> str:
     return value
 
 
-def _device(value: str) -> str:
-    if not _DEVICE.fullmatch(value):
-        raise custom(f"`{value}` does not name a device for good: {BY_ID}NAME")
-    return value
-
-
 class AsmDiskGroup(SystemOperation):
     """An ASM disk group: `{system: asm, disk_group: DATA, redundancy: external, au_size: 4M, disks:
     [/dev/oraudev/disks/DATA1]}`."""
@@ -64,7 +66,7 @@ class AsmDiskGroup(SystemOperation):
     disks: Annotated[list[Annotated[str, AfterValidator(_path)]], Field(min_length=1, max_length=200)] = Field(
         description="Its disks by path, as V$ASM_DISK has them; every one by itself."
     )
-    devices: dict[Annotated[str, AfterValidator(_path)], Annotated[str, AfterValidator(_device)]] = Field(
+    devices: dict[Annotated[str, AfterValidator(_path)], Device] = Field(
         default_factory=dict,
         max_length=200,
         description="The device of each label of the filter driver: `AFD:DATA1` to `/dev/disk/by-id/…`.",

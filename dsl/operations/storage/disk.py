@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator
 
 from proveout.dsl.operations.facts import Facts, LinkQuery, OutputQuery, PathsQuery, Query, TextQuery
+from proveout.dsl.schema.scalar_types import custom
 
 BLKID = "/usr/sbin/blkid"
 MOUNTS, SWAPS = "/proc/self/mountinfo", "/proc/swaps"
@@ -22,6 +26,8 @@ NOTHING_FOUND, AMBIVALENT = 2, 8
 BY_ID = "/dev/disk/by-id/"
 BLOCK, VOLUMES = "/sys/block", "/sys/class/block"
 """Whole disks only; all block devices, partitions too."""
+_DEVICE = re.compile(rf"{BY_ID}[A-Za-z0-9][A-Za-z0-9._:+-]*")
+_KEYS = ("TYPE=", "PTTYPE=", "LABEL=", "USAGE=")
 _LASTING = ("wwn-", "nvme-", "scsi-", "dm-uuid-")
 
 
@@ -74,9 +80,22 @@ def probed(device: str, facts: Facts) -> dict[str, str] | None:
     return dict(line.partition("=")[::2] for line in output.text.splitlines()) if output.code == 0 else {}
 
 
-def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str = "") -> Iterator[str]:
-    """The reasons why the disk must not be written to: it is read-only, held, mounted, swap, signed (with anything but
-    `own`) or partitioned."""
+def device_name(value: str) -> str:
+    """A whole disk or a partition by a lasting name."""
+    if not _DEVICE.fullmatch(value):
+        raise custom(f"`{value}` does not name a device for good: {BY_ID}NAME")
+    return value
+
+
+Device: TypeAlias = Annotated[str, AfterValidator(device_name)]
+
+
+def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str | None = None, replaces: str = "") -> Iterator[str]:
+    """The reasons why the disk must not be written to: it is read-only, held, mounted, swap, signed or partitioned.
+
+    `own`: the type of a signature that it may have, or "" for none but a partition's entry in its table. `replaces`:
+    the UUID of a filesystem that it must have.
+    """
     disk = sys_folder(device, facts, tree)
     if facts.text(f"{disk}/ro") != "0":
         yield f"{device} is read-only"
@@ -91,7 +110,7 @@ def in_use(device: str, facts: Facts, tree: str = BLOCK, own: str = "") -> Itera
     for line in (facts.text(SWAPS) or "").splitlines():
         if own_or_part.fullmatch((line.split() or [""])[0]):
             yield f"{device} is swap"
-    yield from _signature(device, facts, disk, own)
+    yield from _signature(device, facts, disk, own, replaces)
 
 
 def _nodes(node: str) -> re.Pattern[str]:
@@ -100,19 +119,25 @@ def _nodes(node: str) -> re.Pattern[str]:
     return re.compile(rf"{re.escape(node)}({between}\d+)?")
 
 
-def _signature(device: str, facts: Facts, disk: str, own: str) -> Iterator[str]:
+def _signature(device: str, facts: Facts, disk: str, own: str | None, replaces: str) -> Iterator[str]:
     output = facts.output(*probe_argv(device))
     found = probed(device, facts)
-    if output.code != NOTHING_FOUND and not (own and found is not None and _is_own(found, own)):
-        words = " ".join(
-            line for line in output.text.split() if line.startswith(("TYPE=", "PTTYPE=", "LABEL=", "USAGE="))
-        )
-        yield f"{device} is not empty: blkid finds {words or 'data that it does not recognise'}"
+    words = " ".join(line for line in output.text.split() if line.startswith(_KEYS + (("UUID=",) if replaces else ())))
+    finds = f"blkid finds {words or 'data that it does not recognise'}"
+    if replaces and not (found and _is_filesystem(found, replaces)):
+        yield f"{device} does not have the filesystem {replaces} that the plan gives up: {finds}"
+    elif not replaces and output.code != NOTHING_FOUND and not (found is not None and _is_own(found, own)):
+        yield f"{device} is not empty: {finds}"
     if facts.paths(f"{disk}/*/dev"):
         yield f"{device} has partitions"
 
 
-def _is_own(found: dict[str, str], own: str) -> bool:
+def _is_own(found: dict[str, str], own: str | None) -> bool:
     """Whether all that is found is a signature of the one kind, or no signature but the partition's entry in its
     table."""
-    return found.get("TYPE", own) == own and "PTTYPE" not in found
+    return own is not None and found.get("TYPE", own) == own and "PTTYPE" not in found
+
+
+def _is_filesystem(found: dict[str, str], uuid: str) -> bool:
+    """Whether all that is found is this filesystem."""
+    return found.get("UUID") == uuid and found.get("USAGE") == "filesystem" and "PTTYPE" not in found

@@ -64,14 +64,12 @@ Alias: TypeAlias = Annotated[str, AfterValidator(_alias)]
 Seconds: TypeAlias = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
-class Device(BaseModel):
-    """A `device` section: an array, and how its paths are treated. Keys that are left out keep multipathd's own
-    values."""
+class Paths(BaseModel):
+    """The treatment of paths. Keys that are left out keep multipathd's own values; no key names a program, a library
+    or a file."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    vendor: Word
-    product: Word = ".*"
     path_grouping_policy: (
         Literal["failover", "multibus", "group_by_serial", "group_by_prio", "group_by_node_name", "group_by_tpg"] | None
     ) = None
@@ -86,15 +84,93 @@ class Device(BaseModel):
     no_path_retry: Word | None = Field(None, description="A number in quotes, fail, or queue.")
     fast_io_fail_tmo: Seconds | None = None
     dev_loss_tmo: Seconds | None = None
+    detect_prio: bool | None = Field(None, description="Whether the kind of an array decides how paths are rated.")
+    detect_checker: bool | None = Field(None, description="Whether the kind of an array decides how paths are checked.")
+    flush_on_last_del: bool | None = Field(None, description="Whether waiting I/O fails when the last path is removed.")
+    retain_attached_hw_handler: bool | None = Field(None, description="Whether the kernel's own handler stays.")
 
-    def lines(self) -> Iterator[str]:
+    def settings(self) -> Iterator[str]:
+        """The keys that are given, as the file has them."""
+        for name in (*_FIRST, *(name for name in type(self).model_fields if name not in _FIRST)):
+            value = getattr(self, name, None)
+            if isinstance(value, bool):
+                yield f'{name} "{"yes" if value else "no"}"'
+            elif value is not None:
+                yield f"{name} {value}" if isinstance(value, int) else f'{name} "{value}"'
+
+
+_FIRST = ("vendor", "product")
+
+
+class Device(Paths):
+    """A `device` section: an array, and how its paths are treated."""
+
+    vendor: Word
+    product: Word = ".*"
+
+
+class Defaults(Paths):
+    """The `defaults` section: what holds for every array without a value of its own, also for the disks of the host
+    itself."""
+
+    polling_interval: Annotated[int, Field(ge=1, le=3600)] | None = Field(
+        None, description="Seconds between two checks of a path."
+    )
+    max_polling_interval: Annotated[int, Field(ge=1, le=3600)] | None = Field(
+        None, description="Seconds, for paths that have been good for long."
+    )
+    checker_timeout: Annotated[int, Field(ge=1, le=3600)] | None = Field(None, description="Seconds, of a check.")
+    user_friendly_names: bool | None = Field(
+        None, description="Whether maps without an alias are called mpatha, mpathb …"
+    )
+    find_multipaths: bool | Literal["strict", "greedy", "smart"] | None = Field(
+        None, description="For which disks maps are made."
+    )
+    max_fds: Annotated[int, Field(ge=1024, le=1_048_576)] | Literal["max"] | None = Field(
+        None, description="Open files of multipathd."
+    )
+    queue_without_daemon: bool | None = Field(None, description="Whether I/O waits while multipathd does not run.")
+
+
+class Disks(BaseModel):
+    """Disks that a `device` of a blacklist section means: patterns of what they report."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    vendor: Word
+    product: Word = ".*"
+
+
+class Blacklist(BaseModel):
+    """A `blacklist` or `blacklist_exceptions` section: disks that get no map, or get one all the same."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    devnodes: Annotated[list[Word], Field(max_length=100)] = Field(
+        [], description="Patterns of names in /dev: ^(ram|raw|loop|fd|md|dm-|sr|scd|st)[0-9]*"
+    )
+    wwids: Annotated[list[Word], Field(max_length=1000)] = Field([], description="Worldwide names, or patterns.")
+    devices: Annotated[list[Disks], Field(max_length=100)] = Field([], description="Vendors and products.")
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Blacklist:
+        if not (self.devnodes or self.wwids or self.devices):
+            raise custom("no disk is named: give devnodes, wwids or devices")
+        return self
+
+    def lines(self, section: str) -> Iterator[str]:
         """The section."""
-        yield "    device {"
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            if value is not None:
-                yield f"        {name} {value}" if isinstance(value, int) else f'        {name} "{value}"'
-        yield "    }"
+        yield f"{section} {{"
+        yield from (f'    devnode "{pattern}"' for pattern in self.devnodes)
+        yield from (f'    wwid "{pattern}"' for pattern in self.wwids)
+        for disks in self.devices:
+            yield from (
+                "    device {",
+                f'        vendor "{disks.vendor}"',
+                f'        product "{disks.product}"',
+                "    }",
+            )
+        yield "}"
 
 
 class Numbered(BaseModel):
@@ -109,11 +185,16 @@ class Numbered(BaseModel):
 
 
 class Multipath(Operation):
-    """Device sections and names of maps, in a file of their own: `{file: /etc/multipath/conf.d/x.conf, devices: […],
-    aliases: {…}}`."""
+    """Device sections, defaults, blacklists and names of maps, in a file of their own: `{file:
+    /etc/multipath/conf.d/x.conf, devices: […], aliases: {…}}`."""
 
     file: Annotated[AbsolutePath, AfterValidator(_file)] = Field(
         description="The file of /etc/multipath/conf.d that holds them, whole and alone."
+    )
+    defaults: Defaults | None = Field(None, description="The defaults of all arrays.")
+    blacklist: Blacklist | None = Field(None, description="Disks that get no map.")
+    blacklist_exceptions: Blacklist | None = Field(
+        None, description="Disks of the blacklist that get one all the same."
     )
     devices: list[Device] = Field([], max_length=50, description="Device sections.")
     aliases: dict[Alias, Annotated[str, AfterValidator(_wwid)]] = Field(
@@ -125,13 +206,29 @@ class Multipath(Operation):
 
     @model_validator(mode="after")
     def _sets_something(self) -> Multipath:
-        if not (self.devices or self.aliases or self.numbered):
-            raise custom("nothing is to be set: give devices, aliases or numbered")
+        if not (self.devices or self.aliases or self.numbered or self._sections()):
+            raise custom("nothing is to be set: give devices, aliases, numbered, defaults or blacklist")
+        if self.defaults is not None and not any(self.defaults.settings()):
+            raise custom("`defaults` sets nothing")
         return self
 
+    def _sections(self) -> tuple[str, ...]:
+        """The lines of the sections that are not about one array."""
+        lines: list[str] = []
+        if self.defaults is not None:
+            lines += ["defaults {", *(f"    {setting}" for setting in self.defaults.settings()), "}"]
+        for name in ("blacklist", "blacklist_exceptions"):
+            found: Blacklist | None = getattr(self, name)
+            lines += [] if found is None else found.lines(name)
+        return tuple(lines)
+
     def targets(self) -> Mapping[str, str]:
-        """The file."""
-        return {f"file {self.file}": "\n".join(self.wanted())}
+        """The file, and the defaults, which all files of the folder share."""
+        defaults = () if self.defaults is None else tuple(self.defaults.settings())
+        return {
+            f"file {self.file}": "\n".join(self.wanted()),
+            **{f"multipath default {name}": value for name, _, value in (one.partition(" ") for one in defaults)},
+        }
 
     def wanted(self) -> tuple[str, ...]:
         """The sections, and the names as far as they can be predicted."""
@@ -140,7 +237,7 @@ class Multipath(Operation):
             "worldwide names"
             for one in self.numbered
         )
-        return (f"{self.file}:", *_text(self.devices, self.aliases).splitlines(), *numbered)
+        return (f"{self.file}:", *self._text(self.aliases).splitlines(), *numbered)
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
         """The file, the daemon, the maps there are; where disks are numbered, their vendors and pages."""
@@ -172,9 +269,23 @@ class Multipath(Operation):
         refusals += [f"{disk} has two names" for disk in twice]
         if refusals:
             return Step(refusals=tuple(refusals))
-        step = whole_file(facts, self.file, _text(self.devices, aliases).encode())
+        step = whole_file(facts, self.file, self._text(aliases).encode())
         restarts = () if step.changes else tuple(_misnamed(aliases, facts))
         return Step(changes=_reloaded(step.changes), refusals=step.refusals, restarts=restarts)
+
+    def _text(self, aliases: Mapping[str, str]) -> str:
+        lines = list(self._sections())
+        if self.devices:
+            lines.append("devices {")
+            for device in self.devices:
+                lines += ["    device {", *(f"        {setting}" for setting in device.settings()), "    }"]
+            lines.append("}")
+        if aliases:
+            lines.append("multipaths {")
+            for alias, disk in aliases.items():
+                lines += ["    multipath {", f'        wwid "{disk}"', f'        alias "{alias}"', "    }"]
+            lines.append("}")
+        return "".join(f"{line}\n" for line in lines)
 
 
 def _reloaded(changes: tuple[Change, ...]) -> tuple[Change, ...]:
@@ -204,18 +315,6 @@ def _misnamed(aliases: Mapping[str, str], facts: Facts) -> Iterator[str]:
 
 def _name_of(uuid: str) -> str:
     return f"{uuid.removesuffix('uuid')}name"
-
-
-def _text(devices: list[Device], aliases: Mapping[str, str]) -> str:
-    lines: list[str] = []
-    if devices:
-        lines += ["devices {", *(line for device in devices for line in device.lines()), "}"]
-    if aliases:
-        lines.append("multipaths {")
-        for alias, disk in aliases.items():
-            lines += ["    multipath {", f'        wwid "{disk}"', f'        alias "{alias}"', "    }"]
-        lines.append("}")
-    return "".join(f"{line}\n" for line in lines)
 
 
 PAGE = 0x83

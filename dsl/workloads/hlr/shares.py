@@ -25,6 +25,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from proveout.dsl.workloads.hlr.parameters import Hlr
 
@@ -33,6 +34,7 @@ END_TIMES = range(1, 25)
 HOURS = range(1, 9)
 ACTIVE = 0.85
 LAB_FORWARDINGS = 0.1
+LAB_TYPES = 5
 
 Slots = frozenset[int]
 FullAndAfter = Callable[[int, int, bool], float]
@@ -50,17 +52,17 @@ class Share:
 
 def types_of(parameters: Hlr) -> int:
     """The number of types of access information and of special facility: types are 1 … this."""
-    return 4 if parameters.cardinality == "tatp" else 5
+    return 4 if parameters.cardinality == "tatp" else LAB_TYPES
 
 
 def shares(parameters: Hlr) -> Mapping[str, Share]:
     """Expected success fractions of each of the seven transactions under these parameters."""
     exists = 0.625 if parameters.cardinality == "tatp" else 1.0
     insert, delete = parameters.weights["InsertCallForwarding"], parameters.weights["DeleteCallForwarding"]
-    slots = _loaded_slots(parameters)
+    slots = _loaded_slots(parameters.cardinality)
     full = sum(probability * len(chosen) for chosen, probability in slots.items()) / len(START_TIMES)
     full_steady = insert / (insert + delete) if insert + delete else full
-    found = [exists * ACTIVE * _found(slots, _at_age(insert, delete, age)) for age in _ages(insert, delete)]
+    found = [exists * ACTIVE * part for part in _found_by_age(parameters.cardinality, insert, delete)]
     return {
         "GetBasicSubscriberData": _between(1.0, 1.0),
         "GetAccessData": _between(exists, exists),
@@ -77,10 +79,17 @@ def _between(fresh: float, steady: float) -> Share:
     return Share(fresh=fresh, steady=steady, low=min(fresh, steady), high=max(fresh, steady))
 
 
-def _loaded_slots(parameters: Hlr) -> Mapping[Slots, float]:
+@lru_cache(maxsize=256)
+def _found_by_age(cardinality: str, insert: float, delete: float) -> tuple[float, ...]:
+    """`_found` at each of `_ages`. It is kept: each load of each iteration is judged by it, and it takes 20 ms."""
+    slots = _loaded_slots(cardinality)
+    return tuple(_found(slots, _at_age(insert, delete, age)) for age in _ages(insert, delete))
+
+
+def _loaded_slots(cardinality: str) -> Mapping[Slots, float]:
     """The probability of each set of full slots in one loaded special facility."""
-    if parameters.cardinality == "lab":  # one row in a tenth of the subscribers, in any of 5 types x 3 starts
-        each = LAB_FORWARDINGS / (types_of(parameters) * len(START_TIMES))
+    if cardinality == "lab":  # one row in a tenth of the subscribers, in any of 5 types x 3 starts
+        each = LAB_FORWARDINGS / (LAB_TYPES * len(START_TIMES))
         single = {frozenset((start,)): each for start in START_TIMES}
         return {frozenset[int](): 1.0 - each * len(START_TIMES)} | single
     return {chosen: 0.25 / math.comb(len(START_TIMES), len(chosen)) for chosen in _subsets()}

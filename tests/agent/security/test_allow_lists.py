@@ -23,7 +23,7 @@ KNOWN_PROGRAMS = {
     f"{folder}/{name}"
     for folder in ("/bin", "/sbin", "/usr/bin", "/usr/sbin")
     for name in (
-        "blkid", "fio", "multipath", "parted", "partprobe", "sg_vpd", "systemctl", "udevadm", "wipefs",
+        "blkid", "cmp", "dd", "fio", "mkfs.ext4", "mkfs.xfs", "multipath", "parted", "partprobe", "sg_vpd", "systemctl", "udevadm", "wipefs",
     )
 }  # fmt: skip
 KNOWN_FOLDERS = ("/etc/multipath/conf.d", "/etc/security/limits.d", "/etc/sysctl.d", "/etc/udev/rules.d")
@@ -131,6 +131,10 @@ OPERATIONS = (
     ("/usr/sbin/parted", "--script", "/dev/disk/by-id/x", "mklabel", "gpt", "mkpart", "redo", "2048s", "38911s"),
     ("/usr/sbin/partprobe", "/dev/disk/by-id/x"),
     ("/usr/sbin/wipefs", "--all", "--types", "gpt,PMBR", "/dev/disk/by-id/x"),
+    ("/usr/sbin/mkfs.xfs", "-q", "-f", "-L", "ttdb", "/dev/disk/by-id/x-part1"),
+    ("/usr/sbin/mkfs.ext4", "-q", "-F", "-L", "ttdb", "/dev/disk/by-id/x-part1"),
+    ("/usr/bin/dd", "if=/dev/zero", "of=/dev/disk/by-id/x", "bs=1M", "count=16", "conv=notrunc,fsync"),
+    ("/usr/bin/cmp", "--bytes=16777216", "/dev/disk/by-id/x", "/dev/zero"),
     ("/bin/emc/scaleio/drv_cfg", "--query_block_device_id", "--block_device", "/dev/$name"),
     ("/bin/emc/scaleio/drv_cfg", "--query_block_device_id", "--block_device", "/dev/%k"),
     ("/usr/lib/udev/scsi_id", "-g", "-u", "-d", "/dev/$name"),
@@ -174,6 +178,10 @@ def write(tmp_path: Path, text: str) -> Path:
         ("policy: 1\nvalidators: {a: [/usr/bin/dpkg, -i, '{file}']}", r":2:17: `/usr/bin/dpkg -i \{file\}` is not in the list of validators"),
         ("policy: 1\nudev: {devices: ['KERNEL==sd*']}", ":2:18: `KERNEL==sd\\*` may match the system disk"),
         ("policy: 1\nudev: {devices: [{match: KERNEL==mem, i_know: a reason}]}", "matches /dev/mem, which is not a disk"),
+        ("policy: 1\ntools:\n  - {path: /usr/bin/dd, arguments: ['of=/dev/sda']}", "`of=/dev/sda` is not in the list of arguments of /usr/bin/dd"),
+        ("policy: 1\noracle_parameters: [processes]", ":2:21: `processes` is not a parameter of Oracle that needs consent"),
+        ("policy: 1\noracle_parameters: ['_*']", "is not a parameter of Oracle that needs consent"),
+        ("policy: 1\noracle_parameters: [_remote_listener]", "is not a parameter of Oracle that needs consent"),
         ("policy: 1\nudev: {links: [disk]}", "`disk` is not a folder of /dev for links of plans"),
     ],
 )  # fmt: skip
@@ -230,3 +238,33 @@ def test_a_refused_path_names_the_line_to_add() -> None:
     assert '{path: /opt/lab, i_know: "why plans may write there"}' in policy.allows_path("/opt/lab/x").way_out
     assert "add `- /etc/sysctl.d`" in policy.allows_path("/etc/sysctl.d/x").way_out
     assert 'i_know: "why plans may start it"' in policy.allows_tool(("/usr/bin/tee",)).way_out
+
+
+CHECK = "/opt/lab/check"
+
+
+def test_programs_of_a_plan_need_an_entry_with_a_reason(tmp_path: Path) -> None:
+    """The checks of `zero_blocks` and `partition` do not protect a disk from a `command` of the plan."""
+    known = "{path: /usr/bin/dd, arguments: ['*']}, {path: /usr/sbin/partprobe, arguments: ['/dev/disk/by-id/*']}"
+    found = policy_file.read(
+        write(tmp_path, f"policy: 1\ntools: [{known}, {{path: {CHECK}, arguments: [a], i_know: {WHY}}}]\n")
+    )
+    destroys = ("/usr/bin/dd", "if=/dev/zero", "of=/dev/disk/by-id/x")
+    assert found.allows_tool(destroys)
+    refused = found.allows_tool(destroys, of_plan=True)
+    assert not refused
+    line = "{path: /usr/bin/dd, arguments: [if=/dev/zero, of=/dev/disk/by-id/x], i_know: "
+    assert line in refused.way_out
+    assert not found.allows_tool(("/usr/sbin/partprobe", "/dev/disk/by-id/x"), of_plan=True)
+    assert found.allows_tool((CHECK, "a"), of_plan=True)
+    assert not found.allows_tool((CHECK, "b"), of_plan=True)
+
+
+def test_parameters_of_oracle_with_consent_are_allowed_by_name(tmp_path: Path) -> None:
+    found = policy_file.read(write(tmp_path, "policy: 1\noracle_parameters: [_high_priority_processes, audit_trail]\n"))
+    assert found.allows_oracle_parameter("_high_priority_processes")
+    assert found.allows_oracle_parameter("audit_trail")
+    refused = found.allows_oracle_parameter("_max_outstanding_log_writes")
+    assert not refused
+    assert "add `- _max_outstanding_log_writes` under `oracle_parameters` in" in refused.way_out
+    assert "oracle settings:  _high_priority_processes, audit_trail" in policy_file.describe(found)

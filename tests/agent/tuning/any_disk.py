@@ -1,5 +1,5 @@
-"""`partition`: any partition table on any disk. The disk is a file, read and written by the real parted, wipefs and
-blkid.
+"""`partition`, `filesystem`, `zero_blocks`: any disk. It is a file, read and written by the real parted, wipefs, blkid,
+mkfs.ext4, dd and cmp.
 
 The kernel's part (its folders of the partitions after partprobe) is a model; test_tuning_partition uses a loop device
 instead.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from any_host import Case, World, valid_tuning, words, world
@@ -22,6 +22,14 @@ DEVICE, NODE, FOLDER = "/dev/disk/by-id/disk", "/dev/sdq", "/sys/block/sdq"
 MIB = 1024 * 1024
 TABLE = 34 * 512
 PATIENCE_S = 180
+MAKING = (
+    "/usr/sbin/mkfs.ext4",
+    "/usr/sbin/blkid",
+    "/usr/sbin/parted",
+    "/usr/sbin/mkswap",
+    "/usr/bin/dd",
+    "/usr/bin/cmp",
+)
 PROGRAMS = ("/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/blkid", "/usr/sbin/mkswap")
 
 
@@ -31,9 +39,9 @@ class OnAnImage:
     def __init__(self, root: Path, image: Path) -> None:
         self._root, self._image = root, image
 
-    def run(self, argv: Sequence[str]) -> Output:
+    def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
         """Run a program to its end."""
-        words = [str(self._image) if word == DEVICE else word for word in argv]
+        words = [word.replace(DEVICE, str(self._image)) for word in argv]
         words[1:1] = ["--force"] if words[0].endswith("/wipefs") else []  # wipefs does not take a file for a whole disk
         if words[0].endswith("/partprobe"):
             self._probe()
@@ -50,6 +58,57 @@ class OnAnImage:
             put(self._root, f"{FOLDER}/sdq{number}/dev", f"65:{number}\n")
 
 
+OLD_UUID = "0f0f0f0f-1111-2222-3333-444444444444"
+
+
+@dataclass(frozen=True)
+class AnyDisk:
+    """A disk with bytes at some places, and `how` it is; `apart`: its contents are not a part of the host's picture."""
+
+    size: int
+    how: str
+    at: tuple[int, ...]
+    folder: str = FOLDER
+    apart: bool = False
+
+    def world(self, folder: Path) -> World:
+        """A host with this disk."""
+        made = world(folder)
+        root = made.host.root
+        image = put(root, NODE, "")
+        image = folder / "image" if self.apart else image
+        with image.open("wb") as stream:
+            stream.truncate(self.size)
+        _spoiled(image, self.how, self.at)
+        made.host.tools = OnAnImage(root, image)
+        if self.how != "absent":
+            (root / "dev/disk/by-id").mkdir(parents=True)
+            (root / DEVICE[1:]).symlink_to("../../sdq")
+        attributes = {
+            "size": self.size // 512,
+            "ro": int(self.how == "read-only"),
+            "dev": "65:0",
+            "queue/logical_block_size": 512,
+        }
+        for name, value in attributes.items():
+            put(root, f"{self.folder}/{name}", f"{value}\n")
+        put(root, "/proc/self/mountinfo", f"36 1 65:0 / /mnt rw - ext4 {NODE} rw\n" if self.how == "mounted" else "")
+        put(root, "/proc/swaps", "Filename Type Size Used Priority\n")
+        if self.how == "held":
+            put(root, f"{self.folder}/holders/dm-0", "")
+        return made
+
+
+@st.composite
+def disks(draw: st.DrawFn) -> AnyDisk:
+    """Any disk."""
+    size = draw(st.integers(min_value=8 * MIB // 512, max_value=16 * MIB // 512)) * 512
+    how = draw(st.sampled_from(["empty"] * 6 + ["swap", "another table", "read-only", "mounted", "held", "absent"]))
+    places = st.one_of(st.integers(0, 400), st.integers(0, size - 5), st.integers(size - TABLE, size - 5))
+    return AnyDisk(size=size, how=how, at=tuple(draw(st.lists(places, max_size=4))))
+
+
+DISKS = disks()
 PARTS = st.lists(
     st.fixed_dictionaries({"name": words(r"[A-Za-z][A-Za-z0-9_]{0,8}"), "size": st.integers(1, 6).map(lambda mib: f"{mib}MiB")}),
     min_size=1, max_size=3,
@@ -64,6 +123,9 @@ def _spoiled(image: Path, how: str, at: Sequence[int]) -> None:
             stream.write(b"\x5aold\x00")
     if how == "swap":
         subprocess.run(["/usr/sbin/mkswap", str(image)], check=True, timeout=PATIENCE_S, capture_output=True)
+    if how == "old filesystem":
+        argv = ["/usr/sbin/mkfs.ext4", "-q", "-F", "-U", OLD_UUID, str(image)]
+        subprocess.run(argv, check=True, timeout=PATIENCE_S, capture_output=True)
     if how == "another table":
         subprocess.run(["/usr/sbin/parted", "--script", str(image), "mklabel", "gpt"], check=True, timeout=PATIENCE_S)
 
@@ -75,38 +137,44 @@ def partition(draw: st.DrawFn) -> Case:
     if draw(st.booleans()):
         parts = [*parts[:-1], {"name": parts[-1]["name"]}]
     one = replace(valid_tuning("partition", device=DEVICE, partitions=parts), destructive=True)
-    size = draw(st.integers(min_value=8 * MIB // 512, max_value=16 * MIB // 512)) * 512
-    how = draw(st.sampled_from(["empty"] * 6 + ["swap", "another table", "read-only", "mounted", "held", "absent"]))
-    at = draw(
-        st.lists(
-            st.one_of(st.integers(0, 400), st.integers(0, size - 5), st.integers(size - TABLE, size - 5)), max_size=4
-        )
+    disk = draw(DISKS)
+    outcomes = {"applied", "refused"} if disk.how == "empty" else {"refused"}
+    return Case(tuning=one, state=disk, make=disk.world, outcomes=frozenset(outcomes))
+
+
+# ---- operations that nothing undoes: the image is not a part of the host's picture --------------------------------------
+
+
+@st.composite
+def filesystem(draw: st.DrawFn) -> Case:
+    """A filesystem on a disk of any size, empty or not; the plan may give up a filesystem that is there, or another."""
+    replaces = draw(st.sampled_from([{}, {}, {"replaces": OLD_UUID}, {"replaces": "0000-AAAA"}]))
+    label = draw(words(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,15}", 16))
+    one = valid_tuning("filesystem", device=DEVICE, type="ext4", label=label, **replaces)
+    disk = replace(draw(DISKS), folder="/sys/class/block/sdq", apart=True)
+    if replaces:
+        disk = replace(disk, how=draw(st.sampled_from([disk.how, "old filesystem"])))
+    is_taken = disk.how == ("old filesystem" if replaces else "empty") and replaces.get("replaces") != "0000-AAAA"
+    return Case(
+        tuning=replace(one, destructive=True, keep=True),
+        state=disk,
+        make=disk.world,
+        outcomes=frozenset({"applied"} if is_taken else {"refused"}),
+        undone=frozenset({"kept"}),
     )
 
-    def make(folder: Path) -> World:
-        made = world(folder)
-        root = made.host.root
-        image = put(root, NODE, "")
-        with image.open("wb") as stream:
-            stream.truncate(size)
-        _spoiled(image, how, at)
-        made.host.tools = OnAnImage(root, image)
-        if how != "absent":
-            (root / "dev/disk/by-id").mkdir(parents=True)
-            (root / DEVICE[1:]).symlink_to("../../sdq")
-        attributes = {
-            "size": size // 512,
-            "ro": int(how == "read-only"),
-            "dev": "65:0",
-            "queue/logical_block_size": 512,
-        }
-        for name, value in attributes.items():
-            put(root, f"{FOLDER}/{name}", f"{value}\n")
-        put(root, "/proc/self/mountinfo", f"36 1 65:0 / /mnt rw - ext4 {NODE} rw\n" if how == "mounted" else "")
-        put(root, "/proc/swaps", "Filename Type Size Used Priority\n")
-        if how == "held":
-            put(root, f"{FOLDER}/holders/dm-0", "")
-        return made
 
-    outcomes = {"applied", "refused"} if how == "empty" else {"refused"}
-    return Case(tuning=one, state=(size, how, at), make=make, outcomes=frozenset(outcomes))
+@st.composite
+def zero_blocks(draw: st.DrawFn) -> Case:
+    """Zeros over the first MiB of a disk of any size, empty or not."""
+    mib = draw(st.integers(min_value=1, max_value=17))
+    one = valid_tuning("zero_blocks", device=DEVICE, size=f"{mib}MiB")
+    disk = replace(draw(DISKS), folder="/sys/class/block/sdq", apart=True)
+    outcomes = {"empty": {"applied", "unchanged", "refused"}, "absent": {"refused"}}
+    return Case(
+        tuning=replace(one, destructive=True, keep=True),
+        state=disk,
+        make=disk.world,
+        outcomes=frozenset(outcomes.get(disk.how, {"unchanged", "refused"})),
+        undone=frozenset({"kept"}),
+    )

@@ -40,10 +40,12 @@ OPEN = Policy(
         Tool(path=path, arguments=("*",))
         for path in (
             "/usr/bin/udevadm", "/usr/bin/systemctl", "/usr/sbin/parted", "/usr/sbin/partprobe", "/usr/sbin/wipefs", "/usr/sbin/blkid",
+            "/usr/sbin/mkfs.ext4", "/usr/bin/dd", "/usr/bin/cmp", "/opt/lab/volume", "/u01/app/oracle/bin/srvctl",
         )
     ),
     validators=(("app-check", ("/usr/bin/app-check", "{file}")),),
     destructive=True,
+    oracle_parameters=("dispatchers", "_high_priority_processes", "_max_outstanding_log_writes"),
 )  # fmt: skip
 """A policy that permits everything that is tested here."""
 
@@ -102,6 +104,8 @@ class Case:
     state: object
     make: Callable[[Path], World] = field(repr=False)
     outcomes: frozenset[str] = GOOD
+    undone: frozenset[str] = frozenset({"reverted"})
+    """The correct outcomes of a revert: `kept` where nothing undoes the change."""
     excuse: str = ""
     """With this text in the lines of the state, `failed` is correct too: the database has refused a value that only it can
     check."""

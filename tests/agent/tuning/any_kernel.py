@@ -280,3 +280,103 @@ def block_queue(draw: st.DrawFn) -> Case:
         return made
 
     return Case(tuning=one, state=disks, make=make, outcomes=GOOD | {"failed"})
+
+
+# ---- network -----------------------------------------------------------------------------------------------------------
+
+NET_FOLDER = "/sys/class/net"
+MTUS = st.sampled_from([1280, 1500, 4000, 9000])
+
+
+def _like_bonds(root: Path, path: str, text: str) -> str:
+    """A kernel whose bond gives its MTU to its ports, and which takes the VLANs on an interface down to its MTU."""
+    name = path.split("/")[4]
+    for port in (_read(root, f"{NET_FOLDER}/{name}/bonding/slaves") or "").split():
+        put(root, f"{NET_FOLDER}/{port}/mtu", f"{text}\n")
+    for below in (root / NET_FOLDER[1:] / name).glob("lower_*"):
+        if name != "bond0" and int(text) > int(
+            _read(root, f"{NET_FOLDER}/{below.name.removeprefix('lower_')}/mtu") or 0
+        ):
+            raise OSError(errno.ERANGE, "Numerical result out of range")
+    for above in (root / NET_FOLDER[1:] / name).glob("upper_*"):
+        other = f"{NET_FOLDER}/{above.name.removeprefix('upper_')}/mtu"
+        if "vlan" in above.name and int(_read(root, other) or 0) > int(text):
+            put(root, other, f"{text}\n")
+    return text
+
+
+def _read(root: Path, path: str) -> str | None:
+    file = root / path[1:]
+    return file.read_text().strip() if file.exists() else None
+
+
+def _interfaces(root: Path, mtus: dict[str, int]) -> None:
+    """eth0, and a bond of eth1 and eth2 with a VLAN on it."""
+    for name, mtu in mtus.items():
+        put(root, f"{NET_FOLDER}/{name}/mtu", f"{mtu}\n")
+    for port in ("eth1", "eth2"):
+        for one, other in ((port, "upper_bond0"), (port, "master"), ("bond0", f"lower_{port}")):
+            (root / f"{NET_FOLDER}/{one}/{other}"[1:]).symlink_to(f"../{other.partition('_')[2] or 'bond0'}")
+        put(root, f"{NET_FOLDER}/{port}/bonding_slave/mii_status", "up\n")
+    (root / f"{NET_FOLDER}/bond0/upper_vlan7"[1:]).symlink_to("../vlan7")
+    (root / f"{NET_FOLDER}/vlan7/lower_bond0"[1:]).symlink_to("../bond0")
+    put(root, f"{NET_FOLDER}/bond0/bonding/slaves", "eth1 eth2\n")
+    put(root, f"{NET_FOLDER}/bond0/bonding/mode", "802.3ad 4\n")
+    put(root, f"{NET_FOLDER}/bonding_masters", "bond0\n")
+    put(root, "/proc/self/net/dev", "Inter-|\n face |\n" + "".join(f"{name}: 0 0\n" for name in mtus))
+
+
+@st.composite
+def mtu(draw: st.DrawFn) -> Case:
+    """Any MTU of any interfaces in any order: a bond whose ports differ, a VLAN on it, a port, one that is not there."""
+    names = draw(
+        st.lists(st.sampled_from(["eth0", "bond0", "vlan7", "eth1", "none0"]), min_size=1, max_size=3, unique=True)
+    )
+    one = valid_tuning("mtu", interfaces=names, mtu=draw(MTUS))
+    bond = draw(MTUS)
+    mtus = {
+        "eth0": draw(MTUS),
+        "bond0": bond,
+        "vlan7": min(bond, draw(MTUS)),
+        "eth1": draw(st.sampled_from([bond, 1500])),
+        "eth2": bond,
+    }
+    ipv6 = draw(st.sampled_from([None, None, mtus["eth0"], 1280]))
+
+    def make(folder: Path) -> World:
+        made = world(folder, react=_like_bonds)
+        _interfaces(made.host.root, mtus)
+        if ipv6 is not None:
+            put(made.host.root, "/proc/sys/net/ipv6/conf/eth0/mtu", f"{ipv6}\n")
+        return made
+
+    return Case(tuning=one, state=(mtus, ipv6), make=make)
+
+
+@st.composite
+def bond_present(draw: st.DrawFn) -> Case:
+    """Any wanted settings of a bond of two ports, which may have no link."""
+    wanted = draw(
+        some({
+            "mode": st.sampled_from(["802.3ad", "active-backup"]),
+            "ports": st.sampled_from([["eth2", "eth1"], ["eth1"]]),
+            "ports_up_min": st.integers(1, 3),
+        })
+    )  # fmt: skip
+    one = valid_tuning("bond_present", bond=draw(st.sampled_from(["bond0", "bond0", "bond1"])), **wanted)
+    down = draw(st.booleans())
+
+    def make(folder: Path) -> World:
+        made = world(folder)
+        _interfaces(made.host.root, {"eth0": 1500, "eth1": 1500, "eth2": 1500, "bond0": 1500, "vlan7": 1500})
+        if down:
+            put(made.host.root, f"{NET_FOLDER}/eth2/bonding_slave/mii_status", "down\n")
+        return made
+
+    is_so = (
+        dict(one.parameters)["bond"] == "bond0"
+        and wanted.get("mode", "802.3ad") == "802.3ad"
+        and len(wanted.get("ports", [1, 2])) == 2
+        and 2 - down >= wanted.get("ports_up_min", 2)
+    )
+    return Case(tuning=one, state=(wanted, down), make=make, outcomes=frozenset({"unchanged" if is_so else "refused"}))

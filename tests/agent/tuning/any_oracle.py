@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,13 +20,15 @@ from tuning_bench import StubTools, put
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.sql_access import Databases
+from proveout.dsl.operations.database.oracle_parameters import OPEN
 from proveout.dsl.operations.database.sql_literals import bytes_of
 from proveout.dsl.operations.facts import Output, Rows
 from proveout.dsl.operations.storage.asm_disk_group import REDUNDANCY
 from proveout.dsl.operations.storage.disk import NOTHING_FOUND
 
-_SET = re.compile(r"ALTER SYSTEM SET (\w+) = (.*) SCOPE=(SPFILE|MEMORY) SID='\*'", re.S)
-_RESET = re.compile(r"ALTER SYSTEM RESET (\w+) SCOPE=SPFILE SID='\*'")
+_SET = re.compile(r"ALTER SYSTEM SET (\w+|\"_\w+\") = (.*) SCOPE=(SPFILE|MEMORY) SID='(\*|\w+)'", re.S)
+_RESET = re.compile(r"ALTER SYSTEM RESET (\w+|\"_\w+\") SCOPE=SPFILE SID='(\*|\w+)'")
+_OF_ONE = re.compile(r"instance_name = 'orcl(\d)'")
 _IMMEDIATE = re.compile(r"EXECUTE IMMEDIATE '((?:[^']|'')*)'")
 _LITERAL = re.compile(r"'((?:[^']|'')*)'")
 _ADD = re.compile(r"ALTER DATABASE ADD LOGFILE THREAD (\d+) GROUP (\d+) \((.*)\) SIZE (\w+)( REUSE)?")
@@ -48,47 +51,94 @@ def unquoted(text: str) -> str:
 # ---- oracle_parameters -----------------------------------------------------------------------------------------------
 
 KINDS = {"sga_target": "FALSE", "open_cursors": "IMMEDIATE", "cursor_sharing": "IMMEDIATE", "db_create_file_dest": "IMMEDIATE",
-         "use_large_pages": "FALSE", "backup_tape_io_slaves": "DEFERRED"}  # fmt: skip
+         "use_large_pages": "FALSE", "backup_tape_io_slaves": "DEFERRED", "dispatchers": "IMMEDIATE"}  # fmt: skip
+HIDDEN = ("_high_priority_processes", "_max_outstanding_log_writes")
+SRVCTL = "/u01/app/oracle/bin/srvctl"
 
 
 class Parameters(Databases):
-    """Parameters of an instance: running values, and values in the server parameter file for all instances and for one."""
+    """Parameters of the instances orcl1 and orcl2: running values, and values in the server parameter file for all
+    instances and for one. `run` of a tool is srvctl: a started instance reads the file, and has its defaults else."""
 
     def __init__(
         self, running: dict[str, list[str | None]], stored: dict[tuple[str, str], str | None], spfile: str | None
     ) -> None:
         super().__init__()
         self.running, self.stored, self.spfile = running, stored, spfile
+        self.defaults = copy.deepcopy(running)
+        self.down: set[int] = set()
+        self.instances = len(running["sga_target"])
+
+    def srvctl(self, argv: Sequence[str]) -> Output:
+        """Stop or start the instances, or one; a second time it fails with the message of srvctl."""
+        mine = {int(argv[-1].removeprefix("orcl"))} if argv[2] == "instance" else set(range(1, self.instances + 1))
+        if argv[1] == "stop":
+            if mine <= self.down:
+                return Output(code=2, text="PRCC-1016 : orcl was already stopped")
+            self.down |= mine
+            return Output(code=0, text="")
+        if not mine & self.down:
+            return Output(code=2, text="PRCC-1014 : orcl was already running")
+        for number in mine & self.down:
+            self._read_file(number)
+        self.down -= mine
+        return Output(code=0, text="")
+
+    def _read_file(self, number: int) -> None:
+        for name in {*self.defaults, *(name for name, _ in self.stored)}:
+            default = self.defaults.get(name, [None, None])[number - 1]
+            stored = self.stored.get((name, "*"), default)
+            value = shown(self.stored.get((name, f"orcl{number}"), stored))
+            if name in HIDDEN and value is None:
+                continue
+            self.running.setdefault(name, [None] * self.instances)[number - 1] = value
+        for name in HIDDEN:  # a hidden parameter without a stored value is in no view
+            if not any(of == name for of, _ in self.stored):
+                self.running.pop(name, None)
+
+    def _check(self) -> None:
+        if 1 in self.down:
+            raise TaskFault("unreachable", "ORA-12514: the listener does not know of the service")
 
     def rows(self, system: str, statement: str) -> Rows:
         """GV$SYSTEM_PARAMETER or V$SPPARAMETER."""
+        self._check()
+        only = _OF_ONE.search(statement)
         asked_for = {unquoted(text) for text in re.findall(r"'(?:[^']|'')*'", statement.partition(" IN ")[2])}
         if "gv$system_parameter" in statement:
-            every = {**self.running, "spfile": [self.spfile]}
+            every = {**self.running, "spfile": [self.spfile] * self.instances}
             return tuple(
                 (name, str(number), value, KINDS.get(name, "FALSE"))
                 for name, values in sorted(every.items()) if name in asked_for
-                for number, value in enumerate(values, 1)
+                for number, value in enumerate(values, 1) if only is None or number == int(only[1])
             )  # fmt: skip
         return tuple((name, sid, value) for (name, sid), value in sorted(self.stored.items()) if name in asked_for)
 
     def run(self, system: str, statement: str) -> None:
-        """ALTER SYSTEM."""
+        """ALTER SYSTEM, or the wait for an open instance."""
+        self._check()
+        if statement == OPEN:
+            return
         if found := _SET.fullmatch(statement):
-            name, value = found[1], unquoted(found[2]) or None
+            name, value = found[1].strip('"'), unquoted(found[2]) or None
             if found[3] == "SPFILE":
-                self.stored[name, "*"] = value
+                self.stored[name, found[4]] = value
             elif KINDS[name] != "IMMEDIATE":
                 raise ora(2095)
             else:
-                self.running[name] = [shown(value) for _ in self.running[name]]
+                concerned = [f"orcl{number}" for number in range(1, self.instances + 1)]
+                self.running[name] = [
+                    shown(value) if found[4] in ("*", instance) else was
+                    for instance, was in zip(concerned, self.running[name], strict=True)
+                ]
             return
         block = _IMMEDIATE.search(statement)
         reset = _RESET.fullmatch(unquoted(f"'{block[1]}'")) if block else None
         assert reset, statement
-        if "SQLCODE != -32010" not in statement and (reset[1], "*") not in self.stored:
+        where = (reset[1].strip('"'), reset[2])
+        if "SQLCODE != -32010" not in statement and where not in self.stored:
             raise ora(32010)
-        self.stored.pop((reset[1], "*"), None)
+        self.stored.pop(where, None)
 
 
 def shown(value: str | None) -> str | None:
@@ -99,35 +149,66 @@ def shown(value: str | None) -> str | None:
 VALUE = st.one_of(st.sampled_from(["400G", "2g", "429496729600", "true", "FALSE", "only", "EXACT", "FORCE", "+DATA", "/u01/a", "/u01/A", "it's"]),
                   st.integers(min_value=0, max_value=4000).map(str))  # fmt: skip
 FOUND = st.one_of(VALUE, VALUE, st.none())
+DISPATCHERS = st.sampled_from(["(PROTOCOL=TCP)", "(PROTOCOL=TCP)(SERVICE=orclXDB)(DISPATCHERS=3)"])
 ODD = st.sampled_from(["C:\\oracle", "two\tparts"])
+
+
+class Srvctl:
+    """srvctl as the only program of the host."""
+
+    def __init__(self, model: Parameters) -> None:
+        self._model = model
+
+    def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
+        """Run it."""
+        assert argv[0] == SRVCTL
+        assert within_s > 60.0, "a database is not up within a minute"
+        return self._model.srvctl(argv)
 
 
 @st.composite
 def oracle_parameters(draw: st.DrawFn) -> Case:
-    """Any parameters of one instance or two, which may differ; stored for all, for one, or not."""
+    """Any parameters of one instance or two, which may differ; stored for all, for one, or not; for all instances or one;
+    hidden ones; with and without a restart by srvctl."""
     trouble = draw(st.sampled_from(["", "", "", "", "no spfile", "they differ", "for one alone", "odd", "not there"]))
     settings = draw(st.dictionaries(st.sampled_from([*KINDS]), VALUE, min_size=1, max_size=3))
+    if "dispatchers" in settings:
+        settings["dispatchers"] = draw(DISPATCHERS)
+    instance = draw(st.sampled_from([None, None, "orcl1"]))
+    restarts = draw(st.booleans()) and trouble != "they differ"
     troubled = draw(st.sampled_from([*settings]))
     if trouble == "not there":
         settings["no_such_thing"] = "1"
-    instances = draw(st.sampled_from([1, 2]))
+    instances = 2 if trouble == "they differ" else draw(st.sampled_from([1, 2]))
     running: dict[str, list[str | None]] = {}
     stored: dict[tuple[str, str], str | None] = {}
     for name in KINDS:
         value = draw(ODD) if (trouble, name) == ("odd", troubled) else shown(draw(FOUND))
         running[name] = [value] * instances
-        if draw(st.booleans()):
-            stored[name, "*"] = draw(st.one_of(st.just(value), FOUND))
+        if draw(st.booleans()):  # a restart would put other stored values in effect, which nothing sets back
+            stored[name, "*"] = value if restarts else draw(st.one_of(st.just(value), FOUND))
     if trouble == "they differ":
         running[troubled] = ["1", "2"]
     if trouble == "for one alone":
         stored[troubled, "orcl1"] = "1"
+        running[troubled][0] = "1" if restarts else running[troubled][0]
     spfile = None if trouble == "no spfile" else "+DATA/spfile"
-    one = valid_tuning("oracle_parameters", system="orcl", settings=settings)
+    more: dict[str, object] = {"instance": instance} if instance else {}
+    if draw(st.booleans()):
+        settings[draw(st.sampled_from(HIDDEN))] = draw(st.sampled_from(["4", "VKTM*|LG*"]))
+        more["hidden"] = True
+    if restarts:
+        more["restart_by"] = {"srvctl": SRVCTL, "database": "orcl"}
+    one = valid_tuning("oracle_parameters", system="orcl", settings=settings, **more)
 
     def make(folder: Path) -> World:
         model = Parameters(copy.deepcopy(running), copy.deepcopy(stored), spfile)
-        return world(folder, databases=model, seen=lambda: (copy.deepcopy(model.running), copy.deepcopy(model.stored)))
+        return world(
+            folder,
+            databases=model,
+            tools=Srvctl(model),
+            seen=lambda: (copy.deepcopy(model.running), copy.deepcopy(model.stored), set(model.down)),
+        )
 
     outcomes = frozenset({"applied", "unchanged", "refused", "needs_restart"})
     return Case(tuning=one, state=(running, stored, spfile), make=make, outcomes=outcomes)

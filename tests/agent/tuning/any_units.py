@@ -71,7 +71,7 @@ def package_present(draw: st.DrawFn) -> Case:
     class PackageManager:
         """rpm or dpkg-query, as on this host."""
 
-        def run(self, argv: tuple[str, ...]) -> Output:
+        def run(self, argv: tuple[str, ...], within_s: float = 60.0) -> Output:
             return (
                 Output(code=0, text="installed 1.0-1") if argv[-1] in there else Output(code=1, text="no such package")
             )
@@ -163,3 +163,47 @@ def mount(draw: st.DrawFn) -> Case:
         *(["failed"] if refuses else []),
     }
     return Case(tuning=one, state=(fstab, mounted, refuses), make=make, outcomes=frozenset(outcomes))
+
+
+# ---- command -----------------------------------------------------------------------------------------------------------
+
+
+class Volumes:
+    """A program that makes and removes volumes of an array, and lists them; `stuck`: it makes none."""
+
+    def __init__(self, there: set[str], stuck: bool) -> None:
+        self.there, self.stuck = set(there), stuck
+
+    def run(self, argv: tuple[str, ...], within_s: float = 60.0) -> Output:
+        """Run it."""
+        verb, name = argv[1], argv[-1]
+        if verb == "show":
+            return Output(
+                code=0 if name in self.there else 1, text=f"volume {name}\n" if name in self.there else "none\n"
+            )
+        if verb == "create" and not self.stuck:
+            self.there.add(name)
+        elif verb == "remove":
+            self.there.discard(name)
+        return Output(code=0, text="")
+
+
+@st.composite
+def command(draw: st.DrawFn) -> Case:
+    """A volume that is there or not; with or without programs that make and remove it."""
+    program, name = "/opt/lab/volume", draw(words(r"[a-z]{1,6}"))
+    applies = draw(st.sampled_from([True, True, False]))
+    steps = {"apply": [[program, "create", name]], "revert": [[program, "remove", name]]} if applies else {}
+    verify = draw(st.sampled_from([{}, {"prints": f"volume {name}"}, {"prints": "another text"}]))
+    one = valid_tuning("command", verify={"run": [program, "show", name], **verify}, **steps)
+    asks_for_another = verify.get("prints") == "another text"
+    there = draw(st.sampled_from([set[str](), set[str](), set[str]() if asks_for_another else {name}]))
+    stuck = draw(st.sampled_from([False] * 4 + [True]))
+
+    def make(folder: Path) -> World:
+        tools = Volumes(there, stuck)
+        return world(folder, tools=tools, seen=lambda: set(tools.there))
+
+    fails = stuck or asks_for_another
+    outcomes = {"applied", "unchanged", *(["failed"] if fails else []), *([] if applies else ["refused"])}
+    return Case(tuning=one, state=(there, stuck), make=make, outcomes=frozenset(outcomes))

@@ -12,6 +12,7 @@
         package: {tuned: "2.21"}                                                         # null: not installed
         rows:    {"backend: SELECT 1": [["1"]]}
         output:  {"blkid -p /dev/sda": {code: 2, text: ""}}
+        plan_output: {"/opt/lab/check": {code: 0, text: ""}}                             # of a program of the plan
       changes: ["/proc/sys/vm/swappiness: 60 -> 10"]     # the diff, line by line; [] or left out: nothing to do
       refusals: […]   restarts: […]                      # likewise
       after: {…}                                         # facts that commands and statements will have changed
@@ -190,6 +191,7 @@ _FACTS: Mapping[str, Any] = {
     "unit": _unit,
     "package": lambda name, given: (PackageQuery(name), given),
     "rows": _rows,
+    "plan_output": lambda argv, given: (OutputQuery(tuple(argv.split()), of_plan=True), Output(**given)),
     "output": lambda argv, given: (OutputQuery(tuple(argv.split())), Output(**given)),
 }
 

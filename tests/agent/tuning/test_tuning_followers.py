@@ -46,7 +46,7 @@ class FailingTools(StubTools):
 
     broken: frozenset[str] = frozenset()
 
-    def run(self, argv: Sequence[str]) -> Output:
+    def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
         super().run(argv)
         return Output(code=int(not self.broken.isdisjoint(argv)), text="")
 
@@ -209,7 +209,7 @@ async def test_a_revert_continues_after_its_close_is_cancelled(root: Path, tmp_p
     hangs, begun, before = threading.Event(), threading.Event(), picture(root)
 
     class Hanging(StubTools):
-        def run(self, argv: Sequence[str]) -> Output:
+        def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
             begun.set()
             assert hangs.wait(60.0)
             return super().run(argv)

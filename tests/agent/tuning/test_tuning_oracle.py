@@ -9,6 +9,7 @@ checked by the cases.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import oracledb
@@ -17,15 +18,21 @@ import pytest
 from tuning_bench import host_in, tuning
 
 from proveout.agent.engines.oracle.driver import role_of
-from proveout.agent.tuning import revert
+from proveout.agent.errors import TaskFault
+from proveout.agent.security.policy import Tool
+from proveout.agent.tuning import revert, sql_access
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.database.oracle_parameters import OPEN
 from proveout.proto.wire.tasks import Endpoint
 
 VIEWS = """
 CREATE TABLE "gv$system_parameter" (name varchar(80), inst_id int, value varchar(4000), issys_modifiable varchar(9));
+CREATE TABLE "gv$instance" (inst_id int, instance_name varchar(16));
+CREATE TABLE "v$instance" (status varchar(12));
+INSERT INTO "gv$instance" VALUES (1, 'HLR1'), (2, 'HLR2');
 CREATE TABLE "v$spparameter" (name varchar(80), sid varchar(80), value varchar(255), isspecified varchar(6), ordinal int);
 INSERT INTO "gv$system_parameter" VALUES
   ('spfile', 1, '+DATA/spfile', 'FALSE'), ('processes', 1, '300', 'FALSE'), ('processes', 2, '300', 'FALSE'),
@@ -40,7 +47,7 @@ def views(tns_database: str) -> Iterator[None]:
     with psycopg.connect(tns_database, autocommit=True) as connection:
         connection.execute(VIEWS)
         yield
-        connection.execute('DROP TABLE "gv$system_parameter", "v$spparameter"')
+        connection.execute('DROP TABLE "gv$system_parameter", "v$spparameter", "gv$instance", "v$instance"')
 
 
 @pytest.fixture
@@ -61,6 +68,61 @@ def test_parameters_are_read_by_the_driver_and_compared(views: None, host: Host,
         "  to undo: orcl: ALTER SYSTEM SET processes = 300 SCOPE=SPFILE SID='*'",
         "processes = 3000 is stored, but the instances run with 300 until they are restarted",
     )
+
+
+def test_a_parameter_of_one_instance_is_compared_with_that_instance(
+    views: None, tns_database: str, host: Host, journal: UndoJournal
+) -> None:
+    with psycopg.connect(tns_database, autocommit=True) as behind:
+        behind.execute("""UPDATE "gv$system_parameter" SET value = '400' WHERE name = 'processes' AND inst_id = 2""")
+    plan = Transaction(host=host, journal=journal, run="r").plan
+    (all_of_them,) = plan((tuning("oracle_parameters", system="orcl", settings={"processes": "400"}),))
+    assert all_of_them.lines == ("the instances run with different values of processes: 300, 400",)
+    (second,) = plan((tuning("oracle_parameters", system="orcl", instance="HLR2", settings={"processes": "500"}),))
+    assert second.outcome == "would_change"
+    assert second.lines[0] == "orcl: ALTER SYSTEM SET processes = 500 SCOPE=SPFILE SID='HLR2'"
+    assert second.lines[-1] == "processes = 500 is stored, but instance HLR2 runs with 400 until it is restarted"
+    (third,) = plan((tuning("oracle_parameters", system="orcl", instance="HLR3", settings={"processes": "500"}),))
+    assert third.lines == ("no instance HLR3 of orcl runs (GV$INSTANCE)",)
+
+
+def test_hidden_parameters_need_the_consent_of_the_hosts_owner(views: None, host: Host, journal: UndoJournal) -> None:
+    one = tuning("oracle_parameters", system="orcl", hidden=True, settings={"_high_priority_processes": "VKTM*|LG*"})
+    transaction = Transaction(host=host, journal=journal, run="r")
+    (state,) = transaction.apply((one,))
+    assert state.outcome == "refused"
+    assert "the Oracle parameter _high_priority_processes is not allowed on this host" in state.lines[0]
+    assert "add `- _high_priority_processes` under `oracle_parameters`" in state.lines[0]
+    assert journal.outstanding() == ()
+    host.policy = replace(host.policy, oracle_parameters=("_high_priority_processes",))
+    (state,) = transaction.plan((one,))
+    assert state.outcome == "would_change"
+    assert state.lines[-1].endswith("the instances run with the default until they are restarted")
+
+
+def test_srvctl_restarts_only_where_the_policy_lists_it(views: None, host: Host, journal: UndoJournal) -> None:
+    srvctl = "/u01/app/oracle/product/19.0.0/dbhome_1/bin/srvctl"
+    by = {"srvctl": srvctl, "database": "HLR"}
+    one = tuning("oracle_parameters", system="orcl", settings={"processes": "3000"}, restart_by=by)
+    (state,) = Transaction(host=host, journal=journal, run="r").plan((one,))
+    assert state.outcome == "refused"
+    assert f"the program {srvctl} is not allowed on this host" in state.lines[0]
+    host.policy = replace(host.policy, tools=(Tool(path=srvctl, arguments=("*",)),))
+    (state,) = Transaction(host=host, journal=journal, run="r").plan((one,))
+    assert state.outcome == "would_change"
+    assert f"{srvctl} stop database -db HLR" in state.lines
+
+
+def test_a_restarted_instance_is_awaited_until_it_is_open(views: None, oracle: str, tns_database: str) -> None:
+    endpoint = Endpoint(system="orcl", engine="oracle", dsn=oracle)
+    with pytest.raises(TaskFault, match="'orcl' was not open 0 s after its restart: it is not open"):
+        sql_access._await_open(endpoint, within_s=0.0)
+    with psycopg.connect(tns_database, autocommit=True) as behind:
+        behind.execute("""INSERT INTO "v$instance" VALUES ('OPEN')""")
+    sql_access.run(endpoint, OPEN)
+    nobody = replace(endpoint, dsn="x/y@//127.0.0.1:1/ORCL")
+    with pytest.raises(TaskFault, match=r"was not open 0 s after its restart: .*ORA-12541"):
+        sql_access._await_open(nobody, within_s=0.0)
 
 
 def test_statements_of_the_plan_are_run_verified_and_undone(

@@ -61,7 +61,7 @@ class StubTools:
         self.done: list[tuple[str, ...]] = []
         self.answers = answers
 
-    def run(self, argv: Sequence[str]) -> Output:
+    def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
         self.done.append(tuple(argv))
         return self.answers.get(Path(argv[0]).name.replace("-", "_"), Output(code=0, text=""))
 

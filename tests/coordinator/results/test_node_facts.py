@@ -69,6 +69,8 @@ def test_each_fact_has_what_is_declared_measured_and_expected(plan: Plan) -> Non
 def test_expectations_are_judged_by_the_facts_before_the_run(plan: Plan) -> None:
     host, *_ = nodes(results(plan, before=MEASURED | {"net.ens1.mtu": 9000}))
     assert {row.fact for row in host.rows if not row.held} == set()
+    (row,) = (row for row in host.rows if row.fact == "net.*.mtu")
+    assert row.measured == "1500 (net.ens1.mtu) (before the run: 9000 (net.ens1.mtu))"
     assert [one.drift for one in fingerprints(results(plan, before={"kernel": "4"})) if one.host] == [()]
 
 
@@ -79,8 +81,8 @@ def test_every_report_has_the_section_with_equipment_and_the_difference(plan: Pl
     for text in (markdown.render(found), printed.file.getvalue()):
         assert "What was tested" in text
         assert "db1: mtu is declared as 9000 and measured as 1500" in text
-        assert "tor1 (switch)" in text
-        assert "no agent can run on it" in text
+        assert "Equipment without an agent" in text
+        assert "ports: 48 (expected: 48)" in text
         assert "9000: not so" in text
     whole = document(results(plan))
     assert [one["name"] for one in whole["tested"]] == [

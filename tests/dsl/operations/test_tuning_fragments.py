@@ -45,13 +45,19 @@ def test_the_server_of_the_in_memory_study_is_explained_change_by_change(tmp_pat
     (tmp_path / "plan.yaml").write_text(IN_MEMORY, encoding="utf-8")
     plan = compile_plan(tmp_path / "plan.yaml")
     assert [tuning.operation for tuning in plan.tunings] == [
-        "udev_rules", "multipath", "sysctl", "oracle_parameters", "oracle_redo", "sql", "oracle_parameters",
+        "udev_rules", "multipath", "udev_rules", "sysctl", "huge_pages", "oracle_parameters", "oracle_redo", "sql",
+        "oracle_parameters",
     ]  # fmt: skip
     assert {tuning.hosts for tuning in plan.tunings} == {("db1",)}
     output = render(timetable(plan))
     for line in (
-        'ATTRS{vendor}=="3PARdata*", ATTR{queue/rotational}="0", ATTR{queue/rq_affinity}="2"',
-        "inmem1 … inmem8: disks of 3PARdata VV",
+        'ATTRS{vendor}=="3PARdata*", ATTR{queue/rotational}="0", ATTR{queue/rq_affinity}="2", ATTR{queue/scheduler}="noop"',
+        "inmem1 … inmem16: disks of 3PARdata VV",
+        'devnode "^(ram|raw|loop|fd|md|dm-|sr|scd|st)[0-9]*"',
+        'detect_prio "yes"',
+        "kernel.panic_on_oops = 1",
+        "219,726 huge pages of the host's default size: 429.152 GiB where that is 2MiB",
+        "dbhome_1/bin/srvctl stop database -db TPROCH",
         "net.ipv4.ip_local_port_range = 9000 65500",
         "sga_target = 400G",
         "inmemory_size = 300G",
@@ -65,11 +71,42 @@ def test_the_server_of_the_in_memory_study_is_explained_change_by_change(tmp_pat
         assert line in output, line
 
 
+GIVEN = {
+    "pga_aggregate_target": "100G",
+    "result_cache_max_size": "1G",
+    "log_buffer": "134217728",
+    "audit_trail": "none",
+    "dispatchers": "(PROTOCOL=TCP)(SERVICE=TPROCHXDB)",
+    "high_priority_processes": "VKTM*|LG*",
+    "max_outstanding_log_writes": "4",
+}
+
+
+def test_parameters_whose_values_the_study_does_not_state_have_to_be_given(tmp_path: Path) -> None:
+    for name in ("tuning-in-memory.yaml", "tuning-in-memory-parameters.yaml"):
+        shutil.copy(FRAGMENTS / name, tmp_path)
+    both = IN_MEMORY.replace("[tuning-in-memory.yaml]", "[tuning-in-memory.yaml, tuning-in-memory-parameters.yaml]")
+    (tmp_path / "plan.yaml").write_text(both, encoding="utf-8")
+    with pytest.raises(PlanError) as caught:
+        compile_plan(tmp_path / "plan.yaml")
+    missing = {problem.message for problem in caught.value.problems}
+    assert {f"the parameter `{name}` has no value" for name in GIVEN} <= missing
+    output = render(timetable(compile_plan(tmp_path / "plan.yaml", overrides=GIVEN)))
+    assert "_high_priority_processes = VKTM*|LG*" in output
+    listed = "_high_priority_processes, _max_outstanding_log_writes, audit_trail, dispatchers"
+    assert set(listed.split(", ")) <= set(
+        output.partition("the policy must list ")[2].partition(" under oracle_parameters")[0].split(", ")
+    )
+
+
 def test_the_cache_study_is_explained_for_the_owners_of_its_hosts() -> None:
     """The text has the number of changes, kept and destructive ones, the databases, and values known only during the run."""
     output = render(timetable(compile_plan(FRAGMENTS.parent / "hlr-cache-lab.yaml")))
     for line in (
-        "rac1      9 kept after the run, 3 set back after the run, 1 looked at only; DESTROYS DATA in 5 of them",
+        "rac1      9 kept after the run, 4 set back after the run, 2 looked at only; DESTROYS DATA in 5 of them",
+        "MTU of bond0, bond0.102, bond0.103, bond0.104, bond0.105: 9000, until the host starts again",
+        "cache1    5 kept after the run; DESTROYS DATA in 1 of them",
+        "xfs, label ttdb",
         "storage4  nothing is changed",
         "must be installed, or the run ends: oracle-database-preinstall-19c",
         "196,623 huge pages of the host's default size: 384.029 GiB where that is 2MiB",

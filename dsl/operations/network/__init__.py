@@ -1,0 +1,1 @@
+"""Tuning operations on network interfaces."""
