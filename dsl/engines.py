@@ -53,7 +53,7 @@ class Engine:
     | `propagates_to` | the engines that its changes can go on to; the capture `lag` measures how far those are behind |
     | `links_to` | those of them to which proveout itself sets propagation up, and compares the tables |
     | `procedures` | whether TPROC-C's stored procedures are written for it |
-    | `instead_of_waits` | what to do where it has none |
+    | `instead_of_populate`, `instead_of_waits` | what to do where it cannot do these |
     | `tested`, `guide` | what the tests run it on; the page for users |
     """
 
@@ -84,6 +84,7 @@ class Engine:
     propagates_to: tuple[str, ...] = ()
     links_to: tuple[str, ...] = ()
     procedures: bool = False
+    instead_of_populate: str = ""
     instead_of_waits: str = ""
     tested: str = ""
     guide: str = ""

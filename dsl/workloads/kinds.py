@@ -20,7 +20,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from proveout.core.errors import ProveoutError
-from proveout.dsl import extensions
+from proveout.dsl import engines, extensions
 from proveout.dsl.extensions import WorkloadExtension
 from proveout.dsl.plan.model_values import from_values, to_values
 from proveout.dsl.plan.plan import Workload
@@ -171,6 +171,9 @@ def has_tables(workload: Workload) -> bool:
 
 def population_problem(workload: Workload, engine: str) -> str | None:
     """The reason why a workload cannot be loaded into `engine`; None when it can."""
+    found = engines.of(engine)
+    if found.instead_of_populate:
+        return f"populate does not load {found.title} in this release; {found.instead_of_populate}"
     kind, model = _kind(workload)
     return kind.engine_problem(model, engine)
 
