@@ -15,7 +15,20 @@ from proveout.dsl.compile.symbols import Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import parts, threads_most
-from proveout.dsl.plan.stages import Closed, Drop, Ladder, Populate, Reset, Restart, Revert, Search, Stage, Tune
+from proveout.dsl.plan.stages import (
+    Closed,
+    Drop,
+    Ladder,
+    Open,
+    Populate,
+    Ramp,
+    Reset,
+    Restart,
+    Revert,
+    Search,
+    Stage,
+    Tune,
+)
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.kinds import (
     division_problem,
@@ -24,6 +37,7 @@ from proveout.dsl.workloads.kinds import (
     load_problem,
     population_problem,
     same_rows,
+    stage_problems,
     writes,
 )
 
@@ -169,14 +183,23 @@ class _Walk:
         self.writes_through(stage)
 
     def outside(self, stage: Ladder | Search) -> None:
-        """An outside program runs ladders of threads, with closed arrival and its own connections."""
-        arrival = stage.arrival if isinstance(stage, Ladder) else None
-        if not isinstance(arrival, Closed):
-            message = f"stage `{stage.id}` has a rate, and the program of `{stage.workload}` its own arrival"
-            self.problem(stage.where, message, "a ladder without `rate`")
-        elif arrival.think is not None or stage.session or stage.pool.kind != "local":
+        """An outside program runs ladders, with its own arrival and its own connections."""
+        if not isinstance(stage, Ladder) or isinstance(stage.arrival, Ramp) or stage.windows.passes:
+            message = f"the program of `{stage.workload}` runs ladders, at one rate, in windows of a fixed length"
+            self.problem(stage.where, message, "a ladder with `measure`, and with one `rate` or none")
+            return
+        arrival, windows = stage.arrival, stage.windows
+        if (isinstance(arrival, Closed) and arrival.think is not None) or stage.session or stage.pool.kind != "local":
             message = f"the program of `{stage.workload}` makes its own connections, in its own process"
             self.problem(stage.where, message, "leave `think`, `session` and `pool` away")
+        for problem in stage_problems(
+            self.scope.workloads[stage.workload],
+            has_rate=isinstance(arrival, Open),
+            clients=len(stage.clients),
+            ramp_up_s=windows.ramp_up_s,
+            measure_s=windows.measure_s,
+        ):
+            self.problem(stage.where, f"stage `{stage.id}` runs the program of `{stage.workload}`: {problem}")
 
     def turns_again(self, members: Sequence[Ladder], steps: Mapping[str, Stage]) -> None:
         """The turns of ladders that take turns, after their first: backwards, then forwards, with their steps."""

@@ -2,14 +2,38 @@
 // Each figure is a picture already; where scripts run it becomes a chart as wide as its place, with tooltips. A chart that cannot be
 // drawn leaves its picture.
 (function () {
+  var PHONE = 560, LETTER = 7, AXIS = 90, NAMES = 130;  // pixels
+  // For a phone: the entries of legends and the panels of a figure below each other, long names of places inclined.
+  function narrow(spec, width) {
+    spec.config.legend.columns = 1;
+    spec.config.legend.labelLimit = width - NAMES;
+    spec.config.legend.layout = { top: { direction: "vertical" } };
+    if (spec.concat) { spec.columns = 1; }
+    (spec.concat || [spec]).forEach(function (panel) {
+      var layers = panel.layer || [panel];
+      var lying = layers.some(function (layer) { return layer.encoding && (layer.encoding.y || {}).type === "nominal"; });
+      if (spec.concat) { panel.width = width - (lying ? NAMES + 45 : AXIS); }
+      layers.forEach(function (layer) {
+        var channels = layer.encoding || {};
+        Object.keys(channels).forEach(function (name) {
+          if (channels[name].legend && channels[name].legend.columns) { channels[name].legend.columns = 1; }
+        });
+        if (lying && channels.y && channels.y.axis) { channels.y.axis.labelLimit = NAMES; }
+        if (channels.x && channels.x.type === "nominal" && channels.x.axis) { incline(channels.x, panel, width - AXIS); }
+      });
+    });
+  }
+  function incline(axis, panel, width) {
+    var names = {};
+    ((panel.data || {}).values || []).forEach(function (value) { names[value[axis.field]] = true; });
+    names = Object.keys(names);
+    var longest = Math.max.apply(null, names.map(function (name) { return name.length; }));
+    if (longest * LETTER * names.length > width) { axis.axis.labelAngle = -40; }
+  }
   var specs = JSON.parse(document.getElementById("specs").textContent);
   Object.keys(specs).forEach(function (name) {
     var place = document.getElementById("plot-" + name);
-    // On a phone legends stand below each other: beside each other they are cut off.
-    if (place.clientWidth < 560) {
-      specs[name].config.legend.columns = 1;
-      specs[name].config.legend.layout = { top: { direction: "vertical" } };
-    }
+    if (place.clientWidth < PHONE) { narrow(specs[name], place.clientWidth); }
     var stage = document.createElement("div");
     stage.className = "plot";
     place.parentNode.insertBefore(stage, place);

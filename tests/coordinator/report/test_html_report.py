@@ -475,9 +475,12 @@ def test_the_page_works_in_chromium_from_a_file(directory: RunDirectory, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1200])
 def test_the_page_fits_small_widths(width: int, directory: RunDirectory, tmp_path: Path) -> None:
-    """In a frame of this width, because the windows of a browser have a minimum width."""
+    """In a frame of this width, because the windows of a browser have a minimum width. No chart is drawn wider than the
+    page and made smaller with its letters."""
     text = html_renderer.render(page_document(load_results(history()), directory))
-    widths = "[innerWidth, document.documentElement.scrollWidth]"
+    charts = "[...document.querySelectorAll('svg.marks')]"
+    scale = f"Math.min(...{charts}.map((one) => one.getBoundingClientRect().width / one.viewBox.baseVal.width))"
+    widths = f"[innerWidth, document.documentElement.scrollWidth, Math.round(100 * {scale})]"
     probe = f"<script>setTimeout(() => parent.postMessage({widths}, '*'), 3000)</script>"
     (tmp_path / "inner.html").write_text(text.rpartition("</body>")[0] + probe, encoding="utf-8")
     script = "<script>onmessage = (e) => { said.textContent = e.data.join(' ') }</script>"
@@ -485,10 +488,11 @@ def test_the_page_fits_small_widths(width: int, directory: RunDirectory, tmp_pat
     (tmp_path / "outer.html").write_text(outer)
     dom, console, _ = browse(tmp_path / "outer.html", 1300, tmp_path)
     assert console == ""
-    found = re.search(r'id="said">(\d+) (\d+)<', dom)
+    found = re.search(r'id="said">(\d+) (\d+) (\d+)<', dom)
     assert found is not None, dom[:500]
     assert int(found[1]) == width
     assert int(found[2]) <= width
+    assert int(found[3]) >= 95, "percent of its size"
 
 
 def test_the_script_cannot_end_its_element(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
