@@ -20,11 +20,18 @@ from proveout.core.numbers import half_width, level, notation
 from proveout.dsl.metrics import load_paths
 
 
+TRANSACTIONS_MAX = 8
+"""A comparison of more transactions shows some of them."""
+EXTREMES = 3
+"""How many of the lowest, and of the highest, factors it then shows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:
     """One number of both ladders; the ending of `metric` is its unit.
 
-    All three are estimates; `factor` has `mean` and, where known, `lower` and `upper`.
+    All three are estimates; `factor` has `mean` and, where known, `lower` and `upper`. `transaction`: whether it is of
+    one transaction.
     """
 
     label: str
@@ -32,6 +39,7 @@ class ComparisonRow:
     base: Mapping[str, Any]
     other: Mapping[str, Any]
     factor: Mapping[str, Any]
+    transaction: bool = False
 
     @property
     def printed(self) -> tuple[str, str]:
@@ -50,6 +58,16 @@ class Comparison:
     threads: int
     rows: tuple[ComparisonRow, ...]
     finding: str = ""
+
+    @property
+    def shortened(self) -> tuple[ComparisonRow, ...]:
+        """The rows without those of most transactions, where there are many: of the transactions the lowest and the
+        highest factors stay."""
+        ranked = sorted((row for row in self.rows if row.transaction), key=lambda row: row.factor.get("mean", 1.0))
+        if len(ranked) <= TRANSACTIONS_MAX:
+            return self.rows
+        kept = [*ranked[:EXTREMES], *ranked[-EXTREMES:]]
+        return tuple(row for row in self.rows if not row.transaction or row in kept)
 
     @property
     def level(self) -> str:
@@ -126,7 +144,14 @@ def _row(
     factor: Mapping[str, Any] = {}
     if base is not None and other is not None:
         factor = statistics.ratio(other, base) if metric == "tps" else statistics.ratio(base, other)
-    return ComparisonRow(label=label, metric=metric, base=base or {}, other=other or {}, factor=factor)
+    return ComparisonRow(
+        label=label,
+        metric=metric,
+        base=base or {},
+        other=other or {},
+        factor=factor,
+        transaction="transactions" in path,
+    )
 
 
 def _estimate(tree: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] | None:

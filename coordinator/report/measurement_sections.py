@@ -68,7 +68,7 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
     rungs, transactions = tables.load_rows(stage), tables.transaction_rows(top)
     unit, divisor = _latency_unit([*rungs, *transactions])
     level = percent(stage.confidence)
-    target = results.plan_stage(stage.id).get("target")
+    target = tables.on_target(results, stage.id)
     return Section(
         title=f"{tables.titled(results, stage.id)}{f' on {target}' if target else ''}",
         blocks=(

@@ -2,7 +2,7 @@
 
 Data flow: `RunResults` -> groups of ladders (the cells of one matrix; all ladders without a matrix) -> rows of plain
 numbers, each also relative to the same number of the first mode. The **mode** is the label of the first axis of a
-matrix; the other labels, and the threads of a ladder with several rungs, are the **case**. Without a matrix the mode is
+matrix; the other labels, the load, and the threads of a ladder with several rungs, are the **case**. Without a matrix the mode is
 the ladder, and for sizes the system.
 """
 
@@ -17,7 +17,9 @@ from proveout.coordinator.report.tables import cell_of, ladders
 from proveout.coordinator.results.event_metrics import value_estimates
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core import statistics
+from proveout.core.json_data import at_path
 from proveout.core.numbers import threads
+from proveout.dsl.metrics import load_paths
 from proveout.dsl.plan.matrix_labels import label_text, written
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
 from proveout.proto.events import SizeLine
@@ -90,24 +92,33 @@ def apart(results: RunResults, of: str) -> str:
 
 
 def solve_rows(results: RunResults) -> dict[str, list[SolveRow]]:
-    """Return a row for every rung that ran a set of queries, by matrix; the modes of one case are adjacent.
+    """Return a row for every rung that ran a set of queries, by matrix, and of a rung of several loads for each of
+    them that did; the modes of one case are adjacent.
 
     Matrices without such a rung are left out.
     """
     found: dict[str, list[SolveRow]] = {}
     for of, stages in families(results).items():
-        measured = [(stage, rung) for stage in stages for rung in stage.rungs if "solve_s" in rung.tree]
-        several = len({rung.threads for _, rung in measured}) > 1
-        rows = [_solved(results, of, stage, rung, several=several) for stage, rung in measured]
+        measured = [
+            (stage, rung, path)
+            for stage in stages
+            for rung in stage.rungs
+            for path in load_paths(rung.tree)
+            if "solve_s" in at_path(rung.tree, *path)
+        ]
+        several = len({rung.threads for _, rung, _ in measured}) > 1
+        rows = [_solved(results, of, stage, rung, path, several=several) for stage, rung, path in measured]
         if rows:
             found[of] = _relative_to_first_mode(rows)
     return found
 
 
-def _solved(results: RunResults, of: str, stage: StageResult, rung: RungResult, *, several: bool) -> SolveRow:
+def _solved(
+    results: RunResults, of: str, stage: StageResult, rung: RungResult, path: tuple[str, ...], *, several: bool
+) -> SolveRow:
     mode, rest = mode_of(results, stage)
-    at = ", ".join(filter(None, (rest, threads(rung.threads) if several else "")))
-    solve, geomean = (rung.tree[name] for name in SETS)
+    at = ", ".join(filter(None, (rest, *path[1:], threads(rung.threads) if several else "")))
+    solve, geomean = (at_path(rung.tree, *path, name) for name in SETS)
     return SolveRow(of=of, mode=mode, at=at, solve=solve, geomean=geomean, relative={})
 
 

@@ -246,13 +246,24 @@ def _comparisons(results: RunResults) -> Iterator[Section]:
 
 def _comparison(pair: Comparison) -> Section:
     heads = ("", pair.base, pair.other, "factor", f"{pair.level} CI")
-    table = Table(heads=heads, rows=tuple(map(_factor, pair.rows)))
+    table = Table(heads=heads, rows=tuple(map(_factor, pair.shortened)))
     meaning = f"A factor above 1: {pair.other} is better (more throughput, or a shorter response)."
     finding = (Paragraph(f"{pair.finding}.", "warn"),) if pair.finding else ()
     return Section(
         title=f"{pair.base} against {pair.other}, {threads(pair.threads)}",
-        blocks=(table, Paragraph(meaning, "dim"), *finding),
+        blocks=(table, *_others(pair, heads), Paragraph(meaning, "dim"), *finding),
     )
+
+
+def _others(pair: Comparison, heads: tuple[str, ...]) -> Iterator[Block]:
+    """How many transactions a shortened comparison leaves out, and on the page all of them."""
+    whole = tuple(row for row in pair.rows if row.transaction)
+    shown = [row for row in pair.shortened if row.transaction]
+    if len(shown) == len(whole):
+        return
+    text = f"Of {len(whole)} transactions those with the lowest and the highest factors; {len(whole) - len(shown)} lie between them."
+    yield Paragraph(text, "dim")
+    yield Details(title=f"All {len(whole)} transactions", blocks=(Table(heads=heads, rows=tuple(map(_factor, whole))),))
 
 
 def _factor(row: ComparisonRow) -> tuple[str | Cell, ...]:

@@ -35,6 +35,8 @@ from proveout.proto.events import IterationFinished, Metrics
 
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
 IO_HEADS = ("I/O depth", "IOPS", "CI ±", "read MB/s", "write MB/s", "avg", "p50", "p99", "max", "errors", "repeats")
+TARGETS_NAMED = 3
+"""Systems under load that a title names one by one."""
 NODE_HEADS = ("host", "IOPS", "CI ±", "MB/s", "avg", "p50", "p99", "max", "errors")
 IO_LATENCIES = ("avg_us", "p50_us", "p99_us", "max_us")
 
@@ -125,6 +127,14 @@ def peak(stage: StageResult) -> RungResult | None:
 def cell_of(results: RunResults, stage_id: str) -> Cell | None:
     """The cell of a matrix that the stage is; None when the stage is not a cell."""
     return of_stage(results.plan_stage(stage_id))
+
+
+def on_target(results: RunResults, stage_id: str) -> str:
+    """The systems that a stage loads, in few words: `one + two`, `grid1 + grid2 + 6 more`; "" where it has none."""
+    names = str(results.plan_stage(stage_id).get("target", "")).split(" + ")
+    if len(names) > TARGETS_NAMED:
+        names = [*names[: TARGETS_NAMED - 1], f"{len(names) - TARGETS_NAMED + 1} more"]
+    return " + ".join(names)
 
 
 def titled(results: RunResults, stage_id: str) -> str:

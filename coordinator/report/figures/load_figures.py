@@ -22,6 +22,7 @@ from proveout.coordinator.report.tables import (
     ladders,
     latency_cells,
     load_rows,
+    on_target,
     peak,
     titled,
     transaction_rows,
@@ -43,8 +44,7 @@ _LATENCY_HEADS = ("min", "avg", "p50", "p90", "p95", "p99", "max")
 
 def label(results: RunResults, stage: StageResult) -> str:
     """A ladder with what it ran on."""
-    plan = results.plan_stage(stage.id)
-    where = plan.get("target") or ", ".join(plan.get("clients", "?"))
+    where = on_target(results, stage.id) or ", ".join(results.plan_stage(stage.id).get("clients", "?"))
     return safe(f"{titled(results, stage.id)} on {where}")
 
 
@@ -278,19 +278,23 @@ def _shared(stages: Sequence[StageResult]) -> list[tuple[StageResult, RungResult
 
 
 def _latencies(name: str, rung: RungResult) -> Iterator[dict[str, Any]]:
-    found = {
-        in_load("".join(path[1:]), transaction): tree
+    """The transactions of a rung, most frequent first. Of several loads that share transactions each is a colour of its
+    own, `name, load`; of others the name of the load is before that of the transaction."""
+    found = [
+        ("".join(path[1:]), transaction, tree)
         for path in load_paths(rung.tree)
         for transaction, tree in at_path(rung.tree, *path).get("transactions", {}).items()
-    }
-    ranked = sorted(found.items(), key=lambda item: -(number_at(item[1], "tps") or 0.0))
-    for transaction, tree in ranked:
+    ]
+    shared = len({transaction for _, transaction, _ in found}) < len(found)
+    ranked = sorted(found, key=lambda item: -(number_at(item[2], "tps") or 0.0))
+    for load, plain, tree in ranked:
+        transaction = plain if shared else in_load(load, plain)
         avg = tree.get("response", {}).get("avg_us", {})
         if not avg:
             continue
         p99 = number_at(tree, "response", "p99_us")
         yield {
-            "ladder": name,
+            "ladder": safe(", ".join(filter(None, (name, load if shared else "")))),
             "transaction": safe(transaction),
             "ms": avg["mean"] / 1e3,
             "lower": avg["lower"] / 1e3 if avg.get("lower") is not None else None,
@@ -310,7 +314,7 @@ def _latency_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 "y": y,
                 **side,
                 "x": quantity("ms", "response, ms"),
-                "color": category("ladder", legend=legend(values)),
+                "color": category("ladder", legend=legend(values) if several else None),
                 "tooltip": tips(ladder="ladder", transaction="transaction", ms="mean, ms", p99_ms="p99, ms"),
             },
         },

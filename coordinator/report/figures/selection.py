@@ -52,7 +52,7 @@ _NEEDS = {
     "latency-at-peak": "no compared ladders have their peaks at different rungs",
     "interference": "no ladder with `interference: true` has a valid repeat of its loads together and alone",
     "nopm-art": "no ladder of TPROC-C has a valid iteration",
-    "time-to-solve": "no ladder of a set of queries (`kind: tproch`, or `in_order`) has a time of every query",
+    "time-to-solve": "no ladder or load of a set of queries (`kind: tproch`, or `in_order`) has a time of every query",
     "sizes-compression": "no ladder has samples of a `sizes` capture, and no steps or stages took sizes (`…_bytes`)",
     "update-time": "no ladder of a set has a time of each transaction that changes rows (refresh functions)",
     "stage-values": "no stage took metrics with a query",

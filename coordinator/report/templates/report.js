@@ -6,12 +6,13 @@
   // For a phone: the entries of legends and the panels of a figure below each other, long names of places inclined.
   function narrow(spec, width) {
     spec.config.legend.columns = 1;
-    spec.config.legend.labelLimit = width - NAMES;
+    var wide = (spec.concat || [spec]).some(function (panel) { return (panel.layer || [panel]).some(lies); });
+    spec.config.legend.labelLimit = width - (wide ? NAMES + 45 : NAMES);
     spec.config.legend.layout = { top: { direction: "vertical" } };
     if (spec.concat) { spec.columns = 1; }
     (spec.concat || [spec]).forEach(function (panel) {
       var layers = panel.layer || [panel];
-      var lying = layers.some(function (layer) { return layer.encoding && (layer.encoding.y || {}).type === "nominal"; });
+      var lying = layers.some(lies);
       if (spec.concat) { panel.width = width - (lying ? NAMES + 45 : AXIS); }
       layers.forEach(function (layer) {
         var channels = layer.encoding || {};
@@ -23,6 +24,8 @@
       });
     });
   }
+  // Whether the names of places are at the left; a legend then begins behind them.
+  function lies(layer) { return Boolean(layer.encoding) && (layer.encoding.y || {}).type === "nominal"; }
   function incline(axis, panel, width) {
     var names = {};
     ((panel.data || {}).values || []).forEach(function (value) { names[value[axis.field]] = true; });
