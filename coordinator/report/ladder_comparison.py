@@ -19,7 +19,6 @@ from proveout.core.json_data import at_path
 from proveout.core.numbers import half_width, level, notation
 from proveout.dsl.metrics import load_paths
 
-
 TRANSACTIONS_MAX = 8
 """A comparison of more transactions shows some of them."""
 EXTREMES = 3

@@ -2,8 +2,8 @@
 
 Data flow: `RunResults` -> groups of ladders (the cells of one matrix; all ladders without a matrix) -> rows of plain
 numbers, each also relative to the same number of the first mode. The **mode** is the label of the first axis of a
-matrix; the other labels, the load, and the threads of a ladder with several rungs, are the **case**. Without a matrix the mode is
-the ladder, and for sizes the system.
+matrix; the other labels, the load of several, and the threads of a ladder with several rungs, are the **case**. Without
+a matrix the mode is the ladder, and for sizes the system.
 """
 
 from __future__ import annotations

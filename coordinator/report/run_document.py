@@ -261,7 +261,8 @@ def _others(pair: Comparison, heads: tuple[str, ...]) -> Iterator[Block]:
     shown = [row for row in pair.shortened if row.transaction]
     if len(shown) == len(whole):
         return
-    text = f"Of {len(whole)} transactions those with the lowest and the highest factors; {len(whole) - len(shown)} lie between them."
+    between = len(whole) - len(shown)
+    text = f"Of {len(whole)} transactions the lowest and the highest factors; those of {between} lie between them."
     yield Paragraph(text, "dim")
     yield Details(title=f"All {len(whole)} transactions", blocks=(Table(heads=heads, rows=tuple(map(_factor, whole))),))
 

@@ -18,7 +18,12 @@ from proveout.coordinator.report import markdown
 from proveout.coordinator.report.figures import chart_figures, vega
 from proveout.coordinator.report.figures.cases import cases
 from proveout.coordinator.report.figures.figure import Figure
-from proveout.coordinator.report.figures.load_figures import latency_at_peak, latency_by_threads, nopm_art
+from proveout.coordinator.report.figures.load_figures import (
+    latency_at_peak,
+    latency_by_threads,
+    latency_by_transaction,
+    nopm_art,
+)
 from proveout.coordinator.report.figures.panels import Point, panels, table
 from proveout.coordinator.report.figures.stage_figures import stage_times, stage_values
 from proveout.coordinator.report.figures.system_figures import peak_cpu
@@ -332,3 +337,15 @@ def test_the_figures_can_be_drawn(plan: str, draw: Any) -> None:
     for figure in draw(results_of(plan)):
         assert {len(row) for row in figure.rows} == {len(figure.heads)}
         assert vega.svg(figure).count("<path") > len(figure.rows)
+
+
+def test_loads_that_share_transactions_stand_side_by_side_and_others_have_the_name_of_their_load() -> None:
+    shared = results_of("hlr-cache-lab")
+    figure = next(one for one in latency_by_transaction(shared) if one.slug.endswith("baseline"))
+    values = figure.spec["data"]["values"]
+    names = ["baseline on instance1 + instance2, one", "baseline on instance1 + instance2, two"]
+    assert sorted({value["ladder"] for value in values}) == names
+    assert len({value["transaction"] for value in values}) == 7 and len(values) == 14
+    unlike = results_of("htap-embedded")
+    values = next(iter(latency_by_transaction(unlike))).spec["data"]["values"]
+    assert {"orders.NewOrder", "queries.low_stock"} <= {value["transaction"] for value in values}

@@ -25,6 +25,7 @@ from proveout.coordinator.report import markdown, result_schema
 from proveout.coordinator.report import result_json as report
 from proveout.coordinator.report.figures import vega
 from proveout.coordinator.report.figures.query_set_figures import sizes_compression, time_to_solve, update_time
+from proveout.coordinator.report.ladder_comparison import Comparison, ComparisonRow
 from proveout.coordinator.report.query_sets import size_rows, solve_rows
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import RunResults, ladder_metrics, load_results
@@ -331,3 +332,31 @@ def test_the_time_to_update_has_a_bar_for_each_mode() -> None:
     assert [row[0] for row in figure.rows] == ["rows", "columns"]
     assert ["200 ms" in " ".join(row) or "0.2" in " ".join(row) for row in figure.rows] == [True, False]
     assert vega.svg(figure).startswith("<svg")
+
+
+def test_a_set_of_queries_that_is_one_of_several_loads_has_rows_and_a_figure() -> None:
+    found = synthetic_results(compile_plan(ROOT / "plans" / "htap-embedded.yaml"))
+    (rows,) = solve_rows(found).values()
+    assert [(row.mode, row.at) for row in rows] == [("together", "queries"), ("apart", "queries")]
+    assert rows[1].relative["lower"] < rows[1].relative["mean"] < rows[1].relative["upper"]
+    assert [(row[0], row[1]) for figure in time_to_solve(found) for row in figure.rows] == [
+        ("together", "queries"), ("apart", "queries"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("transactions", "shown"), [(8, 8), (9, 6), (22, 6)])
+def test_a_comparison_of_many_transactions_shows_the_lowest_and_the_highest_factors(
+    transactions: int, shown: int
+) -> None:
+    numbers = {f"Q{number}": 1.0 + (number * 7 % transactions) / 100.0 for number in range(transactions)}
+    rows = [ComparisonRow(label="throughput", metric="tps", base={}, other={}, factor={"mean": 9.0})]
+    rows += [
+        ComparisonRow(label=name, metric="avg_us", base={}, other={}, factor={"mean": mean}, transaction=True)
+        for name, mean in numbers.items()
+    ]
+    pair = Comparison(base="a", other="b", threads=1, rows=tuple(rows))
+    assert pair.shortened[0] is rows[0] and len(pair.shortened) == 1 + shown
+    kept = [row.label for row in pair.shortened[1:]]
+    ranked = sorted(numbers, key=lambda name: numbers[name])
+    assert set(kept) == set(ranked if shown == transactions else [*ranked[:3], *ranked[-3:]])
+    assert kept == [name for name in numbers if name in kept], "in the order of the plan"
