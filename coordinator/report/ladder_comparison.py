@@ -22,7 +22,7 @@ from proveout.dsl.metrics import load_paths
 TRANSACTIONS_MAX = 8
 """A comparison of more transactions shows some of them."""
 EXTREMES = 3
-"""How many of the lowest, and of the highest, factors it then shows."""
+"""Lowest factors, and as many of the highest, that it then shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -256,7 +256,7 @@ def _comparison(pair: Comparison) -> Section:
 
 
 def _others(pair: Comparison, heads: tuple[str, ...]) -> Iterator[Block]:
-    """How many transactions a shortened comparison leaves out, and on the page all of them."""
+    """The number of transactions that a shortened comparison leaves out, and on the page all of them."""
     whole = tuple(row for row in pair.rows if row.transaction)
     shown = [row for row in pair.shortened if row.transaction]
     if len(shown) == len(whole):
