@@ -227,7 +227,7 @@ def latency_at_peak(results: RunResults) -> Iterator[Figure]:
 
 def _by_transaction(name: str, stage: str, title: str, text: str, picked: Sequence[tuple[str, RungResult]]) -> Figure:
     """Bars by transaction of rungs beside each other, each with its name."""
-    values = [value for ladder, rung in picked for value in _latencies(ladder, rung)]
+    values = [value for ladder, rung in picked for value in _latencies(ladder, rung, alone=len(picked) == 1)]
     return Figure(
         name=name,
         slug=slug(name, stage),
@@ -277,9 +277,10 @@ def _shared(stages: Sequence[StageResult]) -> list[tuple[StageResult, RungResult
     return [(stage, top) for stage in stages if (top := peak(stage)) is not None]
 
 
-def _latencies(name: str, rung: RungResult) -> Iterator[dict[str, Any]]:
-    """The transactions of a rung, most frequent first. Of several loads that share transactions each is a colour of its
-    own, `name, load`; of others the name of the load is before that of the transaction."""
+def _latencies(name: str, rung: RungResult, *, alone: bool) -> Iterator[dict[str, Any]]:
+    """The transactions of a rung, most frequent first. Of several loads that share transactions each has a colour of
+    its own, under the name of the load, before that of the ladder where it is not `alone` in the figure; of others the
+    name of the load is before that of the transaction."""
     found = [
         ("".join(path[1:]), transaction, tree)
         for path in load_paths(rung.tree)
@@ -294,7 +295,9 @@ def _latencies(name: str, rung: RungResult) -> Iterator[dict[str, Any]]:
             continue
         p99 = number_at(tree, "response", "p99_us")
         yield {
-            "ladder": safe(", ".join(filter(None, (name, load if shared else "")))),
+            "ladder": safe(
+                ", ".join(filter(None, (load if shared else "", "" if alone and load and shared else name)))
+            ),
             "transaction": safe(transaction),
             "ms": avg["mean"] / 1e3,
             "lower": avg["lower"] / 1e3 if avg.get("lower") is not None else None,
