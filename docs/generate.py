@@ -100,10 +100,10 @@ def with_engines(readme: str) -> str:
 
 def engines_table() -> str:
     """The features by engine, a column for each."""
-    found = list(ENGINES.values())
+    found = [engine for engine in ENGINES.values() if engine.has_driver]
     titles = [f"{engine.title} ([guide]({engine.guide}))" if engine.guide else engine.title for engine in found]
     lines = [["", *titles], ["---"] * (len(found) + 1)]
-    lines += [[name, *(cell(engine) if engine.has_driver else "no" for engine in found)] for name, cell in ROWS.items()]
+    lines += [[name, *map(cell, found)] for name, cell in ROWS.items()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -118,7 +118,8 @@ def _provisioned(engine: Engine) -> str:
 
 def _captures(engine: Engine) -> str:
     able = {"waits": engine.waits, "sizes": engine.sizes, "sql": engine.queries, "lag": engine.propagates_to}
-    return ", ".join(["`os`", *(f"`{name}`" for name, is_able in able.items() if is_able)])
+    own = [f"`{engine.report}`"] if engine.report else []
+    return ", ".join(["`os`", *(f"`{name}`" for name, is_able in able.items() if is_able), *own])
 
 
 def _propagation(engine: Engine) -> str:

@@ -196,7 +196,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 queries=True,
                 report="ttstats",
                 propagates_to=("oracle",),
-                instead_of_populate="an sql stage can: LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8",
+                populate=True,
                 tested="a stand-in for the client library; not on a TimesTen yet",
                 guide="docs/guide/oracle.md",
             ),
@@ -246,13 +246,22 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 tested="DuckDB 1.5",
                 guide="docs/guide/duckdb.md",
             ),
+            Engine(
+                name="none",
+                title="no database",
+                dsn=False,
+                instead_of_populate="the program of the load makes its own data",
+                instead_of_waits="capture its host with kind: os, or its exporter with kind: prometheus",
+            ),
         )
     }
 )
 """By name, in the order in which the plan's schema lists them."""
 
-WITH_DRIVER: tuple[str, ...] = tuple(sorted(ENGINES))
+WITH_DRIVER: tuple[str, ...] = tuple(sorted(name for name, engine in ENGINES.items() if engine.has_driver))
 """The engines that this release has a driver for."""
+NO_DATABASE = "none"
+"""The engine of a system that proveout does not connect to, such as a storage: programs make the load."""
 
 EMBEDDED: tuple[str, ...] = tuple(sorted(name for name, engine in ENGINES.items() if engine.embedded))
 """The engines that `provision: embedded` starts."""

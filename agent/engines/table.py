@@ -21,6 +21,7 @@ ADAPTERS: Mapping[str, str] = MappingProxyType(
     {
         "duckdb": "proveout.agent.engines.duckdb.adapter:DuckdbAdapter",
         "mysql": "proveout.agent.engines.mysql.adapter:MysqlAdapter",
+        "none": "proveout.agent.engines.no_database:NoDatabaseAdapter",
         "oracle": "proveout.agent.engines.oracle.adapter:OracleAdapter",
         "postgres": "proveout.agent.engines.postgres.adapter:PostgresAdapter",
         "sqlite": "proveout.agent.engines.sqlite.adapter:SqliteAdapter",

@@ -228,7 +228,8 @@ class Policy:
         if not known:
             is_known = allow_lists.known_arguments(path) and not of_plan
             why = "" if is_known else ', i_know: "why plans may start it"'
-            return self._denied("tools", f"the program {path}", f"{{path: {path}, arguments: […]{why}}}")
+            listed = ", ".join(map(yaml_text, dict.fromkeys(arguments))) if of_plan else "…"
+            return self._denied("tools", f"the program {path}", f"{{path: {path}, arguments: [{listed}]{why}}}")
         if any(all(tool.takes(argument) for argument in arguments) for tool in known):
             return ALLOWED
         wrong = next(word for word in arguments if not any(tool.takes(word) for tool in known) or len(known) > 1)

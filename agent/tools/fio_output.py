@@ -167,6 +167,32 @@ def _since(before: Side, now: Side) -> Side:
     return Side(ios=max(now.ios - before.ios, 0), response=fresh)
 
 
+def whole_run(document: Mapping[str, Any]) -> tuple[Snapshot, dict[str, float]]:
+    """The counts of all jobs of a run that has ended, and `iops`, `mb_per_s`, `read_iops`, `write_iops`. TaskFault."""
+    try:
+        jobs = list(document["jobs"])
+        kinds = [name for name in ("read", "write") if any(_number(job[name]["total_ios"]) for job in jobs)] or ["read"]
+        seconds = max(_number(job[name]["runtime"]) for job in jobs for name in kinds) / 1e3
+        if seconds <= 0.0:
+            raise garbled("it has measured no time")
+        sides = {
+            name: Side(
+                ios=sum(int(_number(job[name]["total_ios"])) for job in jobs),
+                response=histogram.merge(_histogram(job[name]["lat_ns"]) for job in jobs),
+            )
+            for name in kinds
+        }
+        if any(side.ios and not side.response.counts for side in sides.values()):
+            raise garbled("it has no bins of `lat_ns`; is `--lat_percentiles=1` among the arguments?")
+        moved = sum(_number(job[name]["io_bytes"]) for job in jobs for name in kinds)
+        errors = sum(int(_number(job.get("total_err", 0))) for job in jobs)
+    except (KeyError, TypeError, ValueError) as error:
+        raise garbled(f"{type(error).__name__}: {error}") from None
+    found = Snapshot(runtime_ms=round(seconds * 1e3), sides=sides, errors=errors)
+    rates = {f"{name}_iops": side.ios / seconds for name, side in sides.items()}
+    return found, {"iops": found.ios / seconds, "mb_per_s": moved / seconds / 1e6, **rates}
+
+
 class FioRun:
     """One run of fio from its snapshots; times are ns of the agent's monotonic clock."""
 

@@ -1,20 +1,18 @@
 """The load of a workload of kind `program`: another load generator, started at T0 as the unprivileged user.
 
-Data flow: `RunLoad` -> the argv of the plan with its fields filled in -> the host's policy (`commands`) -> `Program`,
-with the address of the target in its environment -> T0 -> its output, and the log in its folder -> `generator_output`
--> the seconds, and the `LoadResult`.
+Data flow: `RunLoad` -> the argv of the plan with its fields filled in (`template_fields`) -> the host's policy
+(`commands`) -> `Program`, with the address of the target in its environment -> T0 -> its output, and the files in its
+folder -> a parser -> the seconds, the numbers and the `LoadResult`.
 
-pgbench makes the whole load in one run, because its log has the time of each transaction. Of sysbench the ramp-up is
-a run of its own, because its summary is that of a whole run.
+A program whose output has times makes the whole load in one run, and so does one with windows of its own. Otherwise the
+ramp-up is a run of its own, because a summary is that of a whole run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,29 +23,31 @@ import psutil
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
-from proveout.agent.tools import generator_output
-from proveout.agent.tools.generator_output import Measured
+from proveout.agent.tools import declared_output, fio_output, generator_output, hammerdb_output
+from proveout.agent.tools.generator_output import Measured, load_of
 from proveout.agent.tools.listed import listed_program
 from proveout.agent.tools.program import Program, ToolFolder
+from proveout.agent.tools.target_address import address
+from proveout.agent.tools.template_fields import PASSWORD_FILE, checked, load_fields, variables
+from proveout.agent.values.value_table import NoValue
 from proveout.dsl.workloads.kinds import of_workload
 from proveout.dsl.workloads.program import parameters
+from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult
-from proveout.proto.wire.tasks import Endpoint, RunLoad
+from proveout.proto.wire.tasks import RunLoad
 
 OVERTIME_S = 20.0
 CPU_EVERY_S = 0.2
 OUTPUT_MAX = 1024 * 1024
+FILE_BYTES_MAX = 16 * 1024 * 1024
 LOG_BYTES_MAX = 1 << 30
-NAMES = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "dbname": "PGDATABASE", "password": "PGPASSWORD"}
-"""Words of a conninfo -> variables of libpq."""
 
 
 async def run_generator(context: TaskContext, spec: RunLoad) -> LoadResult:
     """Run one rung. TaskFault: `refused` by the policy, `fault` or `timeout` if the program fails or hangs."""
-    if spec.share.rate is not None or spec.share.think_s is not None or spec.session or spec.pool.kind != "local":
-        raise TaskFault("invalid", "a program has its own arrival and its own connections: no rate, think or session")
     model = of_workload(spec.workload)
     assert isinstance(model, parameters.Program)  # noqa: S101 - the kind of the workload
+    checked(spec, model)
     folder = await asyncio.to_thread(_folder, context)
     try:
         return await _Generator(context, spec, model, folder).run()
@@ -70,12 +70,14 @@ class _Generator:
 
     def __init__(self, context: TaskContext, spec: RunLoad, model: parameters.Program, folder: ToolFolder) -> None:
         self._context, self._spec, self._model, self._folder = context, spec, model, folder
-        self._variables = connection(spec.endpoint)
+        self._target = address(spec.endpoint)
         self._cpu: list[tuple[int, float, int]] = []
+        self._ended_ns = 0
 
     async def run(self) -> LoadResult:
-        windows = self._spec.windows
-        whole = self._model.output == "pgbench"
+        windows, whole = self._spec.windows, self._model.runs_whole
+        if self._target.password:
+            await asyncio.to_thread(self._write_password)
         ramps = [] if whole or not windows.ramp_up_s else [await self._arm(windows.ramp_up_s)]
         programs = [*ramps, await self._arm(windows.ramp_up_s + windows.measure_s if whole else windows.measure_s)]
         try:
@@ -88,50 +90,54 @@ class _Generator:
                 await asyncio.sleep(max((t0_ns - time.monotonic_ns()) / 1e9 + windows.ramp_up_s, 0.0))
             start_ns = time.monotonic_ns()
             output = await self._ended(programs[-1], windows.total_s)
-            measured = await asyncio.to_thread(self._measured, output, t0_ns, start_ns)
+            measured, values = await asyncio.to_thread(self._measured, output, t0_ns, start_ns)
         finally:
             for program in programs:
                 await asyncio.shield(program.kill())
         for second in measured.seconds:
             self._context.sample(second)
-        return self._result(measured, output, began_ns - t0_ns)
+        result = self._result(measured, output.decode(errors="replace"), began_ns - t0_ns)
+        return replace(result, values=tuple(values))
+
+    def _write_password(self) -> None:
+        """The password alone, in a file that only the program's user reads; it goes with the folder."""
+        path = self._folder.path / PASSWORD_FILE
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(self._target.password)
+            user = _unprivileged()
+            if not user.inherited and user.uid is not None:
+                os.fchown(stream.fileno(), user.uid, user.uid)
 
     async def _arm(self, seconds: float) -> Program:
-        share = self._spec.share
-        values = {
-            "threads": str(share.count),
-            "total_threads": str(share.total),
-            "seconds": str(math.ceil(seconds)),
-            "seed": str(self._spec.seed % 2**31),
-            "host": self._variables.get("PGHOST", ""),
-            "port": self._variables.get("PGPORT", "5432"),
-            "user": self._variables.get("PGUSER", ""),
-            "database": self._variables.get("PGDATABASE", ""),
-        }
+        key, folder = self._context.key, self._folder.path
+        values = load_fields(key, self._spec, self._model, self._target, folder=folder, seconds=seconds)
         argv, privileged = listed_program(
             self._context.policy,
             parameters.words(self._model.argv, values),
             parameters.words(self._model.argv[1:], dict.fromkeys(values, "*")),
         )
         privileges = INHERITED if privileged else _unprivileged()
-        return await Program.arm(argv, self._folder.path, privileges, self._variables)
+        own = variables(values, self._target, self._folder.path)
+        return await Program.arm(argv, self._folder.path, privileges, own)
 
-    async def _ended(self, program: Program, seconds: float) -> str:
+    async def _ended(self, program: Program, seconds: float) -> bytes:
         """Start a program and wait for its end; return its output. TaskFault."""
         name = self._model.argv[0]
         await program.go()
         watch = asyncio.create_task(self._watch(program.pid))
         try:
             async with asyncio.timeout(seconds + OVERTIME_S):
-                output = (await program.output(OUTPUT_MAX)).decode(errors="replace")
+                output = await program.output(OUTPUT_MAX)
                 code = await program.ended()
+                self._ended_ns = time.monotonic_ns()
         except TimeoutError:
             raise TaskFault("timeout", f"{name} did not end within {OVERTIME_S:.0f} s after its windows") from None
         finally:
             watch.cancel()
-        if code != 0:
+        if code not in self._model.exit_codes:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            words = program.words or output.strip()[-400:] or "it wrote no message"
+            words = program.words or output[-400:].decode(errors="replace").strip() or "it wrote no message"
             raise TaskFault("fault", f"{name} {how}: {words}", way_out="run it by hand on this host")
         return output
 
@@ -144,12 +150,66 @@ class _Generator:
                 self._cpu.append((time.monotonic_ns(), times.user + times.system, process.num_threads()))
                 await asyncio.sleep(CPU_EVERY_S)
 
-    def _measured(self, output: str, t0_ns: int, start_ns: int) -> Measured:
-        windows = self._spec.windows
-        if self._model.output == "sysbench":
-            return generator_output.sysbench(output, windows.ramp_up_s, t0_ns, start_ns)
+    # ---- the output --------------------------------------------------------------------------------------------------
+
+    def _measured(self, output: bytes, t0_ns: int, start_ns: int) -> tuple[Measured, tuple[tuple[str, float], ...]]:
+        windows, form = self._spec.windows, self._model.output
         ahead_ns = time.time_ns() - time.monotonic_ns()
-        return generator_output.pgbench(self._logs(), windows, t0_ns, ahead_ns)
+        if isinstance(form, parameters.ProgramOutput):
+            found = output if form.file is None else self._file(form.file)
+            unix_of_t0_s = (t0_ns + ahead_ns) / 1e9
+            return declared_output.declared(found, self._model, windows, t0_ns, start_ns, unix_of_t0_s=unix_of_t0_s)
+        text = output.decode(errors="replace")
+        match form:
+            case "sysbench":
+                return generator_output.sysbench(text, windows.ramp_up_s, t0_ns, start_ns), ()
+            case "pgbench":
+                return generator_output.pgbench(self._logs(), windows, t0_ns, ahead_ns), ()
+            case "hammerdb":
+                return self._hammerdb(text, t0_ns)
+            case "fio":
+                return self._fio(text)
+
+    def _hammerdb(self, output: str, t0_ns: int) -> tuple[Measured, tuple[tuple[str, float], ...]]:
+        try:
+            values = hammerdb_output.numbers(output)
+        except NoValue as fault:
+            raise TaskFault("fault", fault.what, way_out=fault.way_out) from None
+        windows = self._spec.windows
+        start_ns = t0_ns + round(windows.ramp_up_s * 1e9)
+        measured = Measured(
+            start_ns=start_ns,
+            end_ns=start_ns + round(windows.measure_s * 1e9),
+            load=load_of(round(values["tpm"] / 60.0 * windows.measure_s)),
+            seconds=(),
+        )
+        return measured, tuple(values.items())
+
+    def _fio(self, output: str) -> tuple[Measured, tuple[tuple[str, float], ...]]:
+        documents = fio_output.Documents()
+        found = [document for line in output.splitlines() if (document := documents.take(line)) is not None]
+        if not found:
+            raise fio_output.garbled("it has no JSON; is `--output-format=json+` among the arguments?")
+        run, values = fio_output.whole_run(found[-1])
+        measured = Measured(
+            start_ns=self._ended_ns - run.runtime_ms * 1_000_000,
+            end_ns=self._ended_ns,
+            load=load_of(run.ios, histogram.merge(side.response for side in run.sides.values()), run.errors),
+            seconds=(),
+        )
+        return measured, tuple(values.items())
+
+    def _file(self, name: str) -> bytes:
+        try:
+            descriptor = os.open(self._folder.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as stream:
+                found = stream.read(FILE_BYTES_MAX + 1)
+        except OSError as error:
+            what = f"{self._model.argv[0]} has left no file {name!r} in its folder: {error.strerror}"
+            raise TaskFault("fault", what, way_out="its argument names the file without a folder") from None
+        if len(found) > FILE_BYTES_MAX:
+            raise TaskFault("fault", f"the file {name!r} is larger than {FILE_BYTES_MAX >> 20} MiB")
+        return found
 
     def _logs(self) -> list[str]:
         paths = [path for path in sorted(self._folder.path.glob("pgbench_log.*")) if not path.is_symlink()]
@@ -188,15 +248,3 @@ def _read(path: Path) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, encoding="utf-8", errors="replace") as stream:
         return stream.read()
-
-
-def connection(endpoint: Endpoint) -> Mapping[str, str]:
-    """The variables of libpq for a system. TaskFault `invalid` for a dsn that is not a conninfo."""
-    from psycopg import Error  # noqa: PLC0415 - only where a program needs a target
-    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
-
-    try:
-        words = conninfo_to_dict(endpoint.dsn)
-    except Error:
-        raise TaskFault("invalid", f"the dsn of system {endpoint.system!r} is not a conninfo of libpq") from None
-    return {NAMES[name]: str(value) for name, value in words.items() if name in NAMES and value is not None}

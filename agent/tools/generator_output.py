@@ -52,7 +52,8 @@ def garbled(program: str, why: str) -> TaskFault:
     return TaskFault("fault", f"cannot parse the output of {program}: {why}", way_out=way_out)
 
 
-def _load(ok: int, response: Histogram, failed: int = 0) -> TransactionLoad:
+def load_of(ok: int, response: Histogram = _EMPTY, failed: int = 0) -> TransactionLoad:
+    """The transactions of a window or a second, in the only type that a program has."""
     errors = (("failed", failed),) if failed else ()
     counts = TransactionCounts(name=TRANSACTION, ok=ok, errors=errors)
     return TransactionLoad(counts=counts, response=response, service=response, ended=ok)
@@ -74,7 +75,7 @@ def pgbench(logs: Iterable[str], windows: Windows, t0_ns: int, ahead_ns: int) ->
     return Measured(
         start_ns=t0_ns + start_ns,
         end_ns=t0_ns + end_ns,
-        load=_load(int(chosen.size), _histogram(chosen), failures),
+        load=load_of(int(chosen.size), _histogram(chosen), failures),
         seconds=tuple(_seconds(after_ns[~failed], took[~failed], windows, t0_ns)),
     )
 
@@ -120,7 +121,7 @@ def _seconds(
             window="measure" if second >= windows.ramp_up_s else "ramp_up",
             start_ns=t0_ns + second * 1_000_000_000,
             duration_s=min(1.0, measured_s - second),
-            transactions=(_load(int(chosen.size), _histogram(chosen)),),
+            transactions=(load_of(int(chosen.size), _histogram(chosen)),),
         )
 
 
@@ -140,7 +141,7 @@ def sysbench(output: str, ramp_up_s: float, t0_ns: int, start_ns: int) -> Measur
     return Measured(
         start_ns=start_ns,
         end_ns=start_ns + round(numbers["seconds"] * 1e9),
-        load=_load(ok, _bins(bins, numbers), int(numbers["errors"])),
+        load=load_of(ok, _bins(bins, numbers), int(numbers["errors"])),
         seconds=tuple(_reported(output, ramp_up_s, t0_ns, start_ns)),
     )
 
@@ -167,5 +168,5 @@ def _reported(output: str, ramp_up_s: float, t0_ns: int, start_ns: int) -> Itera
             window="measure",
             start_ns=begins_ns,
             duration_s=1.0,
-            transactions=(_load(round(float(match[2])), _EMPTY, round(float(match[3]))),),
+            transactions=(load_of(round(float(match[2])), _EMPTY, round(float(match[3]))),),
         )

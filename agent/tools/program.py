@@ -60,7 +60,7 @@ class Program:
     ) -> Program:
         """Prepare the program to start in `folder` with these privileges. TaskFault if that fails.
 
-        `variables`: those of `program_launcher.PASSED` that the program gets beside its fixed environment.
+        `variables`: those that the program gets beside its fixed environment: `program_launcher.PASSED` and LOAD_….
         """
         process = await asyncio.create_subprocess_exec(
             *child_process.python(MODULE, str(os.getpid()), privileges.to_argument(), *argv),

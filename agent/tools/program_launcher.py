@@ -16,8 +16,10 @@ from proveout.core import linux
 
 READY = b"ready\n"
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
-PASSED = ("PGDATABASE", "PGHOST", "PGPASSWORD", "PGPORT", "PGUSER")
-"""Variables that a program gets where its caller has set them: an argument could be read by every user."""
+PASSED = ("MYSQL_PWD", "PGDATABASE", "PGHOST", "PGPASSWORD", "PGPORT", "PGUSER")
+LOAD = "LOAD_"
+"""Variables, and the prefix of others, that a program gets where its caller has set them: every user could read an
+argument."""
 CANNOT_START = 127
 
 
@@ -32,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     os.write(1, READY)
     if not os.read(0, 1):
         return 0
-    passed = {name: os.environ[name] for name in PASSED if name in os.environ}
+    passed = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(LOAD)}
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     try:

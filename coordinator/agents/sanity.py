@@ -79,7 +79,13 @@ def _result(result: LoadResult) -> str | None:
         return f"{result.ended_in_window} transactions ended in the window"
     if not (math.isfinite(result.client_cpu_fraction) and math.isfinite(result.client_cpu_s)):
         return "a load's CPU time is not a number"
-    return _handling(result.handling) or _loads(result.transactions)
+    return _own_values(result) or _handling(result.handling) or _loads(result.transactions)
+
+
+def _own_values(result: LoadResult) -> str | None:
+    if len(result.values) <= TRANSACTIONS_MAX and all(math.isfinite(value) for _, value in result.values):
+        return None
+    return "the numbers of a program are impossible"
 
 
 def _handling(parts: Sequence[Handling]) -> str | None:

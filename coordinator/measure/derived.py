@@ -10,6 +10,7 @@
   **geomean_rows_s** that of the queries that returned rows, which is HammerDB's figure. **update_s** is the sum of the
   means of the transactions that are not queries. In a window of a fixed length all queries run equally often except for
   the passes that its edges cut. Without a time for each query the set has no times.
+- **Programs**: **program** has the numbers that an outside program gives beside its throughput and its latencies.
 - **Windows of passes**: **elapsed_s** is the stopwatch, from T0 to the end of the last pass; **pass** has the times of
   the passes of all terminals.
 - **Tools**: reads and writes of each host's program are transactions. Histograms of the hosts are merged before
@@ -19,13 +20,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from proveout.coordinator.measure.load_merge import latency_us, length_s, merge_loads, share
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Tool
-from proveout.dsl.workloads.kinds import is_in_order, transactions, updates
+from proveout.dsl.workloads.kinds import is_in_order, own_values, transactions, updates
 from proveout.proto.events import Metrics, TransactionSummary
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult, TransactionLoad
@@ -48,6 +49,25 @@ def tpm(recording: Recording, window: Window) -> float | None:
     rates = [recording.rate(counter, window) for counter in COUNTERS]
     known = [rate for rate in rates if rate is not None]
     return sum(known) * MINUTE_S if len(known) == len(COUNTERS) else None
+
+
+def own_value_metrics(workload: Workload, loads: Sequence[LoadResult]) -> Metrics:
+    """The numbers that an outside program gives, of all hosts; without those that some host lacks."""
+    found: dict[str, float] = {}
+    for name, how in own_values(workload).items():
+        parts = [value for load in loads for given, value in load.values if given == name]
+        if parts and len(parts) == len(loads) and (how != "one" or len(parts) == 1):
+            found[name] = _OVER_HOSTS[how](parts)
+    return {"program": found} if found else {}
+
+
+_OVER_HOSTS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "one": lambda parts: parts[0],
+    "sum": math.fsum,
+    "avg": lambda parts: math.fsum(parts) / len(parts),
+    "min": min,
+    "max": max,
+}
 
 
 def order_metrics(

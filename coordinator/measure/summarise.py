@@ -23,7 +23,13 @@ from proveout.coordinator.measure.capture_metrics import (
     prune,
     sizes_metrics,
 )
-from proveout.coordinator.measure.derived import order_metrics, pass_metrics, set_metrics, tool_metrics
+from proveout.coordinator.measure.derived import (
+    order_metrics,
+    own_value_metrics,
+    pass_metrics,
+    set_metrics,
+    tool_metrics,
+)
 from proveout.coordinator.measure.load_merge import (
     handling_metrics,
     handling_parts,
@@ -203,7 +209,8 @@ def _transaction_tree(stream: Stream, plan: Plan, cut: _Cut) -> Metrics:
     transactions = {item.name: _transaction_metrics(item) for item in stream.summaries}
     orders = order_metrics(workload.kind, stream.summaries, cut.counters(stream.stage.target))
     passes = pass_metrics(stream.loads.values()) if in_passes(stream.stage) else {}
-    return prune({"transactions": transactions} | set_metrics(workload, stream.merged) | passes | orders)
+    own = own_value_metrics(workload, [*stream.loads.values()])
+    return prune({"transactions": transactions} | set_metrics(workload, stream.merged) | passes | orders | own)
 
 
 def _stage_metrics(stream: Stream, plan: Plan, boots: Mapping[str, str]) -> Metrics:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proveout.coordinator.report.tables import cell_of
+from proveout.coordinator.report.tables import cell_of, program_values
 from proveout.coordinator.results.results import RunResults
 from proveout.core.json_data import number_at
 from proveout.core.numbers import safe
@@ -188,8 +188,8 @@ VALUE_COLUMNS = ("run", "stage", "threads", "repeat", "attempt", "valid", "captu
 
 
 def value_rows(results: RunResults) -> Iterator[dict[str, Any]]:
-    """A row for each measured value: of each repeat of a stage (without `threads`), and of each capture of an
-    iteration, `avg` or `per_s` behind its name.
+    """A row for each measured value: of each repeat of a stage (without `threads`), of each capture of an iteration,
+    `avg` or `per_s` behind its name, and of each program (`program` as capture).
     """
     for stage in results.stages.values():
         about: dict[str, Any] = {"run": results.run.run_id if results.run else "", "stage": stage.id}
@@ -204,6 +204,8 @@ def value_rows(results: RunResults) -> Iterator[dict[str, Any]]:
                         for part, value in tree.items():
                             metric = f"{name}.{part}"
                             yield about | of | {"capture": capture, "metric": metric, "value": value}
+            for label, name, value in program_values(item.metrics):
+                yield about | of | {"capture": label, "metric": name, "value": value}
 
 
 def values_to_csv(results: RunResults) -> str:

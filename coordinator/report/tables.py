@@ -282,6 +282,14 @@ class ExportedRow:
     unit: str = ""
 
 
+def program_values(tree: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """(`program` or `LOAD.program`, name, number) of the numbers that outside programs gave, of each load."""
+    for name, value in tree.get("program", {}).items():
+        yield "program", name, value
+    for load, one in tree.get("loads", {}).items():
+        yield from ((f"{load}.{label}", name, value) for label, name, value in program_values(one))
+
+
 def exported_rows(rung: RungResult, kinds: Sequence[str] = ("prometheus",)) -> list[ExportedRow]:
     """The numbers of exporters, or of other kinds of captures, capture by capture."""
     rows: list[ExportedRow] = []
@@ -293,6 +301,9 @@ def exported_rows(rung: RungResult, kinds: Sequence[str] = ("prometheus",)) -> l
                 if metric in tree:
                     label = f"{capture}.{alias}"
                     rows.append(ExportedRow(label=label, metric=metric, estimate=tree[metric], unit=unit))
+    if kinds is MEASURED:
+        for label, name, value in program_values(rung.tree):
+            rows.append(ExportedRow(label=f"{label}.{name}", metric="avg", estimate=value, unit=name))
     return rows
 
 

@@ -15,6 +15,7 @@ from collections.abc import Collection, Container, Iterable, Mapping
 
 from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
 from proveout.dsl import engines
+from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.loads import Part, declared, parts
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Arrival, Closed, Drop, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
@@ -376,9 +377,9 @@ def task_deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911, PLR0912  # one a
         case StartSystem() | StopSystem() | FormPool() | VerifyTuning():
             return 180.0
         case ApplyTuning(tunings=tunings):
-            return 600.0 + 60.0 * len(tunings)
+            return 600.0 + 60.0 * len(tunings) + sum(operation_of(tuning).longest_s for tuning in tunings)
         case RevertTuning():
-            return 600.0
+            return 2 * _HOUR_S  # an instance of a database may have to be restarted; each program has its own limit
         case PopulateSystem(workload=workload):
             return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
         case LinkSystems(workload=workload, copy_data=copy_data):

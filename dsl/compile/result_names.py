@@ -32,7 +32,7 @@ from proveout.dsl.plan.stages import (
     Tune,
 )
 from proveout.dsl.plan.topology import Capture
-from proveout.dsl.workloads.kinds import is_in_order, tables_in_plan, transactions, updates
+from proveout.dsl.workloads.kinds import is_in_order, own_values, tables_in_plan, transactions, updates
 
 
 def iteration(plan: Plan, stage: Ladder | Search) -> Group:
@@ -191,6 +191,10 @@ def _load(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what: str
         if not any(capture.kind == "waits" and capture.system == stage.target for capture in captures):
             del members["tpm"]
             absent["tpm"] = (f"stage `{stage.id}` has no capture of kind waits of `{stage.target}`", _ADD)
+    if names := own_values(workload):
+        members["program"] = Group(what=f"the program of `{workload.name}`", members=dict.fromkeys(names, leaf))
+    else:
+        absent["program"] = (f"`{workload.name}` has no numbers of a program", "kind: program with `metrics`")
     sets, unset = _sets(workload, stage, leaf, what)
     members |= sets
     absent |= unset

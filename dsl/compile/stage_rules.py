@@ -15,7 +15,21 @@ from proveout.dsl.compile.symbols import Scope
 from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import parts, threads_most
-from proveout.dsl.plan.stages import Closed, Drop, Ladder, Populate, Reset, Restart, Revert, Search, Stage, Tune
+from proveout.dsl.plan.stages import (
+    Closed,
+    Drop,
+    Ladder,
+    Open,
+    Populate,
+    Ramp,
+    Reset,
+    Restart,
+    Revert,
+    Search,
+    Sql,
+    Stage,
+    Tune,
+)
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.kinds import (
     division_problem,
@@ -24,6 +38,7 @@ from proveout.dsl.workloads.kinds import (
     load_problem,
     population_problem,
     same_rows,
+    stage_problems,
     writes,
 )
 
@@ -47,6 +62,8 @@ def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
                 walk.turns_again(turns.get(stage.id, ()), steps)
             case Reset():
                 walk.reset(stage)
+            case Sql():
+                walk.prepared.add(stage.system)
             case Drop():
                 walk.drop(stage)
             case Restart():
@@ -63,7 +80,7 @@ def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
 class _Walk:
     """`loaded`: system -> the workload last loaded; `snapshots`: systems that a populate filled; `written`: sinks that
     a stage wrote to directly since source and sink last held the same rows, with that stage; `tuned`: the tune stages
-    that are in place, the last one last."""
+    that are in place, the last one last; `prepared`: systems in which an sql stage has run."""
 
     scope: Scope
     loaded: dict[str, str] = field(default_factory=dict)
@@ -71,6 +88,7 @@ class _Walk:
     snapshots: set[str] = field(default_factory=set)
     written: dict[str, str] = field(default_factory=dict)
     tuned: list[Tune] = field(default_factory=list)
+    prepared: set[str] = field(default_factory=set)
 
     def problem(self, where: Where, message: str, hint: str = "", key: str = "stages") -> None:
         self.scope.problems.add(where, message, key=key, hint=hint)
@@ -80,6 +98,7 @@ class _Walk:
         if not has_tables(workload):
             self.problem(stage.where, f"workload `{stage.workload}` has no `tables`, so there is nothing to populate")
         for name in stage.into:
+            self.cache(stage, self.scope.systems[name])
             objection = population_problem(workload, self.scope.systems[name].engine)
             if objection is not None:
                 self.problem(stage.where, objection)
@@ -88,9 +107,23 @@ class _Walk:
         for name in stage.into:
             sink = self.scope.systems[name].propagates_to
             if sink is not None:
+                self.sink(stage, name, sink)
                 self.loaded[sink] = stage.workload
                 self.snapshots.add(sink)
         self.level(set(stage.into))
+
+    def sink(self, stage: Populate, source: str, sink: str) -> None:
+        """A propagation copies rows into tables, and does not create the tables."""
+        made = sink in stage.into or sink in self.prepared or self.scope.systems[sink].provision is None
+        if not made and any(one.name == source for one in self.sources()):
+            message = f"`{stage.id}` loads `{source}`, whose changes go to `{sink}`, where no tables are made"
+            self.problem(stage.where, message, f"into: [{sink}, {source}]")
+
+    def cache(self, stage: Populate, system: System) -> None:
+        """The tables of a cache are those of its cache groups, which proveout does not make."""
+        if system.propagates_by_itself and system.propagates_to is not None:
+            message = f"`{system.name}` is a cache of `{system.propagates_to}`, and populate loads no cache groups"
+            self.problem(stage.where, message, "an sql stage: LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8")
 
     def drop(self, stage: Drop) -> None:
         """Tables can be dropped where this workload was loaded and nothing replicates them."""
@@ -169,14 +202,23 @@ class _Walk:
         self.writes_through(stage)
 
     def outside(self, stage: Ladder | Search) -> None:
-        """An outside program runs ladders of threads, with closed arrival and its own connections."""
-        arrival = stage.arrival if isinstance(stage, Ladder) else None
-        if not isinstance(arrival, Closed):
-            message = f"stage `{stage.id}` has a rate, and the program of `{stage.workload}` its own arrival"
-            self.problem(stage.where, message, "a ladder without `rate`")
-        elif arrival.think is not None or stage.session or stage.pool.kind != "local":
+        """An outside program runs ladders, with its own arrival and its own connections."""
+        if not isinstance(stage, Ladder) or isinstance(stage.arrival, Ramp) or stage.windows.passes:
+            message = f"the program of `{stage.workload}` runs ladders, at one rate, in windows of a fixed length"
+            self.problem(stage.where, message, "a ladder with `measure`, and with one `rate` or none")
+            return
+        arrival, windows = stage.arrival, stage.windows
+        if (isinstance(arrival, Closed) and arrival.think is not None) or stage.session or stage.pool.kind != "local":
             message = f"the program of `{stage.workload}` makes its own connections, in its own process"
             self.problem(stage.where, message, "leave `think`, `session` and `pool` away")
+        for problem in stage_problems(
+            self.scope.workloads[stage.workload],
+            has_rate=isinstance(arrival, Open),
+            clients=len(stage.clients),
+            ramp_up_s=windows.ramp_up_s,
+            measure_s=windows.measure_s,
+        ):
+            self.problem(stage.where, f"stage `{stage.id}` runs the program of `{stage.workload}`: {problem}")
 
     def turns_again(self, members: Sequence[Ladder], steps: Mapping[str, Stage]) -> None:
         """The turns of ladders that take turns, after their first: backwards, then forwards, with their steps."""

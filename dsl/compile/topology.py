@@ -145,7 +145,7 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
                 engine=entry.engine,
                 host=entry.host,
                 provision=entry.provision,
-                dsn=entry.instances[0] if entry.instances else entry.dsn,
+                dsn=entry.instances[0] if entry.instances else _dsn(entry),
                 instances=tuple(entry.instances or ()),
                 settings=tuple(sorted((name, setting_text(value)) for name, value in entry.settings.items())),
                 propagates_to=entry.propagates_to,
@@ -157,6 +157,11 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
     _check_propagation(scope, nodes)
     for system in scope.systems.values():
         _check_secrets(scope, nodes[system.name], system)
+
+
+def _dsn(entry: SystemEntry) -> str | None:
+    """A system that proveout does not connect to has a dsn without meaning: it is neither started nor looked for."""
+    return engines.NO_DATABASE if entry.engine == engines.NO_DATABASE else entry.dsn
 
 
 def _add_equipment(scope: Scope, section: Node | None) -> None:
@@ -246,7 +251,9 @@ def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | No
     if entry.engine not in engines.ENGINES and not _is_announced(scope, node, entry, path):
         return False
     before = len(scope.problems.found)
-    if entry.instances is not None:
+    if entry.engine == engines.NO_DATABASE and entry.dsn is None and entry.provision is None and not entry.instances:
+        pass  # it has no address
+    elif entry.instances is not None:
         _check_instances(scope, node, entry, path)
     elif (entry.provision is None) == (entry.dsn is None):
         message = (

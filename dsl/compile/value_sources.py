@@ -91,6 +91,12 @@ def sql_stage(entry: SqlEntry, stage_id: str, body: Map, system: System | None, 
         )
     if system is None:
         return None
+    if system.engine == engines.NO_DATABASE:
+        problem(
+            f"`{system.name}` is not a database, so that it runs no SQL",
+            "system",
+            hint="a command stage, or another system",
+        )
     if (entry.query or entry.wait_until) and not engines.of(system.engine).queries:
         able = engines.named(found for found in engines.ENGINES.values() if found.queries)
         problem(f"queries of {system.engine} are not read in this release", hint=f"systems of {able}")

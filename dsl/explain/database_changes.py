@@ -21,6 +21,8 @@ def origin(system: System) -> str:
     """The origin of a system: `runs already: <dsn>`."""
     if system.provision:
         return "started by proveout, removed afterwards"
+    if system.engine == engines.NO_DATABASE:
+        return "runs already, without a connection"
     return f"runs already: {', '.join(system.instances or (str(system.dsn),))}"
 
 

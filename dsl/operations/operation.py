@@ -58,6 +58,11 @@ class Operation(BaseModel, ABC):
         return True
 
     @property
+    def longest_s(self) -> float:
+        """The time limit of its own programs together where they may take long, seconds, for the deadline of a task."""
+        return 0.0
+
+    @property
     def of_system(self) -> str | None:
         """The system of the plan that it tunes, which must run then; None when it tunes the host."""
         return None

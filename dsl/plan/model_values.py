@@ -51,13 +51,20 @@ def _read(annotation: Any, value: Any) -> Any:
     if get_origin(annotation) is Annotated:
         return _read(get_args(annotation)[0], value)
     if get_origin(annotation) in (Union, UnionType):
-        options = [option for option in get_args(annotation) if option is not type(None)]
-        return _read(options[0], value) if len(options) == 1 else value
+        options = [_plain(option) for option in get_args(annotation) if option is not type(None)]
+        models = [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
+        of = options if len(options) == 1 else models
+        return _read(of[0], value) if len(of) == 1 and (of is options or isinstance(value, (list, tuple))) else value
     if not isinstance(value, (list, tuple)):
         return value
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return {pair[0]: _read(_annotation(annotation, pair[0]), pair[1]) for pair in value}
     return _read_many(get_origin(annotation), get_args(annotation), value)
+
+
+def _plain(annotation: Any) -> Any:
+    """A type without its Annotated."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
 def _read_many(origin: Any, of: tuple[Any, ...], value: list[Any] | tuple[Any, ...]) -> Any:

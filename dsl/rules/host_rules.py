@@ -159,7 +159,10 @@ def dsn_problems(engine: str, dsn: str) -> Iterator[Objection]:
 
 def without_dsn_problems(engine: str) -> Iterator[Objection]:
     """Engines that a dsn cannot reach, as that would be a file of the host."""
-    if not engines.of(engine).dsn:
+    if engine == engines.NO_DATABASE:
+        message = "a system of engine none has no dsn: the program of its load knows where it is"
+        yield Objection(message=message, way_out="leave it away", at=("dsn",))
+    elif not engines.of(engine).dsn:
         yield Objection(
             message=f"{engines.of(engine).title} is in-process: it has no dsn",
             way_out="provision: embedded",
@@ -189,7 +192,8 @@ def endpoint_problems(
         return
     if instances:
         yield from instances_problems(engine, instances)
-    yield from provision_problems(engine) if provisioned else without_dsn_problems(engine)
+    if provisioned or engine != engines.NO_DATABASE:
+        yield from provision_problems(engine) if provisioned else without_dsn_problems(engine)
     if engines.of(engine).dsn_form == "path":
         yield from _file_problems(engine, dsn)
     for one in dsns:

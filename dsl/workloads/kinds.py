@@ -12,6 +12,7 @@ keys, which imports numpy, when a load is built. `proveout check` therefore neve
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal
@@ -106,7 +107,7 @@ def with_range(workload: Workload, first: int, last: int) -> Workload:
     kind, model = _kind(workload)
     if "range" not in kind.load_only or "range" not in type(model).model_fields:
         raise ValueError(f"workload kind `{workload.kind}` has no key range")
-    values = {**model.model_dump(), "range": (first, last)}
+    values = {**model.model_dump(by_alias=True), "range": (first, last)}
     try:
         return dataclasses.replace(workload, parameters=to_values(type(model).model_validate(values)))
     except ValidationError as error:
@@ -180,6 +181,8 @@ def population_problem(workload: Workload, engine: str) -> str | None:
 def load_problem(workload: Workload, engine: str) -> str | None:
     """The reason why a workload cannot run on `engine`; None when it can."""
     kind, model = _kind(workload)
+    if engine == engines.NO_DATABASE and not kind.own_arrival:
+        return "it is not a database, and only workloads of kind program run without one"
     return kind.load_problem(model, engine)
 
 
@@ -187,6 +190,21 @@ def has_own_arrival(workload: Workload) -> bool:
     """Whether an outside program makes the load, with its own arrival and connections."""
     kind = extension(workload.kind)
     return kind is not None and kind.own_arrival
+
+
+def own_values(workload: Workload) -> Mapping[str, str]:
+    """The numbers that an outside program gives beside the load's own: name -> how those of several hosts become
+    one."""
+    kind, model = _kind(workload)
+    return kind.values(model)
+
+
+def stage_problems(
+    workload: Workload, *, has_rate: bool, clients: int, ramp_up_s: float, measure_s: float
+) -> Iterator[str]:
+    """The reasons why an outside program cannot make the load of a stage."""
+    kind, model = _kind(workload)
+    yield from kind.stage_problems(model, has_rate, clients, ramp_up_s, measure_s)
 
 
 def invariants_after(workload: Workload) -> Literal["iteration", "stage"] | None:

@@ -2379,6 +2379,7 @@ class LoadResult(_message.Message):
     HANDLING_FIELD_NUMBER: _builtins.int
     PASSES_S_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
     measure_start_ns: _builtins.int
     measure_end_ns: _builtins.int
@@ -2408,6 +2409,8 @@ class LoadResult(_message.Message):
     def handling(self) -> _containers.RepeatedCompositeFieldContainer[Global___Handling]: ...
     @_builtins.property
     def passes_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedNumber]: ...
     def __init__(
         self,
         *,
@@ -2432,10 +2435,11 @@ class LoadResult(_message.Message):
         handling: _abc.Iterable[Global___Handling] | None = ...,
         passes_s: _abc.Iterable[_builtins.float] | None = ...,
         output: _builtins.str = ...,
+        values: _abc.Iterable[Global___NamedNumber] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "output", b"output", "passes_s", b"passes_s", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "output", b"output", "passes_s", b"passes_s", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
     _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015

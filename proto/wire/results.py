@@ -268,7 +268,7 @@ class LoadResult:
     window; `hangs` has those that waited longest. `handling`: how late answers were handled, of each worker process (of
     a Ray pool: of all together); () from an agent that does not measure it. `passes_s`: the time of each pass of each
     terminal, where the window is counted in passes. `output`: the text that an
-    outside program has written.
+    outside program has written; `values`: numbers of its output by name.
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -292,6 +292,7 @@ class LoadResult:
     handling: tuple[Handling, ...] = ()
     passes_s: tuple[float, ...] = ()
     output: str = field(default="", repr=False)
+    values: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,7 +148,7 @@ def test_check_continues_after_a_bad_plan(capsys: pytest.CaptureFixture[str], tm
 
 def test_check_applies_parameters_and_reports_wrong_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["check", "-p", "measure=2s", "-p", "threads=[4, 8]", PLAN]) == 2  # verdict `scales` reads at(1)
-    assert "has no rung of 1 threads" in capsys.readouterr().err
+    assert "has no rung of 1 thread" in capsys.readouterr().err
     assert execute(["check", "-p", "threads=1,4", "-p", "subscribers=1_000", PLAN]) == 0
     assert execute(["check", "-p", "measure=10", PLAN]) == 2
     assert "-p measure: expected a duration" in capsys.readouterr().err

@@ -155,6 +155,11 @@ class OracleParameters(SystemOperation):
             raise custom(objection)
         return self
 
+    @property
+    def longest_s(self) -> float:
+        """The limits of two restarts: after the change, and after its undoing."""
+        return 0.0 if self.restart_by is None else 4 * RESTART_WITHIN_S
+
     def targets(self) -> Mapping[str, str]:
         """Each parameter."""
         where = self.system if self.instance is None else f"instance {self.instance} of {self.system}"
@@ -247,7 +252,10 @@ class OracleParameters(SystemOperation):
         return f"{name} = {value} is stored, but {who} {runs} with {what} until {are} restarted"
 
     def _restarted(self, changes: tuple[Change, ...], by: Restart) -> tuple[Change, ...]:
-        """The changes, and a restart that follows them when they are made and when they are undone."""
+        """The changes, and a restart that follows them when they are made and when they are undone.
+
+        To undo starts the instances first: a run that was broken off may have left them stopped.
+        """
         stop, start = by.argv("stop", self.instance), by.argv("start", self.instance)
         within_s = RESTART_WITHIN_S
         undo: tuple[Change, ...] = (
@@ -256,7 +264,8 @@ class OracleParameters(SystemOperation):
             Command(undo=stop, already=_STOPPED, within_s=within_s),
         )
         after: tuple[Change, ...] = (
-            Command(argv=stop, already=_STOPPED, within_s=within_s),
+            Statement(system=self.system, undo=OPEN),
+            Command(argv=stop, undo=start, already=(*_STOPPED, *_STARTED), within_s=within_s),
             Command(argv=start, already=_STARTED, within_s=within_s),
             Statement(system=self.system, text=OPEN),
         )

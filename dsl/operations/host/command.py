@@ -105,6 +105,11 @@ class HostCommand(Operation):
         """The effect of its programs, where none undoes it."""
         return f"what {shlex.join(self.apply[0])} does" if self.apply and not self.revert else ""
 
+    @property
+    def longest_s(self) -> float:
+        """The limits of its programs: they may all be undone too, and the check runs three times."""
+        return units.duration_s(self.within) * (3 + len(self.apply) + len(self.revert))
+
     def targets(self) -> Mapping[str, str]:
         """The check."""
         return {f"command {self._check}": "; ".join(map(shlex.join, self.apply))}

@@ -69,6 +69,11 @@ class Filesystem(Operation):
         """The filesystem."""
         return f"a filesystem made on {self.device}"
 
+    @property
+    def longest_s(self) -> float:
+        """The limit of its programs."""
+        return WITHIN_S
+
     def targets(self) -> Mapping[str, str]:
         """The contents of the device."""
         return {f"contents of {self.device}": f"{self.type} {self.label}"}

@@ -56,6 +56,11 @@ class ZeroBlocks(Operation):
         """The former contents."""
         return f"what the first {self.size} of {self.device} held"
 
+    @property
+    def longest_s(self) -> float:
+        """The limit of its programs."""
+        return 4 * WITHIN_S
+
     def targets(self) -> Mapping[str, str]:
         """The beginning of the device."""
         return {f"contents of {self.device}": f"{self.size} of zeros"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from scheduler_driver import PLAN, Driver
 
-from proveout.coordinator.schedule.messages import SendMessage
+from proveout.coordinator.schedule.messages import AgentGone, SendMessage
 from proveout.core.errors import Where
 from proveout.dsl.plan.stages import Tuning
 from proveout.dsl.plan.topology import Declared, Expectation, System
@@ -117,3 +117,14 @@ def test_a_resumed_run_does_not_check_a_host_that_it_has_tuned() -> None:
     driver.state = replace(driver.state, progress=replace(driver.state.progress, history=(seen,)))
     driver.up()
     assert tasks(driver) == ["tune/s1"]
+
+
+def test_a_host_that_is_lost_while_it_is_read_is_read_again() -> None:
+    driver = Driver(TUNED)
+    driver.up()
+    driver.put(AgentGone(at_s=2.0, host="s1", reason="cut"))
+    before = len(tasks(driver))
+    driver.up()
+    assert sorted(tasks(driver)[before:]) == ["facts/s1", "inspect:db/s1"]
+    answer(driver, {"cpu_sockets": 2}, "18.1")
+    assert tasks(driver)[-1] == "tune/s1"

@@ -27,13 +27,15 @@ from proveout.coordinator.schedule.messages import (
 from proveout.coordinator.schedule.progress import run_progress
 from proveout.coordinator.schedule.state import Draining, Iterating
 from proveout.coordinator.schedule.tasks import links_after_populate, start_order, task_deadline_s
+from proveout.dsl.operations.database.oracle_parameters import OracleParameters
+from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Populate, Sql
+from proveout.dsl.plan.stages import Populate, Sql, Tuning
 from proveout.dsl.plan.topology import System
 from proveout.proto import events
 from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import Done, FactsRead, LoadResult, SystemStarted, TaskError
-from proveout.proto.wire.tasks import Endpoint, InspectSystem, PopulateSystem
+from proveout.proto.wire.tasks import ApplyTuning, Endpoint, InspectSystem, PopulateSystem
 
 LOAD = LoadResult(
     transactions=(),
@@ -239,6 +241,27 @@ def test_deadlines_grow_with_the_data() -> None:
         for p in (small, large)
     ]
     assert task_deadline_s(spec[0]) < 1000 < 1e6 < task_deadline_s(spec[1])
+
+
+def test_a_tuning_that_restarts_a_database_has_the_time_for_it() -> None:
+    restart = {"srvctl": "/u01/bin/srvctl", "database": "HLR"}
+    names: dict[str, object] = {"system": "db", "settings": {"processes": "300"}}
+    plain, slow = (
+        ApplyTuning(
+            tunings=(
+                Tuning(
+                    name="t",
+                    operation="oracle_parameters",
+                    hosts=("s1",),
+                    system="db",
+                    parameters=to_values(OracleParameters.model_validate({**names, **more})),
+                ),
+            )
+        )
+        for more in ({}, {"restart_by": restart})
+    )
+    assert task_deadline_s(plain) == 660.0
+    assert task_deadline_s(slow) == 660.0 + 4 * 1800.0
 
 
 def test_facts_are_collected_before_the_first_stage_and_a_host_without_an_answer_does_not_block_it() -> None:

@@ -103,11 +103,10 @@ def test_the_cache_study_is_explained_for_the_owners_of_its_hosts() -> None:
     """The text has the number of changes, kept and destructive ones, the databases, and values known only during the run."""
     output = render(timetable(compile_plan(FRAGMENTS.parent / "hlr-cache-lab.yaml")))
     for line in (
-        "rac1      9 kept after the run, 4 set back after the run, 2 looked at only; DESTROYS DATA in 5 of them",
+        "rac1    9 kept after the run, 4 set back after the run, 2 looked at only; DESTROYS DATA in 5 of them",
         "MTU of bond0, bond0.102, bond0.103, bond0.104, bond0.105: 9000, until the host starts again",
-        "cache1    5 kept after the run; DESTROYS DATA in 1 of them",
+        "cache1  5 kept after the run; DESTROYS DATA in 1 of them",
         "xfs, label ttdb",
-        "storage4  nothing is changed",
         "must be installed, or the run ends: oracle-database-preinstall-19c",
         "196,623 huge pages of the host's default size: 384.029 GiB where that is 2MiB",
         "refused where the disk is read-only, held, mounted, swap or not empty, unless it is so already",
