@@ -35,8 +35,7 @@ from proveout.proto.events import IterationFinished, Metrics
 
 LATENCIES = ("min_us", "avg_us", "p50_us", "p90_us", "p95_us", "p99_us", "max_us")
 IO_HEADS = ("I/O depth", "IOPS", "CI ±", "read MB/s", "write MB/s", "avg", "p50", "p99", "max", "errors", "repeats")
-TARGETS_NAMED = 3
-"""Systems under load that a title names one by one."""
+TARGETS_NAMED = 3  # systems under load that a title names one by one
 NODE_HEADS = ("host", "IOPS", "CI ±", "MB/s", "avg", "p50", "p99", "max", "errors")
 IO_LATENCIES = ("avg_us", "p50_us", "p99_us", "max_us")
 
