@@ -34,7 +34,7 @@ def figures(plan: str) -> frozenset[str]:
 
 
 def objection(entry: str) -> str:
-    """What is wrong with one entry; "" if nothing is."""
+    """The fault of one entry; "" without one."""
     if named := re.fullmatch(r"(tests/[\w/]+\.py)::(\w+)", entry):
         text = (ROOT / named[1]).read_text() if (ROOT / named[1]).is_file() else ""
         return "" if f"def {named[2]}(" in text else "there is no such test"
