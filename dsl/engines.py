@@ -196,7 +196,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 queries=True,
                 report="ttstats",
                 propagates_to=("oracle",),
-                instead_of_populate="an sql stage can: LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8",
+                populate=True,
                 tested="a stand-in for the client library; not on a TimesTen yet",
                 guide="docs/guide/oracle.md",
             ),

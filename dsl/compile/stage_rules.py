@@ -26,6 +26,7 @@ from proveout.dsl.plan.stages import (
     Restart,
     Revert,
     Search,
+    Sql,
     Stage,
     Tune,
 )
@@ -61,6 +62,8 @@ def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
                 walk.turns_again(turns.get(stage.id, ()), steps)
             case Reset():
                 walk.reset(stage)
+            case Sql():
+                walk.prepared.add(stage.system)
             case Drop():
                 walk.drop(stage)
             case Restart():
@@ -77,7 +80,7 @@ def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
 class _Walk:
     """`loaded`: system -> the workload last loaded; `snapshots`: systems that a populate filled; `written`: sinks that
     a stage wrote to directly since source and sink last held the same rows, with that stage; `tuned`: the tune stages
-    that are in place, the last one last."""
+    that are in place, the last one last; `prepared`: systems in which an sql stage has run."""
 
     scope: Scope
     loaded: dict[str, str] = field(default_factory=dict)
@@ -85,6 +88,7 @@ class _Walk:
     snapshots: set[str] = field(default_factory=set)
     written: dict[str, str] = field(default_factory=dict)
     tuned: list[Tune] = field(default_factory=list)
+    prepared: set[str] = field(default_factory=set)
 
     def problem(self, where: Where, message: str, hint: str = "", key: str = "stages") -> None:
         self.scope.problems.add(where, message, key=key, hint=hint)
@@ -94,6 +98,7 @@ class _Walk:
         if not has_tables(workload):
             self.problem(stage.where, f"workload `{stage.workload}` has no `tables`, so there is nothing to populate")
         for name in stage.into:
+            self.cache(stage, self.scope.systems[name])
             objection = population_problem(workload, self.scope.systems[name].engine)
             if objection is not None:
                 self.problem(stage.where, objection)
@@ -102,9 +107,23 @@ class _Walk:
         for name in stage.into:
             sink = self.scope.systems[name].propagates_to
             if sink is not None:
+                self.sink(stage, name, sink)
                 self.loaded[sink] = stage.workload
                 self.snapshots.add(sink)
         self.level(set(stage.into))
+
+    def sink(self, stage: Populate, source: str, sink: str) -> None:
+        """A propagation copies rows into tables, and does not create the tables."""
+        made = sink in stage.into or sink in self.prepared or self.scope.systems[sink].provision is None
+        if not made and any(one.name == source for one in self.sources()):
+            message = f"`{stage.id}` loads `{source}`, whose changes go to `{sink}`, where no tables are made"
+            self.problem(stage.where, message, f"into: [{sink}, {source}]")
+
+    def cache(self, stage: Populate, system: System) -> None:
+        """The tables of a cache are those of its cache groups, which proveout does not make."""
+        if system.propagates_by_itself and system.propagates_to is not None:
+            message = f"`{system.name}` is a cache of `{system.propagates_to}`, and populate loads no cache groups"
+            self.problem(stage.where, message, "an sql stage: LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8")
 
     def drop(self, stage: Drop) -> None:
         """Tables can be dropped where this workload was loaded and nothing replicates them."""

@@ -7,12 +7,13 @@ and MySQL (InnoDB) cluster a table on its primary key, so they declare it with t
 clause WITHOUT ROWID does so in SQLite. DuckDB takes foreign keys with the table only.
 
 Column kinds are those of `base.Table`: `int2 int4 int8 char(n) varchar(n)`. Oracle's `DROP TABLE` has no IF EXISTS
-before release 23: the caller must treat ORA-00942 (no such table) as success. The Oracle texts serve TimesTen, except
-those of statistics. Sources: the engines' SQL references, CREATE TABLE and ALTER TABLE.
+before release 23: the caller must treat ORA-00942 (no such table) as success. `for_timesten` makes TimesTen's texts of
+Oracle's. Sources: the engines' SQL references, CREATE TABLE and ALTER TABLE.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -75,6 +76,24 @@ def drop(shapes: Sequence[TableShape]) -> Mapping[Dialect, tuple[str, ...]]:
     where_there = tuple(f"DROP TABLE IF EXISTS {name}" for name in names)
     oracle = tuple(f"DROP TABLE {name} CASCADE CONSTRAINTS PURGE" for name in names)
     return {**dict.fromkeys(DIALECTS, where_there), "oracle": oracle}
+
+
+_STATISTICS = re.compile(r"BEGIN DBMS_STATS\.GATHER_TABLE_STATS\(USER, '(\w+)'\); END;")
+
+
+def for_timesten(statement: str) -> str:
+    """An Oracle statement of a population as TimesTen takes it: its tables have no recycle bin, are dropped after those
+    that refer to them, and have statistics of a built-in procedure.
+
+    >>> for_timesten("DROP TABLE t CASCADE CONSTRAINTS PURGE")
+    'DROP TABLE t'
+    >>> for_timesten("BEGIN DBMS_STATS.GATHER_TABLE_STATS(USER, 'T'); END;")
+    "CALL ttOptUpdateStats('T', 1)"
+    """
+    statistics = _STATISTICS.fullmatch(statement)
+    if statistics is not None:
+        return f"CALL ttOptUpdateStats('{statistics[1]}', 1)"
+    return statement.removesuffix(" CASCADE CONSTRAINTS PURGE")
 
 
 def _phases(*phases: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:

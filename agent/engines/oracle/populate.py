@@ -40,15 +40,20 @@ class OracleLoader:
     def __init__(self, dsn: str, population: Population) -> None:
         self._population = population
         self._intention = intention_of(population)
+        self._connection: Any = None
         try:
-            self._connection = open_connection(dsn)
+            self._direct = self._connect(dsn)
         except StatementFailure as failure:
             raise TaskFault("invalid", failure.what) from None
         except oracledb.Error as error:
             raise connect_fault("to be loaded", error_text(error)) from None
+
+    def _connect(self, dsn: str) -> bool:
+        """Connect; return whether the client has direct path loads."""
+        self._connection = open_connection(dsn)
         self._connection.module, self._connection.action = "proveout", "populate"
         self.execute(f"ALTER SESSION SET DDL_LOCK_TIMEOUT = {DDL_LOCK_S}")
-        self._direct = hasattr(self._connection, "direct_path_load")
+        return hasattr(self._connection, "direct_path_load")
 
     def prepare(self) -> None:
         """Drop our earlier tables, create new ones, empty."""
@@ -140,9 +145,7 @@ class OracleLoader:
 
     def _array(self, table: Table, rows: list[tuple[Any, ...]]) -> None:
         """One call for all rows; when the server refuses some, a second one finds out which, and nothing stays."""
-        names = ", ".join(name for name, _ in table.columns)
-        marks = ", ".join(f":p{place}" for place in range(1, len(table.columns) + 1))
-        insert = f"INSERT INTO {table.name} ({names}) VALUES ({marks})"  # noqa: S608 - our own table's names
+        insert = insert_into(table)
         with self._connection.cursor() as cursor:
             try:
                 cursor.executemany(insert, rows)
@@ -207,3 +210,10 @@ class OracleLoader:
                 return rows
         except oracledb.Error as error:
             raise statement_fault("cannot read the dictionary or count rows", error_text(error)) from None
+
+
+def insert_into(table: Table) -> str:
+    """The statement that inserts one row, with the binds `:p1`, `:p2` …"""
+    names = ", ".join(name for name, _ in table.columns)
+    marks = ", ".join(f":p{place}" for place in range(1, len(table.columns) + 1))
+    return f"INSERT INTO {table.name} ({names}) VALUES ({marks})"  # noqa: S608 - our own table's names

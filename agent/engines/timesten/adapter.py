@@ -11,11 +11,13 @@ from proveout.agent.engines.adapter import (
     CapturesLag,
     Checkpoints,
     EngineAdapter,
+    Loader,
     MakesReports,
     Observer,
     OpensCursors,
     OpensQueries,
     OwnsProcess,
+    Populates,
     QuerySession,
     RedactsDsn,
     ReportSession,
@@ -23,6 +25,7 @@ from proveout.agent.engines.adapter import (
 )
 from proveout.agent.engines.oracle.adapter import public_dsn
 from proveout.agent.engines.timesten import sql
+from proveout.dsl.workloads.base import Population
 from proveout.proto.wire.tasks import Endpoint
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ class TimesTenAdapter(
     CapturesLag,
     MakesReports,
     OwnsProcess,
+    Populates,
     RedactsDsn,
 ):
     """See `adapter` for the protocols. Settings and statements go through a process of its own (`timesten.sql`)."""
@@ -87,6 +91,11 @@ class TimesTenAdapter(
 
     def claim_process(self) -> None:
         sql.speak_here()
+
+    def loader(self, dsn: str, population: Population) -> Loader:
+        from proveout.agent.engines.timesten.populate import TimesTenLoader
+
+        return TimesTenLoader(dsn, population)
 
     def public_dsn(self, dsn: str) -> str:
         return public_dsn(dsn)

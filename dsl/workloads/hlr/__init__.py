@@ -11,7 +11,7 @@ from proveout.dsl.workloads.mix import runs_any
 def _engine_problem(model: Hlr, engine: str) -> str | None:
     if model.partitions == 1:
         return None
-    if engine in {"sqlite", "duckdb"}:
+    if engine in {"sqlite", "duckdb", "timesten"}:
         title = engines.of(engine).title
         return f"{title} has no partitioned tables, but the workload asks for {model.partitions} partitions"
     if engine == "mysql":
