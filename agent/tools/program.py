@@ -2,7 +2,7 @@
 
 Flow: `Program.arm(argv, folder, privileges)` -> a waiting `program_launcher` -> `go()` -> `lines()` until the program
 ends -> `ended()`, its exit code. Callers always call `kill()` at the end. The program also ends with its agent
-(`program_launcher`).
+(`program_launcher`). With `module=REPEATER`, `again()` runs the program as often as it is called (`program_repeater`).
 
 `ToolFolder.enter(base, uid)` makes the folder for the files of a tool, locked while the agent runs; `close` removes it.
 A folder that a killed agent has left is not locked: the next agent with the same `base` removes it.
@@ -26,9 +26,11 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox import privileges as accounts
 from proveout.agent.sandbox.privileges import INHERITED, Privileges
 from proveout.agent.tools.program_launcher import READY
+from proveout.agent.tools.program_repeater import HEAD, OUTPUT_MAX
 from proveout.core import child_process, linux
 
 MODULE = "proveout.agent.tools.program_launcher"
+REPEATER = "proveout.agent.tools.program_repeater"
 ARM_S = 60.0
 LINE_MAX = 1 << 20
 WORDS_MAX = 12
@@ -57,13 +59,15 @@ class Program:
         folder: Path,
         privileges: Privileges,
         variables: Mapping[str, str] = MappingProxyType({}),
+        *,
+        module: str = MODULE,
     ) -> Program:
         """Prepare the program to start in `folder` with these privileges. TaskFault if that fails.
 
         `variables`: those that the program gets beside its fixed environment: `program_launcher.PASSED` and LOAD_….
         """
         process = await asyncio.create_subprocess_exec(
-            *child_process.python(MODULE, str(os.getpid()), privileges.to_argument(), *argv),
+            *child_process.python(module, str(os.getpid()), privileges.to_argument(), *argv),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -123,6 +127,21 @@ class Program:
                 raise TaskFault("fault", f"its output is longer than {longest:,} bytes")
             parts.append(part)
         return b"".join(parts)
+
+    async def again(self) -> tuple[int, bytes, str]:
+        """Run the program of a repeater once; its exit code (or minus its signal), its output, and the last words of
+        its standard error. TaskFault `fault` for an output that is too long."""
+        await self.go()
+        try:
+            code, size, words = HEAD.unpack(await self._stdout.readexactly(HEAD.size))
+            output = await self._stdout.readexactly(size)
+            last = (await self._stdout.readexactly(words)).decode(errors="replace")
+        except asyncio.IncompleteReadError:
+            raise TaskFault("fault", f"its repeater has ended: {self.words or 'it wrote no message'}") from None
+        if size > OUTPUT_MAX:
+            raise TaskFault("fault", f"its output is longer than {OUTPUT_MAX:,} bytes")
+        lines = [line[:WORD_LENGTH_MAX] for line in map(str.strip, last.splitlines()) if line]
+        return code, output, "; ".join(lines[-WORDS_MAX:])
 
     async def ended(self) -> int:
         """Wait for the end; the exit code, or minus the number of the signal that ended the program."""

@@ -23,7 +23,8 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.sandbox.privileges import INHERITED
 from proveout.agent.security.policy import Policy
 from proveout.agent.tools.listed import listed_program
-from proveout.agent.tools.program import Program, unprivileged
+from proveout.agent.tools.program import REPEATER, Program, unprivileged
+from proveout.agent.tools.program_repeater import OUTPUT_MAX
 from proveout.agent.values.command_output import decoded, parse
 from proveout.agent.values.value_table import NoValue, read_values
 from proveout.core import child_process
@@ -32,8 +33,8 @@ from proveout.dsl.plan.measured_values import MeasuredValue
 from proveout.proto.wire.results import CaptureResult, CommandDone, Reading
 from proveout.proto.wire.tasks import RunCapture, RunCommand, measured_name
 
-OUTPUT_MAX = 1024 * 1024
-"""Bytes of the output of a program, and of what a capture keeps of all its outputs."""
+KEPT_MAX = OUTPUT_MAX
+"""Bytes that a capture keeps of all its outputs."""
 
 
 async def output_of(policy: Policy, command: Command) -> tuple[bytes, float]:
@@ -51,18 +52,27 @@ async def output_of(policy: Policy, command: Command) -> tuple[bytes, float]:
             code = await program.ended()
             elapsed_s = time.monotonic() - began_s
     except TimeoutError:
-        way_out = "set `within` to a longer time, or call the program so that it ends by itself"
-        raise TaskFault("timeout", f"{argv[0]} did not end within {command.within_s:g} s", way_out=way_out) from None
+        raise _late(argv[0], command) from None
     except TaskFault as fault:
         raise TaskFault(fault.code, f"{argv[0]}: {fault.what}", way_out=fault.way_out) from None
     finally:
         await asyncio.shield(program.kill())
-    if code not in command.exit_codes:
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        words = program.words or output[-300:].decode(errors="replace").strip() or "it wrote no message"
-        way_out = "run it by hand on this host, or list the code in `exit_codes`"
-        raise TaskFault("fault", f"{argv[0]} {how}: {words}", way_out=way_out)
+    _check_code(command, argv[0], code, program.words or output[-300:].decode(errors="replace").strip())
     return output, elapsed_s
+
+
+def _check_code(command: Command, name: str, code: int, words: str) -> None:
+    """TaskFault for an exit code that is not one of success."""
+    if code in command.exit_codes:
+        return
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    way_out = "run it by hand on this host, or list the code in `exit_codes`"
+    raise TaskFault("fault", f"{name} {how}: {words or 'it wrote no message'}", way_out=way_out)
+
+
+def _late(name: str, command: Command) -> TaskFault:
+    way_out = "set `within` to a longer time, or call the program so that it ends by itself"
+    return TaskFault("timeout", f"{name} did not end within {command.within_s:g} s", way_out=way_out)
 
 
 async def run_command(context: TaskContext, spec: RunCommand) -> CommandDone:
@@ -87,15 +97,53 @@ def values_of(
 # ---- captures --------------------------------------------------------------------------------------------------------
 
 
+class SampledProgram:
+    """One program for all samples of a capture: its repeater starts with the first one, and again after a failure."""
+
+    def __init__(self, policy: Policy, command: Command) -> None:
+        self._policy, self._command = policy, command
+        self._program: Program | None = None
+
+    async def output(self) -> bytes:
+        """Run it once; return its output. TaskFault as `output_of`."""
+        name, command = self._command.argv[0], self._command
+        try:
+            program = self._program = self._program or await self._arm()
+            async with asyncio.timeout(command.within_s):
+                code, output, words = await program.again()
+        except TimeoutError:
+            await self.close()
+            raise _late(name, command) from None
+        except TaskFault as fault:
+            await self.close()
+            raise TaskFault(fault.code, f"{name}: {fault.what}", way_out=fault.way_out) from None
+        except asyncio.CancelledError:
+            await asyncio.shield(self.close())
+            raise
+        _check_code(command, name, code, words or output[-300:].decode(errors="replace").strip())
+        return output
+
+    async def _arm(self) -> Program:
+        argv, privileged = listed_program(self._policy, self._command.argv)
+        own = INHERITED if privileged else unprivileged()
+        return await Program.arm(argv, Path(child_process.DIRECTORY), own, module=REPEATER)
+
+    async def close(self) -> None:
+        """Kill the program and its repeater; idempotent."""
+        program, self._program = self._program, None
+        if program is not None:
+            await asyncio.shield(program.kill())
+
+
 class CommandObserver:
     """Runs a program for each sample; see `adapter.Observer`. One that fails costs its sample."""
 
-    def __init__(self, context: TaskContext, spec: RunCapture, loop: asyncio.AbstractEventLoop) -> None:
-        self._policy, self._capture, self._loop = context.policy, spec.capture, loop
-        self._running: Future[tuple[bytes, float]] | None = None
+    def __init__(self, spec: RunCapture, program: SampledProgram, loop: asyncio.AbstractEventLoop) -> None:
+        self._capture, self._program, self._loop = spec.capture, program, loop
+        self._running: Future[bytes] | None = None
         self._ended = False
         self._outputs: list[str] = []
-        self._left = OUTPUT_MAX
+        self._left = KEPT_MAX
         try:
             self._read()
         except NoValue as fault:
@@ -107,7 +155,7 @@ class CommandObserver:
 
     def _read(self) -> list[Reading]:
         at = datetime.now(UTC)
-        output, _ = self._on_loop(output_of(self._policy, self._capture.command))
+        output = self._on_loop(self._program.output())
         self._keep(at, output)
         _, values = values_of(output, self._capture.command, self._capture.values)
         found = dict(values)
@@ -115,7 +163,7 @@ class CommandObserver:
             Reading(metric=measured_name("command", value), value=found[value.name]) for value in self._capture.values
         ]
 
-    def _on_loop(self, work: Coroutine[Any, Any, tuple[bytes, float]]) -> tuple[bytes, float]:
+    def _on_loop(self, work: Coroutine[Any, Any, bytes]) -> bytes:
         """Run on the agent's loop, and wait for it in this thread."""
         running = self._running = asyncio.run_coroutine_threadsafe(work, self._loop)
         return running.result()
@@ -125,7 +173,7 @@ class CommandObserver:
             return
         text = f"# {at.isoformat(timespec='milliseconds')}\n{output.decode(errors='replace')}\n"
         self._left -= len(text.encode())
-        more = f"# later outputs are not kept: this file has {OUTPUT_MAX:,} bytes\n"
+        more = f"# later outputs are not kept: this file has {KEPT_MAX:,} bytes\n"
         self._outputs.append(text if self._left > 0 else more)
 
     def look(self, tick: Tick) -> Sequence[Reading] | None:
@@ -159,10 +207,14 @@ async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
     """Run the program for each sample until finished. TaskFault when the first run gives no values."""
     loop = asyncio.get_running_loop()
     made: list[CommandObserver] = []
+    program = SampledProgram(context.policy, spec.capture.command)
 
     def make() -> CommandObserver:
-        made.append(CommandObserver(context, spec, loop))
+        made.append(CommandObserver(spec, program, loop))
         return made[0]
 
-    result = await observe(context, spec, make)
+    try:
+        result = await observe(context, spec, make)
+    finally:
+        await program.close()
     return replace(result, output="".join(observer.outputs for observer in made))

@@ -90,8 +90,8 @@ def next_wave(turn: Turn, step: Batch) -> None:
             state.setup.run_id, (step.stage, 0, 0, f"{state.setup.epoch}.{issued}"), task_subject(spec), host
         )
         specs[key] = spec
-        turn.assign(host, Task(key=key, spec=spec, deadline_s=task_deadline_s(spec)))
-    longest_s = max(task_deadline_s(spec) for spec in specs.values())
+        turn.assign(host, Task(key=key, spec=spec, deadline_s=task_deadline_s(spec, state.plan)))
+    longest_s = max(task_deadline_s(spec, state.plan) for spec in specs.values())
     until_s = turn.at_s + longest_s + state.setup.timing.answer_grace_s
     spent_s = step.spent_s + (turn.at_s - step.began_s if step.specs else 0.0)
     begun = replace(step, waves=tuple(rest), pending=frozenset(specs), specs=specs, until_s=until_s)

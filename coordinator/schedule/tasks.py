@@ -11,14 +11,28 @@ import dataclasses
 import hashlib
 import zlib
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
 from proveout.coordinator.load_shares import Distribution, load_hosts, load_shares, present_hosts
 from proveout.dsl import engines
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.loads import Part, declared, parts
 from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.stages import Arrival, Closed, Drop, Ladder, Populate, Ramp, Reset, Search, Think, Tool, Windows
+from proveout.dsl.plan.stages import (
+    Arrival,
+    Closed,
+    Drop,
+    Ladder,
+    Populate,
+    Ramp,
+    Reset,
+    Search,
+    Think,
+    Tool,
+    Tune,
+    Tuning,
+    Windows,
+)
 from proveout.dsl.plan.topology import Capture, System
 from proveout.dsl.workloads.kinds import expected_rows
 from proveout.proto.events import IterationId
@@ -366,9 +380,21 @@ def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm pe
             return f"capture:{capture.name}"
 
 
-def task_deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911, PLR0912  # one arm per kind of task
+def _tunings(plan: Plan) -> Iterator[Tuning]:
+    """The tunings of the plan and of its `tune` stages."""
+    yield from plan.tunings
+    for stage in plan.stages:
+        if isinstance(stage, Tune):
+            yield from stage.tunings
+
+
+def _longest_s(tunings: Iterable[Tuning]) -> float:
+    return sum(operation_of(tuning).longest_s for tuning in tunings)
+
+
+def task_deadline_s(spec: TaskSpec, plan: Plan | None = None) -> float:  # noqa: PLR0911, PLR0912  # one arm per kind of task
     """The time limit of a task in seconds. It is generous, because the lease detects a dead agent; reports of progress
-    move it (`deadline_after_progress_s`)."""
+    move it (`deadline_after_progress_s`). Reverts have the time that the tunings of the `plan` may take."""
     match spec:
         case ReadFacts():
             return 30.0
@@ -377,9 +403,9 @@ def task_deadline_s(spec: TaskSpec) -> float:  # noqa: PLR0911, PLR0912  # one a
         case StartSystem() | StopSystem() | FormPool() | VerifyTuning():
             return 180.0
         case ApplyTuning(tunings=tunings):
-            return 600.0 + 60.0 * len(tunings) + sum(operation_of(tuning).longest_s for tuning in tunings)
+            return 600.0 + 60.0 * len(tunings) + _longest_s(tunings)
         case RevertTuning():
-            return 2 * _HOUR_S  # an instance of a database may have to be restarted; each program has its own limit
+            return 600.0 + (0.0 if plan is None else _longest_s(_tunings(plan)))
         case PopulateSystem(workload=workload):
             return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
         case LinkSystems(workload=workload, copy_data=copy_data):

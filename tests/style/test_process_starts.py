@@ -36,6 +36,8 @@ REASONS = {
     "agent/engines/postgres/single_user.py:main": "becomes the server's program, in an environment of constants and in `/`",
     "agent/engines/embedded/server.py:program_output": SERVER,
     "agent/tools/program_launcher.py:main": "becomes the tool, in an environment of constants, in the folder of its files",
+    "agent/tools/program_repeater.py:run_once": "a child that becomes the program at once",
+    "agent/tools/program_repeater.py:_execute": "becomes the program of a capture, in an environment of constants",
     "agent/tools/fio.py:version": "fio --version, in an environment of constants (`starter.ENVIRONMENT`)",
     "agent/tuning/programs.py:Processes.run": "a program of the policy, in an environment of constants",
     "agent/load/pools/ray/ray_node.py:start": "`ray start` below the supervisor, whose environment and folder were made",

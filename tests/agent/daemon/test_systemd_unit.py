@@ -58,6 +58,7 @@ def test_writable_paths_and_devices_are_those_of_the_policy() -> None:
         ({"units": ("multipathd.service",)}, "yes", ""),
         ({"sysctl": ("vm.swappiness",)}, "no", "CAP_SYS_ADMIN CAP_SYS_RESOURCE"),
         ({"sysctl": ("net.core.somaxconn",)}, "no", "CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_RESOURCE"),
+        ({"paths": ("/sys/class/net/bond0",)}, "no", "CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_RESOURCE"),
         ({"sysctl": ("*",)}, "no", "CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_RESOURCE"),
         ({"paths": ("/sys/block",)}, "no", "CAP_SYS_ADMIN CAP_SYS_RESOURCE"),
         ({"paths": ("/systems",)}, "yes", ""),

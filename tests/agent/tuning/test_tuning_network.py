@@ -33,12 +33,18 @@ def mtus(names):
     return [int(Path("/sys/class/net", name, "mtu").read_text()) for name in names]
 
 undo, mtu, *names = sys.argv[1:]
+act = names.pop() if names[-1] in ("apply", "revert") else ""
 policy = replace(POLICY, paths=(*POLICY.paths, "/sys/class/net"))
 host, journal = Host(policy=policy), UndoJournal(Path(undo))
 tunings = [tuning("mtu", interfaces=names, mtu=int(mtu))]
 if "bond9" in names:
     tunings.insert(0, tuning("bond_present", bond="bond9", mode="active-backup", ports=["va1", "vb1"]))
 transaction = Transaction(host=host, journal=journal, run="r")
+if act:
+    states = transaction.apply(tunings) if act == "apply" else revert.revert(host, journal)
+    print(json.dumps([[state.outcome, *state.lines] for state in states]))
+    journal.close()
+    sys.exit()
 print(json.dumps([mtus(names), [state.outcome for state in transaction.plan(tunings)], mtus(names)]))
 states = transaction.apply(tunings)
 print(json.dumps([[state.outcome for state in states], states[-1].lines, mtus(names)]))
@@ -70,7 +76,9 @@ def ip(namespace: str, *words: str) -> str:
 
 
 def run(namespace: str, tmp_path: Path, mtu: int, *names: str) -> list[str]:
-    argv = ["ip", "netns", "exec", namespace, sys.executable, "-c", PROGRAM, str(tmp_path / "undo"), str(mtu), *names]
+    """The lines of the program in the namespace, "" for this process's own."""
+    where = ["ip", "netns", "exec", namespace] if namespace else []
+    argv = [*where, sys.executable, "-c", PROGRAM, str(tmp_path / "undo"), str(mtu), *names]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -94,6 +102,16 @@ def test_an_mtu_that_the_kernel_refuses_takes_back_the_others(namespace: str, tm
     _, applied, reverted = run(namespace, tmp_path, 65535, "va0", "tap0")
     assert applied.startswith('[["failed", "reverted"]')
     assert reverted == "[[], [1500, 1500]]"
+
+
+def test_an_mtu_is_set_back_only_in_its_own_namespace(namespace: str, tmp_path: Path) -> None:
+    (applied,) = run(namespace, tmp_path, 9000, "va0", "apply")
+    assert applied.startswith('[["applied"')
+    (elsewhere,) = run("", tmp_path, 9000, "va0", "revert")
+    assert elsewhere.startswith('[["residue", "/sys/class/net/va0/mtu belongs to another network namespace')
+    (reverted,) = run(namespace, tmp_path, 9000, "va0", "revert")
+    assert reverted == '[["reverted"]]'
+    assert not (tmp_path / "undo").exists()
 
 
 @pytest.mark.parametrize("kind", [("vlan", "id", "7"), ("macvlan",)], ids=lambda words: words[0])

@@ -169,16 +169,17 @@ class Now:
         self.outputs = outputs
 
     def observer(self, monkeypatch: pytest.MonkeyPatch, context: Any) -> command_runs.CommandObserver:
-        def answer(_: object, work: Any) -> tuple[bytes, float]:
+        def answer(_: object, work: Any) -> bytes:
             work.close()
             found = self.outputs.pop(0)
             if isinstance(found, TaskFault):
                 raise found
-            return found, 0.1
+            return found
 
         monkeypatch.setattr(command_runs.CommandObserver, "_on_loop", answer)
         capture = Capture(name="c", kind="command", every_s=1.0, command=Command(argv=("df",)), values=(VALUE,))
-        return command_runs.CommandObserver(context, RunCapture(capture=capture), None)  # type: ignore[arg-type]
+        program = command_runs.SampledProgram(context.policy, capture.command)
+        return command_runs.CommandObserver(RunCapture(capture=capture), program, None)  # type: ignore[arg-type]
 
 
 def test_a_run_that_fails_costs_its_sample(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
@@ -202,3 +203,61 @@ def test_the_outputs_kept_of_a_capture_are_bounded(monkeypatch: pytest.MonkeyPat
         observer.look(Tick(at_ns=1, report=True, last=False))
     assert len(observer.outputs) < 1_100_000
     assert observer.outputs.count("later outputs are not kept") == 1
+
+
+# ---- one process for all samples of a capture --------------------------------------------------------------------------
+
+
+def sampled(*argv: str, within_s: float = 30.0) -> command_runs.SampledProgram:
+    policy = Policy(source="p", commands=(Tool(path=argv[0], arguments=("*",)),))
+    return command_runs.SampledProgram(policy, Command(argv=argv, within_s=within_s, exit_codes=(0, 3)))
+
+
+async def test_the_samples_of_a_program_share_one_repeater() -> None:
+    program = sampled("/bin/sh", "-c", "echo $PPID; cat; exit 3")
+    try:
+        found = [await program.output() for _ in range(3)]
+    finally:
+        await program.close()
+    assert len({*found}) == 1, "all have one parent, and an empty standard input"
+    assert not Path(f"/proc/{found[0].decode().strip()}").exists()
+
+
+async def test_a_program_that_fails_is_run_again() -> None:
+    program = sampled("/bin/sh", "-c", "echo out; echo not well >&2; exit 4")
+    try:
+        for _ in range(2):
+            with pytest.raises(TaskFault, match="/bin/sh ended with exit code 4: not well"):
+                await program.output()
+    finally:
+        await program.close()
+
+
+async def test_a_program_that_hangs_is_killed_and_a_later_sample_runs_it_again() -> None:
+    program = sampled("/bin/sh", "-c", "echo $$; sleep 60", within_s=0.3)
+    try:
+        for _ in range(2):
+            with pytest.raises(TaskFault, match=r"did not end within 0\.3 s"):
+                await program.output()
+    finally:
+        await program.close()
+
+
+async def test_an_output_without_end_is_a_fault() -> None:
+    program = sampled(
+        "/bin/sh", "-c", "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"
+    )
+    try:
+        with pytest.raises(TaskFault, match="longer than 1,048,576 bytes"):
+            await program.output()
+    finally:
+        await program.close()
+
+
+async def test_a_program_that_cannot_start_is_named() -> None:
+    program = sampled("/etc/passwd")
+    try:
+        with pytest.raises(TaskFault, match="exit code 127: cannot start /etc/passwd: Permission denied"):
+            await program.output()
+    finally:
+        await program.close()

@@ -35,7 +35,7 @@ from proveout.dsl.plan.topology import System
 from proveout.proto import events
 from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import Done, FactsRead, LoadResult, SystemStarted, TaskError
-from proveout.proto.wire.tasks import ApplyTuning, Endpoint, InspectSystem, PopulateSystem
+from proveout.proto.wire.tasks import ApplyTuning, Endpoint, InspectSystem, PopulateSystem, RevertTuning
 
 LOAD = LoadResult(
     transactions=(),
@@ -262,6 +262,9 @@ def test_a_tuning_that_restarts_a_database_has_the_time_for_it() -> None:
     )
     assert task_deadline_s(plain) == 660.0
     assert task_deadline_s(slow) == 660.0 + 4 * 1800.0
+    plan = replace(Driver().state.plan, tunings=slow.tunings)
+    assert task_deadline_s(RevertTuning()) == task_deadline_s(RevertTuning(), Driver().state.plan) == 600.0
+    assert task_deadline_s(RevertTuning(), plan) == 600.0 + 4 * 1800.0
 
 
 def test_facts_are_collected_before_the_first_stage_and_a_host_without_an_answer_does_not_block_it() -> None:
