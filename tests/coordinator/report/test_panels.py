@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from synthetic_run import number, synthetic_results
+from synthetic_run import number, synthetic_results, synthetic_timeline
 
 from proveout.coordinator.report import markdown
 from proveout.coordinator.report.figures import chart_figures, vega
@@ -21,7 +21,7 @@ from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.report.figures.load_figures import latency_at_peak, latency_by_threads, nopm_art
 from proveout.coordinator.report.figures.panels import Point, panels, table
 from proveout.coordinator.report.figures.stage_figures import stage_times, stage_values
-from proveout.coordinator.report.figures.system_figures import peak_cpu
+from proveout.coordinator.report.figures.system_figures import host_cpu, peak_cpu
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import RunResults
 from proveout.dsl.compile.compiler import compile_plan
@@ -295,6 +295,16 @@ def test_stages_with_the_same_metrics_share_a_figure() -> None:
     values = [value for *_, value in shown(iops)]
     assert values[2] / values[0] == pytest.approx(means[1] / means[0], rel=1e-3)
     assert figure.title == "Measured values: one, two, four"
+
+
+def test_the_cells_of_a_large_matrix_share_a_shade() -> None:
+    for plan, stages in (
+        ("in-memory-lab", {"solve", "together"}),
+        ("tprocc-lab", {"one_node", "two_nodes", "four_nodes"}),
+    ):
+        results = results_of(plan)
+        (figure,) = host_cpu(results, synthetic_timeline(results))
+        assert {span["stage"] for span in figure.spec["layer"][0]["data"]["values"]} == stages
 
 
 def test_sizes_share_a_panel() -> None:
