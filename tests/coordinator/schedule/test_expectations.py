@@ -28,7 +28,9 @@ VERSION = Declared(
 TUNED = replace(
     PLAN,
     declared=(SOCKETS, VERSION),
-    tunings=(Tuning(name="swap", operation="sysctl", parameters=(("vm.swappiness", 1),), hosts=("s1",)),),
+    tunings=(
+        Tuning(name="swap", operation="sysctl", parameters=(("settings", (("vm.swappiness", 1),)),), hosts=("s1",)),
+    ),
 )
 ENDPOINT = Endpoint(system="db", engine="postgres", dsn="d", version="17.4")
 
