@@ -20,7 +20,7 @@ from proveout.dsl.compile.stages import Draft
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import targets
-from proveout.dsl.plan.stages import Ladder, Order, Populate, Stage
+from proveout.dsl.plan.stages import Ladder, Order, Populate, Reset, Stage
 from proveout.dsl.rules.repeat_rules import once_only
 from proveout.dsl.source.nodes import Node, Scalar, Seq
 
@@ -101,9 +101,18 @@ def _obstacle(scope: Scope, cells: Sequence[Draft], drafts: Sequence[Draft]) -> 
         if len({_text(cell.body.get(key)) for cell in cells}) > 1:
             return f"their `{key}` differs"
     loaded = {name for ladder in ladders for name in targets(ladder)}
-    if any(scope.systems[name].propagates_to in loaded for name in loaded):
-        return "their systems propagate to each other"
+    for source in sorted(name for name in loaded if scope.systems[name].propagates_to in loaded):
+        ends = {source, str(scope.systems[source].propagates_to)}
+        if not all(_begins_level(cell, ends, drafts) for cell in cells):
+            return f"{' and '.join(sorted(ends))} propagate to each other, without a reset of both before each cell"
     return _unrepeatable({cell.id for cell in cells}, drafts)
+
+
+def _begins_level(cell: Draft, ends: set[str], drafts: Sequence[Draft]) -> bool:
+    """Whether a step before the cell restores both ends of a propagation: no change is in transit then, and the writes
+    of other cells do not conflict."""
+    steps = [one.stage for one in drafts if one.step_of == cell.id and one.side == "before"]
+    return any(isinstance(step, Reset) and step.restore and ends <= set(step.systems) for step in steps)
 
 
 def _population(cells: Sequence[Draft], drafts: Sequence[Draft]) -> str:

@@ -80,6 +80,7 @@ def test_the_statements_about_one_engine_agree(name: str) -> None:
     assert bool(engine.server) == bool(engine.commands) == (engine.embedded == "server")
     assert (engine.embedded == "file") == (engine.dsn_form == "path") == (engine.has_driver and not engine.dsn)
     assert set(engine.links_to) <= set(engine.propagates_to)
+    assert not (engine.populate and engine.instead_of_populate)
     assert not (engine.waits and engine.instead_of_waits)
     assert bool(engine.tested) == engine.has_driver
     assert engine.has_driver or not (engine.populate or engine.embedded or engine.session or engine.tune)

@@ -93,12 +93,21 @@ def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
             title="Throughput and latency: " + heading(results, stages, ", "),
             caption=f"Bars: transactions a second relative to {safe(titled(results, stages[0].id))} with {base} "
             f"({number(unit, half(first.tree, 'tps'))}/s = 1), with the "
-            "confidence interval over the repeats. Lines: response time, mean and 99th percentile, on the right axis."
+            "confidence interval over the repeats."
+            + (_LINES if _has_latency(values) else "")
             + _apart(results, stages),
             spec=_throughput_chart(values),
             heads=("ladder", "threads", "TPS", "CI ±", "relative", *_LATENCY_HEADS, "repeats"),
             rows=tuple(row for stage in stages for row in _throughput_rows(label(results, stage), stage, unit)),
         )
+
+
+_LINES = " Lines: response time, mean and 99th percentile, on the right axis."
+
+
+def _has_latency(values: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether there is a response time: programs may give none."""
+    return any(value[name] is not None for value in values for name in ("avg_ms", "p99_ms"))
 
 
 def _apart(results: RunResults, stages: Sequence[StageResult]) -> str:
@@ -169,7 +178,8 @@ def _throughput_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     del points["encoding"]["strokeDash"]
     del points["encoding"]["detail"]
     both = {"layer": [bar, *_only(interval, values, "lower")]}
-    return chart(values, [both, {"layer": [lines, points]}], resolve={"scale": {"y": "independent"}})
+    more = [{"layer": [lines, points]}] if _has_latency(values) else []
+    return chart(values, [both, *more], resolve={"scale": {"y": "independent"}})
 
 
 def _only(layer: Spec, values: Sequence[Mapping[str, Any]], field: str) -> list[Spec]:
@@ -210,7 +220,9 @@ def latency_by_transaction(results: RunResults) -> Iterator[Figure]:
             at = ", ".join(dict.fromkeys(threads(rung.threads) for _, rung in picked))
             named = [(label(results, stage), rung) for stage, rung in picked]
             title = "Latency by transaction: " + heading(results, [stage for stage, _ in picked])
-            yield _by_transaction("latency-by-transaction", stages[0].id, title, f"Response time with {at}.", named)
+            yield from _by_transaction(
+                "latency-by-transaction", stages[0].id, title, f"Response time with {at}.", named
+            )
 
 
 def latency_at_peak(results: RunResults) -> Iterator[Figure]:
@@ -222,13 +234,17 @@ def latency_at_peak(results: RunResults) -> Iterator[Figure]:
         named = [(f"{label(results, stage)}, {threads(rung.threads)}", rung) for stage, rung in picked]
         title = "Latency by transaction at each peak: " + heading(results, [stage for stage, _ in picked])
         text = "Response time of each ladder at its highest throughput."
-        yield _by_transaction("latency-at-peak", stages[0].id, title, text, named)
+        yield from _by_transaction("latency-at-peak", stages[0].id, title, text, named)
 
 
-def _by_transaction(name: str, stage: str, title: str, text: str, picked: Sequence[tuple[str, RungResult]]) -> Figure:
-    """Bars by transaction of rungs beside each other, each with its name."""
+def _by_transaction(
+    name: str, stage: str, title: str, text: str, picked: Sequence[tuple[str, RungResult]]
+) -> Iterator[Figure]:
+    """Bars by transaction of rungs beside each other, each with its name; none without latencies, as some programs."""
     values = [value for ladder, rung in picked for value in _latencies(ladder, rung, alone=len(picked) == 1)]
-    return Figure(
+    if not values:
+        return
+    yield Figure(
         name=name,
         slug=slug(name, stage),
         title=title,

@@ -54,3 +54,16 @@ def test_the_figures_of_a_plan(name: str) -> None:
 
 def test_every_file_of_figures_has_its_plan() -> None:
     assert {path.stem for path in GOLDEN.iterdir()} == {name.replace("/", "-") for name in ALL}
+
+
+def test_a_ladder_without_response_times_has_no_figure_of_them() -> None:
+    """As of a program whose output has none."""
+    results = synthetic_results(compile_plan(PLANS / "pgbench-embedded.yaml"))
+    for rung in (rung for stage in results.stages.values() for rung in stage.rungs):
+        for tree in (rung.tree, *rung.tree["transactions"].values()):
+            tree.pop("response")
+    found, _ = selection.figures(results, synthetic_timeline(results))
+    figures = {one.name: one for one in found}
+    assert "latency-by-transaction" not in figures
+    assert "right axis" not in figures["relative-tps-latency"].caption
+    assert "response" not in str(figures["relative-tps-latency"].spec)

@@ -183,3 +183,28 @@ def test_steps_are_taken_back_in_reverse_and_a_tuned_system_is_restarted_once_mo
 
 
 PAGES = {"enabled": "${matrix.pages}", "defrag": "never"}
+
+
+@pytest.mark.parametrize("level", [True, False])
+def test_cells_on_both_ends_of_a_propagation_take_turns_when_each_begins_with_a_reset_of_both(
+    tmp_path: Path, level: bool
+) -> None:
+    before = [{"reset": {"systems": ["back", "front"]}}] if level else []
+    text = document(ladder("m", matrix={"system": ["back", "front"]}, before=before, target="${matrix.system}"))
+    if not level:
+        del text["stages"][1]["ladder"]["before"]
+    text["topology"]["systems"] = {
+        "front": {"engine": "postgres", "host": "h", "provision": "embedded", "propagates_to": "back"},
+        "back": {"engine": "postgres", "host": "h", "provision": "embedded"},
+    }
+    text["workloads"]["hlr"]["weights"] = {"GetBasicSubscriberData": 1}
+    text["stages"][0]["populate"]["into"] = ["back", "front"]
+    if level:
+        text["workloads"]["hlr"].pop("weights")
+        text["stages"].append({"reset": {"id": "end", "systems": ["back", "front"]}})
+    path = tmp_path / "ends.yaml"
+    path.write_text(json.dumps(text))
+    plan = compile_plan(path)
+    assert turns(plan) == ([["m__back", "m__front"]] if level else [["m__back"], ["m__front"]])
+    reason = "back and front propagate to each other, without a reset of both before each cell"
+    assert apart(plan) == ({""} if level else {reason})
