@@ -231,8 +231,8 @@ async def test_a_cancelled_run_ends_its_thread(task_context: Any) -> None:
 
 
 async def test_an_unknown_kind_is_named(task_context: Any) -> None:
-    capture = Capture(name="x", kind="awr", every_s=1.0)  # type: ignore[arg-type]
-    with pytest.raises(TaskFault, match="awr"):
+    capture = Capture(name="x", kind="statspack", every_s=1.0)  # type: ignore[arg-type]
+    with pytest.raises(TaskFault, match="statspack"):
         await kinds.capture(task_context, RunCapture(capture=capture))
 
 
