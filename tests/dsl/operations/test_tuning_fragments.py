@@ -103,7 +103,7 @@ def test_the_cache_study_is_explained_for_the_owners_of_its_hosts() -> None:
     """The text has the number of changes, kept and destructive ones, the databases, and values known only during the run."""
     output = render(timetable(compile_plan(FRAGMENTS.parent / "hlr-cache-lab.yaml")))
     for line in (
-        "rac1    9 kept after the run, 4 set back after the run, 2 looked at only; DESTROYS DATA in 5 of them",
+        "rac1    33 kept after the run, 4 set back after the run, 2 looked at only; DESTROYS DATA in 24 of them",
         "MTU of bond0, bond0.102, bond0.103, bond0.104, bond0.105: 9000, until the host starts again",
         "cache1  5 kept after the run; DESTROYS DATA in 1 of them",
         "xfs, label ttdb",
