@@ -218,13 +218,13 @@ def _serves_on(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     target: Target = request.getfixturevalue("target")
     target.send(target.hello())
-    before = target.rss_bytes
+    before, target.peak_bytes = target.rss_bytes, 0
     yield
     code, answers = target.send(target.hello())
     assert code is grpc.StatusCode.OK
     assert answers[0].HasField("welcome")
     assert target.process.poll() is None
-    assert target.rss_bytes - before < GROWTH_BYTES
+    assert target.rss_bytes - before < GROWTH_BYTES + target.peak_bytes
     assert "Unexpected [" not in target.log.read_text(), "grpc's message for an unhandled exception"
 
 
@@ -304,19 +304,31 @@ def test_idle_connections_do_not_block_a_run(target: Target) -> None:
 
 
 def test_half_open_handshakes_leave_no_memory_behind(target: Target) -> None:
-    """Without an explicit release the agent would keep about 50 KiB for each."""
-    before, descriptors = target.rss_bytes, target.descriptors
-    until_s = time.monotonic() + 120
+    """Without an explicit release the agent would keep about 50 KiB for each: 200 MiB after the two later crowds. Of the
+    first crowd the allocator keeps 18 to 72 MiB and uses them again."""
+    start, descriptors = target.rss_bytes, target.descriptors
+    until_s = time.monotonic() + 180
+    crowd(target, descriptors, until_s)
+    kept = target.rss_bytes
+    target.peak_bytes = max(kept - start, 0)
     for _ in range(2):
-        crowd = target.half_open(2_000)
-        while target.descriptors < descriptors + 2_000:
-            assert time.monotonic() < until_s, f"{target.descriptors} descriptors: not all are accepted"
-            time.sleep(0.05)
-        for one in crowd:
-            one.close()
-    while target.descriptors > descriptors + 5 or target.rss_bytes - before >= GROWTH_BYTES:
-        assert time.monotonic() < until_s, f"{(target.rss_bytes - before) >> 20} MiB are kept"
+        crowd(target, descriptors, until_s)
+    while target.rss_bytes - kept >= GROWTH_BYTES:
+        assert time.monotonic() < until_s, f"{(target.rss_bytes - kept) >> 20} MiB are kept"
         time.sleep(0.2)
+
+
+def crowd(target: Target, descriptors: int, until_s: float) -> None:
+    """2,000 half-open handshakes at once, and their end."""
+    sockets = target.half_open(2_000)
+    while target.descriptors < descriptors + 2_000:
+        assert time.monotonic() < until_s, f"{target.descriptors} descriptors: not all are accepted"
+        time.sleep(0.05)
+    for one in sockets:
+        one.close()
+    while target.descriptors > descriptors + 5:
+        assert time.monotonic() < until_s, f"{target.descriptors} descriptors: not all are closed"
+        time.sleep(0.05)
 
 
 def test_tls_1_2_is_refused(target: Target) -> None:
