@@ -12,6 +12,8 @@ from recorded_runs import SMOKE, plan, record
 from proveout.cli import execute
 from proveout.coordinator.history.metric_history import FILE
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def steady(tmp_path_factory: pytest.TempPathFactory) -> Path:

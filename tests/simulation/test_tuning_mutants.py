@@ -24,6 +24,8 @@ from proveout.agent.tuning import undo_journal as undo
 from proveout.dsl.operations.kernel.block_queue import BlockQueue
 from proveout.dsl.plan.plan import Plan
 
+pytestmark = pytest.mark.slow
+
 WITHIN = 12
 Strike = Callable[[int], tuple[Fault, ...]]
 

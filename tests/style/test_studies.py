@@ -14,6 +14,8 @@ from proveout.dsl.compile.compiler import compile_plan
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/studies.md"
+pytestmark = pytest.mark.slow
+
 STATES = {"ran", "on paper", "declared", "not there"}
 ROWS = [
     tuple(cell.strip() for cell in line.strip("|\n ").split(" | "))

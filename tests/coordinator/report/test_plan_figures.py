@@ -14,6 +14,8 @@ from proveout.coordinator.report.figures.chart_figures import NAME
 from proveout.coordinator.report.figures.figure import Figure
 from proveout.dsl.compile.compiler import compile_plan
 
+pytestmark = pytest.mark.slow
+
 PLANS = Path(__file__).parents[3] / "plans"
 ALL = sorted(path.relative_to(PLANS).with_suffix("").as_posix() for path in PLANS.glob("**/*.yaml")
              if path.parent.name in ("plans", "starters"))  # fmt: skip
