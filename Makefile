@@ -33,7 +33,7 @@ lab: $(VENV)/.run  ## Run plans/netns-lab.yaml on hosts made of network namespac
 test: $(VENV)/.dev  ## Run the tests (WORKERS=N at a time, two for each core)
 	$(PYTEST) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-fast: $(VENV)/.dev  ## Run the tests without servers, runs, root and repeats for many seeds: under two minutes on two cores
+test-fast: $(VENV)/.dev  ## Run the tests without servers, runs, root and repeats for many seeds: about two minutes on two cores
 	$(PYTEST) --numprocesses auto --dist loadfile --no-loadscope-reorder -m "not server and not slow and not root and not thorough"
 
 check: $(VENV)/.dev  ## Lint, format, types, layers, wording, generated stubs
