@@ -118,7 +118,7 @@ class _Window:
 
     async def _report(self, first: SnapshotMark, second: SnapshotMark) -> str:
         if first.started != second.started:
-            self._notes.append("the database was restarted between the snapshots, so that there is no report on them")
+            self._notes.append("no report: the database was restarted between the snapshots")
             return ""
         session = self._session
         assert session is not None  # noqa: S101 - it has taken both

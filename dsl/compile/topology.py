@@ -198,7 +198,7 @@ def _connected(scope: Scope, node: Map, entry: EquipmentEntry, path: str) -> tup
             found += scope.select_hosts([word], where, f"{path}.connects") or ()
         elif not {"host", "equipment"} & scope.unknowable and word not in scope.declared["equipment"]:
             hint = did_you_mean(word, scope.declared["host"] | scope.declared["equipment"])
-            message = f"there is no host and no equipment `{word}`"
+            message = f"`{word}` is neither a host nor equipment of this plan"
             scope.problems.add(where, message, key=f"{path}.connects", hint=hint)
     return tuple(dict.fromkeys(found))
 

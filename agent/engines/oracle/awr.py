@@ -14,7 +14,6 @@ DBMS_WORKLOAD_REPOSITORY; Database Reference, DBA_HIST_SNAPSHOT, V$DATABASE; ORA
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 import oracledb
@@ -22,7 +21,7 @@ import oracledb
 from proveout.agent.engines.adapter import SnapshotMark
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.errors import error_text
-from proveout.agent.engines.oracle.sql import Opener, connect_fault, open_labelled
+from proveout.agent.engines.oracle.sql import Opener, ReportConnection, connect_fault, open_labelled
 from proveout.agent.engines.oracle.waits import OWN_INSTANCE
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
@@ -58,7 +57,7 @@ WAYS_OUT: Mapping[str, str] = {
 }
 
 
-class AwrSession:
+class AwrSession(ReportConnection):
     """One connection that takes snapshots; see `adapter.ReportSession`."""
 
     def __init__(self, endpoint: Endpoint, container: str, open_one: Opener = open_labelled) -> None:
@@ -104,16 +103,6 @@ class AwrSession:
                     yield "" if line is None else str(line)
         except oracledb.Error as error:
             raise self._fault(error) from None
-
-    def abort(self) -> None:
-        """Break off the call under way; from another thread."""
-        with suppress(oracledb.Error, OSError):
-            self._connection.cancel()
-
-    def close(self) -> None:
-        """Close the connection; idempotent."""
-        with suppress(oracledb.Error):
-            self._connection.close()
 
     def _execute(self, statement: str, way_out: str) -> None:
         try:

@@ -51,6 +51,22 @@ def open_labelled(endpoint: Endpoint, work: str) -> Any:
     return connection
 
 
+class ReportConnection:
+    """The end of a session of `adapter.ReportSession`, over python-oracledb."""
+
+    _connection: Any
+
+    def abort(self) -> None:
+        """Break off the call under way; from another thread."""
+        with suppress(oracledb.Error, OSError):
+            self._connection.cancel()
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        with suppress(oracledb.Error):
+            self._connection.close()
+
+
 @contextmanager
 def connected(endpoint: Endpoint, work: str, open_one: Opener = open_labelled) -> Iterator[Any]:
     """A connection in autocommit for a `with` block; errors become TaskFaults."""

@@ -12,14 +12,13 @@ may execute the package.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 import oracledb
 
 from proveout.agent.engines.adapter import SnapshotMark
 from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.errors import error_text
-from proveout.agent.engines.oracle.sql import Opener, connect_fault
+from proveout.agent.engines.oracle.sql import Opener, ReportConnection, connect_fault
 from proveout.agent.engines.timesten.driver import open_thick
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
@@ -31,7 +30,7 @@ LINES_MAX, LINE_MAX = 8192, 1024
 GRANT = "GRANT EXECUTE ON SYS.TT_STATS to the user of the dsn, as the instance administrator"
 
 
-class StatsSession:
+class StatsSession(ReportConnection):
     """One connection that takes snapshots; see `adapter.ReportSession`."""
 
     def __init__(self, endpoint: Endpoint, open_one: Opener = open_thick) -> None:
@@ -61,16 +60,6 @@ class StatsSession:
                 yield from ("" if line is None else str(line).rstrip("\n") for line in lines.getvalue())
         except oracledb.Error as error:
             raise self._fault(error) from None
-
-    def abort(self) -> None:
-        """Break off the call under way; from another thread."""
-        with suppress(oracledb.Error, OSError):
-            self._connection.cancel()
-
-    def close(self) -> None:
-        """Close the connection; idempotent."""
-        with suppress(oracledb.Error):
-            self._connection.close()
 
     def _fault(self, error: oracledb.Error) -> TaskFault:
         return TaskFault("refused", f"system {self._system!r}: {error_text(error).text}", way_out=GRANT)

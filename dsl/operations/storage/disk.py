@@ -36,6 +36,12 @@ def sys_folder(device: str, facts: Facts, tree: str = BLOCK) -> str:
     return f"{tree}/{(facts.link(device) or '').rpartition('/')[2]}"
 
 
+def refusal(what: str, replaces: str | None = None) -> str:
+    """The devices on which a change is refused, for `wanted`; `replaces`: the filesystem that may be lost."""
+    lost = "not empty" if replaces is None else f"anything but the filesystem {replaces}, which is lost"
+    return f"refused where the {what} is read-only, held, mounted, swap or {lost}, unless it is so already"
+
+
 def disk_queries(device: str, known: Facts, tree: str = BLOCK) -> tuple[Query, ...]:
     """The queries before a disk is written to; called again until they give nothing new."""
     link = LinkQuery(device)

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, model_validator
 from proveout.dsl.operations.change import Command
 from proveout.dsl.operations.facts import Facts, Query
 from proveout.dsl.operations.operation import Operation, Step
-from proveout.dsl.operations.storage.disk import VOLUMES, Device, disk_queries, in_use, probed
+from proveout.dsl.operations.storage.disk import VOLUMES, Device, disk_queries, in_use, probed, refusal
 from proveout.dsl.schema.scalar_types import custom
 
 MKFS = {"xfs": "/usr/sbin/mkfs.xfs", "ext4": "/usr/sbin/mkfs.ext4"}
@@ -80,10 +80,9 @@ class Filesystem(Operation):
 
     def wanted(self) -> tuple[str, ...]:
         """The filesystem, and what is lost."""
-        lost = "not empty" if self.replaces is None else f"anything but the filesystem {self.replaces}, which is lost"
         return (
             f"{self.device}: {self.type}, label {self.label}",
-            f"refused where the device is read-only, held, mounted, swap or {lost}, unless it is so already",
+            refusal("device", self.replaces),
         )
 
     def queries(self, known: Facts) -> tuple[Query, ...]:

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from proveout.dsl.operations.change import Command, KeepSpans, around
 from proveout.dsl.operations.facts import Facts, Output, OutputQuery, Query
 from proveout.dsl.operations.operation import Operation, Step
-from proveout.dsl.operations.storage.disk import SECTOR, disk_queries, in_use, probe_argv, sys_folder
+from proveout.dsl.operations.storage.disk import SECTOR, disk_queries, in_use, probe_argv, refusal, sys_folder
 from proveout.dsl.schema.scalar_types import custom
 
 PARTED, WIPEFS, PARTPROBE = "/usr/sbin/parted", "/usr/sbin/wipefs", "/usr/sbin/partprobe"
@@ -102,8 +102,7 @@ class Partition(Operation):
 
     def wanted(self) -> tuple[str, ...]:
         """The partitions, and when they are not made."""
-        refused = "refused where the disk is read-only, held, mounted, swap or not empty, unless it is so already"
-        return (f"{self.device}: GPT with {', '.join(self._words())}", refused)
+        return (f"{self.device}: GPT with {', '.join(self._words())}", refusal("disk"))
 
     def _words(self) -> Iterator[str]:
         return (f"{part.name} {part.size or 'the rest'}" for part in self.partitions)

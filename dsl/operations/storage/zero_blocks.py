@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 from proveout.dsl.operations.change import Command
 from proveout.dsl.operations.facts import Facts, OutputQuery, Query
 from proveout.dsl.operations.operation import Operation, Step
-from proveout.dsl.operations.storage.disk import SECTOR, VOLUMES, Device, disk_queries, in_use, sys_folder
+from proveout.dsl.operations.storage.disk import SECTOR, VOLUMES, Device, disk_queries, in_use, refusal, sys_folder
 from proveout.dsl.operations.storage.filesystem import Uuid
 from proveout.dsl.schema.scalar_types import custom
 
@@ -67,10 +67,9 @@ class ZeroBlocks(Operation):
 
     def wanted(self) -> tuple[str, ...]:
         """The zeros, and what is lost."""
-        lost = "not empty" if self.replaces is None else f"anything but the filesystem {self.replaces}, which is lost"
         return (
             f"{self.device}: zeros in the first {self.size}",
-            f"refused where the device is read-only, held, mounted, swap or {lost}, unless it is so already",
+            refusal("device", self.replaces),
         )
 
     def queries(self, known: Facts) -> tuple[Query, ...]:

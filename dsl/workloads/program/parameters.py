@@ -152,7 +152,7 @@ def _form(value: Any) -> Any:
     """An output without a built-in parser in short: its format."""
     if isinstance(value, str) and value not in (*PARSERS, *FORMATS):
         known = f"the parsers are {', '.join(PARSERS)}, the forms of rows {', '.join(FORMATS)}"
-        raise custom(f"there is no output `{value[:80]}`; {known}")
+        raise custom(f"`{value[:80]}` is not a known output; {known}")
     return {"format": value} if isinstance(value, str) and value in FORMATS else value
 
 

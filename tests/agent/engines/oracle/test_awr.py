@@ -139,7 +139,7 @@ def test_an_instance_that_restarted_has_no_report(oracle: str, behind: psycopg.C
         "RETURNING snap_id $$"
     )
     found, _ = captured(Endpoint(system="db", engine="oracle", dsn=oracle))
-    assert found.notes == ("the database was restarted between the snapshots, so that there is no report on them",)
+    assert found.notes == ("no report: the database was restarted between the snapshots",)
 
 
 def test_a_container_that_cannot_be_entered_is_a_note(oracle: str, behind: psycopg.Connection[Any]) -> None:
