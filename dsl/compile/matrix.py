@@ -143,7 +143,7 @@ class _Expansion:
         whole = self.filled(node, index, path)
         items = whole.items if isinstance(whole, Seq) else (whole,) if whole is not None else ()
         values = [self.filled(item, index, path) for item in items]
-        if any(not self.islabel_of(value, index, path) for value in values) or whole is None:
+        if any(not self.is_label(value, index, path) for value in values) or whole is None:
             return None
         scalars = tuple(value for value in values if isinstance(value, Scalar))
         for at, value in enumerate(scalars):
@@ -163,7 +163,7 @@ class _Expansion:
             self.problem(node.where, index, path, f"there is no parameter `{alone[1]}`", hint)
         return found
 
-    def islabel_of(self, node: Node | None, index: int, path: str) -> bool:
+    def is_label(self, node: Node | None, index: int, path: str) -> bool:
         """Whether a value can be a label; a parameter that is not there has its own problem."""
         if node is None or (isinstance(node, Scalar) and node.faulty):
             return False
