@@ -35,7 +35,7 @@ from proveout.agent.security.policy import Policy
 from proveout.coordinator.report import json_schemas, result_json, result_schema
 from proveout.coordinator.report.compare import comparison_json
 from proveout.dsl.plan.topology import System
-from proveout.proto.wire.results import CaptureSample, LoadSecond
+from proveout.proto.wire.results import TaskSample
 from proveout.proto.wire.tasks import Endpoint
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `thorough`: pytest's importlib mode leaves this folder out
@@ -338,7 +338,7 @@ class RecordingContext:
         self.key, self.host, self.work_dir = "test", "local", work_dir
         self.policy = Policy(own=True)
         self.resources: dict[str, Resource] = {}
-        self.samples: list[LoadSecond | CaptureSample] = []
+        self.samples: list[TaskSample] = []
         self.logs: list[tuple[str, str]] = []
         self.progressed: list[tuple[float, float, str, str]] = []
         self.t0_ns: int | None = None
@@ -347,7 +347,7 @@ class RecordingContext:
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
         self.progressed.append((done, total, unit, note))
 
-    def sample(self, sample: LoadSecond | CaptureSample) -> None:
+    def sample(self, sample: TaskSample) -> None:
         self.samples.append(sample)
 
     def log(self, level: str, text: str) -> None:

@@ -52,6 +52,7 @@ from proveout.proto.wire.messages import (
     TaskArmed,
     TaskDone,
     TaskFailed,
+    Trigger,
 )
 from proveout.proto.wire.protobuf_mapping import WireFault
 from proveout.proto.wire.results import TaskError, TaskResult
@@ -171,12 +172,12 @@ class Session:
                 self._take(message, digest or task_digest(message))
             case Goodbye():
                 self.end("cancelled", "the coordinator sent Goodbye", keep_data=message.keep_data)
-            case Start() | Finish() | Cancel():
+            case Start() | Trigger() | Finish() | Cancel():
                 self._control(message)
             case Hello():
                 raise WireFault("the stream carried a second Hello")
 
-    def _control(self, message: Start | Finish | Cancel) -> None:
+    def _control(self, message: Start | Trigger | Finish | Cancel) -> None:
         """Control a running task. Does nothing if the task has ended: its outcome is on its way."""
         runner = self._runners.get(message.key)
         if runner is None:
@@ -185,6 +186,8 @@ class Session:
             case Start():
                 runner.start_at(message.t0_ns)
                 self._outbox.quiet_before(message.t0_ns / 1e9)
+            case Trigger():
+                runner.trigger(message.number)
             case Finish():
                 runner.finish()
             case Cancel():

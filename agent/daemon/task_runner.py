@@ -34,7 +34,7 @@ from proveout.proto.wire.messages import (
     TaskProgress,
     deadline_after_progress_s,
 )
-from proveout.proto.wire.results import CaptureSample, LoadSecond, TaskError, TaskResult
+from proveout.proto.wire.results import TaskError, TaskResult, TaskSample
 
 STOP_GRACE_S = 15.0
 
@@ -62,6 +62,7 @@ class TaskRunner:
         self._send = send
         self._sequence = 0
         self._t0_ns: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._triggers: asyncio.Queue[int] = asyncio.Queue()
         self._finish = asyncio.Event()
         self._stopped = asyncio.Event()
         self._cause: TaskError | None = None
@@ -78,7 +79,7 @@ class TaskRunner:
         self._set_deadline(now_s + deadline_after_progress_s(now_s - self._began_s))
         self._send(TaskProgress(key=self.key, done=done, total=total, unit=unit, note=sanitize(note)))
 
-    def sample(self, sample: LoadSecond | CaptureSample) -> None:
+    def sample(self, sample: TaskSample) -> None:
         """Send a sample, numbered from 1."""
         self._sequence += 1
         self._send(Sample(key=self.key, sequence=self._sequence, sample=sample))
@@ -96,6 +97,10 @@ class TaskRunner:
         """Wait for `Start`; returns its `t0_ns`."""
         return await asyncio.shield(self._t0_ns)
 
+    async def triggered(self) -> int:
+        """Wait for the next `Trigger`; returns its number."""
+        return await self._triggers.get()
+
     async def finished(self) -> None:
         """Wait for `Finish`."""
         await self._finish.wait()
@@ -106,6 +111,10 @@ class TaskRunner:
         """Handle `Start`; a second one changes nothing."""
         if not self._t0_ns.done():
             self._t0_ns.set_result(t0_ns)
+
+    def trigger(self, number: int) -> None:
+        """Handle `Trigger`."""
+        self._triggers.put_nowait(number)
 
     def finish(self) -> None:
         """Handle `Finish`."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # load workers import the protocols below, and start faster w
     from pathlib import Path
 
     from proveout.agent.security.policy import Policy
-    from proveout.proto.wire.results import CaptureSample, LoadSecond, TaskResult
+    from proveout.proto.wire.results import TaskResult, TaskSample
 
 
 class Resource(Protocol):
@@ -58,7 +58,7 @@ class TaskContext(Protocol):
         """Send the progress of the task."""
         ...
 
-    def sample(self, sample: LoadSecond | CaptureSample) -> None:
+    def sample(self, sample: TaskSample) -> None:
         """Send a sample; the context numbers it."""
         ...
 
@@ -72,6 +72,10 @@ class TaskContext(Protocol):
 
     async def started(self) -> int:
         """Wait for `Start`; returns its `t0_ns`."""
+        ...
+
+    async def triggered(self) -> int:
+        """Wait for the next `Trigger`; returns its number (faults with a condition)."""
         ...
 
     async def finished(self) -> None:

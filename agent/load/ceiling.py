@@ -29,7 +29,7 @@ from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.noop import KIND
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond
+from proveout.proto.wire.results import LoadResult, TaskSample
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad, StartSystem
 
 RAMP_S = 0.5
@@ -61,7 +61,7 @@ class LocalTaskContext:
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
         """Ignore."""
 
-    def sample(self, sample: LoadSecond | CaptureSample) -> None:
+    def sample(self, sample: TaskSample) -> None:
         """Ignore: the totals are enough."""
 
     def log(self, level: str, text: str) -> None:
@@ -73,6 +73,10 @@ class LocalTaskContext:
     async def started(self) -> int:
         """Start `T0_S` from now."""
         return time.monotonic_ns() + round(T0_S * 1e9)
+
+    async def triggered(self) -> int:
+        """A load has no fault to begin."""
+        raise NotImplementedError
 
     async def finished(self) -> None:
         """Return at once: a load ends by itself."""

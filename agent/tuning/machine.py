@@ -31,7 +31,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.host_facts import machine_id
 from proveout.agent.tuning.public_dsn import identity
 from proveout.core import linux
-from proveout.dsl.plan.stages import Tuning
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.tasks import Endpoint
 
 ROOT = Path("/var/lib/proveout")

@@ -21,7 +21,7 @@ from proveout.core.errors import ProveoutError
 from proveout.dsl.operations.change import Change, RemoveFile, SetText, UnitAction, WriteFile, diff
 from proveout.dsl.operations.operation import Operation, Step
 from proveout.dsl.operations.table import operation_of
-from proveout.dsl.plan.stages import Tuning
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.results import TuningOutcome, TuningState
 
 Watch = Callable[[str], None]

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Policy
 from proveout.core.errors import one_line
-from proveout.dsl.plan.stages import Tuning
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.results import TuningState
 from proveout.proto.wire.tasks import Endpoint
 

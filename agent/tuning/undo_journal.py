@@ -29,7 +29,7 @@ from proveout.agent.tuning.public_dsn import without_secrets
 from proveout.agent.tuning.records import change_of, change_text, original_of, original_text
 from proveout.core.errors import ProveoutError
 from proveout.dsl.operations.change import Change, SetText
-from proveout.dsl.plan.stages import Tuning
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.tasks import Endpoint
 
 FILE = "undo.sqlite"

@@ -19,7 +19,8 @@ from proveout.coordinator.agents.session import AgentSession, Lost, Received, Se
 from proveout.coordinator.pki.certificates import Credentials
 from proveout.core.errors import ProveoutError, one_line
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Tune, Tuning
+from proveout.dsl.plan.stages import Tune
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.messages import Hello, TaskDone, TaskFailed
 from proveout.proto.wire.results import TuningDone, TuningState
 from proveout.proto.wire.tasks import ApplyTuning, Endpoint, Task

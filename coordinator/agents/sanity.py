@@ -13,17 +13,20 @@ from collections.abc import Sequence
 from itertools import chain
 from operator import le
 
+from proveout.dsl.plan.faults import TIMES_MAX
 from proveout.proto.wire import histogram
 from proveout.proto.wire.columns import Loads, Readings
 from proveout.proto.wire.messages import AgentMessage, Sample, Samples, TaskDone, TaskProgress
 from proveout.proto.wire.results import (
     CaptureResult,
     CaptureSample,
+    FaultStep,
     Handling,
     Histogram,
     LoadResult,
     LoadSecond,
     Stall,
+    TaskSample,
     TransactionLoad,
 )
 from proveout.proto.wire.stalls import STALLS_MAX
@@ -44,7 +47,7 @@ def objection(message: AgentMessage) -> str | None:  # noqa: PLR0911  # one arm 
         case Sample(sequence=sequence, sample=sample):
             if not 0 < sequence < COUNT_MAX:
                 return f"a sample has the number {sequence}"
-            return _second(sample) if isinstance(sample, LoadSecond) else _captured(sample)
+            return _sample(sample)
         case Samples(samples=samples):
             return next((found for found in map(objection, samples) if found is not None), None)
         case TaskProgress(key=key, done=done, total=total):
@@ -57,6 +60,17 @@ def objection(message: AgentMessage) -> str | None:  # noqa: PLR0911  # one arm 
             return None if 0 <= samples < COUNT_MAX and 0 <= lost < COUNT_MAX else f"a capture made {samples} samples"
         case _:
             return None
+
+
+def _sample(sample: TaskSample) -> str | None:
+    match sample:
+        case LoadSecond():
+            return _second(sample)
+        case CaptureSample():
+            return _captured(sample)
+        case FaultStep(number=number, at_ns=at_ns, fault=name):
+            possible = 0 < number <= TIMES_MAX and 0 <= at_ns < 2**63 and len(name) <= NAME_MAX
+            return None if possible else f"a fault reports its occurrence {number}"
 
 
 def _second(second: LoadSecond) -> str | None:

@@ -24,7 +24,14 @@ from proveout.dsl.plan.topology import REPORT_SUFFIXES
 from proveout.proto.events import IterationFinished, IterationId, LoadTick
 from proveout.proto.wire import histogram
 from proveout.proto.wire.messages import Sample
-from proveout.proto.wire.results import CaptureResult, LoadResult, LoadSecond, TaskResult, TransactionLoad
+from proveout.proto.wire.results import (
+    CaptureResult,
+    CaptureSample,
+    LoadResult,
+    LoadSecond,
+    TaskResult,
+    TransactionLoad,
+)
 
 JUMP_MAX = 3600
 """Seconds that a load may have skipped and still be shown as it runs. A gap counts, however long it is."""
@@ -81,7 +88,7 @@ class Gathering:
         self.sequences[message.key] = max(message.sequence, expected)
         if isinstance(message.sample, LoadSecond):
             self._add_second(message.key, message.sample)
-        else:
+        elif isinstance(message.sample, CaptureSample):
             self.captured.setdefault(message.key, Captured()).append(message.sample)
 
     def whole_seconds(self) -> Iterator[list[LoadSecond]]:

@@ -29,7 +29,7 @@ from proveout.dsl.plan.loads import parts, targets
 from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool, Windows
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.wire.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed
-from proveout.proto.wire.results import CaptureSample, LoadSecond, TaskError
+from proveout.proto.wire.results import CaptureSample, TaskError, TaskSample
 from proveout.proto.wire.tasks import RunCapture, RunFio, RunLoad, Task
 
 _CAPTURE_MARGIN_S = 0.2
@@ -144,7 +144,7 @@ def is_wanted(message: Sample, *, started: bool) -> bool:
     return message.sequence == 1 or (not started and read_lag(message.sample) is not None)
 
 
-def read_lag(sample: LoadSecond | CaptureSample) -> float | None:
+def read_lag(sample: TaskSample) -> float | None:
     """The replication lag in a sample, seconds; None when it has none."""
     readings = sample.readings if isinstance(sample, CaptureSample) else ()
     return next((reading.value for reading in readings if reading.metric == LAG_METRIC), None)

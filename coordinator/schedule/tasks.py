@@ -30,10 +30,10 @@ from proveout.dsl.plan.stages import (
     Think,
     Tool,
     Tune,
-    Tuning,
     Windows,
 )
 from proveout.dsl.plan.topology import Capture, System
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.workloads.kinds import expected_rows
 from proveout.proto.events import IterationId
 from proveout.proto.wire.tasks import (
@@ -43,6 +43,7 @@ from proveout.proto.wire.tasks import (
     CompareSystems,
     Endpoint,
     FormPool,
+    InjectFault,
     InspectSystem,
     LinkSystems,
     LoadPool,
@@ -372,6 +373,8 @@ def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm pe
             return "pool"
         case RunLoad(load=name):
             return f"load:{name}" if name else "load"
+        case InjectFault(fault=name):
+            return f"fault:{name}"
         case PrepareFio():
             return "fio-files"
         case RunFio():
@@ -416,6 +419,8 @@ def task_deadline_s(spec: TaskSpec, plan: Plan | None = None) -> float:  # noqa:
             return 600.0 + expected_rows(workload) / _ROWS_PER_S_MIN
         case RunLoad(windows=windows) | RunFio(windows=windows):
             return windows.total_s + 240.0
+        case InjectFault(windows=windows, tunings=tunings):
+            return windows.total_s + 600.0 + 60.0 * len(tunings) + _longest_s(tunings)
         case PrepareFio(job=job):
             return 300.0 + job.jobs * job.size_bytes / _FILE_BYTES_PER_S_MIN
         case RunCapture():

@@ -17,7 +17,8 @@ from proveout.coordinator.schedule.conditions import SKIPPED
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.state import Batch, State, Tuned, Turn
 from proveout.dsl.plan.iteration_order import ladder_of_step
-from proveout.dsl.plan.stages import Revert, Stage, Tune, Tuning
+from proveout.dsl.plan.stages import Revert, Stage, Tune
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.events import TuningSeen
 from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, TaskSpec, VerifyTuning
 

@@ -19,8 +19,9 @@ from proveout.dsl.operations.table import OPERATIONS, operation_of
 from proveout.dsl.operations.types import Line, UnitName
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Tune, Tuning
+from proveout.dsl.plan.stages import Tune
 from proveout.dsl.plan.topology import Host
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.rules.host_rules import TUNING_NAME_MAX, consent_problems
 from proveout.dsl.schema.scalar_types import Selector, Strict
 from proveout.dsl.schema.validation import validate

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Revert, Tune, Tuning
+from proveout.dsl.plan.stages import Revert, Tune
+from proveout.dsl.plan.tuning_step import Tuning
 
 TUNING_S = 0.5
 """Reading, changing and reading again."""

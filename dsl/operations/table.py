@@ -34,7 +34,7 @@ from proveout.dsl.operations.storage.partition import Partition
 from proveout.dsl.operations.storage.udev_rules import UdevRules
 from proveout.dsl.operations.storage.zero_blocks import ZeroBlocks
 from proveout.dsl.plan.model_values import from_values
-from proveout.dsl.plan.stages import Tuning
+from proveout.dsl.plan.tuning_step import Tuning
 
 OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
     {

@@ -12,10 +12,12 @@ from typing import Literal, TypeAlias
 
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.commands import Command
+from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.matrix_labels import Cell
 from proveout.dsl.plan.measured_values import NO_WAIT, OMITTED, MeasuredValue, WaitUntil
-from proveout.dsl.plan.values import Expression, Value
+from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.plan.values import Expression
 
 Order: TypeAlias = Literal["ladder", "shuffled", "interleaved"]
 _SECOND_SLACK = 1e-3
@@ -176,7 +178,8 @@ class Ladder:
     `cell`: its cell of a matrix; `apart`: the reason for which the cells of that matrix run one after the other, ""
     when they are interleaved. With several `loads`, `clients` are all of theirs, and `workload`, `target` and `session`
     are empty: `loads.parts` takes the stage apart. `alone`: the only one of the loads that runs, for the interference
-    of all of them, which the ladder `interleaved_with` runs.
+    of all of them, which the ladder `interleaved_with` runs. `faults`
+    begin in the measure window of each iteration.
     """
 
     id: str
@@ -204,6 +207,7 @@ class Ladder:
     apart: str = field(default="", metadata=OMITTED)
     loads: tuple[Load, ...] = field(default=(), metadata=OMITTED)
     alone: str = field(default="", metadata=OMITTED)
+    faults: tuple[Fault, ...] = field(default=(), metadata=OMITTED)
     where: Where = NOWHERE
     kind: Literal["ladder"] = "ladder"
 
@@ -317,27 +321,6 @@ class Pause:
     duration_s: float
     where: Where = NOWHERE
     kind: Literal["pause"] = "pause"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
-    """A change to machines: an operation of `dsl.operations` with its validated parameters, sorted by name, on each of
-    `hosts`.
-
-    It is undone at the end of the run unless `keep`. `restart` names a unit that is restarted after it, and after it is
-    undone. `system` is the one that it tunes, on that system's host. `destructive`: the plan agrees to the loss of
-    data.
-    """
-
-    name: str
-    operation: str
-    hosts: tuple[str, ...]
-    parameters: tuple[tuple[str, Value], ...]
-    keep: bool = False
-    restart: str = ""
-    system: str = ""
-    destructive: bool = False
-    where: Where = NOWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

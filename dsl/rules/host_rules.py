@@ -21,8 +21,9 @@ from proveout.dsl import engines
 from proveout.dsl.operations.database import postgres_parameters
 from proveout.dsl.plan.fio_job import FioJob, is_plain_folder
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import PASSES_MAX, Tuning, Windows
+from proveout.dsl.plan.stages import PASSES_MAX, Windows
 from proveout.dsl.plan.topology import REPORT_SUFFIXES, Capture, Scrape, System
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.rules import duckdb_settings, mysql_settings
 from proveout.dsl.rules.bounds import (
     EVERY_MAX_S,

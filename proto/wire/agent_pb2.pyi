@@ -311,6 +311,29 @@ WINDOW_MEASURE: Window.ValueType  # 2
 WINDOW_RAMP_DOWN: Window.ValueType  # 3
 Global___Window: _TypeAlias = Window  # noqa: Y015
 
+class _FaultStepKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FaultStepKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FaultStepKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FAULT_STEP_KIND_UNSPECIFIED: _FaultStepKind.ValueType  # 0
+    FAULT_STEP_KIND_BEGINS: _FaultStepKind.ValueType  # 1
+    FAULT_STEP_KIND_IN_PLACE: _FaultStepKind.ValueType  # 2
+    FAULT_STEP_KIND_HEALING: _FaultStepKind.ValueType  # 3
+    FAULT_STEP_KIND_HEALED: _FaultStepKind.ValueType  # 4
+    FAULT_STEP_KIND_FAILED: _FaultStepKind.ValueType  # 5
+
+class FaultStepKind(_FaultStepKind, metaclass=_FaultStepKindEnumTypeWrapper): ...
+
+FAULT_STEP_KIND_UNSPECIFIED: FaultStepKind.ValueType  # 0
+FAULT_STEP_KIND_BEGINS: FaultStepKind.ValueType  # 1
+FAULT_STEP_KIND_IN_PLACE: FaultStepKind.ValueType  # 2
+FAULT_STEP_KIND_HEALING: FaultStepKind.ValueType  # 3
+FAULT_STEP_KIND_HEALED: FaultStepKind.ValueType  # 4
+FAULT_STEP_KIND_FAILED: FaultStepKind.ValueType  # 5
+Global___FaultStepKind: _TypeAlias = FaultStepKind  # noqa: Y015
+
 @_typing.final
 class Nothing(_message.Message):
     """---- plain values -------------------------------------------------------------------------------------------------"""
@@ -1522,6 +1545,54 @@ class RunLoad(_message.Message):
 Global___RunLoad: _TypeAlias = RunLoad  # noqa: Y015
 
 @_typing.final
+class InjectFault(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FAULT_FIELD_NUMBER: _builtins.int
+    TUNINGS_FIELD_NUMBER: _builtins.int
+    FOR_S_FIELD_NUMBER: _builtins.int
+    BEGINS_S_FIELD_NUMBER: _builtins.int
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    ENDPOINTS_FIELD_NUMBER: _builtins.int
+    SYSTEMS_FIELD_NUMBER: _builtins.int
+    DATA_ROOT_FIELD_NUMBER: _builtins.int
+    fault: _builtins.str
+    for_s: _builtins.float
+    label: _builtins.str
+    data_root: _builtins.str
+    @_builtins.property
+    def tunings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tuning]: ...
+    @_builtins.property
+    def begins_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def windows(self) -> Global___Windows: ...
+    @_builtins.property
+    def endpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Endpoint]: ...
+    @_builtins.property
+    def systems(self) -> _containers.RepeatedCompositeFieldContainer[Global___System]: ...
+    def __init__(
+        self,
+        *,
+        fault: _builtins.str = ...,
+        tunings: _abc.Iterable[Global___Tuning] | None = ...,
+        for_s: _builtins.float = ...,
+        begins_s: _abc.Iterable[_builtins.float] | None = ...,
+        windows: Global___Windows | None = ...,
+        label: _builtins.str = ...,
+        endpoints: _abc.Iterable[Global___Endpoint] | None = ...,
+        systems: _abc.Iterable[Global___System] | None = ...,
+        data_root: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["windows", b"windows"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begins_s", b"begins_s", "data_root", b"data_root", "endpoints", b"endpoints", "fault", b"fault", "for_s", b"for_s", "label", b"label", "systems", b"systems", "tunings", b"tunings", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InjectFault: _TypeAlias = InjectFault  # noqa: Y015
+
+@_typing.final
 class FioJob(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1681,6 +1752,7 @@ class Task(_message.Message):
     PREPARE_FIO_FIELD_NUMBER: _builtins.int
     RUN_FIO_FIELD_NUMBER: _builtins.int
     RUN_COMMAND_FIELD_NUMBER: _builtins.int
+    INJECT_FAULT_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     deadline_s: _builtins.float
     sequence: _builtins.int
@@ -1726,6 +1798,8 @@ class Task(_message.Message):
     def run_fio(self) -> Global___RunFio: ...
     @_builtins.property
     def run_command(self) -> Global___RunCommand: ...
+    @_builtins.property
+    def inject_fault(self) -> Global___InjectFault: ...
     def __init__(
         self,
         *,
@@ -1754,12 +1828,13 @@ class Task(_message.Message):
         prepare_fio: Global___PrepareFio | None = ...,
         run_fio: Global___RunFio | None = ...,
         run_command: Global___RunCommand | None = ...,
+        inject_fault: Global___InjectFault | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning", "prepare_fio", "run_fio", "run_command"]  # noqa: Y015
+    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning", "prepare_fio", "run_fio", "run_command", "inject_fault"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_spec) -> _WhichOneofReturnType_spec | None: ...
 
@@ -2666,6 +2741,111 @@ class CaptureResult(_message.Message):
 Global___CaptureResult: _TypeAlias = CaptureResult  # noqa: Y015
 
 @_typing.final
+class FaultStep(_message.Message):
+    """A step of an occurrence of a fault on a host, on that host's monotonic clock."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FAULT_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    AT_NS_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    fault: _builtins.str
+    number: _builtins.int
+    step: Global___FaultStepKind.ValueType
+    at_ns: _builtins.int
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        fault: _builtins.str = ...,
+        number: _builtins.int = ...,
+        step: Global___FaultStepKind.ValueType = ...,
+        at_ns: _builtins.int = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ns", b"at_ns", "fault", b"fault", "number", b"number", "step", b"step", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FaultStep: _TypeAlias = FaultStep  # noqa: Y015
+
+@_typing.final
+class FaultOccurrence(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    BEGINS_NS_FIELD_NUMBER: _builtins.int
+    IN_PLACE_NS_FIELD_NUMBER: _builtins.int
+    HEALING_NS_FIELD_NUMBER: _builtins.int
+    HEALED_NS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    RESIDUE_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    begins_ns: _builtins.int
+    in_place_ns: _builtins.int
+    healing_ns: _builtins.int
+    healed_ns: _builtins.int
+    error: _builtins.str
+    @_builtins.property
+    def residue(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        begins_ns: _builtins.int = ...,
+        in_place_ns: _builtins.int | None = ...,
+        healing_ns: _builtins.int | None = ...,
+        healed_ns: _builtins.int | None = ...,
+        error: _builtins.str = ...,
+        residue: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_healed_ns", b"_healed_ns", "_healing_ns", b"_healing_ns", "_in_place_ns", b"_in_place_ns", "healed_ns", b"healed_ns", "healing_ns", b"healing_ns", "in_place_ns", b"in_place_ns"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_healed_ns", b"_healed_ns", "_healing_ns", b"_healing_ns", "_in_place_ns", b"_in_place_ns", "begins_ns", b"begins_ns", "error", b"error", "healed_ns", b"healed_ns", "healing_ns", b"healing_ns", "in_place_ns", b"in_place_ns", "number", b"number", "residue", b"residue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__healed_ns: _TypeAlias = _typing.Literal["healed_ns"]  # noqa: Y015
+    _WhichOneofArgType__healed_ns: _TypeAlias = _typing.Literal["_healed_ns", b"_healed_ns"]  # noqa: Y015
+    _WhichOneofReturnType__healing_ns: _TypeAlias = _typing.Literal["healing_ns"]  # noqa: Y015
+    _WhichOneofArgType__healing_ns: _TypeAlias = _typing.Literal["_healing_ns", b"_healing_ns"]  # noqa: Y015
+    _WhichOneofReturnType__in_place_ns: _TypeAlias = _typing.Literal["in_place_ns"]  # noqa: Y015
+    _WhichOneofArgType__in_place_ns: _TypeAlias = _typing.Literal["_in_place_ns", b"_in_place_ns"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__healed_ns) -> _WhichOneofReturnType__healed_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__healing_ns) -> _WhichOneofReturnType__healing_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__in_place_ns) -> _WhichOneofReturnType__in_place_ns | None: ...
+
+Global___FaultOccurrence: _TypeAlias = FaultOccurrence  # noqa: Y015
+
+@_typing.final
+class FaultInjected(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FAULT_FIELD_NUMBER: _builtins.int
+    OCCURRENCES_FIELD_NUMBER: _builtins.int
+    fault: _builtins.str
+    @_builtins.property
+    def occurrences(self) -> _containers.RepeatedCompositeFieldContainer[Global___FaultOccurrence]: ...
+    def __init__(
+        self,
+        *,
+        fault: _builtins.str = ...,
+        occurrences: _abc.Iterable[Global___FaultOccurrence] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fault", b"fault", "occurrences", b"occurrences"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FaultInjected: _TypeAlias = FaultInjected  # noqa: Y015
+
+@_typing.final
 class TaskError(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2824,6 +3004,28 @@ class Cancel(_message.Message):
 Global___Cancel: _TypeAlias = Cancel  # noqa: Y015
 
 @_typing.final
+class Trigger(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    number: _builtins.int
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Trigger: _TypeAlias = Trigger  # noqa: Y015
+
+@_typing.final
 class Goodbye(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2853,6 +3055,7 @@ class CoordinatorEnvelope(_message.Message):
     FINISH_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
+    TRIGGER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -2867,6 +3070,8 @@ class CoordinatorEnvelope(_message.Message):
     def cancel(self) -> Global___Cancel: ...
     @_builtins.property
     def goodbye(self) -> Global___Goodbye: ...
+    @_builtins.property
+    def trigger(self) -> Global___Trigger: ...
     def __init__(
         self,
         *,
@@ -2877,12 +3082,13 @@ class CoordinatorEnvelope(_message.Message):
         finish: Global___Finish | None = ...,
         cancel: Global___Cancel | None = ...,
         goodbye: Global___Goodbye | None = ...,
+        trigger: Global___Trigger | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "cancel", b"cancel", "finish", b"finish", "goodbye", b"goodbye", "hello", b"hello", "message", b"message", "start", b"start", "task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "cancel", b"cancel", "finish", b"finish", "goodbye", b"goodbye", "hello", b"hello", "message", b"message", "start", b"start", "task", b"task", "trigger", b"trigger"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "cancel", b"cancel", "finish", b"finish", "goodbye", b"goodbye", "hello", b"hello", "message", b"message", "start", b"start", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "cancel", b"cancel", "finish", b"finish", "goodbye", b"goodbye", "hello", b"hello", "message", b"message", "start", b"start", "task", b"task", "trigger", b"trigger"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "task", "start", "finish", "cancel", "goodbye"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "task", "start", "finish", "cancel", "goodbye", "trigger"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -3064,6 +3270,7 @@ class TaskDone(_message.Message):
     FACTS_READ_FIELD_NUMBER: _builtins.int
     POOL_FORMED_FIELD_NUMBER: _builtins.int
     TUNING_DONE_FIELD_NUMBER: _builtins.int
+    FAULT_INJECTED_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     @_builtins.property
     def system_started(self) -> Global___SystemStarted: ...
@@ -3089,6 +3296,8 @@ class TaskDone(_message.Message):
     def pool_formed(self) -> Global___PoolFormed: ...
     @_builtins.property
     def tuning_done(self) -> Global___TuningDone: ...
+    @_builtins.property
+    def fault_injected(self) -> Global___FaultInjected: ...
     def __init__(
         self,
         *,
@@ -3105,12 +3314,13 @@ class TaskDone(_message.Message):
         facts_read: Global___FactsRead | None = ...,
         pool_formed: Global___PoolFormed | None = ...,
         tuning_done: Global___TuningDone | None = ...,
+        fault_injected: Global___FaultInjected | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "command_done", b"command_done", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started", "tuning_done", b"tuning_done"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "command_done", b"command_done", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "fault_injected", b"fault_injected", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started", "tuning_done", b"tuning_done"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "command_done", b"command_done", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started", "tuning_done", b"tuning_done"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "command_done", b"command_done", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "fault_injected", b"fault_injected", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started", "tuning_done", b"tuning_done"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked", "command_done", "facts_read", "pool_formed", "tuning_done"]  # noqa: Y015
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked", "command_done", "facts_read", "pool_formed", "tuning_done", "fault_injected"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 
@@ -3147,12 +3357,15 @@ class Sample(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     LOAD_SECOND_FIELD_NUMBER: _builtins.int
     CAPTURE_SAMPLE_FIELD_NUMBER: _builtins.int
+    FAULT_STEP_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     sequence: _builtins.int
     @_builtins.property
     def load_second(self) -> Global___LoadSecond: ...
     @_builtins.property
     def capture_sample(self) -> Global___CaptureSample: ...
+    @_builtins.property
+    def fault_step(self) -> Global___FaultStep: ...
     def __init__(
         self,
         *,
@@ -3160,12 +3373,13 @@ class Sample(_message.Message):
         sequence: _builtins.int = ...,
         load_second: Global___LoadSecond | None = ...,
         capture_sample: Global___CaptureSample | None = ...,
+        fault_step: Global___FaultStep | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_sample", b"capture_sample", "load_second", b"load_second", "sample", b"sample"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_sample", b"capture_sample", "fault_step", b"fault_step", "load_second", b"load_second", "sample", b"sample"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_sample", b"capture_sample", "key", b"key", "load_second", b"load_second", "sample", b"sample", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_sample", b"capture_sample", "fault_step", b"fault_step", "key", b"key", "load_second", b"load_second", "sample", b"sample", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_sample: _TypeAlias = _typing.Literal["load_second", "capture_sample"]  # noqa: Y015
+    _WhichOneofReturnType_sample: _TypeAlias = _typing.Literal["load_second", "capture_sample", "fault_step"]  # noqa: Y015
     _WhichOneofArgType_sample: _TypeAlias = _typing.Literal["sample", b"sample"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_sample) -> _WhichOneofReturnType_sample | None: ...
 

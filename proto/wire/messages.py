@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from proveout.dsl.plan.values import Value
-from proveout.proto.wire.results import CaptureSample, LoadSecond, TaskError, TaskResult
+from proveout.proto.wire.results import TaskError, TaskResult, TaskSample
 from proveout.proto.wire.tasks import Task
 
 PROTOCOL_VERSION = 2
@@ -60,6 +60,14 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """The condition of a fault holds: its occurrence `number` begins now. Ignored where it has begun already."""
+
+    key: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
     """Stop a task and undo what it holds; it ends `cancelled`."""
 
@@ -77,7 +85,7 @@ class Goodbye:
     keep_data: bool = False
 
 
-CoordinatorMessage: TypeAlias = Hello | Beat | Task | Start | Finish | Cancel | Goodbye
+CoordinatorMessage: TypeAlias = Hello | Beat | Task | Start | Trigger | Finish | Cancel | Goodbye
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +180,7 @@ class Sample:
 
     key: str
     sequence: int
-    sample: LoadSecond | CaptureSample
+    sample: TaskSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -373,6 +373,51 @@ class TuningDone:
     seconds: float = 0.0
 
 
+FaultStepKind: TypeAlias = Literal["begins", "in_place", "healing", "healed", "failed"]
+"""The steps of a fault on a host: its first change begins; all of them are made; undoing begins; all are undone; or a
+change could not be made, or not be undone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultStep:
+    """A step of the occurrence `number` (from 1) of a fault on a host, at the instant `at_ns`; `text` gives the reason
+    of a failure."""
+
+    fault: str
+    number: int
+    step: FaultStepKind
+    at_ns: int
+    text: str = ""
+
+
+TaskSample: TypeAlias = LoadSecond | CaptureSample | FaultStep
+"""The samples that a task streams while it runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultOccurrence:
+    """One occurrence of a fault on a host: the instants of its steps, None for those that were not reached.
+
+    `error`: why a change could not be made; `residue`: what could not be undone, and is left on the host.
+    """
+
+    number: int
+    begins_ns: int
+    in_place_ns: int | None = None
+    healing_ns: int | None = None
+    healed_ns: int | None = None
+    error: str = ""
+    residue: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultInjected:
+    """A fault on a host: its occurrences, in order."""
+
+    fault: str
+    occurrences: tuple[FaultOccurrence, ...]
+
+
 TaskResult: TypeAlias = (
     SystemStarted
     | Populated
@@ -386,6 +431,7 @@ TaskResult: TypeAlias = (
     | Done
     | LoadResult
     | CaptureResult
+    | FaultInjected
 )
 
 

@@ -13,8 +13,9 @@ from proveout.dsl.plan.commands import Command
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue, WaitUntil
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Tuning, Windows
+from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
+from proveout.dsl.plan.tuning_step import Tuning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +272,27 @@ class RunLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InjectFault:
+    """Arm the fault `fault`, report `armed`, wait for `Start(t0_ns)`; at each of `begins_s` (seconds after T0) apply
+    the `tunings` of this host, undo them `for_s` later (0: the changes end by themselves); answer `FaultInjected`.
+
+    Each step is streamed as a `FaultStep`. Of a fault with a condition `begins_s` is empty: each `Trigger` begins it,
+    until `Finish`. `endpoints` and `systems` are those that the tunings change; `systems` only the provisioned ones,
+    whose data lies below `data_root`. `label` is the iteration.
+    """
+
+    fault: str
+    tunings: tuple[Tuning, ...]
+    for_s: float
+    begins_s: tuple[float, ...]
+    windows: Windows
+    label: str
+    endpoints: tuple[Endpoint, ...] = ()
+    systems: tuple[System, ...] = ()
+    data_root: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareFio:
     """Make the files that `job` works on, as large as they must be, or look whether its devices may be used; answer
     `Done`.
@@ -341,6 +363,7 @@ TaskSpec: TypeAlias = (
     | RevertTuning
     | FormPool
     | RunLoad
+    | InjectFault
     | PrepareFio
     | RunFio
     | RunCapture

@@ -24,8 +24,8 @@ from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.engines.postgres.provision import Server
 from proveout.coordinator.agents.session import AgentSession, Received, SessionEvent, connect
 from proveout.coordinator.pki.certificates import Authority, Credentials
-from proveout.dsl.plan.stages import Tuning
 from proveout.dsl.plan.topology import System
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.messages import Hello, TaskDone, TaskFailed
 from proveout.proto.wire.results import TuningDone
 from proveout.proto.wire.tasks import ApplyTuning, Endpoint, InspectSystem, Task, TaskSpec

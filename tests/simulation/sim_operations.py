@@ -18,8 +18,9 @@ from sim_programs import VOLUME
 from proveout.dsl.operations.table import OPERATIONS
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Tune, Tuning
+from proveout.dsl.plan.stages import Tune
 from proveout.dsl.plan.topology import System
+from proveout.dsl.plan.tuning_step import Tuning
 
 ORACLE_HOST = "client1"
 EXTRAS_MAX = 4

@@ -10,8 +10,9 @@ from sim_faults import HOSTS
 from proveout.dsl.operations.table import OPERATIONS
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Check, Plan, Workload
-from proveout.dsl.plan.stages import Ladder, Populate, Sql, Tune, Tuning, Windows
+from proveout.dsl.plan.stages import Ladder, Populate, Sql, Tune, Windows
 from proveout.dsl.plan.topology import Capture, Host, System
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.plan.values import Expression
 
 LEASE_S = 10.0

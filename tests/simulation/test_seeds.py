@@ -20,7 +20,7 @@ from sim_history import History
 from sim_operations import OF_A_HOST, OF_A_SYSTEM, alone, drawn
 
 from proveout.dsl.operations.table import OPERATIONS
-from proveout.dsl.plan.stages import Tuning
+from proveout.dsl.plan.tuning_step import Tuning
 
 SEEDS = 120
 NEVER_REVERTED = {"package_present", "bond_present", "filesystem", "zero_blocks"}

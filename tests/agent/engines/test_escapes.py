@@ -35,8 +35,9 @@ from proveout.dsl.operations.database.postgres_parameters import objection
 from proveout.dsl.operations.database.sql import Sql
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Tuning, Windows
+from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.topology import System
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.workloads.sql.parameters import Custom
 from proveout.proto.wire.results import SystemStarted
 from proveout.proto.wire.tasks import (

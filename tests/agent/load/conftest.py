@@ -23,7 +23,7 @@ from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.workloads.hlr.parameters import Hlr
-from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond
+from proveout.proto.wire.results import LoadResult, LoadSecond, TaskSample
 from proveout.proto.wire.tasks import Endpoint, LoadShare, PopulateSystem, RunLoad
 
 SUBSCRIBERS = 500
@@ -51,7 +51,7 @@ class LoadContext:
 
     def log(self, level: str, text: str) -> None: ...
 
-    def sample(self, sample: LoadSecond | CaptureSample) -> None:
+    def sample(self, sample: TaskSample) -> None:
         assert isinstance(sample, LoadSecond)
         self.seconds.append(sample)
         self.first_second.set()

@@ -31,7 +31,7 @@ from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Closed, Ladder, Windows
 from proveout.dsl.plan.topology import Host, System
 from proveout.proto.events import IterationFinished, IterationId
-from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond
+from proveout.proto.wire.results import LoadResult, TaskSample
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 
 CONNECTIONS = 64
@@ -106,7 +106,7 @@ class Context:
 
     def log(self, level: str, text: str) -> None: ...
 
-    def sample(self, sample: LoadSecond | CaptureSample) -> None: ...
+    def sample(self, sample: TaskSample) -> None: ...
 
     def armed(self) -> None:
         for pool in self.resources.values():

@@ -26,7 +26,7 @@ from proveout.agent.tuning.host import Host, Units
 from proveout.agent.tuning.programs import Tools
 from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.sysfs import Attributes
-from proveout.dsl.plan.stages import Tuning
+from proveout.dsl.plan.tuning_step import Tuning
 
 GOOD = frozenset({"applied", "unchanged", "refused"})
 OPEN = Policy(

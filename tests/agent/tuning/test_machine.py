@@ -22,7 +22,7 @@ from proveout.agent.tuning.public_dsn import public
 from proveout.agent.tuning.tuner import Tuner
 from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.change import SetText
-from proveout.dsl.plan.stages import Tuning
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.tasks import Endpoint
 
 SWAP, DIRTY = "proc/sys/vm/swappiness", "proc/sys/vm/dirty_ratio"

@@ -19,7 +19,7 @@ from proveout.agent.tuning import revert
 from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.plan.stages import Tuning
+from proveout.dsl.plan.tuning_step import Tuning
 
 MIB = 1024 * 1024
 PROGRAMS = ("/usr/sbin/mkfs.ext4", "/usr/bin/dd", "/usr/bin/cmp", "/usr/sbin/blkid", "/usr/sbin/partprobe")

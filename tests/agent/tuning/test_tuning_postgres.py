@@ -13,7 +13,7 @@ from proveout.agent.tuning.host import Host
 from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.transaction import Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.plan.stages import Tuning
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.results import TuningState
 from proveout.proto.wire.tasks import Endpoint
 

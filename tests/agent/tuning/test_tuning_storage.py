@@ -21,7 +21,7 @@ from proveout.agent.tuning.undo_journal import UndoJournal
 from proveout.dsl.operations.facts import UnitFact
 from proveout.dsl.operations.host.ini_section import edit
 from proveout.dsl.operations.storage.multipath import wwid
-from proveout.dsl.plan.stages import Tuning
+from proveout.dsl.plan.tuning_step import Tuning
 
 UDEVADM = Tool(path="/usr/bin/udevadm", arguments=("control", "trigger", "settle", "--*"))
 POLICY = Policy(

@@ -8,8 +8,8 @@ from scheduler_driver import PLAN, Driver
 
 from proveout.coordinator.schedule.messages import AgentGone, SendMessage
 from proveout.core.errors import Where
-from proveout.dsl.plan.stages import Tuning
 from proveout.dsl.plan.topology import Declared, Expectation, System
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto import events
 from proveout.proto.wire.messages import TaskDone, TaskFailed
 from proveout.proto.wire.results import FactsRead, SystemStarted, TaskError

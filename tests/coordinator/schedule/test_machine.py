@@ -30,8 +30,9 @@ from proveout.coordinator.schedule.tasks import links_after_populate, start_orde
 from proveout.dsl.operations.database.oracle_parameters import OracleParameters
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Populate, Sql, Tuning
+from proveout.dsl.plan.stages import Populate, Sql
 from proveout.dsl.plan.topology import System
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto import events
 from proveout.proto.wire.messages import Cancel, Finish, LogLine, Sample, TaskArmed, TaskDone, TaskFailed
 from proveout.proto.wire.results import Done, FactsRead, LoadResult, SystemStarted, TaskError

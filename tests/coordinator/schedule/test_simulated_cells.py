@@ -9,7 +9,8 @@ import thorough
 from run_simulator import Fault, World
 from simulated import HOSTS, Model, assert_ended, cells, conditional, outcomes, ran, simulate
 
-from proveout.dsl.plan.stages import Condition, Ladder, Sql, Tuning
+from proveout.dsl.plan.stages import Condition, Ladder, Sql
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.plan.values import Expression
 from proveout.proto import events
 

@@ -11,8 +11,9 @@ from run_simulator import Fault, FaultKind, Simulation, World
 from proveout.coordinator.schedule.messages import ConditionResult, SearchReplayed, Summarise, Unresolved
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.dsl.plan.plan import OnLoss, Plan
-from proveout.dsl.plan.stages import Ladder, Pause, Search, Stage, Tune, Tuning
+from proveout.dsl.plan.stages import Ladder, Pause, Search, Stage, Tune
 from proveout.dsl.plan.topology import Host, System
+from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.plan.values import Expression
 from proveout.proto import events
 from proveout.proto.wire.results import TaskResult, TuningDone, TuningState

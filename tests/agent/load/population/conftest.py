@@ -12,7 +12,7 @@ from proveout.agent.security.policy import Policy
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.workloads.hlr.parameters import Hlr
-from proveout.proto.wire.results import CaptureSample, LoadSecond
+from proveout.proto.wire.results import TaskSample
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem
 
 
@@ -35,7 +35,7 @@ class Context:
     def log(self, level: str, text: str) -> None:
         self.logged.append((level, text))
 
-    def sample(self, sample: LoadSecond | CaptureSample) -> None:
+    def sample(self, sample: TaskSample) -> None:
         raise AssertionError("a load sends no samples")
 
     def armed(self) -> None:
