@@ -200,6 +200,19 @@ def test_hosts_connect_and_disconnect_and_show_their_newest_readings() -> None:
     assert view_of(AgentLost(host="db1", reason="lease"), up, view=view).hosts["db1"].up
 
 
+@pytest.mark.parametrize("width", range(8, 60))
+def test_the_plan_tree_leaves_out_whole_numbers_and_never_their_digits(width: int) -> None:
+    event = dataclasses.replace(ended(), metrics={"tps": 7225.0, "response": {"avg_us": 500.0, "p99_us": 175_000.0}})
+    view = view_of(STARTED, stage("base", "ladder", 5.0), begun(), event)
+    whole = {path: str(label).split() for path, label in plan_tree.lines(view)}
+    for path, label in plan_tree.lines(view, width):
+        indent = 2 * (len(path) - 1) + (2 if len(path) < 3 else 0)
+        assert label.cell_len <= max(width - indent, 1)
+        words = [word for word in str(label).split() if not word.endswith("…")]
+        assert [word for word in whole[path] if word in words] == words
+        assert ("p99" in words) == ("175" in words and "ms" in words)
+
+
 def test_a_percentile_beyond_what_was_answered_is_shown_as_a_lower_bound() -> None:
     numbers: dict[str, Any] = {"ok": 99, "logical_failures": 0, "errors": {}, "retried": 0, "missed": 0, "tps": 50.0}
     line = TransactionSummary(name="Get", response={"p50_us": 400.0}, service={}, **numbers)
