@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from proveout.dsl.plan.loads import in_load
 from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.iteration_id import IterationId as IterationId  # noqa: PLC0414 - re-exported
 from proveout.proto.wire.results import InvariantCheck, Populated, TableDifference, TuningState
 
 Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
@@ -119,19 +120,6 @@ class ValuesTaken:
     stage: str
     repeat: int
     values: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IterationId:
-    """The identity of an iteration: stage, rung (threads), repeat and attempt from 1. Probes count in `repeat`."""
-
-    stage: str
-    rung: int
-    repeat: int
-    attempt: int
-
-    def __str__(self) -> str:
-        return f"{self.stage}/{self.rung}/{self.repeat}/{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from proveout.proto.iteration_id import IterationId
 from proveout.proto.wire.results import FaultStepKind
-
-if TYPE_CHECKING:
-    from proveout.proto.events import IterationId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +51,7 @@ class FaultMeasured:
     the window; `outage_at_least`: it had not ended when the load did. `recovery_s`: from its begin to the first instant
     from which throughput stays at its usual level, `tps_before`; None with `recovery_at_least_s` when that was not seen
     within the window. `failed`: transactions that failed or were missed because of it. `loads`: the same for each load
-    and host. See `coordinator.measure.faults` for the definitions. None: not known.
+    and host. None: not known.
 
     `lost`, `unknown`, `unknown_committed`, `duplicates`: acknowledged commits that the system no longer has; commits
     without an answer, and those of them that the system has; commits that it has more than once. None when commits are
