@@ -257,6 +257,7 @@ class RunLoad:
 
     `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`:
     settings, (name, value), of every connection. `load`: its name among the loads of a stage that has several.
+    `tracked`: count the commits of each terminal in the database too, in the table of `dsl.workloads.commits`.
     """
 
     workload: Workload
@@ -269,6 +270,7 @@ class RunLoad:
     pool: LoadPool = field(default_factory=LoadPool)
     session: tuple[tuple[str, str], ...] = ()
     load: str = ""
+    tracked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
