@@ -30,26 +30,33 @@ class CuttingProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_next(self, *where: Where) -> None:
-        """Cut one connection at its next COMMIT, for each of `where`, in this order."""
+        """Cut one connection at its next COMMIT but the first, for each of `where`, in this order; the first COMMIT is
+        that of a reading of tracked commits."""
         with self._lock:
             self._wanted += where
 
     def close(self) -> None:
         """Accept no more."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.socket(socket.AF_UNIX)
-                try:
-                    server.connect(self._upstream())
-                except OSError:
-                    client.close()
-                    continue
-                for run in (self._requests, self._answers):
-                    threading.Thread(target=run, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._connected, args=(client,), daemon=True).start()
+
+    def _connected(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server:
+            try:
+                server.connect(self._upstream())
+            except OSError:
+                return
+            requests = threading.Thread(target=self._requests, args=(client, server), daemon=True)
+            requests.start()
+            self._answers(client, server)
+            requests.join()
 
     def _takes(self, where: Where) -> bool:
         with self._lock:
@@ -60,6 +67,7 @@ class CuttingProxy:
 
     def _requests(self, client: socket.socket, server: socket.socket) -> None:
         commits: set[bytes] = set()
+        seen = 0
         with _both(client, server):
             server.sendall(_startup(client))
             for kind, body in _messages(client):
@@ -67,14 +75,17 @@ class CuttingProxy:
                 if kind == b"P" and rest.startswith(b"COMMIT\x00"):
                     commits.add(name)
                 bound = rest.partition(b"\x00")[0] if kind == b"B" else b""
-                if bound and bound in commits and self._takes("before"):
+                seen += bound in commits
+                if seen > 1 and bound in commits and self._takes("before"):
                     return
                 server.sendall(kind + (len(body) + 4).to_bytes(4, "big") + body)
 
     def _answers(self, client: socket.socket, server: socket.socket) -> None:
+        seen = 0
         with _both(client, server):
             while data := server.recv(1 << 16):
-                if ANSWER in data and self._takes("after"):
+                seen += ANSWER in data
+                if seen > 1 and ANSWER in data and self._takes("after"):
                     return
                 client.sendall(data)
 

@@ -7,22 +7,18 @@ acknowledged - lost + committed without an answer + duplicates.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
-import psycopg
 import pytest
 import yaml
 from cutting_proxy import CuttingProxy
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proveout.agent.engines.postgres.provision import Server
-from proveout.agent.engines.table import adapter
 from proveout.agent.load.population.handler import populate
 from proveout.agent.load.run_load import run_load
 from proveout.agent.tuning import sql_access
@@ -35,7 +31,7 @@ from proveout.dsl.workloads.sql.parameters import Custom
 from proveout.proto.wire.results import CommitReading, LoadResult, TrackedCommits
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem, RunLoad
 
-from .conftest import LoadContext, Spec, hlr
+from .conftest import LoadContext, Spec
 
 pytestmark = pytest.mark.server
 
@@ -119,3 +115,112 @@ async def test_without_a_fault_every_commit_is_found(dsn: tuple[str, str], conte
     assert total(result) == replace(total(result), lost=0, unknown=0, duplicates=0, unread=0)
     assert agrees(result, rows(endpoint) - 1)
     assert rows(endpoint, TABLE) == 0, "the rows of the terminals are left behind"
+
+
+# ---- crashes -------------------------------------------------------------------------------------------------------
+
+
+class Crashing:
+    """A PostgreSQL server behind a proxy that stays where it is while the server is killed and started again."""
+
+    def __init__(self, folder: Path, settings: tuple[tuple[str, str], ...]) -> None:
+        system = System(name="backend", engine="postgres", host="local", provision="embedded", settings=settings)
+        self._server = Server(system, folder)
+        self._dsn = self._server.start().dsn
+        self.proxy = CuttingProxy(self._socket)
+        self.dsn = make_conninfo(
+            self._dsn, host="127.0.0.1", port=self.proxy.port, sslmode="disable", gssencmode="disable"
+        )
+
+    def _socket(self) -> str:
+        parts = conninfo_to_dict(self._dsn)
+        return f"{parts['host']}/.s.PGSQL.{parts.get('port', 5432)}"
+
+    def crash(self) -> None:
+        """SIGKILL for every process of the server at once, so that nothing of its memory is written."""
+        pid = self._server.pid
+        assert pid is not None
+        family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        for process in family:  # none of them acts before all are dead
+            process.suspend()
+        for process in family:
+            process.kill()
+        psutil.wait_procs(family, timeout=10)
+
+    def restart(self) -> None:
+        """Recover from the log, once the supervisor has seen the end."""
+        deadline_s = time.monotonic() + 10.0
+        while self._server.pid is not None and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        self._dsn = self._server.start().dsn
+
+    def close(self) -> None:
+        self.proxy.close()
+        self._server.close(keep_data=False)
+
+
+@pytest.fixture
+def crashing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Crashing]:
+    """A server with `synchronous_commit` of the parameter; the log is written late in any case."""
+    settings = (("synchronous_commit", request.param), ("wal_writer_delay", "10s"), ("fsync", "on"))
+    server = Crashing(tmp_path / "server", settings)
+    yield server
+    server.close()
+
+
+async def crashed(context: LoadContext, load: RunLoad, server: Crashing, crashes: int) -> LoadResult:
+    """A load in which the server is killed and started again that often."""
+    running = asyncio.create_task(run_load(context, load))
+    for _ in range(crashes):
+        context.first_second.clear()
+        await asyncio.wait((asyncio.create_task(context.first_second.wait()), running), return_when="FIRST_COMPLETED")
+        await asyncio.to_thread(server.crash)
+        await asyncio.to_thread(server.restart)
+    return await running
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("crashing", ["on", "off"], indirect=True)
+async def test_a_killed_server_loses_exactly_what_is_said(
+    crashing: Crashing, context: LoadContext, spec: Spec, request: pytest.FixtureRequest
+) -> None:
+    endpoint = await prepared(context, crashing.dsn)
+    load = spec(crashing.dsn, workload=NOTES, terminals=4, windows=(0.0, 7.0, 0.0))
+    result = await crashed(context, replace(load, tracked=True, label="run/1"), crashing, 2)
+    sums = total(result)
+    assert agrees(result, rows(endpoint) - 1), (result.commits, rows(endpoint))
+    assert (sums.duplicates, sums.unread) == (0, 0)
+    assert (sums.lost > 0) == ("off" in request.node.name)
+    assert tracked(result).acknowledged > sums.lost
+    assert rows(endpoint, TABLE) == 0
+
+
+# ---- unknown outcomes ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cutting(database: str) -> Iterator[CuttingProxy]:
+    parts = conninfo_to_dict(database)
+    proxy = CuttingProxy(lambda: f"{parts['host']}/.s.PGSQL.{parts.get('port', 5432)}")
+    yield proxy
+    proxy.close()
+
+
+@pytest.mark.usefixtures("hot_path")
+async def test_commits_without_an_answer_are_resolved(
+    cutting: CuttingProxy, database: str, context: LoadContext, spec: Spec
+) -> None:
+    """Of commits that the proxy cuts, those that the server got are there, and the others are not."""
+    endpoint = await prepared(context, database)
+    through = make_conninfo(database, host="127.0.0.1", port=cutting.port, sslmode="disable", gssencmode="disable")
+    load = spec(through, workload=NOTES, terminals=3, windows=(0.0, 2.0, 0.0))
+    context.go.clear()
+    running = asyncio.create_task(run_load(context, replace(load, tracked=True, label="run/1")))
+    await context.is_armed.wait()
+    cutting.cut_next("after", "before", "after", "before", "after")
+    context.go.set()
+    result = await running
+    sums = total(result)
+    assert cutting.cut == ["after", "before", "after", "before", "after"]
+    assert (sums.lost, sums.unknown, sums.unknown_committed) == (0, 5, 3), tracked(result)
+    assert agrees(result, rows(endpoint) - 1)
