@@ -60,7 +60,9 @@ def window_problems(fault: Fault, measure_s: float) -> Iterator[Objection]:
         yield Objection(message=message, way_out="fewer `times`, or more time between", at=("times",))
     end_s = last_s + fault.for_s
     if end_s >= measure_s:
-        last = f"`{fault.name}` would be healed at {_length(end_s)}" if fault.for_s else f"it begins at {_length(end_s)}"
+        last = (
+            f"`{fault.name}` would be healed at {_length(end_s)}" if fault.for_s else f"it begins at {_length(end_s)}"
+        )
         message = f"{last}, and {room} ends before" if end_s > measure_s else f"{last}, when {room} ends"
         at = ("at",) if fault.between_s is None else ("between", "to")
         yield Objection(message=message, way_out="begin it earlier, or a longer `measure`", at=at)

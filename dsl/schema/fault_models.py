@@ -57,5 +57,5 @@ class FaultEntry(Strict):
         None,
         min_length=1,
         max_length=20,
-        description="In place of one operation: several changes that are made together, each as in `tuning:` of a plan.",
+        description="In place of one operation: several changes, made together, each as in `tuning:` of a plan.",
     )

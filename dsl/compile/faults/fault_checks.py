@@ -29,8 +29,8 @@ def check_faults(names: StageNames, entry: LadderEntry, faults: Sequence[Fault],
             message = f"another fault of this ladder is called `{fault.name}`"
             names.problem(message, "faults", number, "name", hint="results tell faults apart by name")
     _check_changes(names, faults)
-    for (_, one), (number, other) in combinations(enumerate(faults), 2):
-        _check_overlap(names, one, other, number, windows.measure_s)
+    for one, other in combinations(range(len(faults)), 2):
+        _check_overlap(names, faults[one], faults[other], other, windows.measure_s)
 
 
 def _check_changes(names: StageNames, faults: Sequence[Fault]) -> None:

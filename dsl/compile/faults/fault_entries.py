@@ -82,12 +82,12 @@ class _Entry:
         if len(operations) > 1:
             names = " and ".join(f"`{key.text}`" for key, _ in operations)
             self.problem(operations[1][0].where, f"a fault is one operation, not {names}", "tuning: [{…}, {…}]")
-        if operations and "tuning" in rest.keys():
+        if operations and rest.get("tuning") is not None:
             where = where_of(node, "tuning")
             self.problem(where, f"`{operations[0][0].text}` beside `tuning`: a fault has one of them", "", "tuning")
-        if not others and "tuning" not in rest.keys():
+        if not others and rest.get("tuning") is None:
             self.problem(node.where, "this fault does nothing", f"one of {', '.join(OPERATIONS)}")
-        fine = len(operations) == len(others) and len(operations) + ("tuning" in rest.keys()) == 1
+        fine = len(operations) == len(others) and len(operations) + (rest.get("tuning") is not None) == 1
         return (operations if fine else None), rest
 
     def begins(self, entry: FaultEntry) -> bool:
@@ -129,13 +129,13 @@ class _Entry:
 
     def not_beside_list(self, rest: Map) -> None:
         for key in ("on", "restart"):
-            if key in rest.keys():
+            if rest.get(key) is not None:
                 message = f"`{key}` belongs to one change, and this fault lists several"
                 self.problem(where_of(self.node, key), message, f"`{key}` in each entry of `tuning`", key)
 
     def agreed(self, item: Node, entry: FaultEntry) -> Node:
         """A listed change, with the consent that the fault gives for all of them."""
-        if not entry.destructive or not isinstance(item, Map) or "destructive" in item.keys():
+        if not entry.destructive or not isinstance(item, Map) or item.get("destructive") is not None:
             return item
         pair = self.node.entry("destructive") if isinstance(self.node, Map) else None
         return Map(entries=(*item.entries, pair), where=item.where) if pair is not None else item
