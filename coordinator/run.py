@@ -455,7 +455,13 @@ class _Loop:
         folder = self._options.directory.samples
         gathering.earlier = command.earlier
         finished = await asyncio.to_thread(
-            samples.summarise, gathering, self._plan, command.rate, command.loads, command.captures, faults=command.faults
+            samples.summarise,
+            gathering,
+            self._plan,
+            command.rate,
+            command.loads,
+            command.captures,
+            faults=command.faults,
         )
         try:
             await asyncio.to_thread(samples.write, gathering, folder)

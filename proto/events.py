@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from proveout.dsl.plan.loads import in_load
-from proveout.proto.fault_events import FaultMeasured, FaultSeen
+from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.fault_events import FaultSeen as FaultSeen  # noqa: PLC0414 - re-exported
 from proveout.proto.iteration_id import IterationId as IterationId  # noqa: PLC0414 - re-exported
 from proveout.proto.wire.results import InvariantCheck, Populated, TableDifference, TuningState
 

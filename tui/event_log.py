@@ -95,9 +95,13 @@ def log_line(stamped: Stamped) -> LogLine | None:  # noqa: PLR0911, PLR0912 - on
             wrong = any(state.outcome in WRONG for state in tuned.states)
             return LogLine(unix_s=now, level="error" if wrong else "info", host=tuned.host, text=text)
         case FaultSeen() as seen:
-            level = "error" if seen.step == "failed" else "warning"
-            text = fault_text(seen)
-            return LogLine(unix_s=now, level=level, host=seen.host, text=text, iteration=str(seen.id))
+            return LogLine(
+                unix_s=now,
+                level="error" if seen.step == "failed" else "warning",
+                host=seen.host,
+                text=fault_text(seen),
+                iteration=str(seen.id),
+            )
         case Notice(level=level, host=host, text=text):
             return LogLine(unix_s=now, level=level, host=host, text=text)
         case RunFinished(status=status, reason=reason):

@@ -335,8 +335,8 @@ def recheck(turn: Turn, step: Iterating) -> None:
 
 
 def trigger(turn: Turn, step: Iterating, name: str) -> None:
-    """Begin a fault whose condition holds, unless it is in place, was so too recently, or would not be healed within the
-    measure window."""
+    """Begin a fault whose condition holds, unless it is in place, was so too recently, or would not be healed within
+    the measure window."""
     stage = stage_of(turn, step)
     fault = next((one for one in stage.faults if one.name == name), None) if isinstance(stage, Ladder) else None
     tasks = step.hosts_of(name)
