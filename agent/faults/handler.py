@@ -174,7 +174,7 @@ class _Fault:
 
 
 def _not_made(states: Sequence[TuningState]) -> tuple[str, ...]:
-    """Why the tunings are not in place; () if all of them have changed the host."""
+    """The reasons that the tunings are not in place; () if all of them have changed the host."""
     if wrong := [state for state in states if state.outcome in ("refused", "failed", *LEFT)]:
         return _texts(wrong)
     same = (f"{state.name} changes nothing: the host is so already" for state in states if state.outcome == "unchanged")

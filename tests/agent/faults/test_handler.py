@@ -179,7 +179,7 @@ async def test_tunings_of_the_run_and_of_faults_do_not_undo_each_other(
     await until(context, 1, "in_place")
     assert {state.name for state in await tuner(context).look(tmp_path)} == {"base", "other"}
     undone = {state.name: state.outcome for state in await tuner(context).revert()}
-    assert undone == {"base": "residue", "other": "reverted"}  # the fault stands on it
+    assert undone == {"base": "residue", "other": "reverted"}  # the fault has changed it since
     assert (swappiness.read_text().strip(), (root / "etc/app/a.conf").read_text()) == ("1", "in place\n")
     context.end()
     result: FaultInjected = await task
