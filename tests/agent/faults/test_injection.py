@@ -11,7 +11,7 @@ import pytest
 from tuning_bench import host_in, picture, put, tuning
 
 from proveout.agent.errors import TaskFault
-from proveout.agent.faults.handler import inject_fault
+from proveout.agent.faults.injection import inject_fault
 from proveout.agent.tuning.tuner import RESOURCE, Tuner
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.tuning_step import Tuning
