@@ -138,15 +138,15 @@ class IterationStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTick:
-    """*live* A second of load, all agents merged."""
+    """*live* A second of load, all agents merged; response times are None when no transaction has one."""
 
     id: IterationId
     second: int
     window: Literal["ramp_up", "measure", "ramp_down"]
     tps: float
-    avg_us: float
-    p50_us: float
-    p99_us: float
+    avg_us: float | None
+    p50_us: float | None
+    p99_us: float | None
     errors: int
 
 

@@ -134,20 +134,24 @@ def labelled(second: LoadSecond, load: str) -> LoadSecond:
     return replace(second, transactions=tuple(named))
 
 
+def _us(value_ns: float | None) -> float | None:
+    return None if value_ns is None else value_ns / 1e3
+
+
 def merged_tick(identity: IterationId, parts: Sequence[LoadSecond]) -> LoadTick:
     """One second of all agents as one line."""
     transactions = [item for part in parts for item in part.transactions]
     merged = histogram.merge(item.response for item in transactions)
-    p50_ns, p99_ns = histogram.percentiles_ns(merged, (50.0, 99.0)) if merged.counts else (0, 0)
+    p50_ns, p99_ns = histogram.percentiles_ns(merged, (50.0, 99.0)) if merged.counts else (None, None)
     ended = sum(item.counts.ok + item.counts.logical_failures for item in transactions)
     return LoadTick(
         id=identity,
         second=parts[0].second,
         window=parts[0].window,
         tps=ended / max(1e-9, *(part.duration_s for part in parts)),
-        avg_us=(histogram.mean_ns(merged) or 0.0) / 1e3,
-        p50_us=p50_ns / 1e3,
-        p99_us=p99_ns / 1e3,
+        avg_us=_us(histogram.mean_ns(merged)),
+        p50_us=_us(p50_ns),
+        p99_us=_us(p99_ns),
         errors=sum(item.counts.error_count for item in transactions),
     )
 
