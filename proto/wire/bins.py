@@ -2,8 +2,8 @@
 
 Data flow: the records of a second, all workers (`agent.load.aggregator`) -> `of_records` -> bytes in
 `LoadSecond.bins` -> `decode` -> rows (bins, columns), by which the effect of a fault is measured, exact to the
-nanosecond where a time begins or ends with a transaction. A load has them when its task asks for them (`RunLoad.bins`): a day of
-them takes 60 MB.
+nanosecond where a time begins or ends with a transaction. A load has them when its task asks for them
+(`RunLoad.bins`): a day of them takes 60 MB.
 
 Times in a row are nanoseconds after the start of its bin. A transaction that committed or that failed logically (no
 row, a duplicate key) was answered: it is a success of the system. One that ended with an error was not.
