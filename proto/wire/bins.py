@@ -2,7 +2,7 @@
 
 Data flow: the records of a second, all workers (`agent.load.aggregator`) -> `of_records` -> bytes in
 `LoadSecond.bins` -> `decode` -> rows (bins, columns), by which the effect of a fault is measured, exact to the
-nanosecond where a time begins or ends with a transaction. A load has them when its task asks for them
+nanosecond where a time begins or ends with a transaction. A load has them when its task requests them
 (`RunLoad.bins`): a day of them takes 60 MB.
 
 Times in a row are nanoseconds after the start of its bin. A transaction that committed or that failed logically (no

@@ -194,7 +194,7 @@ class LoadSecond:
 
     `second` counts from T0; `window` is the one that the second's start lies in. `duration_s` is < 1 for a cut second.
     What came over the wire has its transactions in columns (`proto.wire.columns`); equal all the same. `bins`: tenths
-    of it (`proto.wire.bins`), where the task asks for them.
+    of it (`proto.wire.bins`), where the task requests them.
     """
 
     second: int
