@@ -261,7 +261,7 @@ class _Loop:
             self._emit(notice)
 
     def _sampled(self, host: str, message: Sample, now_s: float) -> Sequence[Input]:
-        """Keep and show a sample; the inputs that faults make of it."""
+        """Keep and show a sample; the inputs for the scheduler about faults."""
         gathering, watch = self._gathering, self._faults
         if gathering is None or watch is None or gathering.hosts.get(message.key) != host:
             return ()

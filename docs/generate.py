@@ -47,7 +47,7 @@ TREES = {
     "Replication lag: `lag.…` (capture `lag`)": metrics.LAG,
     "Exporter: `prometheus.CAPTURE.NAME.…` (capture `prometheus`), a gauge": metrics.EXPORTED_GAUGE,
     "Exporter: `prometheus.CAPTURE.NAME.…` (capture `prometheus`), a counter": metrics.EXPORTED_COUNTER,
-    "Condition of a fault: `live.…`; also `live.sql`, `live.command`, `live.prometheus` as `CAPTURE.METRIC`": metrics.LIVE,
+    "Condition of a fault: `live.…`, also `live.sql.CAPTURE.METRIC` and so on": metrics.LIVE,
     "Condition of a fault: `live.lag.…` (capture `lag`)": metrics.LIVE_LAG,
     "Condition of a fault: `live.hosts.NAME.cpu.…` (capture `os`)": metrics.LIVE_CPU,
     "Estimate: the fields of a rung's number over its repeats": metrics.ESTIMATE,

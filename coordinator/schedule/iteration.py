@@ -361,8 +361,7 @@ def fault_stepped(turn: Turn, step: Iterating, key: str, seen: FaultSeen) -> Non
 
 
 def end_if_left(turn: Turn, key: str, result: FaultInjected) -> None:
-    """End the run when a fault could not be healed: what comes after it would be measured on a host that is not as it
-    was."""
+    """End the run when a fault could not be healed: later iterations would measure a host that is not as it was."""
     host = key.rpartition("/")[2]
     left = [(one, text) for one in result.occurrences for text in one.residue]
     for one, text in left:

@@ -31,7 +31,7 @@ def _lines(fault: Fault) -> Iterator[str]:
     if fault.for_s > 0.0:
         yield f"  healed: undone after {format_duration(fault.for_s)}, {SAFETY}"
     else:
-        yield f"  healed: it ends by itself; what it leaves is undone after the iteration"
+        yield "  healed: it ends by itself"
 
 
 def begins(fault: Fault) -> str:

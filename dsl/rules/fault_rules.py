@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def operation_problems(kind: str, operation: Operation, *, for_s: float, destructive: bool) -> Iterator[Objection]:
-    """What keeps an operation from being a fault that is in place for `for_s` seconds, 0 until it ends by itself."""
+    """The obstacles to an operation as a fault that is in place for `for_s` seconds (0: until it ends by itself)."""
     if operation.destructive and not destructive:
         way_out = "destructive: true, in the fault; the agent's policy has to allow it too"
         yield Objection(message=f"`{kind}` can lose data", way_out=way_out, at=(kind,))
@@ -36,7 +36,7 @@ def operation_problems(kind: str, operation: Operation, *, for_s: float, destruc
 
 
 def window_problems(fault: Fault, measure_s: float) -> Iterator[Objection]:
-    """What keeps the occurrences of a fault, each with its healing, from lying in the measure window."""
+    """The obstacles to all occurrences of a fault, each with its healing, within the measure window."""
     if fault.between_s is not None and fault.between_s[0] >= fault.between_s[1]:
         first, last = map(_length, fault.between_s)
         message = f"there is no time between {first} and {last}"

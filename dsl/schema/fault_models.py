@@ -44,7 +44,7 @@ class FaultEntry(Strict):
     for_: Duration | None = Field(
         None,
         alias="for",
-        description="How long it is in place before it is healed. Left out where the operation ends by itself.",
+        description="The time from its begin to its healing. Left out where the operation ends by itself.",
     )
     on: Selector | None = Field(
         None, description="The hosts: `all`, `role:…` or names. Left out where the operation is of a `system`."

@@ -51,7 +51,9 @@ def _check_overlap(names: StageNames, one: Fault, other: Fault, number: int, mea
     if shared and begins_s <= stops_s and starts_s <= ends_s:
         machine, target = shared[0]
         message = f"`{other.name}` and `{one.name}` may be in place at the same time, and both change {target}"
-        message += "" if target.startswith("system ") else f" on {machine}"
+        message += (
+            "" if target.startswith("system ") else f" on {'the local machine' if machine == 'local' else machine}"
+        )
         names.problem(message, "faults", number, hint="apart in time, or one fault with both in its `tuning`")
 
 
