@@ -256,8 +256,9 @@ class RunLoad:
     """Arm a load: connect and prepare, report `armed`, wait for `Start(t0_ns)`, run the windows, answer `LoadResult`.
 
     `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`:
-    settings, (name, value), of every connection. `load`: its name among the loads of a stage that has several.
-    `tracked`: count the commits of each terminal in the database too, in the table of `dsl.workloads.commits`.
+    settings, (name, value), of every connection. `load`: its name among the loads of a stage that has several. `bins`:
+    its seconds have tenths (`LoadSecond.bins`). `tracked`: count the commits of each terminal in the database too, in
+    the table of `dsl.workloads.commits`.
     """
 
     workload: Workload
@@ -270,6 +271,7 @@ class RunLoad:
     pool: LoadPool = field(default_factory=LoadPool)
     session: tuple[tuple[str, str], ...] = ()
     load: str = ""
+    bins: bool = False
     tracked: bool = False
 
 
