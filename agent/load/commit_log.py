@@ -81,7 +81,7 @@ class CommitLog:
 
     @property
     def readings(self) -> tuple[CommitReading, ...]:
-        """What the readings have found, bounded."""
+        """The differences that the readings have found, bounded."""
         return together(self._readings)
 
     def _settle(self, tally: Tally, connection: _Connection) -> None:

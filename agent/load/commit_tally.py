@@ -1,4 +1,4 @@
-"""The account of one terminal's commits: what was acknowledged against what the database has. Pure.
+"""The account of one terminal's commits: those acknowledged against those in the database. Pure.
 
 Flow: a terminal's acknowledged commits are counted as they are recorded (`AcknowledgedTimes`) -> a lost connection
 makes a reading due, and the running transaction one of unknown outcome -> `settle` with the number in the terminal's

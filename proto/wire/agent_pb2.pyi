@@ -2542,7 +2542,7 @@ Global___LoadResult: _TypeAlias = LoadResult  # noqa: Y015
 
 @_typing.final
 class CommitReading(_message.Message):
-    """What was found when terminals read their commits back, in ns after the start of the measure window."""
+    """The differences found by reading commits back, in ns after the start of the measure window."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -254,8 +254,8 @@ class Handling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReading:
-    """What was found when terminals read their commits back, in ns after the start of the measure window: of commits
-    between `since_ns`, the last answer on their connections before, and `at_ns`.
+    """Differences found by reading commits back, of terminals whose last answer before was at `since_ns` and that read
+    at `at_ns`, in ns after the start of the measure window.
 
     `lost`: acknowledged, and not in the database. `unknown`: without an answer; `unknown_committed` of them are there.
     `duplicates`: there more often than once. `unread`: terminals whose row could not be read.
