@@ -1,7 +1,7 @@
 """A proxy in front of a PostgreSQL server that cuts connections at a COMMIT: before the server gets it, or after it has
 answered, so that the client does not know the outcome.
 
-Flow: client -> messages of the extended protocol, of which `Parse` gives the names of the statements COMMIT -> server
+Flow: client -> messages of the extended protocol, of which Parse gives the names of the statements COMMIT -> server
 -> answers, of which CommandComplete says COMMIT -> client. `cut_next(how)` cuts one connection, once.
 """
 
