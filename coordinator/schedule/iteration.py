@@ -18,6 +18,7 @@ from proveout.coordinator.schedule.setup_stages import forget_parts
 from proveout.coordinator.schedule.state import Cluster, Iterating, Turn
 from proveout.coordinator.schedule.tasks import (
     capture_tasks,
+    group_of,
     load_tasks,
     task_deadline_s,
     task_key,
@@ -279,7 +280,12 @@ def _task_name(key: str) -> str:
 
 
 def recheck_if_spoilt(turn: Turn, step: Iterating, finished: IterationFinished) -> None:
-    """Check the systems after an iteration with errors or an outage, because the server may be down."""
+    """Check the systems after an iteration with errors or an outage, because the server may be down; and those with
+    standbys after each iteration: a fault may have promoted one, and the next load begins with all of them level."""
+    stage = stage_of(turn, step)
+    if not isinstance(stage, Tool) and any(group_of(turn.state.plan, target) for target in targets(stage)):
+        recheck(turn, step)
+        return
     out = any(not finding.ok and finding.check.startswith(OUTAGE) for finding in finished.findings)
     if out or disk_full.is_spoilt(finished):
         recheck(turn, step)
@@ -297,6 +303,7 @@ def recheck(turn: Turn, step: Iterating) -> None:
     for target in targets(stage):
         names |= {target, plan.system(target).propagates_to}
         names |= {s.name for s in plan.systems if s.propagates_to == target}
+        names |= {s.name for s in group_of(plan, target)}
     lost = {name for name in names if name and plan.system(name).provision}
     turn.set(
         endpoints={name: e for name, e in turn.state.endpoints.items() if name not in lost},
