@@ -1,6 +1,6 @@
 """The topology as an SVG drawing: machines as boxes with their systems in them, load as arrows in, propagation and
-streams to standbys as arrows across; equipment without an agent below, with a dashed border, each box with the names that it is connected to.
-Pure.
+streams to standbys as arrows across; equipment without an agent below, with a dashed border, each box with the names
+that it is connected to. Pure.
 
 Data flow: the recorded plan (plain data) -> boxes in a grid -> SVG text. Clients stand on the left, servers on the
 right; every text from the plan is escaped. An SVG of its own makes no request and needs no script.
