@@ -15,7 +15,7 @@ from proveout.coordinator.schedule.conditions import SKIPPED
 from proveout.coordinator.schedule.messages import KeepOutput
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.state import Batch, Cluster, Purpose, Tuned, Turn
-from proveout.coordinator.schedule.tasks import propagations, standbys_of, task_deadline_s, task_key, task_subject
+from proveout.coordinator.schedule.tasks import propagations, task_deadline_s, task_key, task_subject
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Drop, Populate, Sql
 from proveout.dsl.plan.topology import System
@@ -245,7 +245,7 @@ def _started(turn: Turn, system: System, result: SystemStarted) -> None:
 
 def _inspect_standbys(turn: Turn, primary: System) -> None:
     """Have the standbys of a primary that was started or restored brought level with it: each start of one does."""
-    names = {one.name for one in standbys_of(turn.state.plan, primary.name)}
+    names = {one.name for one in turn.state.plan.standbys_of(primary.name)}
     if names:
         turn.set(endpoints={name: end for name, end in turn.state.endpoints.items() if name not in names})
 

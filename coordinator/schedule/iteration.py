@@ -19,7 +19,6 @@ from proveout.coordinator.schedule.state import Cluster, Iterating, Occurrence, 
 from proveout.coordinator.schedule.tasks import (
     capture_tasks,
     fault_tasks,
-    group_of,
     load_tasks,
     task_deadline_s,
     task_key,
@@ -311,7 +310,7 @@ def recheck_if_spoilt(turn: Turn, step: Iterating, finished: IterationFinished) 
     """Check the systems after an iteration with errors, an outage or a fault, because the server may be down; and those
     with standbys after each iteration, so that the next load begins with all of them level."""
     stage = stage_of(turn, step)
-    grouped = not isinstance(stage, Tool) and any(group_of(turn.state.plan, target) for target in targets(stage))
+    grouped = not isinstance(stage, Tool) and any(turn.state.plan.group_of(target) for target in targets(stage))
     out = bool(step.faults) or any(not finding.ok and finding.check.startswith(OUTAGE) for finding in finished.findings)
     if grouped or out or disk_full.is_spoilt(finished):
         recheck(turn, step)
@@ -329,7 +328,7 @@ def recheck(turn: Turn, step: Iterating) -> None:
     for target in targets(stage):
         names |= {target, plan.system(target).propagates_to}
         names |= {s.name for s in plan.systems if s.propagates_to == target}
-        names |= {s.name for s in group_of(plan, target)}
+        names |= {s.name for s in plan.group_of(target)}
     if isinstance(stage, Ladder):
         names |= {tuning.system for fault in stage.faults for tuning in fault.tunings}
     lost = {name for name in names if name and plan.system(name).provision}

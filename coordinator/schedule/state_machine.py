@@ -38,7 +38,7 @@ from proveout.coordinator.schedule.state import (
     Turn,
     Waiting,
 )
-from proveout.coordinator.schedule.tasks import group_of, is_dispensable
+from proveout.coordinator.schedule.tasks import is_dispensable
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import AgentLost, AgentUp
 from proveout.proto.wire.messages import TaskDone, TaskFailed
@@ -162,7 +162,7 @@ def _agent_gone(turn: Turn, host: str, reason: str) -> None:
     turn.emit(AgentLost(host=host, reason=reason, abandoned=abandoned))
     on_host = {s.name for s in state.plan.systems if s.host == host}
     touched = {s.name for s in state.plan.systems if s.name in on_host or s.propagates_to in on_host}
-    inspected = on_host | {s.name for name in on_host for s in group_of(state.plan, name)}
+    inspected = on_host | {s.name for name in on_host for s in state.plan.group_of(name)}
     left_tuned = state.left_tuned | ({host} if tuning.is_tuned(state, host) and not abandoned else set())
     turn.set(
         left_tuned=left_tuned,

@@ -76,18 +76,6 @@ def propagations(plan: Plan) -> tuple[tuple[System, System], ...]:
     return tuple((s, plan.system(s.propagates_to)) for s in sources if s.propagates_to is not None)
 
 
-def standbys_of(plan: Plan, system: str) -> tuple[System, ...]:
-    """The standbys of a primary."""
-    return tuple(one for one in plan.systems if one.standby_of == system)
-
-
-def group_of(plan: Plan, system: str) -> tuple[System, ...]:
-    """The primary of a system's group and its standbys; () for a system without standbys."""
-    primary = plan.system(plan.system(system).standby_of or system)
-    standbys = standbys_of(plan, primary.name)
-    return (primary, *standbys) if standbys else ()
-
-
 def start_task(
     plan: Plan,
     system: System,
@@ -97,7 +85,7 @@ def start_task(
 ) -> StartSystem:
     """The task that starts a provisioned system with these settings, in its role; the primary of a standby, which has
     `primary_settings`, is up by then."""
-    standbys = standbys_of(plan, system.name)
+    standbys = plan.standbys_of(system.name)
     if system.standby_of is not None:  # those of the primary come first: a standby has room for what it has room for
         settings = {**dict(primary_settings), **dict(system.settings)}
         system = dataclasses.replace(system, settings=tuple(sorted(settings.items())))
