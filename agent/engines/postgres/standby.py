@@ -4,7 +4,8 @@ primary that takes the data of the promoted standby.
 Flow: `primary_of(endpoint)` finds the primary's sockets and passwords, which its agent, of the same user, has written
 -> `base_backup` makes the data -> the server starts with `settings_of_standby` -> `position` of the primary and
 `is_level` of the standby until the standby streams and has replayed that position. `promote` ends the replication.
-After that, `rewind` gives the old primary the standby's data: the blocks that differ; where that cannot be done the caller copies everything.
+After that, `rewind` gives the old primary the standby's data: the blocks that differ; where that cannot be done the
+caller copies everything.
 
 The agent does not speak PostgreSQL's protocol itself: the programs of the server's own installation do, as the server's
 user and confined like it, with a password file that is theirs. An answer is at most a few words.
