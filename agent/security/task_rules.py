@@ -20,6 +20,7 @@ from proveout.dsl.plan.faults import TIMES_MAX
 from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue
 from proveout.dsl.rules import command_rules, host_rules, session_settings, value_rules
 from proveout.dsl.rules.bounds import RATE_MAX, STANDBYS_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
+from proveout.dsl.rules.commit_rules import tracking_problems
 from proveout.dsl.rules.host_rules import Objection
 from proveout.proto.wire import tasks
 from proveout.proto.wire.tasks import Endpoint, LoadPool, LoadShare
@@ -188,6 +189,8 @@ def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
     yield from _endpoint(spec.endpoint)
     yield from _session(spec.endpoint.engine, spec.session)
     yield from host_rules.workload_problems(spec.workload)
+    if spec.tracked:
+        yield from tracking_problems(spec.workload, spec.endpoint.engine)
 
 
 def _share(share: LoadShare) -> Iterator[Objection]:
