@@ -1,5 +1,5 @@
-"""What was measured of the faults of an iteration: each occurrence, the numbers of expressions, and the times that
-belong to faults. Pure.
+"""Measure the faults of an iteration: each occurrence, the numbers of expressions, and the times that belong to
+faults. Pure.
 
 Data flow: the streams of an iteration (`load_streams`), `FaultInjected` by (fault, host), clocks -> `measure_faults` ->
 `FaultMeasured` of each occurrence, in order -> `fault_metrics` and `fault_bounds`, the numbers of an iteration under

@@ -5,8 +5,8 @@ the shortest span of `SPANS` in which the usual throughput stays within 5 % of i
 fault:
 
 - m, s: mean and standard deviation of the counts of all spans of w bins in the undisturbed time before, with at least
-  `SPANS_BEFORE` spans that do not overlap, n of them (n - 1 degrees of freedom). s is at least half a transaction, what
-  counting in bins makes of the most regular arrivals.
+  `SPANS_BEFORE` spans that do not overlap, n of them (n - 1 degrees of freedom). s is at least half a transaction: the
+  most regular arrivals vary by that when they are counted in bins.
 - `margin` = t s / m, with t the quantile of Student's distribution at which all spans after the fault together deviate
   further with a probability of `FALSE_ALARM`. They overlap, and count as 3 independent ones for each length of a span.
 - The first w with margin <= 5 % is taken; `level` is then 95 %. Where no span is long enough, the w with the smallest

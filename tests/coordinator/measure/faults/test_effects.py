@@ -25,7 +25,7 @@ def regular(every_ns: int, took_ns: int = 5 * MS, *, first_ns: int = -RAMP_UP, u
 
 
 def stalled(rows: Rows, from_ns: int, until_ns: int) -> Rows:
-    """What ends within these times ends after them instead, 1 µs apart."""
+    """Move the ends within these times to the end of them, 1 µs apart."""
     late = [row for row in rows if from_ns <= row[1] < until_ns]
     rest = [row for row in rows if not from_ns <= row[1] < until_ns]
     return rest + [(intended, until_ns + number * 1000) for number, (intended, _) in enumerate(sorted(late))]
@@ -82,7 +82,7 @@ def test_under_closed_arrival_an_outage_counts_from_the_last_success() -> None:
     assert found.recovery_ns == 3 * S + 2 * MS
 
 
-def test_errors_are_no_successes_and_the_first_one_is_the_detection() -> None:
+def test_errors_do_not_count_as_successes_and_the_first_one_is_the_detection() -> None:
     rows = [row for row in regular(10 * MS) if not 8 * S <= row[1] < 10 * S]
     failed = [(8 * S + 10 * MS * n, 8 * S + 10 * MS * n + 2 * MS) for n in range(199)]
     failed += [(8 * S + n * 200 * MS, 8 * S + n * 200 * MS) for n in range(1, 10)]  # attempts to connect
