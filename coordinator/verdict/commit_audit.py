@@ -7,8 +7,8 @@ to the last statement after the end (`IterationFinished.committed`), and how oft
 the connection was lost, or closed, before the answer) -> one verdict `counted:<system>`.
 
 Where commits are tracked (`dsl.workloads.commits`), those that were found lost are allowed to be missing, and
-`judge_lost` gives one verdict `commits:<stage>`: none was lost apart from a declared fault. What a fault has lost is for
-the verdicts of the plan.
+`judge_lost` gives one verdict `commits:<stage>`: none was lost apart from a declared fault. The verdicts of the plan
+judge those that a fault has lost.
 
 The sink of a propagation also has the commits of its source, and is not judged. Spans that cannot be judged are left
 out and listed: those with an iteration whose clients were lost, with their count, and those in which the plan restored
@@ -122,9 +122,8 @@ def judge_tallies(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[Verdic
 
 def judge_lost(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
     """The built-in verdicts `commits:<stage>` of the stages with tracked commits that have run."""
-    stages = [
-        one.id for one in plan.stages if isinstance(one, Ladder | Search) and any(p.stage.tracked for p in parts(one))
-    ]
+    loaded = (stage for stage in plan.stages if isinstance(stage, Ladder | Search))
+    stages = [stage.id for stage in loaded if any(part.stage.tracked for part in parts(stage))]
     ended: dict[str, list[IterationFinished]] = {name: [] for name in stages}
     for item in events:
         event = item.event if isinstance(item, Stamped) else item
@@ -144,7 +143,8 @@ def _tracked(stage: str, ended: Sequence[IterationFinished]) -> VerdictReached:
         evidence += f", {lost - sum(one.lost_apart for _, one in apart):,} of them by faults"
     if apart:
         identity, one = apart[0]
-        evidence = f"iteration {identity}: {one.lost_apart:,} of {one.acknowledged:,} acknowledged commits are lost; in all {evidence}"
+        first = f"{one.lost_apart:,} of {one.acknowledged:,} acknowledged commits are lost apart from a fault"
+        evidence = f"iteration {identity}: {first}; in all {evidence}"
     if unread:
         evidence += f"; those of {unread:,} terminals could not be read back"
     if missing:

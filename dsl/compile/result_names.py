@@ -240,7 +240,7 @@ def _load(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what: str
 def _sets(
     workload: Workload, stage: Ladder | Search, leaf: Number | Estimate, what: str
 ) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
-    """The numbers of a set of queries, of its updates, of a window that is counted in passes, and of tracked commits."""
+    """The numbers of a set of queries, its updates, a window that is counted in passes, and tracked commits."""
     changing, passes = updates(workload), isinstance(stage, Ladder) and stage.windows.passes
     mix = (f"`{workload.name}` is a mix, not a set of queries", "in_order: true of a kind: sql workload")
     no_query = (f"`{workload.name}` has no queries", "another `test`")

@@ -11,13 +11,14 @@ begin, where an occurrence is over when it is healed, throughput has recovered a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 
+from proveout.coordinator.measure.faults.measured import until_s
 from proveout.coordinator.measure.load_streams import Stream
 from proveout.dsl.metrics import COMMITS
 from proveout.proto.events import Metrics
-from proveout.proto.fault_events import CommitsMeasured, FaultMeasured
+from proveout.proto.fault_events import CommitsMeasured, FaultMeasured, FaultOnLoad
 from proveout.proto.wire.commit_readings import added
 from proveout.proto.wire.results import CommitReading, LoadResult
 
@@ -25,12 +26,10 @@ SLACK_S = 0.1
 """Readings are put together by the tenth of a second; clocks of hosts differ by less."""
 NOTHING = CommitReading(since_ns=0, at_ns=0)
 COUNTS = ("lost", "unknown", "unknown_committed", "duplicates")
-Until = Callable[[FaultMeasured], float]
-"""When an occurrence is over, seconds after the start of the measure window."""
 
 
 def with_commits(
-    faults: Sequence[FaultMeasured], streams: Sequence[Stream], until_s: Until
+    faults: Sequence[FaultMeasured], streams: Sequence[Stream], window_s: float
 ) -> tuple[FaultMeasured, ...]:
     """The occurrences with the counts of tracked commits: of all loads with shares together, and of each load and
     host; as they are where none are tracked."""
@@ -39,24 +38,25 @@ def with_commits(
     if not sources:
         return tuple(faults)
     beside = {stream.name for stream in streams if stream.beside}
-    by_source = {(name, host): _by_occurrence(load, faults, until_s) for name, host, load in sources}
+    by_source = {(name, host): _by_occurrence(load, faults, window_s) for name, host, load in sources}
     counted = []
     for number, one in enumerate(faults):
         mine = {source: held.get(number, NOTHING) for source, held in by_source.items()}
         whole = [held for (name, _), held in mine.items() if name not in beside]
-        loads = tuple(
-            replace(part, **_counts(found))
-            if (
-                found := [held for (name, host), held in mine.items() if (name, part.host or host) == (part.load, host)]
-            )
-            else part
-            for part in one.loads
-        )
+        loads = tuple(_of_part(part, mine) for part in one.loads)
         counted.append(replace(one, loads=loads, **(_counts(whole) if whole else {})))
     return tuple(counted)
 
 
-def measured(faults: Sequence[FaultMeasured], streams: Sequence[Stream], until_s: Until) -> tuple[CommitsMeasured, ...]:
+def _of_part(part: FaultOnLoad, mine: Mapping[tuple[str, str], CommitReading]) -> FaultOnLoad:
+    """The effect on a load, or on one of its hosts, with the counts of the readings by (load, host)."""
+    found = [held for (name, host), held in mine.items() if name == part.load and part.host in ("", host)]
+    return replace(part, **_counts(found)) if found else part
+
+
+def tracked_commits(
+    faults: Sequence[FaultMeasured], streams: Sequence[Stream], window_s: float
+) -> tuple[CommitsMeasured, ...]:
     """The tracked commits of each load, all hosts together; () where none are tracked."""
     found = []
     for stream in streams:
@@ -64,7 +64,7 @@ def measured(faults: Sequence[FaultMeasured], streams: Sequence[Stream], until_s
         if not loads:
             continue
         readings = [reading for load in loads for reading in load.commits.readings]
-        apart = [held for load in loads if (held := _by_occurrence(load, faults, until_s).get(None))]
+        apart = [held for load in loads if (held := _by_occurrence(load, faults, window_s).get(None))]
         found.append(
             CommitsMeasured(
                 load=stream.name,
@@ -90,31 +90,36 @@ def _tracked(loads: Mapping[str, LoadResult]) -> dict[str, LoadResult]:
     return {host: load for host, load in loads.items() if load.commits.acknowledged is not None}
 
 
-def _counts(readings: Iterable[CommitReading]) -> dict[str, int]:
+def _counts(readings: Iterable[CommitReading]) -> Metrics:
     readings = list(readings)
     return {name: sum(getattr(one, name) for one in readings) for name in COUNTS}
 
 
 def _by_occurrence(
-    load: LoadResult, faults: Sequence[FaultMeasured], until_s: Until
+    load: LoadResult, faults: Sequence[FaultMeasured], window_s: float
 ) -> dict[int | None, CommitReading]:
     """The readings of a load by the index of the occurrence that they belong to; None for those of no occurrence."""
     found: dict[int | None, CommitReading] = {}
     for reading in load.commits.readings:
-        number = attributed(reading, faults, until_s)
+        number = attributed(reading, faults, window_s)
         found[number] = added(found[number], reading) if number in found else reading
     return found
 
 
-def attributed(reading: CommitReading, faults: Sequence[FaultMeasured], until_s: Until) -> int | None:
+def attributed(reading: CommitReading, faults: Sequence[FaultMeasured], window_s: float) -> int | None:
     """The index of the occurrence that a reading belongs to; None where none was in effect in its time."""
     since_s, at_s = reading.since_ns / 1e9 - SLACK_S, reading.at_ns / 1e9 + SLACK_S
     inside = (
         (one.begins_s, number)
         for number, one in enumerate(faults)
-        if one.begins_s <= at_s and since_s <= until_s(one) and not (one.error and one.in_place_s is None)
+        if one.begins_s <= at_s and since_s <= _over_s(one, window_s) and not (one.error and one.in_place_s is None)
     )
     return min(inside, default=(math.inf, None))[1]
+
+
+def _over_s(one: FaultMeasured, window_s: float) -> float:
+    over_s = until_s(one, window_s)
+    return over_s if over_s < window_s else math.inf
 
 
 assert set(COMMITS) == {"acknowledged", *COUNTS}  # noqa: S101
