@@ -19,7 +19,7 @@ from proveout.dsl.rules import session_settings
 from proveout.dsl.rules.commit_rules import tracking_problems
 from proveout.dsl.schema import stage_models
 from proveout.dsl.source.nodes import Map, locate
-from proveout.dsl.workloads.kinds import with_range
+from proveout.dsl.workloads.kinds import has_own_arrival, with_range, writes
 
 RANGE_HINT = "leave `range` out, or give keys that the workload has"
 
@@ -129,7 +129,7 @@ def _load(names: StageNames, entry: stage_models.Measured, name: str, load: stag
         distribution=distribution,
         think=think,
         session=_session(here, target, {**entry.session, **load.session}),
-        tracked=_tracked(here, target, load.workload, load.commits or entry.commits),
+        tracked=_tracked(here, target, load.workload, load.commits, entry.commits),
         where=body.where,
     )
 
@@ -195,11 +195,15 @@ def _session(names: StageNames, target: System, given: stage_models.Session) -> 
     return tuple(sorted({**names.scope.sessions.get(target.name, {}), **own}.items()))
 
 
-def _tracked(names: StageNames, target: System, workload: str, commits: str | None) -> bool:
-    """Whether the commits of a load are tracked; a problem where they cannot be."""
+def _tracked(names: StageNames, target: System, name: str, commits: str | None, of_stage: str | None = None) -> bool:
+    """Whether the commits of a load are tracked; a problem where they cannot be. The stage's word is for those of its
+    loads that change rows."""
+    workload = names.scope.workloads[name]
+    if commits is None and of_stage == "tracked" and writes(workload) and not has_own_arrival(workload):
+        commits = of_stage
     if commits != "tracked":
         return False
-    for problem in tracking_problems(names.scope.workloads[workload], target.engine):
+    for problem in tracking_problems(workload, target.engine):
         names.problem(problem.message, "commits", hint=problem.way_out)
     return True
 

@@ -16,5 +16,5 @@ class CommitsEntry(Strict):
         None,
         description="tracked: each transaction that changes rows carries one more statement, which counts its commit "
         "in the database, so that lost commits, commits without an answer and duplicates are known. By default "
-        "untracked; of one of several loads that of the stage.",
+        "untracked; of one of several loads that changes rows, that of the stage.",
     )
