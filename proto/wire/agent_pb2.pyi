@@ -538,12 +538,16 @@ class System(_message.Message):
     PROPAGATES_TO_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
     INSTANCES_FIELD_NUMBER: _builtins.int
+    STANDBY_OF_FIELD_NUMBER: _builtins.int
+    SYNCHRONOUS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     engine: _builtins.str
     host: _builtins.str
     provision: Global___Provision.ValueType
     dsn: _builtins.str
     propagates_to: _builtins.str
+    standby_of: _builtins.str
+    synchronous: _builtins.bool
     @_builtins.property
     def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
     @_builtins.property
@@ -562,10 +566,12 @@ class System(_message.Message):
         propagates_to: _builtins.str | None = ...,
         where: Global___Where | None = ...,
         instances: _abc.Iterable[_builtins.str] | None = ...,
+        standby_of: _builtins.str | None = ...,
+        synchronous: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "dsn", b"dsn", "propagates_to", b"propagates_to", "provision", b"provision", "where", b"where"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "dsn", b"dsn", "propagates_to", b"propagates_to", "provision", b"provision", "standby_of", b"standby_of", "where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "dsn", b"dsn", "engine", b"engine", "host", b"host", "instances", b"instances", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "settings", b"settings", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "dsn", b"dsn", "engine", b"engine", "host", b"host", "instances", b"instances", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "settings", b"settings", "standby_of", b"standby_of", "synchronous", b"synchronous", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dsn: _TypeAlias = _typing.Literal["dsn"]  # noqa: Y015
     _WhichOneofArgType__dsn: _TypeAlias = _typing.Literal["_dsn", b"_dsn"]  # noqa: Y015
@@ -573,12 +579,16 @@ class System(_message.Message):
     _WhichOneofArgType__propagates_to: _TypeAlias = _typing.Literal["_propagates_to", b"_propagates_to"]  # noqa: Y015
     _WhichOneofReturnType__provision: _TypeAlias = _typing.Literal["provision"]  # noqa: Y015
     _WhichOneofArgType__provision: _TypeAlias = _typing.Literal["_provision", b"_provision"]  # noqa: Y015
+    _WhichOneofReturnType__standby_of: _TypeAlias = _typing.Literal["standby_of"]  # noqa: Y015
+    _WhichOneofArgType__standby_of: _TypeAlias = _typing.Literal["_standby_of", b"_standby_of"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__dsn) -> _WhichOneofReturnType__dsn | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__propagates_to) -> _WhichOneofReturnType__propagates_to | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__provision) -> _WhichOneofReturnType__provision | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__standby_of) -> _WhichOneofReturnType__standby_of | None: ...
 
 Global___System: _TypeAlias = System  # noqa: Y015
 
@@ -903,18 +913,30 @@ class StartSystem(_message.Message):
 
     SYSTEM_FIELD_NUMBER: _builtins.int
     DATA_ROOT_FIELD_NUMBER: _builtins.int
+    PRIMARY_FIELD_NUMBER: _builtins.int
+    STANDBYS_FIELD_NUMBER: _builtins.int
+    SYNCHRONOUS_FIELD_NUMBER: _builtins.int
     data_root: _builtins.str
     @_builtins.property
     def system(self) -> Global___System: ...
+    @_builtins.property
+    def primary(self) -> _containers.RepeatedCompositeFieldContainer[Global___Endpoint]: ...
+    @_builtins.property
+    def standbys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def synchronous(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         system: Global___System | None = ...,
         data_root: _builtins.str = ...,
+        primary: _abc.Iterable[Global___Endpoint] | None = ...,
+        standbys: _abc.Iterable[_builtins.str] | None = ...,
+        synchronous: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["system", b"system"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_root", b"data_root", "system", b"system"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_root", b"data_root", "primary", b"primary", "standbys", b"standbys", "synchronous", b"synchronous", "system", b"system"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1852,7 +1874,9 @@ class SystemStarted(_message.Message):
     ENDPOINT_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     FRESH_FIELD_NUMBER: _builtins.int
+    SUPERSEDED_BY_FIELD_NUMBER: _builtins.int
     fresh: _builtins.bool
+    superseded_by: _builtins.str
     @_builtins.property
     def endpoint(self) -> Global___Endpoint: ...
     @_builtins.property
@@ -1863,10 +1887,11 @@ class SystemStarted(_message.Message):
         endpoint: Global___Endpoint | None = ...,
         settings: _abc.Iterable[Global___NamedText] | None = ...,
         fresh: _builtins.bool = ...,
+        superseded_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "fresh", b"fresh", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "fresh", b"fresh", "settings", b"settings", "superseded_by", b"superseded_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,11 +16,15 @@ from proveout.proto.wire.tasks import Endpoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemStarted:
-    """A system is up: how to reach it, and its settings that travel with the results (name -> value, sorted)."""
+    """A system is up: how to reach it, and its settings that travel with the results (name -> value, sorted).
+
+    `superseded_by`: the promoted standby that holds the group's data now; a primary starts only after it has stopped.
+    """
 
     endpoint: Endpoint
     settings: tuple[tuple[str, str], ...] = ()
     fresh: bool = True
+    superseded_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

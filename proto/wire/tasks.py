@@ -38,11 +38,16 @@ class Endpoint:
 class StartSystem:
     """Provision `system` (embedded): initialise if its data is not there yet, start, answer `SystemStarted`.
 
-    `data_root` is a directory on that host under which the system keeps its data across a resume.
+    `data_root` is a directory on that host under which the system keeps its data across a resume. A standby has one
+    `primary` that it follows, and is up when it has all of its data. A primary has `standbys`; its commits wait for the
+    `synchronous` ones of them.
     """
 
     system: System
     data_root: str
+    primary: tuple[Endpoint, ...] = ()
+    standbys: tuple[str, ...] = ()
+    synchronous: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
