@@ -97,7 +97,7 @@ def _name(results: RunResults, window: FaultWindow) -> str:
 
 
 def _in_words(window: FaultWindow) -> str:
-    """What the picture shows, for readers who do not see it."""
+    """The times that the picture shows, as text."""
     found = window.fault
     parts = [
         f"{what} {_s(value)}"
