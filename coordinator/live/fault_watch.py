@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proveout.coordinator.measure.samples import Gathering
-from proveout.dsl.expr.evaluation import MissingData, evaluate
+from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder
@@ -89,9 +89,9 @@ def _names(capture: Capture) -> Mapping[str, str]:
 
 
 def _holds(fault: Fault, numbers: Mapping[str, Any]) -> bool:
-    """Whether the condition of a fault holds; not while a number that it reads is missing."""
+    """Whether the condition of a fault holds; not while it has no value."""
     assert fault.when is not None  # noqa: S101  # `due` evaluates only those with one
     try:
         return bool(evaluate(fault.when.text, numbers))
-    except MissingData:
+    except ExpressionFault:
         return False

@@ -60,7 +60,7 @@ def second(tps: float = 100.0, errors: int = 0, window: str = "measure", p99_us:
     )  # fmt: skip
 
 
-def test_a_step_is_told_in_the_time_of_the_measure_window(tmp_path: Path) -> None:
+def test_a_step_is_reported_in_the_time_of_the_measure_window(tmp_path: Path) -> None:
     watched, _ = watch(tmp_path)
     steps: list[tuple[FaultStepKind, float]] = [("begins", 12.5), ("in_place", 12.512), ("healed", 17.5)]
     told = [

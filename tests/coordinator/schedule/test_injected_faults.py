@@ -186,7 +186,7 @@ def test_a_fault_that_is_not_healed_ends_the_run() -> None:
     ]
 
 
-def test_a_residue_is_told_also_after_the_iteration_was_given_up() -> None:
+def test_a_residue_is_reported_also_after_the_iteration_was_given_up() -> None:
     driver = Driver(plan(CRASH))
     armed(driver, {"crash": ("s1", "c1")})
     driver.hear("load", "c1", 6.0, TaskFailed, error=TaskError(code="internal", message="it died"))

@@ -1,4 +1,4 @@
-"""What a fault causes is its result; what happens outside of its time is judged as always."""
+"""The effects of a fault are its result; what happens outside of its time is judged as always."""
 
 from __future__ import annotations
 
