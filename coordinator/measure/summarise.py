@@ -104,15 +104,7 @@ def summarise(
     findings = validity.judge(
         *(
             Observed(
-                name=stream.name,
                 plan=plan,
-                stage=stream.stage,
-                rate=stream.rate,
-                metrics=tree | captured,
-                transactions=stream.summaries,
-                tps_per_second=series.get(f"loads.{stream.name}.tps" if stream.name else "tps", ()),
-                loads=stream.loads,
-                seconds=stream.seconds,
                 recordings=recordings,
                 window=window,
                 clocks=clocks,
@@ -121,7 +113,7 @@ def summarise(
                 boots=boots or {},
                 silences=silences or {},
                 clock_ends=clock_ends or {},
-                earlier=[projected(item, stream.name) for item in earlier],
+                **_observed(stream, tree | captured, series, earlier),
             )
             for stream, tree in zip(streams, trees, strict=True)
         )
@@ -140,6 +132,23 @@ def summarise(
         faults=faults,
         **_by_load(streams, faults),
     )
+
+
+def _observed(
+    stream: Stream, metrics: Metrics, series: Mapping[str, tuple[float, ...]], earlier: Sequence[IterationFinished]
+) -> dict[str, Any]:
+    """The fields of `Observed` that are of one load."""
+    return {
+        "name": stream.name,
+        "stage": stream.stage,
+        "rate": stream.rate,
+        "metrics": metrics,
+        "transactions": stream.summaries,
+        "tps_per_second": series.get(f"loads.{stream.name}.tps" if stream.name else "tps", ()),
+        "loads": stream.loads,
+        "seconds": stream.seconds,
+        "earlier": [projected(item, stream.name) for item in earlier],
+    }
 
 
 def _host_clocks(
