@@ -32,6 +32,7 @@ from proveout.coordinator.measure.derived import (
 )
 from proveout.coordinator.measure.faults.measured import fault_bounds, fault_metrics, measure_faults
 from proveout.coordinator.measure.faults.occurrences import HostClock
+from proveout.coordinator.measure.faults.undisturbed import judge, spans
 from proveout.coordinator.measure.load_merge import (
     handling_metrics,
     handling_parts,
@@ -113,11 +114,13 @@ def summarise(
                 boots=boots or {},
                 silences=silences or {},
                 clock_ends=clock_ends or {},
+                disturbed=spans(faults, window.seconds),
                 **_observed(stream, tree | captured, series, earlier),
             )
             for stream, tree in zip(streams, trees, strict=True)
         )
     )
+    findings = (*findings, *judge(faults))
     return IterationFinished(
         id=id,
         rate=rate,
