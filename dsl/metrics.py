@@ -118,7 +118,7 @@ INTERFERENCE: Tree = {
 interval over the pairs of the same repeat."""
 
 COMMITS: Tree = {
-    "acknowledged": "commits of transactions that change rows that the client saw, ramps included",
+    "acknowledged": "commits of transactions that change rows that the client has an answer for, ramps included",
     "lost": "of those, commits that the system no longer has",
     "unknown": "transactions that change rows without an answer, ramps included",
     "unknown_committed": "of those, the ones that the system has, read back afterwards",

@@ -33,6 +33,7 @@ from proveout.coordinator.measure.derived import (
 from proveout.coordinator.measure.faults.lost_commits import commit_metrics, tracked_commits, with_commits
 from proveout.coordinator.measure.faults.measured import fault_bounds, fault_metrics, measure_faults
 from proveout.coordinator.measure.faults.occurrences import HostClock
+from proveout.coordinator.measure.faults.undisturbed import judge, spans
 from proveout.coordinator.measure.load_merge import (
     handling_metrics,
     handling_parts,
@@ -105,15 +106,7 @@ def summarise(
     findings = validity.judge(
         *(
             Observed(
-                name=stream.name,
                 plan=plan,
-                stage=stream.stage,
-                rate=stream.rate,
-                metrics=tree | captured,
-                transactions=stream.summaries,
-                tps_per_second=series.get(f"loads.{stream.name}.tps" if stream.name else "tps", ()),
-                loads=stream.loads,
-                seconds=stream.seconds,
                 recordings=recordings,
                 window=window,
                 clocks=clocks,
@@ -122,11 +115,13 @@ def summarise(
                 boots=boots or {},
                 silences=silences or {},
                 clock_ends=clock_ends or {},
-                earlier=[projected(item, stream.name) for item in earlier],
+                disturbed=spans(faults, window.seconds),
+                **_observed(stream, tree | captured, series, earlier),
             )
             for stream, tree in zip(streams, trees, strict=True)
         )
     )
+    findings = (*findings, *judge(faults))
     return IterationFinished(
         id=id,
         rate=rate,
@@ -142,6 +137,23 @@ def summarise(
         commits=tracked_commits(faults, streams, metrics["measure_s"]),
         **_by_load(streams, faults),
     )
+
+
+def _observed(
+    stream: Stream, metrics: Metrics, series: Mapping[str, tuple[float, ...]], earlier: Sequence[IterationFinished]
+) -> dict[str, Any]:
+    """The fields of `Observed` that are of one load."""
+    return {
+        "name": stream.name,
+        "stage": stream.stage,
+        "rate": stream.rate,
+        "metrics": metrics,
+        "transactions": stream.summaries,
+        "tps_per_second": series.get(f"loads.{stream.name}.tps" if stream.name else "tps", ()),
+        "loads": stream.loads,
+        "seconds": stream.seconds,
+        "earlier": [projected(item, stream.name) for item in earlier],
+    }
 
 
 def _host_clocks(

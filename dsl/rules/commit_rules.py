@@ -11,7 +11,7 @@ from proveout.dsl.workloads.kinds import has_own_arrival, writes
 
 
 def tracking_problems(workload: Workload, engine: str) -> Iterator[Objection]:
-    """Why the commits of this workload cannot be tracked in a database of this engine."""
+    """The reasons for which commits of this workload cannot be tracked in a database of this engine."""
     if not engines.of(engine).tracks_commits:
         known = engines.named(one for one in engines.ENGINES.values() if one.tracks_commits)
         yield Objection(message=f"commits cannot be tracked in {engine}", way_out=f"engines: {known}")

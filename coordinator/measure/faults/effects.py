@@ -13,7 +13,7 @@ by the bins before in which no fault was felt -> `effect` -> `Effect`, in ns. De
   recovery. It begins with the intended time of the first transaction without an answer, not before the last success:
   under closed arrival that is the last success itself, because the next transaction starts with it. It ends with the
   next success. A time that contains the begin of the fault counts from then at the earliest, less what is usual. 0 when
-  no such time is longer than usual (`usual_gap_ns`). Times within one bin are not seen, so outages below a tenth of a
+  no such time is longer than usual (`_Usual.gap_ns`). Times within one bin are not seen, so outages below a tenth of a
   second may be reported as 0. `outage_at_least`: the next fault began, or the load ended, before a success.
 - **Recovery**: from the begin of the fault to the first instant from which throughput stays at its level before, by
   `recovery`, until the next fault begins or the window ends; not before the end of the outage. None when that instant

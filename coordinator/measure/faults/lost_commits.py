@@ -5,7 +5,7 @@ occurrences -> the counts in `FaultMeasured` and `FaultOnLoad`, and `CommitsMeas
 
 A reading is about the time from the last answer on a terminal's connection to the instant at which its row was read.
 Its counts are those of the first occurrence that was in effect in that time: begun by its end, and not over at its
-begin, where an occurrence is over when it is healed, throughput has recovered and the outage has ended (`until_s`).
+begin, where an occurrence is over when it is healed, throughput has recovered and the outage has ended (`end_s`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 
-from proveout.coordinator.measure.faults.measured import until_s
+from proveout.coordinator.measure.faults.undisturbed import end_s
 from proveout.coordinator.measure.load_streams import Stream
 from proveout.dsl.metrics import COMMITS
 from proveout.proto.events import Metrics
@@ -118,7 +118,7 @@ def attributed(reading: CommitReading, faults: Sequence[FaultMeasured], window_s
 
 
 def _over_s(one: FaultMeasured, window_s: float) -> float:
-    over_s = until_s(one, window_s)
+    over_s = end_s(one, window_s)
     return over_s if over_s < window_s else math.inf
 
 

@@ -1,10 +1,8 @@
-"""Measure the faults of an iteration: each occurrence, the numbers of expressions, and the times that belong to
-faults. Pure.
+"""Measure the faults of an iteration: each occurrence, and the numbers of expressions. Pure.
 
 Data flow: the streams of an iteration (`load_streams`), `FaultInjected` by (fault, host), clocks -> `measure_faults` ->
 `FaultMeasured` of each occurrence, in order -> `fault_metrics` and `fault_bounds`, the numbers of an iteration under
-`faults.<name>` (`dsl.metrics.FAULT`): means over the occurrences in it; and `fault_spans`, which are left out where the
-behaviour of the system itself is judged.
+`faults.<name>` (`dsl.metrics.FAULT`): means over the occurrences in it.
 """
 
 from __future__ import annotations
@@ -24,8 +22,6 @@ from proveout.proto.wire import histogram
 from proveout.proto.wire.results import FaultInjected, LoadResult
 
 Measured: TypeAlias = FaultMeasured | FaultOnLoad
-Seconds: TypeAlias = tuple[float, float]
-"""From, to: seconds after the start of the measure window."""
 
 
 def measure_faults(
@@ -158,34 +154,6 @@ def fault_bounds(found: Sequence[FaultMeasured], load: str = "") -> dict[str, fl
                 bounds[f"faults.{fault}.{name}"] = sum(values) / len(values)
                 bounds[f"faults.{fault}.max.{name}"] = max(values)
     return bounds
-
-
-def fault_spans(found: Iterable[FaultMeasured], window_s: float) -> tuple[Seconds, ...]:
-    """The times of the measure window that belong to faults, in order and without overlaps: from the begin of each
-    occurrence until it is healed, throughput has recovered, and its outage has ended, on all loads and hosts; to the
-    end of the window where throughput has not recovered, or where nothing was measured."""
-    spans = sorted((one.begins_s, until_s(one, window_s)) for one in found)
-    joined: list[Seconds] = []
-    for from_s, to_s in spans:
-        if joined and from_s <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], to_s)
-        else:
-            joined.append((from_s, to_s))
-    return tuple(joined)
-
-
-def until_s(one: FaultMeasured, window_s: float) -> float:
-    """When an occurrence is over, as `fault_spans` says."""
-    ends = [one.begins_s, one.in_place_s or 0.0, one.healed_s or 0.0]
-    parts: tuple[Measured, ...] = (one, *one.loads)
-    for part in parts:
-        if part.recovery_s is not None:
-            ends.append(one.begins_s + part.recovery_s)
-        elif part.recovery_level is not None or part.outage_s is None:
-            return window_s
-        if part.outage_s is not None and part.outage_from_s is not None:
-            ends.append(part.outage_from_s + part.outage_s)
-    return min(max(ends), window_s)
 
 
 assert {each.name for each in fields(FaultMeasured)} >= set(FAULT_NUMBERS)  # noqa: S101
