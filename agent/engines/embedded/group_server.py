@@ -122,7 +122,8 @@ class GroupServer(EmbeddedServer[G]):
     def _follow(self, primary: Primary) -> None:
         """Run as the standby of a primary, level with it."""
         if self.pid is not None:
-            if not self._promoted and self._is_configured() and self._await_level(primary):
+            is_same = self._state.origin == primary.origin and not self._promoted
+            if is_same and self._is_configured() and self._await_level(primary):
                 return
             self.stop()
         try:
@@ -206,9 +207,11 @@ class GroupServer(EmbeddedServer[G]):
         try:
             how = self._take_differences(source)
         except TaskFault as fault:
+            generation = self._state.generation
             self._at.copy(source, self._store / "data.partial")
             (self._store / "data.partial").rename(self._store / "data.restored")
             self._finish_restore()
+            self._keep(generation=generation)  # the standby has this data
             how = f"a copy of all of it ({fault.what})"
         return f"took the data of {successor.system} in {time.monotonic() - began_s:.1f} s, by {how}"
 

@@ -163,7 +163,7 @@ class Server(GroupServer[PostgresWorkspace]):
             path = self.session / name
             path.write_text(text)
             path.chmod(0o644)
-        postgres_roles.point(self.session, self._folder)
+        data_store.point(self.session, self._folder)
         return [str(self._at.installation.programs / "postgres"), "-D", str(self.data), *self._configuration_files()]
 
     def _sockets(self) -> list[Path]:
