@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import (
+    CapturesLag,
     CapturesSizes,
     Catalogue,
     Checkpoints,
     EngineAdapter,
     FindsServer,
     Loader,
+    Observer,
     OpensQueries,
     Populates,
     ProvisionedSystem,
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
     from proveout.agent.engines.mysql.driver import MysqlDriver
 
 
-class MysqlAdapter(EngineAdapter, Provisions, FindsServer, Populates, Checkpoints, OpensQueries, CapturesSizes):
+class MysqlAdapter(
+    EngineAdapter, Provisions, FindsServer, Populates, Checkpoints, OpensQueries, CapturesSizes, CapturesLag
+):
     """See `adapter` for the protocols. Provisioning starts the host's own MariaDB; all other work goes through
     PyMySQL."""
 
@@ -90,6 +94,12 @@ class MysqlAdapter(EngineAdapter, Provisions, FindsServer, Populates, Checkpoint
         from proveout.agent.engines.mysql.sql import SizeCatalogue
 
         return SizeCatalogue(endpoint)
+
+    def lag_observer(self, source: Endpoint, sink: Endpoint) -> Observer:
+        _require_client()
+        from proveout.agent.engines.mysql.lag import LagObserver
+
+        return LagObserver(source, sink)
 
 
 def _require_client() -> None:

@@ -14,8 +14,10 @@ from pathlib import Path
 import pymysql
 import pytest
 
+from proveout.agent.engines.adapter import Tick
 from proveout.agent.engines.embedded.server_role import ServerRole
 from proveout.agent.engines.mysql.dsn import connect, parse
+from proveout.agent.engines.mysql.lag import LagObserver
 from proveout.agent.engines.mysql.provision import Server
 from proveout.dsl.plan.topology import System
 
@@ -36,7 +38,7 @@ class Group:
 
     def start_standby(self) -> None:
         self.standby.take_role(ServerRole(primary=self.endpoint), self.systems["b"])
-        self.standby.start()
+        self.standby_endpoint = self.standby.start()
 
     def close(self, *, keep_data: bool) -> None:
         self.standby.close(keep_data=keep_data)
@@ -83,6 +85,10 @@ def test_the_old_primary_takes_the_history_of_the_promoted_standby(begin: Callab
     assert run(group.standby, "SELECT n FROM t") == [1]
     with pytest.raises(pymysql.err.OperationalError, match="read-only"):
         run(group.standby, "INSERT INTO t VALUES (2)")
+    observer = LagObserver(group.endpoint, group.standby_endpoint)
+    readings = observer.look(Tick(at_ns=0, report=True, last=False))
+    observer.close()
+    assert [(one.metric, one.value) for one in readings or ()] == [("lag.seconds", 0.0), ("lag.transactions", 0)]
     group.primary.save_snapshot()
     run(group.primary, "INSERT INTO t VALUES (2)")
     group.primary.restore_snapshot()
