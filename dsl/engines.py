@@ -50,7 +50,7 @@ class Engine:
     | `queries` | whether metrics come from queries: `query` and `wait_until` of sql stages, captures of kind sql |
     | `populate_workers_max` | how many workers can load a population at once; None for any number |
     | `instances` | whether a system may have several instances |
-    | `propagates_to` | the engines that its changes can go on to; the capture `lag` measures how far those, and standbys, are |
+    | `propagates_to` | the engines that its changes can go on to; the capture `lag` is of those and of standbys |
     | `links_to` | those of them to which proveout itself sets propagation up, and compares the tables |
     | `standbys` | whether a system that proveout starts may have standbys, which can be promoted |
     | `followed` | the settings that a standby has from its primary |
@@ -165,6 +165,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 populate=True,
                 populate_workers_max=1,
                 checkpoint=True,
+                tune=True,
                 session=True,
                 sizes=True,
                 queries=True,
@@ -236,6 +237,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 populate=True,
                 instances=True,
                 checkpoint=True,
+                tune=True,
                 session=True,
                 sizes=True,
                 queries=True,

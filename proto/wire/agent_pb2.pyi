@@ -1529,11 +1529,13 @@ class RunLoad(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
     BINS_FIELD_NUMBER: _builtins.int
+    TRACKED_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
     seed: _builtins.int
     label: _builtins.str
     load: _builtins.str
     bins: _builtins.bool
+    tracked: _builtins.bool
     @_builtins.property
     def workload(self) -> Global___Workload: ...
     @_builtins.property
@@ -1560,10 +1562,11 @@ class RunLoad(_message.Message):
         session: _abc.Iterable[Global___NamedText] | None = ...,
         load: _builtins.str = ...,
         bins: _builtins.bool = ...,
+        tracked: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "pool", b"pool", "share", b"share", "windows", b"windows", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bins", b"bins", "endpoint", b"endpoint", "label", b"label", "load", b"load", "pool", b"pool", "seed", b"seed", "session", b"session", "share", b"share", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bins", b"bins", "endpoint", b"endpoint", "label", b"label", "load", b"load", "pool", b"pool", "seed", b"seed", "session", b"session", "share", b"share", "tracked", b"tracked", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2486,6 +2489,7 @@ class LoadResult(_message.Message):
     PASSES_S_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
+    COMMITS_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
     measure_start_ns: _builtins.int
     measure_end_ns: _builtins.int
@@ -2517,6 +2521,8 @@ class LoadResult(_message.Message):
     def passes_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedNumber]: ...
+    @_builtins.property
+    def commits(self) -> Global___TrackedCommits: ...
     def __init__(
         self,
         *,
@@ -2542,10 +2548,11 @@ class LoadResult(_message.Message):
         passes_s: _abc.Iterable[_builtins.float] | None = ...,
         output: _builtins.str = ...,
         values: _abc.Iterable[Global___NamedNumber] | None = ...,
+        commits: Global___TrackedCommits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "commits", b"commits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "output", b"output", "passes_s", b"passes_s", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "commits", b"commits", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "output", b"output", "passes_s", b"passes_s", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
     _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015
@@ -2557,6 +2564,70 @@ class LoadResult(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ceiling_shared_per_s) -> _WhichOneofReturnType__ceiling_shared_per_s | None: ...
 
 Global___LoadResult: _TypeAlias = LoadResult  # noqa: Y015
+
+@_typing.final
+class CommitReading(_message.Message):
+    """The differences found by reading commits back, in ns after the start of the measure window."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_NS_FIELD_NUMBER: _builtins.int
+    AT_NS_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    UNKNOWN_FIELD_NUMBER: _builtins.int
+    UNKNOWN_COMMITTED_FIELD_NUMBER: _builtins.int
+    DUPLICATES_FIELD_NUMBER: _builtins.int
+    UNREAD_FIELD_NUMBER: _builtins.int
+    since_ns: _builtins.int
+    at_ns: _builtins.int
+    lost: _builtins.int
+    unknown: _builtins.int
+    unknown_committed: _builtins.int
+    duplicates: _builtins.int
+    unread: _builtins.int
+    def __init__(
+        self,
+        *,
+        since_ns: _builtins.int = ...,
+        at_ns: _builtins.int = ...,
+        lost: _builtins.int = ...,
+        unknown: _builtins.int = ...,
+        unknown_committed: _builtins.int = ...,
+        duplicates: _builtins.int = ...,
+        unread: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ns", b"at_ns", "duplicates", b"duplicates", "lost", b"lost", "since_ns", b"since_ns", "unknown", b"unknown", "unknown_committed", b"unknown_committed", "unread", b"unread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommitReading: _TypeAlias = CommitReading  # noqa: Y015
+
+@_typing.final
+class TrackedCommits(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
+    READINGS_FIELD_NUMBER: _builtins.int
+    acknowledged: _builtins.int
+    @_builtins.property
+    def readings(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommitReading]: ...
+    def __init__(
+        self,
+        *,
+        acknowledged: _builtins.int | None = ...,
+        readings: _abc.Iterable[Global___CommitReading] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_acknowledged", b"_acknowledged", "acknowledged", b"acknowledged"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acknowledged", b"_acknowledged", "acknowledged", b"acknowledged", "readings", b"readings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__acknowledged: _TypeAlias = _typing.Literal["acknowledged"]  # noqa: Y015
+    _WhichOneofArgType__acknowledged: _TypeAlias = _typing.Literal["_acknowledged", b"_acknowledged"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__acknowledged) -> _WhichOneofReturnType__acknowledged | None: ...
+
+Global___TrackedCommits: _TypeAlias = TrackedCommits  # noqa: Y015
 
 @_typing.final
 class Hang(_message.Message):

@@ -262,7 +262,8 @@ class RunLoad:
 
     `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`:
     settings, (name, value), of every connection. `load`: its name among the loads of a stage that has several. `bins`:
-    its seconds have tenths (`LoadSecond.bins`).
+    its seconds have tenths (`LoadSecond.bins`). `tracked`: count the commits of each terminal in the database too, in
+    the table of `dsl.workloads.commits`.
     """
 
     workload: Workload
@@ -276,6 +277,7 @@ class RunLoad:
     session: tuple[tuple[str, str], ...] = ()
     load: str = ""
     bins: bool = False
+    tracked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@ primary needs for it.
 
 Flow: `settings_of(…)` into the defaults file, `following(primary)` into the init file of a standby -> the server
 follows from the end of its own binary log, which has all that it has applied -> `position` of the primary, `is_level`
-of the standby -> `promote`: what was received is applied, and the server accepts writes.
+of the standby -> `promote`: the log that was received is applied, and the server accepts writes.
 
 MariaDB replicates over TCP only, so a primary with standbys listens at one port of the loopback address: its only
 account there is that of the standbys, with a random password. The agent runs the client program `mariadb`, as the
@@ -129,7 +129,7 @@ class Client:
     def promote(self, session: Path, password: str) -> Promotion:
         """Make a standby a primary: apply what it has received, forget its primary, accept writes.
 
-        How old its newest commit is cannot be asked of a MariaDB.
+        The age of its newest commit is not known: MariaDB does not report it.
         """
         began_s = time.monotonic()
         self._ask(session, password, "STOP SLAVE IO_THREAD")
