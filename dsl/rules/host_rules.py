@@ -355,9 +355,9 @@ def workload_problems(workload: Workload) -> Iterator[Objection]:
 
 def tuning_problems(tuning: Tuning) -> Iterator[Objection]:
     """A tuning: its operation's strict model, and the plan's consent."""
-    from proveout.dsl.operations.table import FAULTS  # noqa: PLC0415 - an agent that tunes nothing does without
+    from proveout.dsl.operations.table import OPERATIONS  # noqa: PLC0415 - an agent that tunes nothing does without
 
-    if tuning.operation in FAULTS:
+    if (model := OPERATIONS.get(tuning.operation)) is not None and model.of_fault:
         yield Objection(message=f"`{tuning.operation}` is a fault, not a tuning", way_out="put it under `faults:`")
     else:
         yield from _step_problems(tuning, keep=tuning.keep)

@@ -23,6 +23,8 @@ from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, Workspace, to_its_end
 from proveout.agent.errors import TaskFault
 from proveout.core.disk_space import USED_UP_BYTES, is_used_up
+from proveout.dsl.operations.change import ServerVerb
+from proveout.dsl.operations.facts import ServerState
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint
 
@@ -67,6 +69,7 @@ class EmbeddedServer(ABC, Generic[G]):
         self._kept: data_store.State | None = None
         self._died: str | None = None
         self._log_offset = 0
+        self._is_frozen = False
         self.pid: int | None = None
         self.fresh = True
 
@@ -167,6 +170,38 @@ class EmbeddedServer(ABC, Generic[G]):
         self._need_life()  # `_exited` reports no death while the lock is held
         return Endpoint(system=self._system.name, engine=self.ENGINE, dsn=dsn, version=version, provisioned=True)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its session is open: it has been started, and not closed since."""
+        return self._workspace is not None
+
+    @property
+    def state(self) -> ServerState:
+        """Whether it runs, its processes are stopped (by a fault), or it is down."""
+        return "down" if self.pid is None else "stopped" if self._is_frozen else "runs"
+
+    def disturb(self, verb: ServerVerb) -> None:
+        """Begin a fault: kill all its processes, stop them (SIGSTOP), or shut it down. Its session stays open, and its
+        address the same. TaskFault."""
+        with self._lock:
+            self._need_life()
+            if verb == "stop":
+                self._at.supervisor.request("freeze")
+                self._is_frozen = True
+            elif self.pid is not None:
+                self.pid = None
+                fast_s = STOP_S if verb == "shut_down" else 0.0
+                self._at.supervisor.request("stop", timeout_s=STOP_S + 30.0, fast_s=fast_s, how=verb)
+
+    def recover(self) -> None:
+        """End a fault: continue its processes, or start it on its data. TaskFault."""
+        with self._lock:
+            if self._is_frozen and self.pid is not None:
+                self._at.supervisor.request("thaw")
+                self._is_frozen = False
+            else:
+                self.start()
+
     def stop(self) -> None:
         """Stop the server; its session stays open, so that `start` brings it back at the same address."""
         with self._lock:
@@ -204,6 +239,7 @@ class EmbeddedServer(ABC, Generic[G]):
 
     def _launch(self) -> None:
         argv = self._configure()
+        self._is_frozen = False
         offset = self._log_offset = log_size(self.log)
         # Before the request: the report of a server that fails at once may overtake the answer.
         self._died = None
@@ -352,6 +388,11 @@ class Embedded(Generic[S]):
     def fresh(self) -> bool:
         """Whether `start` has made new data."""
         return self._server.fresh
+
+    @property
+    def server(self) -> S:
+        """The server, whose methods block."""
+        return self._server
 
     async def start(self) -> Endpoint:
         """Start it; see `EmbeddedServer.start`. A cancelled start is undone."""
