@@ -178,6 +178,7 @@ def load_tasks(
                 pool=LoadPool(kind=pool.kind, address=pool.address, placement=pool.placement),
                 session=part.stage.session,
                 load=part.name,
+                bins=isinstance(stage, Ladder) and bool(stage.faults),
             ),
         )
         for part in loads
@@ -245,6 +246,40 @@ def _arriving(arrival: Arrival, share: LoadShare) -> LoadShare:
         case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
             return dataclasses.replace(share, think_s=mean_s, think=distribution)
     return share
+
+
+def fault_tasks(
+    plan: Plan,
+    stage: Ladder,
+    *,
+    iteration: IterationId,
+    endpoints: Mapping[str, Endpoint],
+    data_root: str,
+    without: Collection[str] = (),
+) -> tuple[tuple[str, InjectFault], ...]:
+    """The faults of an iteration: of each fault one task for each host that it changes. All hosts begin a fault at the
+    same instants, and so does another attempt."""
+    slot = f"{iteration.stage}/{iteration.rung}/{iteration.repeat}"
+    return tuple(
+        (
+            host,
+            InjectFault(
+                fault=fault.name,
+                tunings=mine,
+                for_s=fault.for_s,
+                begins_s=tuple(stage.windows.ramp_up_s + begin_s for begin_s in fault.begins_s(slot)),
+                windows=stage.windows,
+                label=str(iteration),
+                endpoints=tuple(endpoints[name] for name in systems if name in endpoints),
+                systems=tuple(plan.system(name) for name in systems if plan.system(name).provision is not None),
+                data_root=data_root,
+            ),
+        )
+        for fault in stage.faults
+        for host in present_hosts(fault.hosts, without)
+        if (mine := tuple(tuning for tuning in fault.tunings if host in tuning.hosts))
+        for systems in (tuple(dict.fromkeys(tuning.system for tuning in mine if tuning.system)),)
+    )
 
 
 def tool_tasks(

@@ -234,6 +234,38 @@ def test_a_system_that_answers_nothing_is_an_alert_until_it_answers_again() -> N
     assert alert(slow_start) is None, "nothing has ended yet: long queries"
 
 
+def test_progress_that_arrives_after_the_end_of_its_stage_is_not_shown() -> None:
+    going = view_of(STARTED, stage("load", "populate", 5.0), moved("load", 5))
+    assert "5 of 9 rows" in progress(going, 80).plain
+    after = view_of(done("load"), moved("load", 9), view=going)
+    assert progress(after, 80).plain.splitlines()[0].startswith("between iterations")
+    ended = RunFinished(status="interrupted", exit_code=130, reason="stopped on request", seconds=3.0)
+    assert progress(view_of(ended, view=going), 80).plain.splitlines()[0] == "interrupted  stopped on request"
+
+
+def moved(name: str, rows: int) -> StageProgress:
+    return StageProgress(stage=name, host="c", done=rows, total=9, unit="rows")
+
+
+def test_a_refused_probe_is_not_shown_as_passed() -> None:
+    first = dataclasses.replace(ended(), id=dataclasses.replace(identity(), stage="cap", repeat=1))
+    probe = ProbeFinished(stage="cap", probe=1, phase="bracket", rate=100.0, accepted=False, evidence="p99")
+    view = view_of(STARTED, stage("cap", "search", 5.0), first, probe)
+    (label,) = [label for path, label in plan_tree.lines(view) if len(path) == 3]
+    assert str(label).startswith("✗ #1")
+    assert "green" not in {str(span.style) for span in label.spans}
+
+
+def test_a_repeat_whose_retries_are_used_up_counts_as_done() -> None:
+    def at(repeat: int, *, valid: bool) -> IterationFinished:
+        return dataclasses.replace(ended(), id=dataclasses.replace(identity(), repeat=repeat), valid=valid)
+
+    started = stage("base", "ladder", 40.0, iterations=4)
+    before = view_of((1000.0, STARTED), (1000.0, started), (1010.0, at(1, valid=False)))
+    left = view_of((1020.0, at(2, valid=True)), view=before)
+    assert before.remaining_s - left.remaining_s >= 10.0
+
+
 def test_a_percentile_beyond_what_was_answered_is_shown_as_a_lower_bound() -> None:
     numbers: dict[str, Any] = {"ok": 99, "logical_failures": 0, "errors": {}, "retried": 0, "missed": 0, "tps": 50.0}
     line = TransactionSummary(name="Get", response={"p50_us": 400.0}, service={}, **numbers)

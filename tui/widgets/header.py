@@ -76,6 +76,8 @@ def progress(view: RunView, width: int) -> Text:
 
 def _inner(view: RunView) -> tuple[str, float | None, str]:
     """The current task, its finished share (None when unknown), and the rest as text."""
+    if view.ended is not None:
+        return view.ended.status, None, view.ended.reason
     if view.iteration is not None:
         started = view.iteration
         name, into, length = window(started, view.now_unix_s - view.iteration_began_unix_s)
@@ -89,7 +91,7 @@ def _inner(view: RunView) -> tuple[str, float | None, str]:
             share = task.done / task.total if task.total > 0.0 else 0.0
             of = f" of {number(task.total)}" if task.total > 0.0 else ""
             return f"{safe(stage.id)} {safe(host)}", share, f"{number(task.done)}{of} {safe(task.unit)}"
-    return (view.ended.status, None, view.ended.reason) if view.ended is not None else ("between iterations", None, "")
+    return "between iterations", None, ""
 
 
 def bar(share: float, width: int) -> str:
