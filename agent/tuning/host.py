@@ -277,7 +277,7 @@ class Host:
             return self.files.original(change.path)
         return None
 
-    def make(self, change: Change) -> None:
+    def make(self, change: Change) -> None:  # noqa: PLR0912 - one per kind of change
         """Make a change. TaskFault if that fails."""
         match change:
             case WriteFile():

@@ -14,9 +14,8 @@ from proveout.dsl.operations.database.postgres_settings import PostgresSettings
 from proveout.dsl.operations.database.sql import Sql
 from proveout.dsl.operations.faults.cpu_pressure import CpuPressure
 from proveout.dsl.operations.faults.fill_disk import FillDisk
-from proveout.dsl.operations.faults.network_faults import Delay, Loss
-from proveout.dsl.operations.faults.network_faults import Partition as NetworkPartition
-from proveout.dsl.operations.faults.server_faults import Kill, Restart, Stop
+from proveout.dsl.operations.faults.network_faults import Delay, Loss, NetworkPartition
+from proveout.dsl.operations.faults.server_faults import Kill, ServerRestart, Stop
 from proveout.dsl.operations.host.command import HostCommand
 from proveout.dsl.operations.host.file import File
 from proveout.dsl.operations.host.ini_section import IniSection
@@ -69,7 +68,7 @@ OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
         "sql": Sql,
         "kill": Kill,
         "stop": Stop,
-        "server_restart": Restart,
+        "server_restart": ServerRestart,
         "network_partition": NetworkPartition,
         "loss": Loss,
         "delay": Delay,
@@ -78,6 +77,10 @@ OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
     }
 )
 
+TUNING_KEYS: Mapping[str, str] = MappingProxyType(
+    {name: name for name, model in OPERATIONS.items() if not model.of_fault}
+)
+"""The keys under `tuning:` -> the names of their operations."""
 FAULT_KEYS: Mapping[str, str] = MappingProxyType(
     {
         **{name: name for name in OPERATIONS if name not in ("partition", "network_partition", "server_restart")},
@@ -87,8 +90,11 @@ FAULT_KEYS: Mapping[str, str] = MappingProxyType(
 )
 """The keys under `faults:` -> the names of their operations. Two have another meaning there than under `tuning:`:
 `restart` of a server, not of a unit, and `partition` of a network, not of a disk."""
-TUNING_KEYS: tuple[str, ...] = tuple(name for name, model in OPERATIONS.items() if not model.of_fault)
-"""The keys under `tuning:`, which are the names of their operations."""
+
+
+def fault_key(operation: str) -> str:
+    """The key of an operation under `faults:`."""
+    return next((key for key, name in FAULT_KEYS.items() if name == operation), operation)
 
 
 def operation_of(tuning: Tuning) -> Operation:

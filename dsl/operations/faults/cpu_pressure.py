@@ -35,7 +35,7 @@ class CpuPressure(Operation):
         None, description="The number of CPUs, of those that the agent may use; all of them when it is left out."
     )
 
-    privileges = "none: processes of the agent's user"
+    privileges = "processes of the agent's user"
     of_fault: ClassVar[bool] = True
 
     def targets(self) -> Mapping[str, str]:

@@ -199,7 +199,7 @@ class BetweenHosts(Operation):
                         yield f'add rule inet {self.table} input iif "lo" tcp {side} {ports} {self.dropped}'
 
 
-class Partition(BetweenHosts):
+class NetworkPartition(BetweenHosts):
     """Drop all packets between two groups of hosts: `{between: [role:client, role:server]}`. Connections hang, as when
     a network fails. Hosts on one machine are cut at the ports of their systems."""
 

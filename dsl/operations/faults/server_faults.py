@@ -28,7 +28,7 @@ class ServerFault(Operation):
 
     system: Name = Field(description="The system, which the run has provisioned.")
 
-    privileges = "none: signals to a server that the agent has started"
+    privileges = "signals to a server that the agent has started"
     of_fault: ClassVar[bool] = True
     verb: ClassVar[str]
     """What is done to the server, for people."""
@@ -126,7 +126,7 @@ class Stop(ServerFault):
         return (f"all processes of {self.system} are stopped (SIGSTOP); healed by SIGCONT",)
 
 
-class Restart(ServerFault):
+class ServerRestart(ServerFault):
     """Restart a server: `{system: db}`. It ends by itself: the server is shut down and started again at once."""
 
     mode: Literal["fast", "immediate"] = Field(
