@@ -100,7 +100,7 @@ class HostDisturbances:
 
     def _server(self, system: str) -> EmbeddedServer[Any] | None:
         found = self.resources.get(resource_name(system))
-        return found.server if isinstance(found, Embedded) and found.server.is_open else None
+        return found.server if isinstance(found, Embedded) else None
 
     def _running(self) -> tuple[int, ...]:
         return tuple(sorted(cpu for cpu, process in self._busy.items() if process.poll() is None))
@@ -137,11 +137,13 @@ class HostDisturbances:
                 assert_never(change)
 
     def compare(self, change: Disturbance) -> Literal["before", "made", "other"]:
-        """Compare the host with a change. A server that has ended with its session is as before."""
+        """Compare the host with a change. A server that has ended with its session is as before; so is a primary that a
+        promoted standby has replaced, once it was asked to start.
+        """
         match change:
             case ServerAction(system=system, verb=verb):
                 server = self._server(system)
-                if server is None or server.state == "runs":
+                if server is None or server.state == "runs" or server.superseded_by:
                     return "before"
                 return "made" if server.state == ("stopped" if verb == "stop" else "down") else "other"
             case TakeSpace(path=path):

@@ -23,13 +23,14 @@ import numpy.typing as npt
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.worker_messages import HANDLING, UNCONNECTED, Chunk, Finished
-from proveout.proto.wire import bins, histogram
+from proveout.proto.wire import bins, commit_readings, histogram
 from proveout.proto.wire.results import (
     Handling,
     Hang,
     Histogram,
     LoadResult,
     LoadSecond,
+    TrackedCommits,
     TransactionCounts,
     TransactionLoad,
 )
@@ -211,7 +212,13 @@ class LoadAggregator:
                 for late, worker in zip(self._late, finished, strict=True)
             ),
             passes_s=tuple(passes),
+            commits=commit_readings.merge(map(self._commits, finished)),
         )
+
+    def _commits(self, worker: Finished) -> TrackedCommits:
+        start_ns = self._timeline.measure_start_ns
+        readings = (commit_readings.of(fields, start_ns) for fields in worker.readings)
+        return TrackedCommits(acknowledged=worker.acknowledged, readings=tuple(readings))
 
     # ---- one second -------------------------------------------------------------------------------------------------
 

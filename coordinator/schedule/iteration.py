@@ -307,9 +307,12 @@ def _task_name(key: str) -> str:
 
 
 def recheck_if_spoilt(turn: Turn, step: Iterating, finished: IterationFinished) -> None:
-    """Check the systems after an iteration with errors, an outage or a fault, because the server may be down."""
+    """Check the systems after an iteration with errors, an outage or a fault, because the server may be down; and those
+    with standbys after each iteration, so that the next load begins with all of them level."""
+    stage = stage_of(turn, step)
+    grouped = not isinstance(stage, Tool) and any(turn.state.plan.group_of(target) for target in targets(stage))
     out = bool(step.faults) or any(not finding.ok and finding.check.startswith(OUTAGE) for finding in finished.findings)
-    if out or disk_full.is_spoilt(finished):
+    if grouped or out or disk_full.is_spoilt(finished):
         recheck(turn, step)
 
 
@@ -325,6 +328,7 @@ def recheck(turn: Turn, step: Iterating) -> None:
     for target in targets(stage):
         names |= {target, plan.system(target).propagates_to}
         names |= {s.name for s in plan.systems if s.propagates_to == target}
+        names |= {s.name for s in plan.group_of(target)}
     if isinstance(stage, Ladder):
         names |= {tuning.system for fault in stage.faults for tuning in fault.tunings}
     lost = {name for name in names if name and plan.system(name).provision}

@@ -275,10 +275,10 @@ class State:
 
     `up`: hosts with a session. `endpoints`: running systems. `linked`: sources with running propagation. `parts_done`:
     finished parts of the current stage. `started`: systems that the connected agents have started; `pristine`: those of
-    them without data. `redo`: stages whose data is lost. `tasks`: key -> host of the tasks under way. `failures`:
-    failed attempts per (stage, rung, repeat). `tuned`: operations in place; `touched`: those that may have to be
-    reverted; `looked`: the number of stages after which they were verified. `full`: the message of a client with a full
-    disk.
+    them without data. `promoted`: standbys that have to stop before their primaries can start. `redo`: stages whose
+    data is lost. `tasks`: key -> host of the tasks under way. `failures`: failed attempts per (stage, rung, repeat).
+    `tuned`: operations in place; `touched`: those that may have to be reverted; `looked`: the number of stages after
+    which they were verified. `full`: the message of a client with a full disk.
     """
 
     plan: Plan
@@ -292,6 +292,7 @@ class State:
     parts_done: frozenset[str] = frozenset()
     started: frozenset[str] = frozenset()
     pristine: frozenset[str] = frozenset()
+    promoted: tuple[str, ...] = ()
     redo: tuple[str, ...] = ()
     rows: int = 0
     tasks: Mapping[str, str] = field(default_factory=dict)

@@ -162,13 +162,14 @@ def _agent_gone(turn: Turn, host: str, reason: str) -> None:
     turn.emit(AgentLost(host=host, reason=reason, abandoned=abandoned))
     on_host = {s.name for s in state.plan.systems if s.host == host}
     touched = {s.name for s in state.plan.systems if s.name in on_host or s.propagates_to in on_host}
+    inspected = on_host | {s.name for name in on_host for s in state.plan.group_of(name)}
     left_tuned = state.left_tuned | ({host} if tuning.is_tuned(state, host) and not abandoned else set())
     turn.set(
         left_tuned=left_tuned,
         up=state.up - {host},
         losses=state.losses + (not abandoned),
         tasks={k: h for k, h in state.tasks.items() if h != host},
-        endpoints={name: e for name, e in state.endpoints.items() if name not in on_host},
+        endpoints={name: e for name, e in state.endpoints.items() if name not in inspected},
         linked=state.linked - touched,
         parts_done=frozenset(),
         cluster=Cluster() if host in state.cluster.hosts else state.cluster,

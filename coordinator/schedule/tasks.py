@@ -76,8 +76,30 @@ def propagations(plan: Plan) -> tuple[tuple[System, System], ...]:
     return tuple((s, plan.system(s.propagates_to)) for s in sources if s.propagates_to is not None)
 
 
+def start_task(
+    plan: Plan,
+    system: System,
+    endpoints: Mapping[str, Endpoint],
+    data_root: str,
+    primary_settings: Iterable[tuple[str, str]] = (),
+) -> StartSystem:
+    """The task that starts a provisioned system with these settings, in its role; the primary of a standby, which has
+    `primary_settings`, is up by then."""
+    standbys = plan.standbys_of(system.name)
+    if system.standby_of is not None:  # those of the primary come first: a standby has room for what it has room for
+        settings = {**dict(primary_settings), **dict(system.settings)}
+        system = dataclasses.replace(system, settings=tuple(sorted(settings.items())))
+    return StartSystem(
+        system=system,
+        data_root=data_root,
+        primary=(endpoints[system.standby_of],) if system.standby_of is not None else (),
+        standbys=tuple(one.name for one in standbys),
+        synchronous=tuple(one.name for one in standbys if one.synchronous),
+    )
+
+
 def start_order(plan: Plan) -> tuple[System, ...]:
-    """The systems in start order: each propagation's sink before its source."""
+    """The systems in start order: each propagation's sink before its source, each primary before its standbys."""
     ordered: list[System] = []
 
     def visit(system: System) -> None:
@@ -85,6 +107,8 @@ def start_order(plan: Plan) -> tuple[System, ...]:
             return
         if system.propagates_to is not None and system.propagates_to != system.name:
             visit(plan.system(system.propagates_to))
+        if system.standby_of is not None:
+            visit(plan.system(system.standby_of))
         ordered.append(system)
 
     for system in plan.systems:
@@ -361,6 +385,8 @@ def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) ->
     ends = [endpoints[system.name]]
     if capture.kind == "lag" and system.propagates_to is not None:
         ends.append(endpoints[system.propagates_to])
+    elif capture.kind == "lag" and system.standby_of is not None:
+        ends.insert(0, endpoints[system.standby_of])
     return ((system.host, RunCapture(capture=capture, endpoints=tuple(ends))),)
 
 

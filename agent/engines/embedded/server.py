@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from proveout.agent.engines.embedded import data_store
+from proveout.agent.engines.embedded.server_role import ALONE
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, Workspace, to_its_end
 from proveout.agent.errors import TaskFault
 from proveout.core.disk_space import USED_UP_BYTES, is_used_up
@@ -70,6 +71,8 @@ class EmbeddedServer(ABC, Generic[G]):
         self._died: str | None = None
         self._log_offset = 0
         self._is_frozen = False
+        self._role = ALONE
+        self.superseded_by = ""
         self.pid: int | None = None
         self.fresh = True
 
@@ -152,28 +155,24 @@ class EmbeddedServer(ABC, Generic[G]):
     def _before_restored(self) -> None:
         """Prepare for clients of restored data."""
 
+    def _before_data(self) -> None:
+        """Prepare the data of an earlier session, or for new data."""
+
     # ---- start and stop ------------------------------------------------------------------------------------------
 
     def start(self) -> Endpoint:
-        """Start the server, making its data when there is none; idempotent while it runs. TaskFault on failure."""
-        with self._lock:
-            if self.pid is not None:
-                self._need_room()
-            else:
-                try:
-                    self._prepare()
-                    self._launch()
-                except BaseException:
-                    self.close(keep_data=True)
-                    raise
-            dsn, version = self.dsn, self._version()
-        self._need_life()  # `_exited` reports no death while the lock is held
-        return Endpoint(system=self._system.name, engine=self.ENGINE, dsn=dsn, version=version, provisioned=True)
+        """Start the server in its role, making its data when there is none; idempotent while it runs. TaskFault on
+        failure.
 
-    @property
-    def is_open(self) -> bool:
-        """Whether its session is open: it has been started, and not closed since."""
-        return self._workspace is not None
+        A primary that a promoted standby has replaced is not started as long as that is up: `superseded_by` names it.
+        """
+        with self._lock:
+            self.superseded_by = ""
+            self._bring_up()
+            dsn, version = self.dsn, self._version()
+        if not self.superseded_by:
+            self._need_life()  # `_exited` reports no death while the lock is held
+        return Endpoint(system=self._system.name, engine=self.ENGINE, dsn=dsn, version=version, provisioned=True)
 
     @property
     def state(self) -> ServerState:
@@ -194,13 +193,29 @@ class EmbeddedServer(ABC, Generic[G]):
                 self._at.supervisor.request("stop", timeout_s=STOP_S + 30.0, fast_s=fast_s, how=verb)
 
     def recover(self) -> None:
-        """End a fault: continue its processes, or start it on its data. TaskFault."""
+        """End a fault: continue its processes, or start it on its data. TaskFault, also when its address has become
+        another: a start that failed has closed its session."""
         with self._lock:
             if self._is_frozen and self.pid is not None:
                 self._at.supervisor.request("thaw")
                 self._is_frozen = False
-            else:
-                self.start()
+                return
+            before = self.dsn if self._workspace is not None else ""
+            self.start()
+            if self.dsn != before:
+                raise TaskFault("fault", f"system {self._system.name!r} was started again at another address")
+
+    def _bring_up(self) -> None:
+        """Make it run."""
+        if self.pid is not None:
+            self._need_room()
+            return
+        try:
+            self._prepare()
+            self._launch()
+        except BaseException:
+            self.close(keep_data=True)
+            raise
 
     def stop(self) -> None:
         """Stop the server; its session stays open, so that `start` brings it back at the same address."""
@@ -224,21 +239,27 @@ class EmbeddedServer(ABC, Generic[G]):
     def _prepare(self) -> None:
         """Everything before the launch: workspace, state, data."""
         if self._workspace is not None:
-            if self._died is None:
+            if self._died is None or self._workspace.supervisor.lives:  # its address stays the same
+                self.fresh = False
                 return
             self.close(keep_data=True)
         self._died = None
         self._workspace = self._make_workspace()
         previous = self._workspace.enter()
         self._kept = previous or data_store.make_store(self._folder, self._workspace.uid, self._workspace.reachable)
+        self._prepare_data()
+
+    def _prepare_data(self) -> None:
         self._await_ended()
         self._finish_restore()
+        self._before_data()
         self.fresh = not self.data.is_dir()
         if self.fresh:
             self._make_data()
 
-    def _launch(self) -> None:
-        argv = self._configure()
+    def _launch(self, command: list[str] | None = None) -> None:
+        """Start the server, by another command than that of `_configure` if one is given."""
+        argv = self._configure() if command is None else command
         self._is_frozen = False
         offset = self._log_offset = log_size(self.log)
         # Before the request: the report of a server that fails at once may overtake the answer.
