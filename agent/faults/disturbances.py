@@ -1,4 +1,4 @@
-"""What only faults change on a host: servers of the session, the room of a disk, and the time of CPUs; and the facts
+"""The parts of a host that only faults change: servers of the session, the room of a disk, and the time of CPUs; and the facts
 that they need, with those of the network.
 
 Flow: the handler of a fault gives the session's resources and the agent's place -> `HostDisturbances`, a part of
@@ -138,7 +138,7 @@ class HostDisturbances:
 
     def compare(self, change: Disturbance) -> Literal["before", "made", "other"]:
         """Compare the host with a change. A server that has ended with its session is as before; so is a primary that a
-        promoted standby has replaced, once it was asked to start.
+        promoted standby has replaced, after an attempt to start it.
         """
         match change:
             case ServerAction(system=system, verb=verb):

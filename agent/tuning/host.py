@@ -148,7 +148,7 @@ class Host:
     databases: Databases = field(default_factory=Databases)
     units: Units | None = None
     disturbances: Disturbances | None = None
-    """What faults change beside all this; None where no fault is injected."""
+    """The parts that only faults change; None where no fault is injected."""
 
     @property
     def files(self) -> Files:

@@ -73,7 +73,7 @@ def is_fault(entry: tuple[Scalar, Node]) -> bool:
 
 
 def unknown_operation(key: str, known: Sequence[str]) -> tuple[str, str]:
-    """What is wrong with a key that is not an operation, and the way out."""
+    """The problem with a key that is not an operation, and the way out."""
     if key in FAULT_KEYS:
         return f"`{key}` is a fault, not a tuning", "put it under `faults:` of a ladder"
     if key in TUNING_KEYS:

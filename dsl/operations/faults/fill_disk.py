@@ -42,7 +42,7 @@ class FillDisk(Operation):
 
     system: Name | None = Field(None, description="A provisioned system: the file system of its data directory.")
     folder: AbsolutePath | None = Field(None, description="A folder below one of the policy's `paths`.")
-    leave: Size | None = Field(None, description="What is left free for users other than root.")
+    leave: Size | None = Field(None, description="The room that stays free for users other than root.")
     up_to: Size | None = Field(None, description="The size of the file; less where the policy leaves less.")
 
     privileges = "a file in the folder"

@@ -2,7 +2,7 @@
 
 `partition` and `loss` drop packets between two groups of hosts with nftables, in a table of their own, which healing
 deletes. Each host of both groups drops what comes from the other group and what it sends there, so that a host's
-several networks are all cut: it knows the other hosts by their addresses in the plan and by those in the dsns of their
+several networks are all cut: it has the addresses of the other hosts in the plan and those in the dsns of their
 systems. Packets from and to the ports of agents always pass: the coordinator must reach them to heal.
 
 Hosts on one machine (`local`) share its loopback, which has other uses, so only packets from and to the ports of
@@ -31,7 +31,7 @@ from proveout.dsl.schema.scalar_types import Selector, custom
 
 NFT, TC = "nft", "tc"
 MISSING = ("No such file or directory",)
-"""What nft says of a table that is not there."""
+"""The message of nft for a table that is not there."""
 AGENT_PORT = 7443
 PORTS: Mapping[str, int] = {"postgres": 5432, "mysql": 3306, "oracle": 1521, "timesten": 6625}
 """The port of an engine where a dsn has none. Sources: the manuals of the engines."""
@@ -79,7 +79,7 @@ class BetweenHosts(Operation):
     )
     direction: Literal["both", "to", "from"] = Field(
         "both",
-        description="Which packets: those from the first group `to` the second, those that it gets `from` it, or both.",
+        description="The packets: those from the first group `to` the second, those that it gets `from` it, or both.",
     )
     ends: list[End] | None = Field(
         None, max_length=2, description="The addresses of the two groups; filled in by the compiler."
@@ -247,7 +247,7 @@ class Delay(Operation):
 
     interfaces: Interfaces = Field(description="Their names; the packets of agents are delayed too.")
     time: str = Field(description="The delay of each packet, at most 1s.")
-    jitter: str = Field("0ms", description="How far the delay of a packet may be from that, at random.")
+    jitter: str = Field("0ms", description="The random part of the delay: up to that much more or less.")
 
     privileges = "root: a queueing discipline of the interface (tc netem)"
     of_fault: ClassVar[bool] = True
@@ -273,7 +273,7 @@ class Delay(Operation):
         return (f"packets leave {', '.join(self.interfaces)} {self.time}{jitter} later (tc netem)",)
 
     def queries(self, known: Facts) -> tuple[Query, ...]:
-        """What the kernel has, and the disciplines of the interfaces."""
+        """The kernel's netem, and the disciplines of the interfaces."""
         return (QdiscQuery("netem"), *map(_shown, self.interfaces))
 
     def changes(self, facts: Facts) -> Step:
@@ -308,7 +308,7 @@ def _shown(name: Interface) -> OutputQuery:
     return OutputQuery((TC, "qdisc", "show", "dev", name), fault="delay")
 
 
-# ---- what the plan says ----------------------------------------------------------------------------------------------
+# ---- from the plan ---------------------------------------------------------------------------------------------------
 
 
 def _end(hosts: Sequence[Host], systems: Iterable[System]) -> End:

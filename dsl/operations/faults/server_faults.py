@@ -1,7 +1,7 @@
 """`kill`, `stop` and `restart`: faults of the server of a system that the run has provisioned.
 
-The server keeps its data and its address, so that clients find it again once it is healed. A system with a dsn belongs
-to somebody else: its faults are programs of its host that a policy lists (`command`), or statements (`sql`).
+The server keeps its data and its address, so that clients find it again once it is healed. Proveout
+does not start a system with a dsn: its faults are programs of its host that a policy lists (`command`), or statements (`sql`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ServerFault(Operation):
     privileges = "signals to a server that the agent has started"
     of_fault: ClassVar[bool] = True
     verb: ClassVar[str]
-    """What is done to the server, for people."""
+    """The action, for people."""
 
     @property
     def of_system(self) -> str | None:
@@ -101,7 +101,7 @@ class Kill(ServerFault):
         return "kill"
 
     def wanted(self) -> tuple[str, ...]:
-        """What happens to the server."""
+        """The fault of the server."""
         return (f"all processes of {self.system} are killed (SIGKILL); healed by its start, with recovery",)
 
 
@@ -122,7 +122,7 @@ class Stop(ServerFault):
         return "stopped"
 
     def wanted(self) -> tuple[str, ...]:
-        """What happens to the server."""
+        """The fault of the server."""
         return (f"all processes of {self.system} are stopped (SIGSTOP); healed by SIGCONT",)
 
 
@@ -131,7 +131,7 @@ class ServerRestart(ServerFault):
 
     mode: Literal["fast", "immediate"] = Field(
         "fast",
-        description="How it is shut down: `fast` disconnects the clients and writes a checkpoint; `immediate` ends it "
+        description="The kind of its shutdown: `fast` disconnects the clients and writes a checkpoint; `immediate` ends it "
         "at once, and it recovers at its start.",
     )
 
@@ -156,5 +156,5 @@ class ServerRestart(ServerFault):
         return "shut_down" if self.mode == "fast" else "abort"
 
     def wanted(self) -> tuple[str, ...]:
-        """What happens to the server."""
+        """The fault of the server."""
         return (f"{self.system} is shut down ({self.mode}) and started again",)
