@@ -1,5 +1,5 @@
-"""The parts of a host that only faults change: servers of the session, the room of a disk, and the time of CPUs; and the facts
-that they need, with those of the network.
+"""The parts of a host that only faults change: servers of the session, the room of a disk, and the time of CPUs; and
+the facts for them, with those of the network.
 
 Flow: the handler of a fault gives the session's resources and the agent's place -> `HostDisturbances`, a part of
 `agent.tuning.host.Host` -> queries and changes of the operations in `dsl.operations.faults`. After the session, and at

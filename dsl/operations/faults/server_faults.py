@@ -1,7 +1,7 @@
 """`kill`, `stop` and `restart`: faults of the server of a system that the run has provisioned.
 
-The server keeps its data and its address, so that clients find it again once it is healed. Proveout
-does not start a system with a dsn: its faults are programs of its host that a policy lists (`command`), or statements (`sql`).
+The server keeps its data and its address, so that clients find it again once it is healed. Proveout does not start a
+system with a dsn: its faults are programs of its host that a policy lists (`command`), or statements (`sql`).
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class ServerRestart(ServerFault):
 
     mode: Literal["fast", "immediate"] = Field(
         "fast",
-        description="The kind of its shutdown: `fast` disconnects the clients and writes a checkpoint; `immediate` ends it "
-        "at once, and it recovers at its start.",
+        description="The kind of its shutdown: `fast` disconnects the clients and writes a checkpoint; `immediate` "
+        "ends it at once, and it recovers at its start.",
     )
 
     verb: ClassVar[str] = "restart"
