@@ -32,7 +32,7 @@ from proveout.proto.wire.tasks import Endpoint
 
 if TYPE_CHECKING:
     from proveout.agent.daemon.tasks import Resource
-    from proveout.agent.faults.disturbances import HostDisturbances
+    from proveout.agent.faults.fault_host import HostDisturbances
     from proveout.agent.sandbox.sync_client import SyncClient
     from proveout.agent.tuning.host import Host
     from proveout.agent.tuning.machine import Holder
@@ -363,7 +363,7 @@ class Tuner:
         return self._prepare(host)
 
     def _disturbed(self) -> HostDisturbances:
-        from proveout.agent.faults.disturbances import HostDisturbances  # noqa: PLC0415 - see the module's head
+        from proveout.agent.faults.fault_host import HostDisturbances  # noqa: PLC0415 - see the module's head
 
         if self._disturbances is None:
             self._disturbances = HostDisturbances(host=self._name)

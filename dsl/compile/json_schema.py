@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, create_model
 from pydantic.json_schema import models_json_schema
 
 from proveout.dsl.compile.matrix import STEPS, TAKEN_BACK
 from proveout.dsl.compile.tuning import TuningEntry
 from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS, TUNING_KEYS
-from proveout.dsl.operations.types import UnitName
 from proveout.dsl.schema import models as schema
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.fault_models import FaultEntry
@@ -110,9 +109,6 @@ def _camel(kind: str) -> str:
 def _fault() -> type[BaseModel]:
     """The model of a fault: its own keys, and the operations, of which it has one."""
     fields: dict[str, Any] = {kind: (OPERATIONS[name] | None, None) for kind, name in FAULT_KEYS.items()}
-    described = FaultEntry.model_fields["restart"].description
-    unit_or_server = Field(None, description=f"{described} Or the restart of a server, as the operation of the fault.")
-    fields["restart"] = (UnitName | OPERATIONS[FAULT_KEYS["restart"]] | None, unit_or_server)
     return create_model("Fault", __base__=FaultEntry, __doc__=FaultEntry.__doc__, **fields)
 
 
