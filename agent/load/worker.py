@@ -229,8 +229,10 @@ class Load:
             cancel_statements(lambda: list(self._preparing), time.sleep)
         ticker.pack(time.monotonic_ns())
         cpu_s, window_s = ticker.cpu()
+        missed, *missed_in_phases = loop.missed()
         return worker_messages.Finished(
-            missed=loop.missed(),
+            missed=missed,
+            missed_in_phases=tuple(missed_in_phases),
             committed=tuple(self._recorder.committed.items()),
             unknown=tuple(Counter(loop.unknown).items()),
             cpu_s=cpu_s,

@@ -8,7 +8,7 @@ from proveout.core.numbers import threads as counted
 from proveout.core.numbers import threads_by_rung
 from proveout.core.units import format_duration
 from proveout.dsl.plan.loads import Part, parts
-from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Open, Ramp, Search, Think
+from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Open, Phased, Search, Think
 from proveout.dsl.plan.values import Expression
 
 
@@ -53,8 +53,13 @@ def arrival_text(arrival: Arrival) -> str:
             return f"closed arrival with {distribution} think times of {format_duration(mean_s)}"
         case Closed():
             return "closed arrival"
-        case Ramp(rate_from=low, rate_to=high, distribution=distribution):
-            return f"{distribution} arrival from {rate_text(low)} to {rate_text(high)} over the measure window"
+        case Phased(of="threads", think=think):
+            return f"{arrival_text(Closed(think=think))} of the threads that are active"
+        case Phased(levels=(level,), distribution=distribution):
+            ends = f"from {rate_text(level.first)} to {rate_text(level.last)}"
+            return f"{distribution} arrival {ends} over the measure window"
+        case Phased(distribution=distribution):
+            return f"{distribution} arrival in phases"
         case Open(rate=rate, distribution=distribution):
             return f"{distribution} arrival at {rate_text(rate)}"
 
