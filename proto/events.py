@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from proveout.dsl.plan.loads import in_load
+from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.iteration_id import IterationId as IterationId  # noqa: PLC0414 - re-exported
 from proveout.proto.wire.results import InvariantCheck, Populated, TableDifference, TuningState
 
 Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
@@ -121,19 +123,6 @@ class ValuesTaken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IterationId:
-    """The identity of an iteration: stage, rung (threads), repeat and attempt from 1. Probes count in `repeat`."""
-
-    stage: str
-    rung: int
-    repeat: int
-    attempt: int
-
-    def __str__(self) -> str:
-        return f"{self.stage}/{self.rung}/{self.repeat}/{self.attempt}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IterationStarted:
     """T0 is `starts_in_s` from now; `rate` None: closed. `passes` end within `measure_s`. `beside`: `loads.Part`."""
 
@@ -149,15 +138,15 @@ class IterationStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTick:
-    """*live* A second of load, all agents merged."""
+    """*live* A second of load, all agents merged; response times are None when no transaction has one."""
 
     id: IterationId
     second: int
     window: Literal["ramp_up", "measure", "ramp_down"]
     tps: float
-    avg_us: float
-    p50_us: float
-    p99_us: float
+    avg_us: float | None
+    p50_us: float | None
+    p99_us: float | None
     errors: int
 
 
@@ -326,6 +315,7 @@ class IterationFinished:
     at_least: dict[str, float] = field(default_factory=dict)
     not_given: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    faults: tuple[FaultMeasured, ...] = ()
 
     @property
     def is_typical(self) -> bool:
@@ -411,8 +401,7 @@ TuningAct: TypeAlias = Literal["apply", "look", "revert"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningSeen:
-    """The outcome of a host's tuning operations: applied (the plan's own, or those of `stage`), verified after a stage,
-    or reverted."""
+    """The outcome of a host's tuning operations: applied (the plan's, or those of `stage`), verified, or reverted."""
 
     host: str
     act: TuningAct
@@ -472,8 +461,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
-    """The run has ended. `status`: finished, failed (infrastructure), interrupted. `exit_code` as the CLI contract
-    says."""
+    """The run has ended. `status`: finished, failed (infrastructure), interrupted; `exit_code` by the CLI contract."""
 
     status: Literal["finished", "failed", "interrupted"]
     exit_code: int

@@ -139,6 +139,7 @@ class _Run:
             timeline,
             workers=len(self._workers),
             is_open=self._spec.share.rate is not None,
+            has_bins=self._spec.bins,
         )
         finished = await _together(
             self._follow(number, worker, aggregator) for number, worker in enumerate(self._workers)

@@ -16,6 +16,7 @@ from typing import Any
 
 from proveout.dsl import engines
 from proveout.dsl.plan.commands import NO_COMMAND, Command
+from proveout.dsl.plan.faults import TIMES_MAX
 from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue
 from proveout.dsl.rules import command_rules, host_rules, phase_rules, session_settings, value_rules
 from proveout.dsl.rules.bounds import RATE_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
@@ -27,6 +28,7 @@ WORKERS_MAX = 4096
 SESSION_MAX = 100
 DIRECTORIES_MAX = 1000
 TUNINGS_MAX = 500
+FAULT_TUNINGS_MAX = 20
 SLICES_MAX = 1_000_000
 SEED_MAX = 2**63
 SHARES_MAX = 2**31
@@ -48,7 +50,7 @@ def objection(spec: tasks.TaskSpec) -> Objection | None:
 
 def is_slow_to_check(spec: tasks.TaskSpec) -> bool:
     """Whether `objection` imports models or parses long texts."""
-    return isinstance(spec, tasks.ApplyTuning) or hasattr(spec, "workload")
+    return isinstance(spec, (tasks.ApplyTuning, tasks.InjectFault)) or hasattr(spec, "workload")
 
 
 # ---- systems ---------------------------------------------------------------------------------------------------------
@@ -133,6 +135,29 @@ def _tuning(spec: tasks.ApplyTuning) -> Iterator[Objection]:
         yield from host_rules.tuning_problems(tuning)
     for end in spec.endpoints[:TUNINGS_MAX]:
         yield from _endpoint(end)
+
+
+def _fault(spec: tasks.InjectFault) -> Iterator[Objection]:
+    """A fault, each of its tunings as `_tuning` does; it must be healed, so none of them may be kept."""
+    yield from host_rules.name_problems("fault", spec.fault)
+    yield from host_rules.text_problems("the label of a fault", spec.label)
+    yield from host_rules.text_problems("the folder of a run", spec.data_root)
+    yield from host_rules.window_problems(spec.windows)
+    instants = spec.begins_s[: TIMES_MAX + 1]
+    if len(instants) > TIMES_MAX or not all(0.0 <= begins_s <= 2 * WEEK_S for begins_s in instants):
+        yield Objection(
+            message=f"fault {spec.fault} has instants that are not possible", way_out=f"at most {TIMES_MAX}"
+        )
+    if not 0.0 <= spec.for_s <= WEEK_S or list(instants) != sorted(instants):
+        yield Objection(message=f"fault {spec.fault} lasts {spec.for_s} s, or its instants are not in order")
+    if not 0 < len(spec.tunings) <= FAULT_TUNINGS_MAX or max(len(spec.endpoints), len(spec.systems)) > TUNINGS_MAX:
+        yield Objection(message=f"a fault has 1 to {FAULT_TUNINGS_MAX} tunings, and at most {TUNINGS_MAX} systems")
+    for tuning in spec.tunings[:FAULT_TUNINGS_MAX]:
+        yield from host_rules.fault_problems(tuning, spec.for_s)
+    for end in spec.endpoints[:TUNINGS_MAX]:
+        yield from _endpoint(end)
+    for system in spec.systems[:TUNINGS_MAX]:
+        yield from host_rules.system_problems(system)
 
 
 # ---- load, tools, captures -------------------------------------------------------------------------------------------
@@ -281,6 +306,7 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.RunSql: _sql,
         tasks.Checkpoint: _endpoint_only,
         tasks.ApplyTuning: _tuning,
+        tasks.InjectFault: _fault,
         tasks.FormPool: _form_pool,
         tasks.RunLoad: _load,
         tasks.PrepareFio: _fio,

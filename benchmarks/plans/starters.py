@@ -2,7 +2,7 @@
 
     python benchmarks/plans/starters.py [KIND]...
 
-Writes each with `proveout new` into a folder of its own, runs it, and prints its exit code (0 every verdict passed, 1
+Writes each with `proveout new` into a folder of its own, runs it, and prints its exit code (0 no verdict failed, 1
 one failed, 3 not all could be judged, as on a machine that is busy) and how long it took. Exits with 1 when a run ended
 in any other way.
 """

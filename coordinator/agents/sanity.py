@@ -14,7 +14,7 @@ from itertools import chain
 from operator import le
 
 from proveout.dsl.plan.faults import TIMES_MAX
-from proveout.proto.wire import histogram
+from proveout.proto.wire import bins, histogram
 from proveout.proto.wire.columns import Loads, Readings
 from proveout.proto.wire.messages import AgentMessage, Sample, Samples, TaskDone, TaskProgress
 from proveout.proto.wire.results import (
@@ -78,6 +78,8 @@ def _second(second: LoadSecond) -> str | None:
         return f"a load is in its second {second.second}"
     if not 0.0 <= second.duration_s <= SECOND_MAX:
         return f"a second lasted {second.duration_s} s"
+    if not bins.is_sound(second.bins, longest_ns=SECOND_MAX * 1_000_000_000, count_max=COUNT_MAX):
+        return f"the bins of second {second.second} of a load are impossible"
     loads = Loads.of(second.transactions)
     return None if _sound(loads) else _loads(loads)
 

@@ -22,7 +22,7 @@ from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Tool
 from proveout.dsl.plan.topology import REPORT_SUFFIXES
 from proveout.proto.events import IterationFinished, IterationId, LoadTick
-from proveout.proto.wire import histogram
+from proveout.proto.wire import bins, histogram
 from proveout.proto.wire.messages import Sample
 from proveout.proto.wire.results import (
     CaptureResult,
@@ -134,20 +134,24 @@ def labelled(second: LoadSecond, load: str) -> LoadSecond:
     return replace(second, transactions=tuple(named))
 
 
+def _us(value_ns: float | None) -> float | None:
+    return None if value_ns is None else value_ns / 1e3
+
+
 def merged_tick(identity: IterationId, parts: Sequence[LoadSecond]) -> LoadTick:
     """One second of all agents as one line."""
     transactions = [item for part in parts for item in part.transactions]
     merged = histogram.merge(item.response for item in transactions)
-    p50_ns, p99_ns = histogram.percentiles_ns(merged, (50.0, 99.0)) if merged.counts else (0, 0)
+    p50_ns, p99_ns = histogram.percentiles_ns(merged, (50.0, 99.0)) if merged.counts else (None, None)
     ended = sum(item.counts.ok + item.counts.logical_failures for item in transactions)
     return LoadTick(
         id=identity,
         second=parts[0].second,
         window=parts[0].window,
         tps=ended / max(1e-9, *(part.duration_s for part in parts)),
-        avg_us=(histogram.mean_ns(merged) or 0.0) / 1e3,
-        p50_us=p50_ns / 1e3,
-        p99_us=p99_ns / 1e3,
+        avg_us=_us(histogram.mean_ns(merged)),
+        p50_us=_us(p50_ns),
+        p99_us=_us(p99_ns),
         errors=sum(item.counts.error_count for item in transactions),
     )
 
@@ -206,6 +210,7 @@ def write(gathering: Gathering, directory: Path) -> None:
     stem = f"{gathering.id.stage}-{gathering.id.rung}-{gathering.id.repeat}-{gathering.id.attempt}"
     _write_table(_load_rows(gathering), directory / f"{stem}.load.parquet")
     _write_table(_capture_rows(gathering), directory / f"{stem}.captures.parquet")
+    _write_table(_bin_rows(gathering), directory / f"{stem}.bins.parquet")
     for key, text in gathering.outputs.items():
         folder = directory.parent / "outputs"
         folder.mkdir(exist_ok=True)
@@ -255,7 +260,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = 
 
     if not path.is_file():
         return None
-    wanted = _CAPTURES if path.name.endswith(".captures.parquet") else _LOAD
+    wanted = _FILES.get(path.name.rpartition(".parquet")[0].rpartition(".")[2], _LOAD)
     types = {name: _arrow_type(kind) for name, kind in wanted.items()}
     try:
         found = pq.read_schema(path)
@@ -306,6 +311,16 @@ _CAPTURES: Mapping[str, type] = {
     "value": float,
 }
 """The columns of `*.captures.parquet`, as `_capture_rows` makes them."""
+_BINS: Mapping[str, type] = {
+    "host": str,
+    "load": str,
+    "host_ns": int,
+    "coordinator_ns": int,
+    **dict.fromkeys(bins.COLUMNS, int),
+}
+"""The columns of `*.bins.parquet`, as `_bin_rows` makes them: tenths of a second of the loads of a stage with faults.
+`host_ns` is the start of each; for the others see `proto.wire.bins`."""
+_FILES = {"load": _LOAD, "captures": _CAPTURES, "bins": _BINS}
 
 
 def _load_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
@@ -357,3 +372,15 @@ def _capture_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
                     "label": reading.label,
                     "value": float(reading.value),
                 }
+
+
+def _bin_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
+    for key, seconds in gathering.seconds.items():
+        host = gathering.hosts[key]
+        offset_ns = gathering.clocks.get(host, (0, 0))[0]
+        for second in seconds:
+            for number, row in enumerate(bins.decode(second.bins).tolist()):
+                start_ns = second.start_ns + number * bins.WIDTH_NS
+                about = {"host": host, "load": gathering.loads.get(key, "")}
+                times = {"host_ns": start_ns, "coordinator_ns": start_ns - offset_ns}
+                yield about | times | dict(zip(bins.COLUMNS, row, strict=True))

@@ -178,6 +178,7 @@ def load_tasks(
                 pool=LoadPool(kind=pool.kind, address=pool.address, placement=pool.placement),
                 session=part.stage.session,
                 load=part.name,
+                bins=isinstance(stage, Ladder) and bool(stage.faults),
             ),
         )
         for part in loads

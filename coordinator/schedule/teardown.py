@@ -7,6 +7,7 @@ The data of provisioned systems is removed only when the run has finished: an in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from proveout.coordinator.results.fingerprint import fingerprints
@@ -15,15 +16,10 @@ from proveout.coordinator.schedule.messages import CloseSessions, EndRun
 from proveout.coordinator.schedule.state import Batch, Turn
 from proveout.coordinator.schedule.tasks import start_order, task_deadline_s, task_key, task_subject
 from proveout.coordinator.schedule.tuning import revert_tuning
-from proveout.proto.events import RunFinished
+from proveout.proto.events import RunFinished, VerdictReached
 from proveout.proto.wire.tasks import StopSystem, Task
 
 WARNED_MAX = 3
-_REASONS = {
-    0: "every verdict passed",
-    1: "a verdict failed",
-    3: "no verdict failed, but not all could be judged",
-}
 
 
 def judge(turn: Turn) -> None:
@@ -36,12 +32,28 @@ def judge(turn: Turn) -> None:
         if verdict.id not in systems_reached:
             turn.emit(verdict)
     code = turn.evaluator.exit_code(turn.state.progress.verdicts)
-    reason = _REASONS[code] if turn.state.progress.verdicts else "there was nothing to judge"
-    warned = [v.id for v in turn.state.progress.verdicts if v.severity == "warn" and v.outcome != "PASS"]
-    if code == 0 and warned:
+    turn.end("finished", code, outcome_text(turn.state.progress.verdicts))
+
+
+def outcome_text(verdicts: Sequence[VerdictReached]) -> str:
+    """The outcomes of all verdicts as one sentence: "3 passed, 1 failed (a warning only: p99), 1 inconclusive".
+
+    It is the reason of `RunFinished`; screen, text, JUnit and the list of runs show it as it is.
+    """
+    if not verdicts:
+        return "there was nothing to judge"
+    parts = []
+    for outcome, word in (("PASS", "passed"), ("FAIL", "failed"), ("INCONCLUSIVE", "inconclusive")):
+        found = [verdict for verdict in verdicts if verdict.outcome == outcome]
+        warned = [verdict.id for verdict in found if verdict.severity == "warn"] if outcome != "PASS" else []
         more = f" and {len(warned) - WARNED_MAX} more" if len(warned) > WARNED_MAX else ""
-        reason = f"every verdict passed except warnings: {', '.join(warned[:WARNED_MAX])}{more}"
-    turn.end("finished", code, reason)
+        names = ", ".join(warned[:WARNED_MAX]) + more
+        few = "a warning only" if len(warned) == 1 else "warnings only"
+        if len(found) > len(warned):
+            parts.append(f"{len(found) - len(warned)} {word}")
+        if warned:
+            parts.append(f"{len(warned)} {word} ({few}: {names})")
+    return ", ".join(parts)
 
 
 def conclude(turn: Turn) -> None:

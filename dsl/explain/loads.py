@@ -8,6 +8,7 @@ from typing import Literal
 from proveout.core.numbers import percent, threads_by_rung
 from proveout.core.numbers import threads as counted
 from proveout.core.units import format_duration
+from proveout.dsl.explain.host_parts import length
 from proveout.dsl.plan.loads import Part, parts
 from proveout.dsl.plan.phases import Level, edges_s, mean_level, recovers
 from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Open, Phased, Search, Think

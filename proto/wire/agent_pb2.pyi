@@ -1547,10 +1547,12 @@ class RunLoad(_message.Message):
     POOL_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
+    BINS_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
     seed: _builtins.int
     label: _builtins.str
     load: _builtins.str
+    bins: _builtins.bool
     @_builtins.property
     def workload(self) -> Global___Workload: ...
     @_builtins.property
@@ -1576,10 +1578,11 @@ class RunLoad(_message.Message):
         pool: Global___LoadPool | None = ...,
         session: _abc.Iterable[Global___NamedText] | None = ...,
         load: _builtins.str = ...,
+        bins: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "pool", b"pool", "share", b"share", "windows", b"windows", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "label", b"label", "load", b"load", "pool", b"pool", "seed", b"seed", "session", b"session", "share", b"share", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bins", b"bins", "endpoint", b"endpoint", "label", b"label", "load", b"load", "pool", b"pool", "seed", b"seed", "session", b"session", "share", b"share", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2447,10 +2450,12 @@ class LoadSecond(_message.Message):
     START_NS_FIELD_NUMBER: _builtins.int
     DURATION_S_FIELD_NUMBER: _builtins.int
     TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    BINS_FIELD_NUMBER: _builtins.int
     second: _builtins.int
     window: Global___Window.ValueType
     start_ns: _builtins.int
     duration_s: _builtins.float
+    bins: _builtins.bytes
     @_builtins.property
     def transactions(self) -> Global___TransactionColumns: ...
     def __init__(
@@ -2461,10 +2466,11 @@ class LoadSecond(_message.Message):
         start_ns: _builtins.int = ...,
         duration_s: _builtins.float = ...,
         transactions: Global___TransactionColumns | None = ...,
+        bins: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["transactions", b"transactions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_s", b"duration_s", "second", b"second", "start_ns", b"start_ns", "transactions", b"transactions", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bins", b"bins", "duration_s", b"duration_s", "second", b"second", "start_ns", b"start_ns", "transactions", b"transactions", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -193,7 +193,8 @@ class LoadSecond:
     to throughput.
 
     `second` counts from T0; `window` is the one that the second's start lies in. `duration_s` is < 1 for a cut second.
-    What came over the wire has its transactions in columns (`proto.wire.columns`); equal all the same.
+    What came over the wire has its transactions in columns (`proto.wire.columns`); equal all the same. `bins`: tenths
+    of it (`proto.wire.bins`), where the task requests them.
     """
 
     second: int
@@ -201,6 +202,7 @@ class LoadSecond:
     start_ns: int
     duration_s: float
     transactions: Sequence[TransactionLoad]
+    bins: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -258,7 +258,8 @@ class RunLoad:
     """Arm a load: connect and prepare, report `armed`, wait for `Start(t0_ns)`, run the windows, answer `LoadResult`.
 
     `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`:
-    settings, (name, value), of every connection. `load`: its name among the loads of a stage that has several.
+    settings, (name, value), of every connection. `load`: its name among the loads of a stage that has several. `bins`:
+    its seconds have tenths (`LoadSecond.bins`).
     """
 
     workload: Workload
@@ -271,6 +272,7 @@ class RunLoad:
     pool: LoadPool = field(default_factory=LoadPool)
     session: tuple[tuple[str, str], ...] = ()
     load: str = ""
+    bins: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ def test_from_the_plan_to_the_report(tmp_path: Path) -> None:
     assert set(nodes) == {"store1", "store2"}
     assert rung["metrics"]["iops"]["mean"] == pytest.approx(sum(node["iops"]["mean"] for node in nodes.values()))
     assert [verdict["outcome"] for verdict in result["verdicts"]] == ["PASS", "FAIL"]
-    assert result["run"]["reason"] == "every verdict passed except warnings: slow"
+    assert result["run"]["reason"] == "1 passed, 1 failed (a warning only: slow)"
     facts = {one["host"]: one["facts"] for one in result["environment"]}
     assert facts["store1"]["tool.fio"].startswith("fio-")
     (run,) = (tmp_path / "runs").iterdir()

@@ -6,8 +6,9 @@ Data flow: `RunView.stages` -> `lines` (pure) -> nodes that are added or renamed
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
@@ -17,24 +18,49 @@ from proveout.tui.run_view import IterationView, RunView, StageView
 
 SIGNS = {"waiting": "·", "running": "▶", "ok": "✓", "failed": "✗", "skipped": "–"}
 STYLES = {"waiting": "dim", "running": "bold", "ok": "green", "failed": "bold red", "skipped": "dim"}
+GUIDE, ICON = 2, 2
+"""Cells of the indentation of a level, and of the sign of a node that can be opened."""
+Part = tuple[str, str, int]
+"""A part of a label: text, style, rank. A label that is too wide loses its parts of the highest rank first, as wholes:
+a number that is cut reads as another number. The part of rank 0, a name, stays."""
 Line = tuple[tuple[str, ...], Text]
 
 
-def lines(view: RunView) -> Iterator[Line]:
-    """Path and label of every node, parents before children."""
+def lines(view: RunView, width: int | None = None) -> Iterator[Line]:
+    """Path and label of every node, parents before children; each label fits into a tree of `width` cells."""
+    for path, parts in _nodes(view):
+        indent = GUIDE * (len(path) - 1) + (ICON if len(path) < 3 else 0)
+        yield path, fitted(parts, None if width is None else width - indent)
+
+
+def fitted(parts: Sequence[Part], width: int | None) -> Text:
+    """The label of these parts in at most `width` cells; a name alone that is wider is shortened."""
+    kept = list(parts)
+    while width is not None and len(kept) > 1 and sum(cell_len(text) for text, _, _ in kept) > width:
+        worst = max(range(len(kept)), key=lambda place: (kept[place][2], place))
+        del kept[worst]
+    text = Text(no_wrap=True)
+    for part, style, _ in kept:
+        text.append(part, style=style)
+    if width is not None and text.cell_len > width:
+        text.truncate(max(width, 1), overflow="ellipsis")
+    return text
+
+
+def _nodes(view: RunView) -> Iterator[tuple[tuple[str, ...], list[Part]]]:
     for stage in view.stages:
         yield (stage.id,), _stage(stage, view.now_unix_s)
         for rung, items in _by_rung(stage).items():
             path = (stage.id, str(rung))
             yield path, _rung(stage, rung)
             for item in items:
-                yield (*path, str(item.id)), _repeat(item)
+                yield (*path, str(item.id)), _repeat(item, refused=_is_refused(stage, item))
         if view.iteration is not None and view.iteration.id.stage == stage.id:
             going = view.iteration.id
             path = (stage.id, str(going.rung))
             if going.rung not in _by_rung(stage):
-                yield path, Text(f"▶ {_named(stage, going.rung)}", style="bold")
-            yield (*path, str(going)), Text(f"▶ #{going.repeat} running", style="bold")
+                yield path, [(f"▶ {_named(stage, going.rung)}", "bold", 0)]
+            yield (*path, str(going)), [(f"▶ #{going.repeat} running", "bold", 0)]
 
 
 def _by_rung(stage: StageView) -> dict[int, list[IterationView]]:
@@ -44,25 +70,25 @@ def _by_rung(stage: StageView) -> dict[int, list[IterationView]]:
     return found
 
 
-def _stage(stage: StageView, now_unix_s: float) -> Text:
-    text = Text(f"{SIGNS[stage.state]} {safe(stage.cell or stage.id)}", style=STYLES[stage.state])
+def _stage(stage: StageView, now_unix_s: float) -> list[Part]:
+    parts: list[Part] = [(f"{SIGNS[stage.state]} {safe(stage.cell or stage.id)}", STYLES[stage.state], 0)]
     if safe(stage.id) != stage.kind:
-        text.append(f" {safe(stage.kind)}", style="dim")
+        parts.append((f" {safe(stage.kind)}", "dim", 4))
     if stage.began_unix_s and stage.state != "waiting":
-        text.append(f" {clock((stage.ended_unix_s or now_unix_s) - stage.began_unix_s)}", style="dim")
+        parts.append((f" {clock((stage.ended_unix_s or now_unix_s) - stage.began_unix_s)}", "dim", 3))
     if stage.voided:
-        text.append(f" {stage.voided} void", style="yellow")
+        parts.append((f" {stage.voided} void", "yellow", 2))
     if stage.search is not None:
-        text.append(f" {number(stage.search.rate)}/s")
-    return text
+        parts.append((f" {number(stage.search.rate)}/s", "", 1))
+    return parts
 
 
-def _rung(stage: StageView, rung: int) -> Text:
+def _rung(stage: StageView, rung: int) -> list[Part]:
     found = stage.throughput.get(rung) if stage.kind != "search" else None
     if found is None:
-        return Text(_named(stage, rung))
-    half = f" ±{uncertainty(found.half, found.mean)}" if found.half is not None else ""
-    return Text(f"{_named(stage, rung)} {number(found.mean, found.half)}{half}")
+        return [(_named(stage, rung), "", 0)]
+    half = [(f" ±{uncertainty(found.half, found.mean)}", "", 2)] if found.half is not None else []
+    return [(_named(stage, rung), "", 0), (f" {number(found.mean, found.half)}", "", 1), *half]
 
 
 def _named(stage: StageView, rung: int) -> str:
@@ -70,12 +96,19 @@ def _named(stage: StageView, rung: int) -> str:
     return f"depth {rung}" if stage.kind == "tool" else f"{rung} thr"
 
 
-def _repeat(item: IterationView) -> Text:
+def _is_refused(stage: StageView, item: IterationView) -> bool:
+    """Whether a search did not accept this probe."""
+    return any(probe.probe == item.id.repeat and not probe.accepted for probe in stage.probes)
+
+
+def _repeat(item: IterationView, *, refused: bool = False) -> list[Part]:
+    style = "bold red" if not item.valid else "yellow" if refused else "green"
+    numbers: list[Part] = [(f" {number(item.tps)}", style, 1), (f" p99 {_p99(item)}", style, 2)]
     if not item.valid:
-        numbers = f"{number(item.tps)} p99 {_p99(item)}"
-        return Text(f"✗ #{item.id.repeat} INVALID {numbers}: {safe(item.why)}", style="bold red")
-    rate = f" at {number(item.rate)}/s" if item.rate else ""
-    return Text(f"✓ #{item.id.repeat}{rate} {number(item.tps)} p99 {_p99(item)}", style="green")
+        return [(f"✗ #{item.id.repeat} INVALID", style, 0), *numbers, (f": {safe(item.why)}", style, 3)]
+    rate: list[Part] = [(f" at {number(item.rate)}/s", style, 3)] if item.rate else []
+    sign = "✗" if refused else "✓"
+    return [(f"{sign} #{item.id.repeat}", style, 0), *rate, *numbers]
 
 
 def _p99(item: IterationView) -> str:
@@ -88,12 +121,12 @@ class PlanTree(Tree[None]):
     def __init__(self, *, id: str) -> None:
         super().__init__("plan", id=id)
         self.show_root = False
-        self.guide_depth = 2
+        self.guide_depth = GUIDE
         self._known: dict[tuple[str, ...], TreeNode[None]] = {}
 
     def show(self, view: RunView) -> None:
         """Bring the nodes up to date."""
-        for path, label in lines(view):
+        for path, label in lines(view, self.scrollable_content_region.width or None):
             node = self._known.get(path)
             if node is None:
                 self._known[path] = self._add(path, label)

@@ -28,7 +28,9 @@ _GAP_S = 3.0
 
 
 def _name(item: IterationFinished, kind: str = "") -> str:
-    return safe(f"{item.id.stage}, {rung_name(kind, item.id.rung)}, repeat {item.id.repeat}")
+    """The name of an iteration; a void one has its attempt too, as the repeat was run again."""
+    void = "" if item.valid else f", void attempt {item.id.attempt}"
+    return safe(f"{item.id.stage}, {rung_name(kind, item.id.rung)}, repeat {item.id.repeat}{void}")
 
 
 # ---- CPU ---------------------------------------------------------------------------------------------------------

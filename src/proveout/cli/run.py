@@ -58,8 +58,8 @@ def run(
 ) -> None:
     """Run a plan and judge it; on a terminal with a screen, on which the run does not depend.
 
-    Exit codes: 0 every verdict passed (those of severity `warn` do not count), 1 a verdict failed, 2 the plan or
-    command line is wrong, 3 inconclusive, 4 the infrastructure failed, 130 interrupted.
+    Exit codes: 0 no verdict failed or is inconclusive (those of severity `warn` do not count), 1 a verdict failed, 2
+    the plan or command line is wrong, 3 inconclusive, 4 the infrastructure failed, 130 interrupted.
     """
     from proveout.cli.common import outputs as output_files
     from proveout.cli.common import run_session, with_screen

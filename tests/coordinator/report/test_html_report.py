@@ -25,7 +25,7 @@ from proveout.cli import execute
 from proveout.coordinator.measure.samples import SamplesUnreadable
 from proveout.coordinator.report import csv_export
 from proveout.coordinator.report import html as html_renderer
-from proveout.coordinator.report.figures import selection, vega
+from proveout.coordinator.report.figures import selection, system_figures, vega
 from proveout.coordinator.report.figures.timeline import read_timeline
 from proveout.coordinator.report.run_document import page_document
 from proveout.coordinator.results.results import RunResults, load_results
@@ -308,6 +308,15 @@ def test_the_timeline_is_in_seconds_of_the_run(directory: RunDirectory) -> None:
     assert timeline.cpu[0].name == "box"
     assert timeline.cpu[0].values == pytest.approx([0.5] * 16)
     assert timeline.lag[1].times[0] == pytest.approx(5.0 - begun_s)
+
+
+def test_the_lag_of_a_void_attempt_is_a_line_of_its_own(directory: RunDirectory) -> None:
+    results = load_results(history())
+    (slow, _) = system_figures.lag(results, read_timeline(results, directory.samples))
+    names = {point["iteration"] for point in slow.spec["data"]["values"]}
+    ended = [item for item in iterations(results) if item.id.stage == "slow"]
+    assert len(names) == len(ended)
+    assert sum("void attempt 1" in name for name in names) == 1, "the invalid one: 4 threads, repeat 2"
 
 
 def test_a_damaged_file_of_samples_is_named(directory: RunDirectory) -> None:

@@ -20,6 +20,7 @@ from proveout.coordinator.storage.journal import FILE, Journal, RunInUse, Storag
 from proveout.dsl.plan import plan as p
 from proveout.dsl.plan import stages, topology, values
 from proveout.proto import events as e
+from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
 from proveout.proto.wire.results import InvariantCheck, Populated, TableCount, TableDifference, TuningState
 
 IDENTITY = e.IterationId(stage="s", rung=4, repeat=2, attempt=1)
@@ -45,6 +46,17 @@ FINISHED = e.IterationFinished(
     ),
     waits=(e.WaitLine(event="WalSync", wait_class="IO", seconds=1.0, db_time_fraction=0.5),),
     series={"tps": (1.0, 2.0)},
+    faults=(
+        FaultMeasured(
+            fault="crash",
+            number=1,
+            begins_s=20.0,
+            outage_s=3.0,
+            failed=7,
+            residue=("a file",),
+            loads=(FaultOnLoad(host="client1", outage_s=3.5),),
+        ),
+    ),
 )
 ONE_OF_EACH: tuple[e.Event, ...] = (
     e.RunStarted(
@@ -130,6 +142,12 @@ def test_the_examples_contain_each_kind_of_event() -> None:
 @pytest.mark.parametrize("event", ONE_OF_EACH, ids=lambda event: type(event).__name__)
 def test_decoded_events_are_equal(event: e.Event) -> None:
     assert decode(encode(event)) == event
+
+
+def test_an_iteration_of_a_journal_without_faults_has_none() -> None:
+    data = json.loads(encode(FINISHED))
+    del data["faults"]
+    assert decode(json.dumps(data)) == dataclasses.replace(FINISHED, faults=())
 
 
 def test_numpy_scalars_become_numbers() -> None:

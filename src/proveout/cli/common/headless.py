@@ -179,8 +179,8 @@ def _tick(view: RunView, stamped: Stamped) -> str:
         return ""
     errors = f", {event.errors} errors" if event.errors else ""
     window = event.window.replace("_", "-")
-    timed = event.avg_us > 0.0  # a program may report the times of the whole window only
-    times = f", avg {microseconds(event.avg_us)}, p99 {microseconds(event.p99_us)}" if timed else ""
+    # A program may report the times of the whole window only, and a system that is down answers nothing.
+    times = "" if event.avg_us is None else f", avg {microseconds(event.avg_us)}, p99 {microseconds(event.p99_us)}"
     return (
         f"  {_name(view, event.id)}: {window} {event.second} s, {number(event.tps)} {_unit(view, event.id)}"
         f"{times}{errors}"
