@@ -19,7 +19,7 @@ class Observed:
     clock.
 
     `name`: that of the load where there are several; `stage` has this load alone. `earlier`: the valid iterations of
-    the same rung before this one.
+    the same rung before this one. `tps_in_phases`: `tps_per_second` of each phase of the window.
     """
 
     plan: Plan
@@ -40,6 +40,7 @@ class Observed:
     clock_ends: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     earlier: Sequence[IterationFinished] = ()
     name: str = ""
+    tps_in_phases: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def threads(self) -> int:

@@ -31,15 +31,14 @@ from proveout.coordinator.measure.derived import (
     tool_metrics,
 )
 from proveout.coordinator.measure.load_merge import (
-    handling_metrics,
-    handling_parts,
-    length_s,
+    load_metrics,
     merge_loads,
-    share,
     times_of,
+    transaction_metrics,
 )
 from proveout.coordinator.measure.load_streams import Stream, joined, projected, streams_of
 from proveout.coordinator.measure.observed import Observed, in_passes
+from proveout.coordinator.measure.phases.phase_metrics import PhaseNumbers, phase_numbers, prefixed
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.measure.wait_events import events_read, unknown_events, waits_metrics
 from proveout.dsl.metrics import MEASURED
@@ -52,7 +51,6 @@ from proveout.proto.events import (
     IterationId,
     Metrics,
     SizeLine,
-    TransactionSummary,
     ValidityFinding,
     WaitLine,
 )
@@ -94,6 +92,11 @@ def summarise(
     captured, waits, sizes = _captured(cut)
     trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
     metrics, series = _together(streams, rate, trees, captured), _all_series(streams)
+    phases = _all_phases(stage, streams, rate)
+    for prefix, found in phases.items():
+        tree = metrics["loads"][prefix.split(".")[1]] if prefix else metrics
+        tree |= {"phases": {phase.name: phase.tree for phase in found}} if found else {}
+        series |= {f"{path}{name}": row for path, one in prefixed(prefix, found) for name, row in one.series.items()}
     findings = validity.judge(
         *(
             Observed(
@@ -104,6 +107,7 @@ def summarise(
                 metrics=tree | captured,
                 transactions=stream.summaries,
                 tps_per_second=series.get(f"loads.{stream.name}.tps" if stream.name else "tps", ()),
+                tps_in_phases={phase.name: phase.series.get("tps", ()) for phase in phases[_prefix(stream)]},
                 loads=stream.loads,
                 seconds=stream.seconds,
                 recordings=recordings,
@@ -130,19 +134,52 @@ def summarise(
         started_unix_s=started_unix_s,
         series=series,
         sizes=sizes,
-        **_by_load(streams),
+        **_by_load(streams, phases),
     )
 
 
-def _by_load(streams: Sequence[Stream]) -> dict[str, Any]:
+def _prefix(stream: Stream) -> str:
+    """The prefix of the paths of a load's numbers."""
+    return f"loads.{stream.name}." if stream.name else ""
+
+
+def _all_phases(stage: Measuring, streams: Sequence[Stream], rate: float | None) -> dict[str, tuple[PhaseNumbers, ...]]:
+    """The phases of each load, and of several loads those of the ones with shares together, by prefix."""
+    found = {
+        _prefix(one): phase_numbers(
+            one.stage, one.loads, whole_seconds(one.loads, one.seconds), threads=one.threads, rate=one.rate
+        )
+        for one in streams
+    }
+    if streams[0].name:
+        shares = [stream for stream in streams if not stream.beside]
+        whole = joined(shares)
+        threads = sum(stream.threads for stream in shares)
+        own_rate = shares[0].rate if len(shares) == 1 else rate
+        found[""] = phase_numbers(
+            stage if len(shares) > 1 else shares[0].stage,
+            whole[0],
+            whole_seconds(*whole),
+            threads=threads,
+            rate=own_rate,
+            by_type=False,
+        )
+    return found
+
+
+def _by_load(streams: Sequence[Stream], phases: Mapping[str, Sequence[PhaseNumbers]]) -> dict[str, Any]:
     """The fields of `IterationFinished` that are counts and bounds of each load and of its transaction types, and of
     several loads together."""
     at_least: dict[str, float] = {}
     not_given: list[str] = []
-    for prefix, loads in _prefixed(streams):
+    for prefix, loads in (*_prefixed(streams), *_prefixed_phases(phases)):
         for kind, one in times_of(loads).items():
             at_least |= {f"{prefix}{kind}.{name}": value for name, value in one.at_least.items()}
             not_given += [f"{prefix}{kind}.{name}" for name in one.not_given]
+    for prefix, found in phases.items():
+        at_least |= {
+            f"{path}{name}": bound for path, one in prefixed(prefix, found) for name, bound in one.at_least.items()
+        }
     return {
         "transactions": tuple(item for stream in streams for item in stream.summaries),
         "committed": _counted({one.name: [load.committed for load in one.loads.values()] for one in streams}),
@@ -157,9 +194,17 @@ def _prefixed(streams: Sequence[Stream]) -> Iterator[tuple[str, Sequence[Transac
     if streams[0].name:
         yield "", merge_loads(stream.merged for stream in streams if not stream.beside)
     for stream in streams:
-        prefix = f"loads.{stream.name}." if stream.name else ""
+        prefix = _prefix(stream)
         yield prefix, stream.merged
         yield from ((f"{prefix}transactions.{item.counts.name}.", (item,)) for item in stream.merged)
+
+
+def _prefixed_phases(phases: Mapping[str, Sequence[PhaseNumbers]]) -> Iterator[tuple[str, Sequence[TransactionLoad]]]:
+    for prefix, found in phases.items():
+        for path, one in prefixed(prefix, found):
+            yield path, one.merged
+            if "transactions" in one.tree:
+                yield from ((f"{path}transactions.{item.counts.name}.", (item,)) for item in one.merged)
 
 
 def _together(streams: Sequence[Stream], rate: float | None, trees: Sequence[Metrics], captured: Metrics) -> Metrics:
@@ -172,7 +217,7 @@ def _together(streams: Sequence[Stream], rate: float | None, trees: Sequence[Met
     shares = [stream for stream in streams if not stream.beside]
     merged = merge_loads(stream.merged for stream in shares)
     threads, own_rate = sum(stream.threads for stream in shares), shares[0].rate if len(shares) == 1 else rate
-    whole = _load_metrics(merged, joined(shares)[0], threads=threads, rate=own_rate, ceiling=None)
+    whole = load_metrics(merged, joined(shares)[0], threads=threads, rate=own_rate, ceiling=None)
     return whole | captured | {"loads": {stream.name: tree for stream, tree in zip(streams, trees, strict=True)}}
 
 
@@ -206,7 +251,7 @@ def _transaction_tree(stream: Stream, plan: Plan, cut: _Cut) -> Metrics:
     if isinstance(stream.stage, Tool):
         return {}
     workload = plan.workload(stream.stage.workload)
-    transactions = {item.name: _transaction_metrics(item) for item in stream.summaries}
+    transactions = {item.name: transaction_metrics(item) for item in stream.summaries}
     orders = order_metrics(workload.kind, stream.summaries, cut.counters(stream.stage.target))
     passes = pass_metrics(stream.loads.values()) if in_passes(stream.stage) else {}
     own = own_value_metrics(workload, [*stream.loads.values()])
@@ -220,7 +265,7 @@ def _stage_metrics(stream: Stream, plan: Plan, boots: Mapping[str, str]) -> Metr
         return prune(tool_metrics(stage, stream.threads, loads))
     shared = disturbances.shares_machine(plan, stage, boots)
     ceiling = None if stream.name else _ceiling(loads, shared=shared)
-    return _load_metrics(stream.merged, loads, threads=stream.threads, rate=stream.rate, ceiling=ceiling)
+    return load_metrics(stream.merged, loads, threads=stream.threads, rate=stream.rate, ceiling=ceiling)
 
 
 def _counted(parts: Mapping[str, Iterable[Iterable[tuple[str, int]]]]) -> dict[str, int]:
@@ -255,94 +300,12 @@ def _ceiling(loads: Mapping[str, LoadResult], *, shared: bool) -> float | None:
     return None if None in known else sum(each or 0.0 for each in known)
 
 
-def _load_metrics(
-    merged: Sequence[TransactionLoad],
-    loads: Mapping[str, LoadResult],
-    *,
-    threads: int,
-    rate: float | None,
-    ceiling: float | None,
-) -> Metrics:
-    ok = sum(item.counts.ok for item in merged)
-    logical = sum(item.counts.logical_failures for item in merged)
-    errors = sum(item.counts.error_count for item in merged)
-    times = times_of(merged)
-    ended = sum(load.ended_in_window for load in loads.values())
-    cpu_s = sum(load.client_cpu_s for load in loads.values())
-    service = histogram.merge(item.service for item in merged)
-    rates = [load.ended_in_window / length_s(load) for load in loads.values() if length_s(load) > 0.0]
-    return prune(
-        {
-            "tps": sum(rates) if rates else None,
-            "threads": threads,
-            "rate": rate or 0.0,
-            "measure_s": max(map(length_s, loads.values())),
-            **{name: one.known for name, one in times.items()},
-            "errors": {"count": errors, "fraction": share(errors, ok + logical + errors)},
-            "logical": {"count": logical, "fraction": share(logical, ok + logical)},
-            **_arrivals(merged, loads),
-            "retried": {"count": sum(item.counts.retried for item in merged)},
-            "client": {
-                "cpu_fraction": max(load.client_cpu_fraction for load in loads.values()),
-                "cpu_s": cpu_s,
-                "cpu_us": cpu_s / ended * 1e6 if ended else None,
-                "ceiling_per_s": ceiling,
-                "ceiling_fraction": sum(rates) / ceiling if ceiling and rates else None,
-                "start_skew_ms": max(load.start_skew_ns for load in loads.values()) / 1e6,
-                **handling_metrics(handling_parts(loads.values()), ended, service),
-            },
-        }
-    )
-
-
-def _arrivals(merged: Sequence[TransactionLoad], loads: Mapping[str, LoadResult]) -> Metrics:
-    """Counts of the transactions due in the window: due = ended + late + unfinished + missed."""
-    counts = [item.counts for item in merged]
-    answered = sum(one.ok + one.logical_failures + one.error_count for one in counts)
-    late, missed = sum(item.late for item in merged), sum(one.missed for one in counts)
-    unfinished = sum(histogram.count(item.service_at_least) for item in merged)
-    due = answered + unfinished + missed
-    oldest_ns = max(
-        *(item.service_at_least.max_ns for item in merged),
-        *(hang.waited_ns for load in loads.values() for hang in load.hangs if not hang.answered),
-        0,
-        0,
-    )
-    return {
-        "due": {"count": due},
-        "begun": {"count": due - missed},
-        "ended": {"count": answered - late},
-        "late": {"count": late},
-        "unfinished": {"count": unfinished, "fraction": share(unfinished, due), "age_max_us": oldest_ns / 1e3},
-        "missed": {"count": missed, "fraction": share(missed, due)},
-        "hung": {"count": sum(load.hung for load in loads.values())},
-    }
-
-
-def _transaction_metrics(item: TransactionSummary) -> Metrics:
-    return {
-        "tps": item.tps,
-        "ok": item.ok,
-        "errors": sum(item.errors.values()),
-        "logical_fraction": share(item.logical_failures, item.ok + item.logical_failures),
-        "response": item.response,
-        "service": item.service,
-    }
-
-
 def per_second(
     loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]
 ) -> dict[str, tuple[float, ...]]:
     """`tps`, `response.avg_us` and, under open arrival, `schedule.avg_us` of each whole second inside the measure
     window that all agents reported."""
-    whole: dict[int, list[LoadSecond]] = {}
-    for host, load in loads.items():
-        for second in seconds.get(host, ()):
-            end_ns = second.start_ns + round(second.duration_s * 1e9)
-            inside = second.start_ns >= load.measure_start_ns - 1_000_000 and end_ns <= load.measure_end_ns + 1_000_000
-            if inside and second.duration_s >= 0.999:
-                whole.setdefault(second.second, []).append(second)
-    rows = [_second(whole[number]) for number in sorted(whole) if len(whole[number]) == len(loads)]
+    rows = [_second(parts) for parts in whole_seconds(loads, seconds).values()]
     if not rows:
         return {}
     series = {"tps": tuple(tps for tps, _, _ in rows)}
@@ -351,6 +314,20 @@ def per_second(
         if len(known) == len(rows):
             series[name] = known
     return series
+
+
+def whole_seconds(
+    loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]
+) -> dict[int, list[LoadSecond]]:
+    """The whole seconds inside the measure window that all agents reported, by their number after T0."""
+    whole: dict[int, list[LoadSecond]] = {}
+    for host, load in loads.items():
+        for second in seconds.get(host, ()):
+            end_ns = second.start_ns + round(second.duration_s * 1e9)
+            inside = second.start_ns >= load.measure_start_ns - 1_000_000 and end_ns <= load.measure_end_ns + 1_000_000
+            if inside and second.duration_s >= 0.999:
+                whole.setdefault(second.second, []).append(second)
+    return {number: whole[number] for number in sorted(whole) if len(whole[number]) == len(loads)}
 
 
 def _second(parts: Sequence[LoadSecond]) -> tuple[float, float | None, float | None]:

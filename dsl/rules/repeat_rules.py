@@ -320,6 +320,14 @@ def unsteady_by_plan(plan: Plan, stage: Measuring) -> str:
     return ""
 
 
+def changing_phases(stage: Measuring) -> tuple[str, ...]:
+    """The phases in which the plan itself has the load change."""
+    if not isinstance(stage, Ladder) or not isinstance(stage.arrival, Phased):
+        return ()
+    levels = zip(stage.windows.phases, stage.arrival.levels, strict=False)
+    return tuple(name for (name, _), level in levels if not level.is_constant)
+
+
 def _quantile(name: str) -> float | None:
     """0.999 of `p999_us`; None when the name is not that of a percentile."""
     found = re.fullmatch(r"p(\d{2,})_(us|s)", name)
