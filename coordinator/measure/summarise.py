@@ -92,11 +92,7 @@ def summarise(
     captured, waits, sizes = _captured(cut)
     trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
     metrics, series = _together(streams, rate, trees, captured), _all_series(streams)
-    phases = _all_phases(stage, streams, rate)
-    for prefix, found in phases.items():
-        tree = metrics["loads"][prefix.split(".")[1]] if prefix else metrics
-        tree |= {"phases": {phase.name: phase.tree for phase in found}} if found else {}
-        series |= {f"{path}{name}": row for path, one in prefixed(prefix, found) for name, row in one.series.items()}
+    _add_phases(phases := _all_phases(stage, streams, rate), metrics, series)
     findings = validity.judge(
         *(
             Observed(
@@ -106,7 +102,7 @@ def summarise(
                 rate=stream.rate,
                 metrics=tree | captured,
                 transactions=stream.summaries,
-                tps_per_second=series.get(f"loads.{stream.name}.tps" if stream.name else "tps", ()),
+                tps_per_second=series.get(f"{_prefix(stream)}tps", ()),
                 tps_in_phases={phase.name: phase.series.get("tps", ()) for phase in phases[_prefix(stream)]},
                 loads=stream.loads,
                 seconds=stream.seconds,
@@ -141,6 +137,17 @@ def summarise(
 def _prefix(stream: Stream) -> str:
     """The prefix of the paths of a load's numbers."""
     return f"loads.{stream.name}." if stream.name else ""
+
+
+def _add_phases(
+    phases: Mapping[str, Sequence[PhaseNumbers]], metrics: Metrics, series: dict[str, tuple[float, ...]]
+) -> None:
+    """Put the trees and the seconds of the phases of each load into those of the iteration."""
+    for prefix, found in phases.items():
+        tree = metrics["loads"][prefix.split(".")[1]] if prefix else metrics
+        if found:
+            tree["phases"] = {phase.name: phase.tree for phase in found}
+        series |= {f"{path}{name}": row for path, one in prefixed(prefix, found) for name, row in one.series.items()}
 
 
 def _all_phases(stage: Measuring, streams: Sequence[Stream], rate: float | None) -> dict[str, tuple[PhaseNumbers, ...]]:
