@@ -52,6 +52,8 @@ class Engine:
     | `instances` | whether a system may have several instances |
     | `propagates_to` | the engines that its changes can go on to; the capture `lag` measures how far those are behind |
     | `links_to` | those of them to which proveout itself sets propagation up, and compares the tables |
+    | `standbys` | whether a system that proveout starts may have standbys, which can be promoted |
+    | `followed` | the settings that a standby has from its primary |
     | `procedures` | whether TPROC-C's stored procedures are written for it |
     | `instead_of_populate`, `instead_of_waits` | what to do where it cannot do these |
     | `tested`, `guide` | what the tests run it on; the page for users |
@@ -83,6 +85,8 @@ class Engine:
     report: str = ""
     propagates_to: tuple[str, ...] = ()
     links_to: tuple[str, ...] = ()
+    standbys: bool = False
+    followed: tuple[str, ...] = ()
     procedures: bool = False
     instead_of_populate: str = ""
     instead_of_waits: str = ""
@@ -137,6 +141,14 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 queries=True,
                 propagates_to=("postgres",),
                 links_to=("postgres",),
+                standbys=True,
+                followed=(
+                    "max_connections",
+                    "max_locks_per_transaction",
+                    "max_prepared_transactions",
+                    "max_wal_senders",
+                    "max_worker_processes",
+                ),
                 procedures=True,
                 tested="PostgreSQL 18",
             ),
@@ -151,6 +163,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 populate=True,
                 populate_workers_max=1,
                 checkpoint=True,
+                tune=True,
                 session=True,
                 sizes=True,
                 queries=True,
@@ -222,6 +235,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 populate=True,
                 instances=True,
                 checkpoint=True,
+                tune=True,
                 session=True,
                 sizes=True,
                 queries=True,

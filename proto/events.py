@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from proveout.dsl.plan.loads import in_load
 from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.fault_events import FaultSeen as FaultSeen  # noqa: PLC0414 - re-exported
 from proveout.proto.iteration_id import IterationId as IterationId  # noqa: PLC0414 - re-exported
 from proveout.proto.wire.results import InvariantCheck, Populated, TableDifference, TuningState
 
@@ -473,7 +474,7 @@ Event: TypeAlias = (
     RunStarted | AgentUp | AgentLost | SystemUp | FactsTaken | StageStarted | StageProgress | PopulateFinished
     | ValuesTaken | IterationStarted | LoadTick | TransactionsTick | WaitsTick | AgentsTick | HostTick
     | IterationFinished | IterationVoided | ProbeFinished | SearchFinished | LadderCut | PropagationCompared
-    | InvariantsSeen | TuningSeen | StageFinished | VerdictForeseen | VerdictReached | Notice | RunFinished
+    | InvariantsSeen | TuningSeen | FaultSeen | StageFinished | VerdictForeseen | VerdictReached | Notice | RunFinished
 )  # fmt: skip
 
 LIVE_EVENTS: tuple[type, ...] = (StageProgress, LoadTick, TransactionsTick, WaitsTick, AgentsTick, HostTick)

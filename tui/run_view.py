@@ -20,6 +20,7 @@ from proveout.proto.events import (
     AgentsTick,
     AgentUp,
     FactsTaken,
+    FaultSeen,
     HostTick,
     InvariantsSeen,
     IterationFinished,
@@ -266,7 +267,7 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
         case SystemUp() | PropagationCompared() | TuningSeen():
             return _of_systems(view, event)
         # A violation or a change comes as a notice; the report has the details.
-        case InvariantsSeen() | FactsTaken() | ValuesTaken():
+        case InvariantsSeen() | FactsTaken() | ValuesTaken() | FaultSeen():
             return view
         case VerdictForeseen() | VerdictReached():
             return _verdict(view, event)

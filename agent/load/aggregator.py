@@ -21,7 +21,7 @@ from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.window_counts import NO_TIMES, Accumulator, Triples, WindowCounts
 from proveout.agent.load.worker_messages import HANDLING, UNCONNECTED, Chunk, Finished
-from proveout.proto.wire import bins, histogram
+from proveout.proto.wire import bins, commit_readings, histogram
 from proveout.proto.wire.results import (
     Handling,
     Hang,
@@ -29,6 +29,7 @@ from proveout.proto.wire.results import (
     LoadResult,
     LoadSecond,
     PhaseLoad,
+    TrackedCommits,
     TransactionCounts,
     TransactionLoad,
 )
@@ -158,6 +159,7 @@ class LoadAggregator:
             ),
             passes_s=tuple(passes),
             phases=fitting(tuple(self._phase(number, finished) for number in range(len(self._phases)))),
+            commits=commit_readings.merge(map(self._commits, finished)),
         )
 
     def _phase(self, number: int, finished: Sequence[Finished]) -> PhaseLoad:
@@ -170,6 +172,11 @@ class LoadAggregator:
             ended=counts.ended,
             transactions=counts.transactions(finished, missed),
         )
+
+    def _commits(self, worker: Finished) -> TrackedCommits:
+        start_ns = self._timeline.measure_start_ns
+        readings = (commit_readings.of(fields, start_ns) for fields in worker.readings)
+        return TrackedCommits(acknowledged=worker.acknowledged, readings=tuple(readings))
 
     # ---- one second -------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -31,6 +31,7 @@ from proveout.agent.engines.driver_contract import (
 )
 from proveout.agent.engines.table import driver
 from proveout.agent.load import worker_messages
+from proveout.agent.load.commit_log import CommitLog
 from proveout.agent.load.loop.cancellation import cancel_statements
 from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.event_loop import PolledLoop
@@ -177,7 +178,10 @@ class Load:
         count = len(self._dsns)
         parts = (part_of(arm.workload(), index, count) for index in range(count))
         self._parts = [self._workload] if count == 1 else [build(part) for part in parts]
-        self._needed = statements(self._workload)
+        self._needed = statements(self._workload, tracked=arm.tracked)
+        self._commits: CommitLog | None = None
+        if arm.tracked:
+            self._commits = CommitLog(arm.run, arm.label, arm.numbers, self._driver.waits)
         self._session = arm.session
         if isinstance(self._driver, OpensWithSettings):
             changes = any(s.changes for kind in self._workload.transactions if kind.weight > 0 for s in kind.statements)
@@ -228,6 +232,8 @@ class Load:
             loop.close()
             cancel_statements(lambda: list(self._preparing), time.sleep)
         ticker.pack(time.monotonic_ns())
+        if self._commits is not None:
+            self._commits.finish(self._reader)
         cpu_s, window_s = ticker.cpu()
         missed, *missed_in_phases = loop.missed()
         return worker_messages.Finished(
@@ -246,6 +252,8 @@ class Load:
             seen_ns=loop.seen_ns,
             completed_ns=loop.completed_ns,
             passes_s=tuple(seconds for terminal in self._terminals for seconds in terminal.passes_s),
+            acknowledged=None if self._commits is None else self._commits.acknowledged,
+            readings=() if self._commits is None else tuple(map(astuple, self._commits.readings)),
             **ticker.handling(),
         )
 
@@ -265,6 +273,7 @@ class Load:
             session=session,
             prepared=prepared,
             passes=self._arm.plan_windows().passes,
+            tally=None if self._commits is None else self._commits.tallies[number],
         )
 
     def _connect(self, number: int) -> tuple[Any, dict[str, Any]]:
@@ -275,19 +284,34 @@ class Load:
         self._preparing.append(session)
         try:
             self._check_stopped()
-            if isinstance(session, Labelled):
-                session.label(self._arm.run, self._arm.label)
-            configure(session, self._driver, self._session)
+            self._configure(session)
             prepared = {}
             for needed in self._needed:
                 self._check_stopped()
                 prepared[needed.name] = session.prepare(needed)
+            if self._commits is not None:
+                self._commits.resume(number, session, prepared)
             return session, prepared
         except BaseException:
             session.close()
             raise
         finally:
             self._preparing.remove(session)
+
+    def _reader(self) -> tuple[Any, dict[str, Any]]:
+        """A session after the load, to read commits back."""
+        session = self._driver.connect(self._dsns[0])
+        try:
+            self._configure(session)
+        except BaseException:
+            session.close()
+            raise
+        return session, {}
+
+    def _configure(self, session: Any) -> None:
+        if isinstance(session, Labelled):
+            session.label(self._arm.run, self._arm.label)
+        configure(session, self._driver, self._session)
 
     def _check_stopped(self) -> None:
         """StatementFailure if the load is stopped: a statement sent now would run on the server without a client."""

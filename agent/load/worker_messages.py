@@ -52,6 +52,7 @@ class Arm:
     run: str = ""
     label: str = ""
     session: tuple[tuple[str, str], ...] = ()
+    tracked: bool = False
 
     @classmethod
     def of(cls, spec: RunLoad, numbers: tuple[int, ...], run: str = "") -> Arm:
@@ -70,6 +71,7 @@ class Arm:
             run=run,
             label=spec.label,
             session=spec.session,
+            tracked=spec.tracked,
         )
 
     def workload(self) -> Workload:
@@ -143,7 +145,8 @@ class Finished:
     `answers`, `stamped`, `runqueue_s`, `runqueue_fraction`: as in `results.Handling`, over the window; None if unknown.
     `waiting`: the oldest transactions without an answer at the end of the load, as (number, start in monotonic ns).
     `completed_ns`: when the last terminal had ended its passes, 0 when it had not, or without passes; `passes_s`: the
-    time of each pass of each terminal.
+    time of each pass of each terminal. `acknowledged`: commits of tracked transactions, None where none are tracked;
+    `readings`: what reading them back has found, the fields of `CommitReading` in monotonic ns.
     """
 
     missed: Ages
@@ -165,6 +168,8 @@ class Finished:
     completed_ns: int = 0
     passes_s: tuple[float, ...] = ()
     missed_in_phases: tuple[Ages, ...] = ()
+    acknowledged: int | None = None
+    readings: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

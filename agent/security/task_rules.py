@@ -19,7 +19,7 @@ from proveout.dsl.plan.commands import NO_COMMAND, Command
 from proveout.dsl.plan.faults import TIMES_MAX
 from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue
 from proveout.dsl.rules import command_rules, host_rules, phase_rules, session_settings, value_rules
-from proveout.dsl.rules.bounds import RATE_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
+from proveout.dsl.rules.bounds import RATE_MAX, STANDBYS_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
 from proveout.dsl.rules.host_rules import Objection
 from proveout.proto.wire import tasks
 from proveout.proto.wire.tasks import Endpoint, LoadPool, LoadShare
@@ -56,7 +56,21 @@ def is_slow_to_check(spec: tasks.TaskSpec) -> bool:
 # ---- systems ---------------------------------------------------------------------------------------------------------
 
 
-def _start(spec: tasks.StartSystem | tasks.SnapshotSystem) -> Iterator[Objection]:
+def _start(spec: tasks.StartSystem) -> Iterator[Objection]:
+    yield from _snapshot(spec)
+    if len(spec.primary) > 1 or bool(spec.primary) != (spec.system.standby_of is not None):
+        yield Objection(message=f"system {spec.system.name} has one primary if it is a standby, and else none")
+    for end in spec.primary[:1]:
+        yield from _endpoint(end)
+        if end.system != spec.system.standby_of or end.engine != spec.system.engine or not end.provisioned:
+            yield Objection(message=f"{end.system[:80]} is not the primary of {spec.system.name}, started by an agent")
+    if len(spec.standbys) > STANDBYS_MAX or not set(spec.synchronous) <= set(spec.standbys):
+        yield Objection(message=f"more than {STANDBYS_MAX} standbys, or a synchronous one that is not among them")
+    for name in spec.standbys[:STANDBYS_MAX]:
+        yield from host_rules.name_problems("system", name)
+
+
+def _snapshot(spec: tasks.StartSystem | tasks.SnapshotSystem) -> Iterator[Objection]:
     yield from host_rules.system_problems(spec.system)
     yield from host_rules.text_problems("the folder of a run", spec.data_root)
 
@@ -297,7 +311,7 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.StartSystem: _start,
         tasks.StopSystem: _stop,
         tasks.InspectSystem: _endpoint_only,
-        tasks.SnapshotSystem: _start,
+        tasks.SnapshotSystem: _snapshot,
         tasks.PopulateSystem: _populate,
         tasks.LinkSystems: _link,
         tasks.CompareSystems: _compare,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from proveout.coordinator.measure.capture_metrics import report_findings
@@ -27,6 +28,7 @@ from proveout.proto.wire.messages import Sample
 from proveout.proto.wire.results import (
     CaptureResult,
     CaptureSample,
+    FaultInjected,
     LoadResult,
     LoadSecond,
     TaskResult,
@@ -54,12 +56,13 @@ INERT = (
 @dataclass(slots=True)
 class Gathering:
     """The samples of one iteration so far. `hosts` maps task keys to hosts, `names` capture keys to captures' names;
-    `loads` maps keys of loads to their names, in a stage that has several."""
+    `loads` maps keys of loads to their names, in a stage that has several; `faults` keys of faults to their names."""
 
     id: IterationId
     hosts: Mapping[str, str]
     names: Mapping[str, str]
     loads: Mapping[str, str] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
     clocks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     boots: Mapping[str, str] = field(default_factory=dict)
     silences: Mapping[str, float] = field(default_factory=dict)
@@ -75,6 +78,8 @@ class Gathering:
     last: dict[str, int] = field(default_factory=dict)
     reached: dict[int, int] = field(default_factory=dict)
     untold: dict[int, list[LoadSecond]] = field(default_factory=dict)
+    injected: dict[tuple[str, str], FaultInjected] = field(default_factory=dict)
+    """The occurrences of each fault on each host, (fault, host), on the host's clock."""
     outputs: dict[str, str] = field(default_factory=dict)
     """The raw outputs of outside programs and the reports of databases, by task key."""
     suffixes: dict[str, str] = field(default_factory=dict)
@@ -93,7 +98,7 @@ class Gathering:
 
     def whole_seconds(self) -> Iterator[list[LoadSecond]]:
         """The seconds that all loads have reported and that were not given out yet: a part of each agent."""
-        loads = len(self.hosts) - len(self.names)
+        loads = len(self.hosts) - len(self.names) - len(self.faults)
         while loads and self.reached.get(self.ticked + 1, 0) >= loads:
             self.ticked += 1
             del self.reached[self.ticked]
@@ -115,6 +120,8 @@ class Gathering:
         """Samples known to be lost, by (capture's name or `load`, host)."""
         lost: dict[tuple[str, str], int] = {}
         for key, host in self.hosts.items():
+            if key in self.faults:
+                continue  # all of their steps are in their result too
             result = results.get(key)
             reported = result.lost if isinstance(result, CaptureResult) else getattr(result, "samples_lost", 0)
             last = getattr(result, "samples", getattr(result, "seconds_produced", 0))
@@ -162,12 +169,19 @@ def summarise(
     rate: float | None,
     loads: Mapping[str, TaskResult],
     captures: Mapping[str, TaskResult],
+    *,
+    faults: Mapping[str, TaskResult] = MappingProxyType({}),
 ) -> IterationFinished:
     """The iteration's numbers. Pure, and not quick: run it off the loop."""
     stage = plan.stage(gathering.id.stage)
     assert isinstance(stage, (Ladder, Search, Tool))  # noqa: S101  # only these have iterations
     hosts = gathering.hosts
     sources = {key: in_load(gathering.loads.get(key, ""), hosts[key]) for key in loads}
+    gathering.injected = {
+        (gathering.faults[key], hosts[key]): result
+        for key, result in faults.items()
+        if isinstance(result, FaultInjected)
+    }
     outputs = {key: getattr(result, "output", "") for key, result in {**loads, **captures}.items()}
     gathering.outputs = {key: text for key, text in outputs.items() if text}
     kinds = {key: plan.capture(gathering.names[key]).kind for key in captures}

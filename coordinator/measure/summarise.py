@@ -89,7 +89,7 @@ def summarise(
     streams = streams_of(stage, id.rung, rate, loads, seconds)
     recordings, window = {key: Recording(found) for key, found in captures.items()}, _shared_window(streams, clocks)
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
-    captured, waits, sizes = _captured(cut)
+    captured, lines = _captured(cut)
     trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
     metrics, series = _together(streams, rate, trees, captured), _all_series(streams)
     _add_phases(phases := _all_phases(stage, streams, rate), metrics, series)
@@ -126,11 +126,10 @@ def summarise(
         valid=all(finding.ok or not finding.voids for finding in findings),
         findings=(*findings, *cut.unknown_waits()),
         metrics=metrics,
-        waits=waits,
         started_unix_s=started_unix_s,
         series=series,
-        sizes=sizes,
         **_by_load(streams, phases),
+        **lines,
     )
 
 
@@ -244,13 +243,13 @@ def _shared_window(streams: Sequence[Stream], clocks: Mapping[str, tuple[int, in
     return shared if shared.seconds > 0.0 else windows[0]
 
 
-def _captured(cut: _Cut) -> tuple[Metrics, tuple[WaitLine, ...], tuple[SizeLine, ...]]:
-    """The metrics of captures in the window, and the lines of waits and sizes."""
+def _captured(cut: _Cut) -> tuple[Metrics, dict[str, Any]]:
+    """The metrics of captures in the window, and the fields of `IterationFinished` with the lines of waits and sizes."""
     waits_tree, waits = cut.waits()
     sizes_tree, sizes = cut.sizes()
     captured = {"waits": waits_tree, "lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
     captured |= {kind: cut.measured(kind) for kind in MEASURED}
-    return prune(cut.hosts() | captured), waits, sizes
+    return prune(cut.hosts() | captured), {"waits": waits, "sizes": sizes}
 
 
 def _transaction_tree(stream: Stream, plan: Plan, cut: _Cut) -> Metrics:

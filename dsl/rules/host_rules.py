@@ -147,8 +147,19 @@ def system_problems(system: System) -> Iterator[Objection]:
         yield Objection(message=f"system {system.name} is not one to be started: it has a dsn, or no `provision`")
     if len(system.settings) > SETTINGS_MAX:
         yield Objection(message=f"system {system.name} has more than {SETTINGS_MAX} settings")
+    if system.standby_of is not None:
+        yield from name_problems("system", system.standby_of)
+        yield from standby_problems(system.engine)
     for name, value in system.settings[:SETTINGS_MAX]:
         yield from setting_problems(system.engine, name, value)
+
+
+def standby_problems(engine: str) -> Iterator[Objection]:
+    """A standby of a system that proveout starts."""
+    if not engines.of(engine).standbys:
+        able = engines.named(one for one in engines.ENGINES.values() if one.standbys)
+        message = f"proveout starts standbys of {able}, not of {engine}"
+        yield Objection(message=message, way_out="give a replicated database of your own by its dsn")
 
 
 def dsn_problems(engine: str, dsn: str) -> Iterator[Objection]:

@@ -39,11 +39,16 @@ class Endpoint:
 class StartSystem:
     """Provision `system` (embedded): initialise if its data is not there yet, start, answer `SystemStarted`.
 
-    `data_root` is a directory on that host under which the system keeps its data across a resume.
+    `data_root` is a directory on that host under which the system keeps its data across a resume. A standby has one
+    `primary` that it follows, and is up when it has all of its data. A primary has `standbys`; its commits wait for the
+    `synchronous` ones of them.
     """
 
     system: System
     data_root: str
+    primary: tuple[Endpoint, ...] = ()
+    standbys: tuple[str, ...] = ()
+    synchronous: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +264,8 @@ class RunLoad:
 
     `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`:
     settings, (name, value), of every connection. `load`: its name among the loads of a stage that has several. `bins`:
-    its seconds have tenths (`LoadSecond.bins`).
+    its seconds have tenths (`LoadSecond.bins`). `tracked`: count the commits of each terminal in the database too, in
+    the table of `dsl.workloads.commits`.
     """
 
     workload: Workload
@@ -273,6 +279,7 @@ class RunLoad:
     session: tuple[tuple[str, str], ...] = ()
     load: str = ""
     bins: bool = False
+    tracked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,7 +108,29 @@ def _with(kind: type, **changes: Any) -> Any:
 LINE_BREAK = "1\nlocal_infile = on"
 
 
+def _standbys() -> Iterator[Attempt]:
+    standby = replace(EMBEDDED, name="standby", standby_of="db")
+    primary = replace(DB, engine="postgres", provisioned=True)
+
+    def of(says: str, title: str, tries: str, /, **changes: Any) -> Attempt:
+        spec = _with(tasks.StartSystem, **({"system": standby, "primary": (primary,)} | changes))
+        return Attempt(name=f"start: {title}", tries=tries, spec=spec, says=says)
+
+    yield of("one primary if it is a standby", "a standby without a primary", "start it with no data", primary=())
+    yield of("one primary if it is a standby", "a primary of a primary", "replace its data", system=EMBEDDED)
+    other = "read the passwords of another server"
+    yield of("is not the primary", "a primary by another name", other, primary=(replace(primary, system="else"),))
+    yield of("is not the primary", "a primary with a dsn", other, primary=(replace(primary, provisioned=False),))
+    away = replace(standby, engine="sqlite")
+    yield of("starts standbys of", "a standby of another engine", "run what is not there", system=away)
+    crowd = tuple(f"s{number}" for number in range(99))
+    yield of("standbys, or a synchronous one", "too many", "fill memory", system=EMBEDDED, primary=(), standbys=crowd)
+    names = {"system": EMBEDDED, "primary": (), "standbys": ('s", *',), "synchronous": ('s", *',)}
+    yield of("not the name of a system", "a standby by a quoted name", "write into the configuration", **names)
+
+
 def _systems() -> Iterator[Attempt]:
+    yield from _standbys()
     for kind in (tasks.StartSystem, tasks.SnapshotSystem):
         verb = "start" if kind is tasks.StartSystem else "snapshot"
 

@@ -133,7 +133,10 @@ class PolledLoop:
         self._settle(self._unanswered(), time.monotonic() + DRAIN_S, self._has_ended)
         self.seen_ns = time.monotonic_ns()
         self.unfinished = under_way_with_times(self._all)
-        self.unknown += [terminal.kind.number for terminal in self._all if terminal.busy and not terminal.rolling_back]
+        for terminal in self._all:
+            if terminal.busy and not terminal.rolling_back:
+                self.unknown.append(terminal.kind.number)
+                terminal.doubt()
         busy = self._unanswered()
         cancel_statements(
             lambda: [terminal.session for terminal in busy.values()],
@@ -343,6 +346,7 @@ class PolledLoop:
         with contextlib.suppress(OSError, ValueError):  # libpq may have closed it already
             self._epoll.unregister(terminal.fd)
         terminal.session.close()
+        terminal.lost(terminal.ended_ns)
         terminal.session, terminal.ended_ns = None, now
         rolling_back, terminal.rolling_back = (
             terminal.rolling_back,
@@ -353,6 +357,7 @@ class PolledLoop:
         self._recorder.error(terminal.kind.number, failure.code, failure.what, terminal.intended_ns, now)
         if not rolling_back:
             self.unknown.append(terminal.kind.number)
+            terminal.doubt()
         if terminal.left and not terminal.has_more(now):
             self._end_passes(terminal, now)
             return

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from proveout.agent.load.commit_tally import Tally
 from proveout.agent.load.intensity import Int64s
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.transaction import Kind, kinds, mix
@@ -31,6 +32,7 @@ class Terminal(TerminalState):
     terminal starts the next transaction as soon as one has ended; other terminals follow a schedule (`fires`), have
     `pauses`, or begin transactions only in the times of their `activity`. With `passes`, `left` counts the transactions
     until the end of the last one, and `passes_s` has the time of each pass; the next one begins at `pass_began_ns`.
+    `tally`: the account of its commits, where they are tracked.
     """
 
     __slots__ = (
@@ -51,6 +53,7 @@ class Terminal(TerminalState):
         "pauses",
         "pending_ns",
         "rolling_back",
+        "tally",
     )
 
     def __init__(
@@ -64,12 +67,14 @@ class Terminal(TerminalState):
         session: Any,
         prepared: dict[str, Any],
         passes: int = 0,
+        tally: Tally | None = None,
     ) -> None:
         super().__init__()
         stream = stream_of(seed, number)
         self.number = number
         self._weights = [kind.weight for kind in workload.transactions]
-        self._kinds = kinds(workload, workload.keys(stream), recorder.times)
+        self._kinds = kinds(workload, workload.keys(stream), recorder.times, tally)
+        self.tally = tally
         self.draw = mix(self._kinds, workload, stream)
         self.next_kind: Callable[[], Kind] = self.draw.__next__
         self.kind = self._kinds[0]
@@ -114,6 +119,16 @@ class Terminal(TerminalState):
         drawn = random.choice(len(weights), size=ages_ns.size, p=weights / weights.sum())
         for index, kind in enumerate(self._kinds):
             yield kind.number, ages_ns[drawn == index]
+
+    def lost(self, answered_ns: int) -> None:
+        """The connection is lost, and its last answer came at `answered_ns`."""
+        if self.tally is not None:
+            self.tally.lose(answered_ns)
+
+    def doubt(self) -> None:
+        """The running transaction will have no answer."""
+        if self.tally is not None and self.kind.tracked:
+            self.tally.doubt()
 
     def bind(self, session: Any, prepared: dict[str, Any]) -> None:
         """Use a session with its prepared statements, by name."""

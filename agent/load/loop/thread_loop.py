@@ -110,6 +110,9 @@ class ThreadedLoop:
             lambda: [terminal.session for terminal in self._alive() if terminal.session is not None], self._join
         )
         self.unknown += [terminal.kind.number for terminal in self._alive() if terminal.busy]
+        for terminal in self._all:
+            if terminal.busy:
+                terminal.doubt()
         for terminal, thread in zip(self._all, self._threads, strict=True):
             if terminal.session is not None and not thread.is_alive():
                 terminal.session.close()
@@ -234,6 +237,8 @@ class ThreadedLoop:
             self._recorder.error(number, failure.code, failure.what, terminal.intended_ns, now)
         if failure.kind is FailureKind.LOST and terminal.session is not None:
             self.unknown.append(number)
+            terminal.lost(terminal.started_ns)
+            terminal.doubt()
             session, terminal.session = terminal.session, None
             terminal.ended_ns = now
             session.close()
