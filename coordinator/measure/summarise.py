@@ -82,9 +82,8 @@ def summarise(
 
     `loads`, `seconds`: by client host, of a stage with several loads by `loads.in_load` of load and host. `captures`:
     samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns; `clock_ends`: after the window.
-    `t0_ns`: start on the coordinator's clock. `lost`: lost samples by (capture name, host); lost seconds of load are
-    counted here. `boots`: boot ids by host. `silences`: each agent's longest time without an answer, s. `earlier`: the
-    valid iterations of the same rung before this one.
+    `t0_ns`: start on the coordinator's clock. `lost`: lost samples of captures; lost seconds are counted here. `boots`:
+    boot ids by host. `silences`: each agent's longest time without an answer, s. `earlier`: the valid ones of the rung.
     """
     streams = streams_of(stage, id.rung, rate, loads, seconds)
     recordings, window = {key: Recording(found) for key, found in captures.items()}, _shared_window(streams, clocks)
