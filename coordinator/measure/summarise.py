@@ -243,7 +243,7 @@ def _shared_window(streams: Sequence[Stream], clocks: Mapping[str, tuple[int, in
 
 
 def _captured(cut: _Cut) -> tuple[Metrics, dict[str, Any]]:
-    """The metrics of captures in the window, and the fields of `IterationFinished` with the lines of waits and sizes."""
+    """The metrics of captures in the window, and the lines of waits and sizes as fields of the iteration."""
     waits_tree, waits = cut.waits()
     sizes_tree, sizes = cut.sizes()
     captured = {"waits": waits_tree, "lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}

@@ -21,7 +21,7 @@ POINTS_MAX = 100_000
 """The most points of all levels of a load: a day of seconds, in a message below 4 MiB."""
 PERIODS_MAX = 100_000
 RECOVERED_WITHIN = 0.20
-"""How far throughput and response may be from those before a phase to count as recovered, by default."""
+"""The default of `recovered_within`: the deviation of throughput and response that counts as recovered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

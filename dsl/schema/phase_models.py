@@ -40,7 +40,7 @@ class RateWave(Strict):
     """A rate that follows a sine."""
 
     mean: LevelRate = Field(description="The rate around which it swings; it begins there, and rises.")
-    amplitude: LevelRate = Field(description="How far it swings to each side.")
+    amplitude: LevelRate = Field(description="The swing to each side.")
     period: Duration = Field(description="The time of one swing.")
 
 
@@ -55,7 +55,7 @@ class ThreadsWave(Strict):
     """Active threads that follow a sine."""
 
     mean: LevelThreads = Field(description="The threads around which it swings; it begins there, and rises.")
-    amplitude: LevelThreads = Field(description="How far it swings to each side.")
+    amplitude: LevelThreads = Field(description="The swing to each side.")
     period: Duration = Field(description="The time of one swing.")
 
 

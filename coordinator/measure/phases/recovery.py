@@ -7,7 +7,7 @@ seconds of the next phase are taken in runs of `RUN_S` whole seconds, each a sec
 
 - its throughput is within `within` of the reference, above and below: a backlog that is worked off, and transactions
   that are refused, are not what the system did before; and
-- its mean response time is at most (1 + `within`) times the reference. Faster is no harm.
+- its mean response time is at most (1 + `within`) times the reference. A faster one is back too.
 
 `recovery_s` is the time from the end of the phase to the begin of the first run that is back. Its resolution is one
 second, and a system that is back at once has less than 1. Where no run of the next phase is back, the end of the last

@@ -13,8 +13,8 @@ from proveout.proto.events import ValidityFinding
 
 def judge(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
     """Is the throughput shown to be steady, and how much does it vary from second to second? Warnings: the behaviour of
-    the system over time is in its numbers, and a rerun would choose among them. Each phase is judged by itself: what
-    the plan changes between them is no drift."""
+    the system over time is in its numbers, and a rerun would choose among them. Each phase is judged by itself: the
+    plan has the load change between them."""
     why = unsteady_by_plan(seen.plan, seen.stage)
     if why:
         yield _finding(steady_state.CHECK, True, f"not judged: {why}", voids=False)

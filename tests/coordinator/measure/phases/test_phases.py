@@ -240,7 +240,7 @@ def test_a_phase_that_changes_by_plan_is_not_judged_for_steady_state() -> None:
     assert "climb" in checks["steady-state"].evidence
 
 
-def test_a_phase_of_little_load_is_no_outage() -> None:
+def test_a_phase_without_load_does_not_count_as_an_outage() -> None:
     stage = ladder(("calm", steady(8.0, 100.0)), ("off", steady(8.0, 0.0)), ("after", steady(8.0, 100.0)))
     found = measured(stage)
     assert not [finding for finding in found.findings if finding.check.startswith(("outage", "pause"))]
