@@ -94,7 +94,7 @@ def log_line(stamped: Stamped) -> LogLine | None:  # noqa: PLR0911, PLR0912 - on
         case TuningSeen() as tuned if text := log_text(tuned):
             wrong = any(state.outcome in WRONG for state in tuned.states)
             return LogLine(unix_s=now, level="error" if wrong else "info", host=tuned.host, text=text)
-        case FaultSeen() as seen:
+        case FaultSeen() as seen if seen.step != "healing":  # `healed` follows, or `failed`
             return LogLine(
                 unix_s=now,
                 level="error" if seen.step == "failed" else "warning",

@@ -89,7 +89,7 @@ def _names(capture: Capture) -> Mapping[str, str]:
 
 
 def _holds(fault: Fault, numbers: Mapping[str, Any]) -> bool:
-    """Whether the condition of a fault holds; not while a number that it reads is missing, or is divided by zero."""
+    """Whether the condition of a fault holds; not while it has no value."""
     assert fault.when is not None  # noqa: S101  # `due` evaluates only those with one
     try:
         return bool(evaluate(fault.when.text, numbers))

@@ -20,6 +20,7 @@ class Observed:
 
     `name`: that of the load where there are several; `stage` has this load alone. `earlier`: the valid iterations of
     the same rung before this one. `tps_in_phases`: `tps_per_second` of each phase of the window.
+    `disturbed`: the times of the measure window in which faults have an effect, seconds.
     """
 
     plan: Plan
@@ -41,6 +42,7 @@ class Observed:
     earlier: Sequence[IterationFinished] = ()
     name: str = ""
     tps_in_phases: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    disturbed: Sequence[tuple[float, float]] = ()
 
     @property
     def threads(self) -> int:
@@ -52,6 +54,11 @@ class Observed:
         """The stage, which generates load itself."""
         assert not isinstance(self.stage, Tool)  # noqa: S101  # `judge` runs other checks for a tool
         return self.stage
+
+    @property
+    def of_part(self) -> str:
+        """The part of the window that limits are judged by, in words."""
+        return ", outside of the faults" if self.disturbed else ""
 
     @property
     def limits(self) -> Limits:

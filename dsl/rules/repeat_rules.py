@@ -314,6 +314,8 @@ def unsteady_by_plan(plan: Plan, stage: Measuring) -> str:
     if isinstance(stage, Ladder) and isinstance(stage.arrival, Phased) and not stage.windows.phases:
         first, last = (number(level) for level in (stage.arrival.levels[0].first, stage.arrival.levels[-1].last))
         return f"the plan has the rate go from {first}/s to {last}/s"
+    if isinstance(stage, Ladder) and stage.faults:
+        return f"faults disturb it ({', '.join(fault.name for fault in stage.faults)})"
     shares = () if isinstance(stage, Tool) else [part for part in parts(stage) if not part.beside]
     if shares and all(is_in_order(plan.workload(part.stage.workload)) for part in shares):
         return "a set of queries in order is not the same from second to second"

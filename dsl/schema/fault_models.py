@@ -6,7 +6,6 @@ from typing import Any
 
 from pydantic import Field
 
-from proveout.dsl.operations.types import UnitName
 from proveout.dsl.plan.faults import TIMES_MAX
 from proveout.dsl.schema.scalar_types import Duration, Name, Ramp, Selector, Strict, Text
 
@@ -48,9 +47,6 @@ class FaultEntry(Strict):
     )
     on: Selector | None = Field(
         None, description="The hosts: `all`, `role:…` or names. Left out where the operation is of a `system`."
-    )
-    restart: UnitName | None = Field(
-        None, description="A systemd unit that is restarted after the change, and after its undoing."
     )
     destructive: bool = Field(False, description="Agree to the loss of data, where the operation can lose it.")
     tuning: list[Any] | None = Field(

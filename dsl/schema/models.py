@@ -278,6 +278,8 @@ FigureName: TypeAlias = Literal[
     "lag",
     "iops-by-queue-depth",
     "interference",
+    "fault-timeline",
+    "fault-occurrences",
 ]
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 

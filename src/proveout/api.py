@@ -256,8 +256,8 @@ class Run:
     @cached_property
     def figures(self) -> Mapping[str, Chart]:
         """The report's figures by slug, in its order: those that the plan names, or all that have numbers."""
+        from proveout.coordinator.report.figures.over_time.timeline import read_timeline  # noqa: PLC0415
         from proveout.coordinator.report.figures.selection import figures  # noqa: PLC0415
-        from proveout.coordinator.report.figures.timeline import read_timeline  # noqa: PLC0415
 
         drawn, _ = figures(self.results, read_timeline(self.results, self.path / "samples"))
         return Named("figure", {figure.slug: Chart(figure) for figure in drawn})

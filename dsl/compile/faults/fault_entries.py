@@ -24,7 +24,7 @@ from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
 
 KNOWN = {field.alias or name for name, field in FaultEntry.model_fields.items()}
-OF_TUNING = ("on", "restart", "destructive")
+OF_TUNING = ("on", "destructive")
 """The keys of a fault that are those of the tuning that its one operation makes."""
 BEGINS = ("at", "between", "when")
 EXAMPLE = "- {name: crash, at: 20s, for: 5s, kill: {system: db}, destructive: true}"
@@ -128,10 +128,9 @@ class _Entry:
         return tunings if len(tunings) == len(made) and not self.kept(tunings) else None
 
     def not_beside_list(self, rest: Map) -> None:
-        for key in ("on", "restart"):
-            if rest.get(key) is not None:
-                message = f"`{key}` belongs to one change, and this fault lists several"
-                self.problem(where_of(self.node, key), message, f"`{key}` in each entry of `tuning`", key)
+        if rest.get("on") is not None:
+            message = "`on` belongs to one change, and this fault lists several"
+            self.problem(where_of(self.node, "on"), message, "`on` in each entry of `tuning`", "on")
 
     def agreed(self, item: Node, entry: FaultEntry) -> Node:
         """A listed change, with the consent that the fault gives for all of them."""

@@ -252,7 +252,7 @@ def _stage_line(stamped: Stamped) -> str:  # noqa: PLR0911 - one arm per kind of
             return f"  {safe(cut.stage)} stops at {threads(cut.at_rung)} ({safe(cut.evidence)}); not run: {skipped}"
         case TuningSeen() as tuned:
             return "\n".join(_tuning_lines(tuned))
-        case FaultSeen() as seen:
+        case FaultSeen() as seen if seen.step != "healing":  # `healed` follows, or `failed`
             return f"  {safe(seen.host)}: {safe(fault_text(seen))}"
         case InvariantsSeen(checks=checks) as seen if checks and all(check.holds for check in checks):
             return (
