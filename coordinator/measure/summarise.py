@@ -30,18 +30,27 @@ from proveout.coordinator.measure.derived import (
     set_metrics,
     tool_metrics,
 )
+from proveout.coordinator.measure.faults.measured import fault_bounds, fault_metrics, measure_faults
+from proveout.coordinator.measure.faults.occurrences import HostClock
+from proveout.coordinator.measure.faults.undisturbed import judge, spans
 from proveout.coordinator.measure.load_merge import (
     load_metrics,
     merge_loads,
     times_of,
     transaction_metrics,
 )
-from proveout.coordinator.measure.load_streams import Stream, joined, projected, streams_of
+from proveout.coordinator.measure.load_streams import Stream, joined, prefix_of, projected, streams_of, whole_seconds
 from proveout.coordinator.measure.observed import Observed, in_passes
-from proveout.coordinator.measure.phases.phase_metrics import PhaseNumbers, phase_numbers, prefixed
+from proveout.coordinator.measure.phases.phase_metrics import (
+    Phases,
+    add_phases,
+    all_phases,
+    prefixed,
+    prefixed_transactions,
+)
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.measure.wait_events import events_read, unknown_events, waits_metrics
-from proveout.dsl.metrics import MEASURED
+from proveout.dsl.metrics import FAULTS, LOADS, MEASURED
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan, first_target
 from proveout.dsl.plan.stages import Measuring, Tool
@@ -54,8 +63,9 @@ from proveout.proto.events import (
     ValidityFinding,
     WaitLine,
 )
+from proveout.proto.fault_events import FaultMeasured
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond, TransactionLoad
+from proveout.proto.wire.results import CaptureSample, FaultInjected, LoadResult, LoadSecond, TransactionLoad
 
 CaptureKey = tuple[str, str]
 
@@ -77,6 +87,7 @@ def summarise(
     silences: Mapping[str, float] | None = None,
     clock_ends: Mapping[str, tuple[int, int]] | None = None,
     earlier: Sequence[IterationFinished] = (),
+    injected: Mapping[tuple[str, str], FaultInjected] | None = None,
 ) -> IterationFinished:
     """The numbers of one iteration, judged. ValueError without any load.
 
@@ -84,6 +95,7 @@ def summarise(
     samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns; `clock_ends`: after the window.
     `t0_ns`: start on the coordinator's clock. `lost`: lost samples of captures; lost seconds are counted here. `boots`:
     boot ids by host. `silences`: each agent's longest time without an answer, s. `earlier`: the valid ones of the rung.
+    `injected`: the occurrences of faults by (fault, host).
     """
     streams = streams_of(stage, id.rung, rate, loads, seconds)
     recordings, window = {key: Recording(found) for key, found in captures.items()}, _shared_window(streams, clocks)
@@ -91,20 +103,14 @@ def summarise(
     captured, lines = _captured(cut)
     trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
     metrics, series = _together(streams, rate, trees, captured), _all_series(streams)
-    _add_phases(phases := _all_phases(stage, streams, rate), metrics, series)
+    add_phases(phases := all_phases(stage, streams, rate), metrics, series)
+    host_clocks = _host_clocks(clocks, clock_ends or {}, t0_ns, window)
+    faults = measure_faults(streams, injected or {}, host_clocks)
+    _add_faults(metrics, faults)
     findings = validity.judge(
         *(
             Observed(
-                name=stream.name,
                 plan=plan,
-                stage=stream.stage,
-                rate=stream.rate,
-                metrics=tree | captured,
-                transactions=stream.summaries,
-                tps_per_second=series.get(f"{_prefix(stream)}tps", ()),
-                tps_in_phases={phase.name: phase.series.get("tps", ()) for phase in phases[_prefix(stream)]},
-                loads=stream.loads,
-                seconds=stream.seconds,
                 recordings=recordings,
                 window=window,
                 clocks=clocks,
@@ -113,11 +119,13 @@ def summarise(
                 boots=boots or {},
                 silences=silences or {},
                 clock_ends=clock_ends or {},
-                earlier=[projected(item, stream.name) for item in earlier],
+                disturbed=spans(faults, window.seconds),
+                **_observed(stream, tree | captured, series, phases, earlier),
             )
             for stream, tree in zip(streams, trees, strict=True)
         )
     )
+    findings = (*findings, *judge(faults))
     return IterationFinished(
         id=id,
         rate=rate,
@@ -127,57 +135,62 @@ def summarise(
         metrics=metrics,
         started_unix_s=started_unix_s,
         series=series,
-        **_by_load(streams, phases),
+        faults=faults,
+        **_by_load(streams, phases, faults),
         **lines,
     )
 
 
-def _prefix(stream: Stream) -> str:
-    """The prefix of the paths of a load's numbers."""
-    return f"loads.{stream.name}." if stream.name else ""
-
-
-def _add_phases(
-    phases: Mapping[str, Sequence[PhaseNumbers]], metrics: Metrics, series: dict[str, tuple[float, ...]]
-) -> None:
-    """Put the trees and the seconds of the phases of each load into those of the iteration."""
-    for prefix, found in phases.items():
-        tree = metrics["loads"][prefix.split(".")[1]] if prefix else metrics
-        if found:
-            tree["phases"] = {phase.name: phase.tree for phase in found}
-        series |= {f"{path}{name}": row for path, one in prefixed(prefix, found) for name, row in one.series.items()}
-
-
-def _all_phases(stage: Measuring, streams: Sequence[Stream], rate: float | None) -> dict[str, tuple[PhaseNumbers, ...]]:
-    """The phases of each load, and of several loads those of the ones with shares together, by prefix."""
-    found = {
-        _prefix(one): phase_numbers(
-            one.stage, one.loads, whole_seconds(one.loads, one.seconds), threads=one.threads, rate=one.rate
-        )
-        for one in streams
+def _observed(
+    stream: Stream,
+    metrics: Metrics,
+    series: Mapping[str, tuple[float, ...]],
+    phases: Phases,
+    earlier: Sequence[IterationFinished],
+) -> dict[str, Any]:
+    """The fields of `Observed` that are of one load."""
+    return {
+        "name": stream.name,
+        "stage": stream.stage,
+        "rate": stream.rate,
+        "metrics": metrics,
+        "transactions": stream.summaries,
+        "tps_per_second": series.get(f"{prefix_of(stream)}tps", ()),
+        "loads": stream.loads,
+        "seconds": stream.seconds,
+        "tps_in_phases": {phase.name: phase.series.get("tps", ()) for phase in phases[prefix_of(stream)]},
+        "earlier": [projected(item, stream.name) for item in earlier],
     }
-    if streams[0].name:
-        shares = [stream for stream in streams if not stream.beside]
-        whole = joined(shares)
-        threads = sum(stream.threads for stream in shares)
-        own_rate = shares[0].rate if len(shares) == 1 else rate
-        found[""] = phase_numbers(
-            stage if len(shares) > 1 else shares[0].stage,
-            whole[0],
-            whole_seconds(*whole),
-            threads=threads,
-            rate=own_rate,
-            by_type=False,
+
+
+def _host_clocks(
+    clocks: Mapping[str, tuple[int, int]], ends: Mapping[str, tuple[int, int]], t0_ns: int, window: Window
+) -> dict[str, HostClock]:
+    """The clocks of hosts from T0 to the end of the window, by their offsets at both ends."""
+    return {
+        host: HostClock(
+            offset_ns=offset_ns, later_ns=ends.get(host, (offset_ns, 0))[0], at_ns=t0_ns, until_ns=window.end_ns
         )
-    return found
+        for host, (offset_ns, _) in clocks.items()
+    }
 
 
-def _by_load(streams: Sequence[Stream], phases: Mapping[str, Sequence[PhaseNumbers]]) -> dict[str, Any]:
+def _add_faults(metrics: Metrics, faults: Sequence[FaultMeasured]) -> None:
+    """Add the numbers of faults to those of an iteration, and of each of its loads."""
+    if faults:
+        metrics[FAULTS] = fault_metrics(faults)
+        for name, tree in metrics.get(LOADS, {}).items():
+            tree[FAULTS] = fault_metrics(faults, name)
+
+
+def _by_load(streams: Sequence[Stream], phases: Phases, faults: Sequence[FaultMeasured]) -> dict[str, Any]:
     """The fields of `IterationFinished` that are counts and bounds of each load and of its transaction types, and of
     several loads together."""
-    at_least: dict[str, float] = {}
+    at_least = fault_bounds(faults)
+    for stream in streams if streams[0].name else ():
+        at_least |= {f"loads.{stream.name}.{path}": v for path, v in fault_bounds(faults, stream.name).items()}
     not_given: list[str] = []
-    for prefix, loads in (*_prefixed(streams), *_prefixed_phases(phases)):
+    for prefix, loads in (*_prefixed(streams), *prefixed_transactions(phases)):
         for kind, one in times_of(loads).items():
             at_least |= {f"{prefix}{kind}.{name}": value for name, value in one.at_least.items()}
             not_given += [f"{prefix}{kind}.{name}" for name in one.not_given]
@@ -199,17 +212,9 @@ def _prefixed(streams: Sequence[Stream]) -> Iterator[tuple[str, Sequence[Transac
     if streams[0].name:
         yield "", merge_loads(stream.merged for stream in streams if not stream.beside)
     for stream in streams:
-        prefix = _prefix(stream)
+        prefix = prefix_of(stream)
         yield prefix, stream.merged
         yield from ((f"{prefix}transactions.{item.counts.name}.", (item,)) for item in stream.merged)
-
-
-def _prefixed_phases(phases: Mapping[str, Sequence[PhaseNumbers]]) -> Iterator[tuple[str, Sequence[TransactionLoad]]]:
-    for prefix, found in phases.items():
-        for path, one in prefixed(prefix, found):
-            yield path, one.merged
-            if "transactions" in one.tree:
-                yield from ((f"{path}transactions.{item.counts.name}.", (item,)) for item in one.merged)
 
 
 def _together(streams: Sequence[Stream], rate: float | None, trees: Sequence[Metrics], captured: Metrics) -> Metrics:
@@ -319,20 +324,6 @@ def per_second(
         if len(known) == len(rows):
             series[name] = known
     return series
-
-
-def whole_seconds(
-    loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]
-) -> dict[int, list[LoadSecond]]:
-    """The whole seconds inside the measure window that all agents reported, by their number after T0."""
-    whole: dict[int, list[LoadSecond]] = {}
-    for host, load in loads.items():
-        for second in seconds.get(host, ()):
-            end_ns = second.start_ns + round(second.duration_s * 1e9)
-            inside = second.start_ns >= load.measure_start_ns - 1_000_000 and end_ns <= load.measure_end_ns + 1_000_000
-            if inside and second.duration_s >= 0.999:
-                whole.setdefault(second.second, []).append(second)
-    return {number: whole[number] for number in sorted(whole) if len(whole[number]) == len(loads)}
 
 
 def _second(parts: Sequence[LoadSecond]) -> tuple[float, float | None, float | None]:

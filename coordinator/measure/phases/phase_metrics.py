@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from proveout.coordinator.measure.capture_metrics import prune
 from proveout.coordinator.measure.load_merge import (
@@ -17,6 +18,7 @@ from proveout.coordinator.measure.load_merge import (
     summary,
     transaction_metrics,
 )
+from proveout.coordinator.measure.load_streams import Stream, joined, prefix_of, whole_seconds
 from proveout.coordinator.measure.phases.recovery import Second, recovery
 from proveout.dsl.metrics import PHASE
 from proveout.dsl.plan.phases import Level, edges_s, recovers
@@ -38,6 +40,10 @@ class PhaseNumbers:
     merged: Sequence[TransactionLoad]
     series: Mapping[str, tuple[float, ...]]
     at_least: Mapping[str, float] = field(default_factory=dict)
+
+
+Phases: TypeAlias = Mapping[str, tuple[PhaseNumbers, ...]]
+"""The phases of each load by the prefix of its paths (`prefix_of`), "" for the one load or for all together."""
 
 
 def phase_numbers(
@@ -137,3 +143,43 @@ def _series(seconds: Sequence[Second]) -> dict[str, tuple[float, ...]]:
 def prefixed(prefix: str, phases: Sequence[PhaseNumbers]) -> Iterator[tuple[str, PhaseNumbers]]:
     """The phases of a load with the prefix of their paths: `loads.<load>.phases.<phase>.`."""
     yield from ((f"{prefix}phases.{phase.name}.", phase) for phase in phases)
+
+
+def prefixed_transactions(phases: Phases) -> Iterator[tuple[str, Sequence[TransactionLoad]]]:
+    """The transactions of each phase, and of each type in it, with the prefix of their paths."""
+    for prefix, found in phases.items():
+        for path, one in prefixed(prefix, found):
+            yield path, one.merged
+            if "transactions" in one.tree:
+                yield from ((f"{path}transactions.{item.counts.name}.", (item,)) for item in one.merged)
+
+
+def add_phases(phases: Phases, metrics: Metrics, series: dict[str, tuple[float, ...]]) -> None:
+    """Put the trees and the seconds of the phases of each load into those of the iteration."""
+    for prefix, found in phases.items():
+        tree = metrics["loads"][prefix.split(".")[1]] if prefix else metrics
+        if found:
+            tree["phases"] = {phase.name: phase.tree for phase in found}
+        series |= {f"{path}{name}": row for path, one in prefixed(prefix, found) for name, row in one.series.items()}
+
+
+def all_phases(stage: Measuring, streams: Sequence[Stream], rate: float | None) -> Phases:
+    """The phases of each load, and of several loads those of the ones with shares together."""
+    found = {
+        prefix_of(one): phase_numbers(
+            one.stage, one.loads, whole_seconds(one.loads, one.seconds), threads=one.threads, rate=one.rate
+        )
+        for one in streams
+    }
+    if streams[0].name:
+        shares = [stream for stream in streams if not stream.beside]
+        loads, seconds = joined(shares)
+        found[""] = phase_numbers(
+            stage if len(shares) > 1 else shares[0].stage,
+            loads,
+            whole_seconds(loads, seconds),
+            threads=sum(stream.threads for stream in shares),
+            rate=shares[0].rate if len(shares) == 1 else rate,
+            by_type=False,
+        )
+    return found
