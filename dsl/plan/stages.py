@@ -188,7 +188,7 @@ class Ladder:
     when they are interleaved. With several `loads`, `clients` are all of theirs, and `workload`, `target` and `session`
     are empty: `loads.parts` takes the stage apart. `alone`: the only one of the loads that runs, for the interference
     of all of them, which the ladder `interleaved_with` runs. `faults`
-    begin in the measure window of each iteration. `recovered_within`: see `coordinator.measure.phases.recovery`.
+    begin in the measure window of each iteration. `recovered_within`: see `coordinator.measure.phases.phase_recovery`.
     """
 
     id: str

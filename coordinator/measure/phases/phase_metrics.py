@@ -19,7 +19,7 @@ from proveout.coordinator.measure.load_merge import (
     transaction_metrics,
 )
 from proveout.coordinator.measure.load_streams import Stream, joined, prefix_of, whole_seconds
-from proveout.coordinator.measure.phases.recovery import Second, recovery
+from proveout.coordinator.measure.phases.phase_recovery import Second, recovery
 from proveout.dsl.metrics import PHASE
 from proveout.dsl.plan.phases import Level, edges_s, recovers
 from proveout.dsl.plan.stages import Ladder, Measuring, Phased
