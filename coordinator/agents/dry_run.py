@@ -19,8 +19,8 @@ from proveout.coordinator.agents.local_agents import LocalAgentError, LocalFabri
 from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect
 from proveout.coordinator.pki.certificates import Credentials
 from proveout.core.errors import ProveoutError, one_line
-from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.faults import Fault
+from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Tune
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.messages import Cancel, Hello, TaskArmed, TaskDone, TaskFailed
