@@ -58,9 +58,9 @@ def _check_promotions(names: StageNames, faults: Sequence[Fault]) -> None:
             names.problem(message, "faults", number, "for", hint="leave `for` out")
         for tuning in promoted:
             system = names.scope.systems.get(tuning.system)
-            other = first.setdefault(system.standby_of or "", tuning.system) if system is not None else tuning.system
-            if other != tuning.system:
-                message = f"`{other}` and `{tuning.system}` would both be primaries in place of one"
+            primary = system.standby_of if system is not None else None
+            if primary is not None and (other := first.setdefault(primary, tuning.system)) != tuning.system:
+                message = f"`{other}` and `{tuning.system}` would both be primaries in place of `{primary}`"
                 names.problem(message, "faults", number, hint="promote one standby of a primary")
 
 
