@@ -65,6 +65,6 @@ class Promote(ServerFault):
         return super().changes(facts)
 
     def wanted(self) -> tuple[str, ...]:
-        """What happens to the standby."""
+        """The change of roles."""
         line = f"{self.system} is promoted to primary; after the load its primary takes its data, and it follows again"
         return (line,)
