@@ -35,6 +35,7 @@ from proveout.dsl.expr.syntax import (
     parse,
     ungroup,
 )
+from proveout.dsl.metrics import FAULT_COUNTS
 from proveout.dsl.plan.matrix_labels import Label, same, written
 from proveout.dsl.source.nodes import did_you_mean
 
@@ -42,8 +43,13 @@ Expected: TypeAlias = Literal["condition", "number", "when"]
 """The required type of an expression; `when` is a condition that may read nothing but parameters."""
 
 NUMERIC_FUNCTIONS = {"us": 1, "ms": 1, "s": 1, "abs": 1, "min": 2, "max": 2}
-EVENT = "event"
-FUNCTIONS = (*NUMERIC_FUNCTIONS, "at", EVENT, "ratio")
+LABELLED = {
+    "event": ("events", "the name of a wait event", "wait events", 'waits.event("log file sync")', "base.at(4)."),
+    "fault": ("faults", "the name of a fault", "faults", 'fault("crash").outage_s', "base.at(4)."),
+}
+"""Functions that choose from a group by a name: `waits.event("x")` stands for `waits.events["x"]`. Of each the group,
+what it takes, what the group holds, and an example with what stands before it."""
+FUNCTIONS = (*NUMERIC_FUNCTIONS, "at", *LABELLED, "ratio")
 PARAMS = "params"
 
 
@@ -241,8 +247,8 @@ class _Checker:
     def call(self, node: Call) -> Shape | None:
         if node.function == "at":
             return self.at(node)
-        if node.function == EVENT:
-            return self.event(node)
+        if node.function in LABELLED:
+            return self.labelled(node)
         if node.arguments and self.is_matrix(node.arguments[0]):
             return self.axis(node)
         if node.function == "ratio":
@@ -282,22 +288,39 @@ class _Checker:
             )
         return tree.rung
 
-    def event(self, node: Call) -> Shape | None:
-        """`waits.event("log file sync")`, which stands for `waits.events["log file sync"]`."""
+    def labelled(self, node: Call) -> Shape | None:
+        """`waits.event("log file sync")`, which stands for `waits.events["log file sync"]`; of a ladder with one rung
+        also without naming it: `run.fault("crash")` for `run.at(16).faults["crash"]`."""
+        name, takes, holds, example, before = LABELLED[node.function]
         of = node.arguments[0] if node.arguments else None
         label = ungroup(node.arguments[1]) if len(node.arguments) == 2 else None
         if of is None or not isinstance(label, Text) or not label.value:
-            self.fault(node, "event() takes the name of a wait event", 'as in waits.event("log file sync")')
+            self.fault(node, f"{node.function}() takes {takes}", f"as in {example}")
             return None
-        tree = self.shape(of)
+        tree, rung = self.shape(of), ""
         if tree is None:
             return None
-        events = tree.members.get("events") if isinstance(tree, Names) else None
-        if not isinstance(events, Names):
-            self.fault(node, f"`{self.source(of)}` has no wait events", 'as in base.at(4).waits.event("WalSync").count')
+        if isinstance(tree, Names) and tree.rung is not None and len(tree.rungs) == 1:
+            tree, rung = tree.rung, f".at({tree.rungs[0]})"
+        group = tree.members.get(name) if isinstance(tree, Names) else None
+        if not isinstance(group, Names):
+            self.without(node, tree, name, f"`{self.source(of)}` has no {holds}", f"as in {before}{example}")
             return None
-        self.cells += [(node.start, of.start, ""), (of.end, label.start, ".events["), (label.end, node.end, "]")]
-        return events.other
+        if label.value not in group.members and group.other is None:
+            self.unknown(label.value, label.start, group)
+            return None
+        cuts = [(node.start, of.start, ""), (of.end, label.start, f"{rung}.{name}["), (label.end, node.end, "]")]
+        self.cells += cuts
+        return group.members.get(label.value, group.other)
+
+    def without(self, node: Call, tree: Shape, name: str, message: str, hint: str) -> None:
+        """A result without the group, with the reason where there is one."""
+        if isinstance(tree, Names) and name in tree.absent:
+            why, hint = tree.absent[name]
+            message += f": {why}"
+        elif isinstance(tree, Names) and tree.rung is not None and name in tree.rung.members:
+            hint = f"name the rung: .at({tree.rungs[0]}).{node.function}(…) or .peak.{node.function}(…)"
+        self.fault(node, message, hint)
 
     # ---- matrices ----
 
@@ -398,12 +421,14 @@ class _Checker:
         return NUMBER
 
     def comparison(self, node: Binary, left: Shape | None, right: Shape | None) -> None:
-        """Numbers with numbers; an estimate by its interval, so only where one side can lie beyond the other."""
+        """Numbers with numbers; an estimate by its interval, so only where one side can lie beyond the other, or where
+        it counts transactions (`lost == 0`), which are compared one occurrence after the other."""
         if isinstance(left, Boolean) and isinstance(right, Boolean) and node.operator in ("==", "!="):
             return
         by_interval = node.operator not in ("==", "!=")
         for side, shape in ((node.left, left), (node.right, right)):
-            if not (by_interval and isinstance(shape, Estimate)):
+            counted = getattr(ungroup(side), "name", "") in FAULT_COUNTS
+            if not ((by_interval or counted) and isinstance(shape, Estimate)):
                 self.number(side, shape)
 
 

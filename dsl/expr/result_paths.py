@@ -25,8 +25,8 @@ from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import did_you_mean
 
 EVERY = "*"
-_STEP = re.compile(r'event\("[^"]*"\)|[^.]+')
-_EVENT = re.compile(r'event\("([^"]+)"\)')
+_STEP = re.compile(r'(?:event|fault)\("[^"]*"\)|[^.]+')
+_LABELLED = re.compile(r'(event|fault)\("([^"]+)"\)')
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -201,9 +201,11 @@ def leaves(result: Result, metric: str) -> Iterator[Leaf | tuple[str, str]]:
         below: list[tuple[str, Shape, str]] = []
         for text, shape, name in found:
             members = shape.members if isinstance(shape, Group) else {}
-            event, events = _EVENT.fullmatch(step), members.get("events")
-            if event is not None and isinstance(events, Group) and events.other is not None:
-                below.append((f'{text}.events["{event[1]}"]', events.other, name))
+            label = _LABELLED.fullmatch(step)
+            labelled = members.get(f"{label[1]}s") if label is not None else None
+            chosen = labelled.members.get(label[2], labelled.other) if label and isinstance(labelled, Group) else None
+            if label is not None and chosen is not None:
+                below.append((f'{text}.{label[1]}s["{label[2]}"]', chosen, name))
             elif step == EVERY:
                 below += [(_member(text, each), member, each) for each, member in members.items()]
             elif step in members:
