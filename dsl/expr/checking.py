@@ -48,7 +48,7 @@ LABELLED = {
     "fault": ("faults", "the name of a fault", "faults", 'fault("crash").outage_s', "base.at(4)."),
 }
 """Functions that choose from a group by a name: `waits.event("x")` stands for `waits.events["x"]`. Of each the group,
-what it takes, what the group holds, and an example with what stands before it."""
+what it takes, what the group holds, and an example with the text before it."""
 FUNCTIONS = (*NUMERIC_FUNCTIONS, "at", *LABELLED, "ratio")
 PARAMS = "params"
 
