@@ -106,6 +106,26 @@ LOADS = "loads"
 """The group of a stage with several loads with the same names for each, `loads.<load>.response.p99_us`. The names
 outside of it are of the loads with shares together; `cpu`, `waits`, `sizes`, `lag` are of the first load's target."""
 
+PHASE: Tree = {
+    "tps": "transactions that ended in the phase, per second of its length",
+    "threads": "terminals, all agents; of phases of threads the mean of those that were active",
+    "rate": "mean intended rate in the phase, 1/s (0 when arrival is closed)",
+    "begins_s": "start of the phase after the start of the measure window, s",
+    "measure_s": "length of the phase, s",
+    "response": LATENCY,
+    "service": LATENCY,
+    "schedule": LATENCY,
+    **{
+        name: LOAD[name]
+        for name in ("errors", "logical", "due", "begun", "ended", "late", "unfinished", "missed", "retried")
+    },
+    "recovery_s": "time from the end of the phase until throughput and mean response are back within "
+    "`recovered_within` of the phase before, for 3 s, s; whole seconds of the next phase; a lower bound where they are "
+    "not back in it",
+}
+"""`phase("spike").…` of a rung, a load and an iteration: times and outcomes of the transactions due in the phase,
+throughput by their end. Between phases of one level also `recovery_s`."""
+
 INTERFERENCE: Tree = {
     "tps_ratio": "throughput together over throughput alone; not there at a fixed rate",
     "avg_ratio": "mean response time together over that alone",
@@ -116,6 +136,15 @@ INTERFERENCE: Tree = {
 }
 """`loads.<load>.interference.…` of a rung of a stage with `interference: true`: ratios of the two numbers, with the
 interval over the pairs of the same repeat."""
+
+COMMITS: Tree = {
+    "acknowledged": "commits of transactions that change rows that the client has an answer for, ramps included",
+    "lost": "of those, commits that the system no longer has",
+    "unknown": "transactions that change rows without an answer, ramps included",
+    "unknown_committed": "of those, the ones that the system has, read back afterwards",
+    "duplicates": "commits that the system has more often than once",
+}
+"""Of a load with `commits: tracked`."""
 
 FAULTS = "faults"
 """The group of a stage with faults: `faults.<name>` has `FAULT`, also written `fault("name")`."""
@@ -331,6 +360,7 @@ _EXTREMES = ("p999_us", "max_us", "max_s", "max_bytes", "max")
 _SIGNED = ("slope", "grown_bytes", "avg", "min", "end", "per_s", "delta")
 _EVENTS = ("errors", "missed", "logical", "retried")
 _COUNTED = ("errors", "missed", "retried")
+_WRONG_COMMITS = ("lost", "unknown", "unknown_committed", "duplicates")
 
 
 def kind(path: Sequence[str]) -> Kind:
@@ -341,6 +371,7 @@ def kind(path: Sequence[str]) -> Kind:
     if name in _SIGNED:
         return "signed"
     counted = (name in ("count", "fraction") and len(path) > 1 and path[-2] in _EVENTS) or _is_of_fault(path)
+    counted = counted or _is_of_commits(path)
     return "events" if counted or name in ("errors", "logical_fraction") else "level"
 
 
@@ -358,7 +389,14 @@ def is_counted(path: Sequence[str], *, shares: bool = False) -> bool:
     share of all."""
     kept = ("count", "fraction") if shares else ("count",)
     above = path[-2] if len(path) > 1 else ""
-    return bool(path) and (path[-1] == "errors" or (path[-1] in kept and above in _COUNTED) or _is_of_fault(path))
+    if not path or path[-1] == "errors" or _is_of_fault(path) or _is_of_commits(path):
+        return bool(path)
+    return path[-1] in kept and above in _COUNTED
+
+
+def _is_of_commits(path: Sequence[str]) -> bool:
+    """Whether the metric is a number of commits that went wrong."""
+    return path[-1] in _WRONG_COMMITS and tuple(path[-2:-1]) != ("program",)
 
 
 def _is_of_fault(path: Sequence[str]) -> bool:

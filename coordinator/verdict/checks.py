@@ -146,7 +146,8 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
 
 
 _BOUNDED = re.compile(
-    r"(.*?)\.?((?:loads\.\w+\.)?(?:(?:transactions\.\w+\.)?(?:response|service|schedule)\.\w+?"
+    r"(.*?)\.?((?:loads\.\w+\.)?(?:(?:phases\[\"\w+\"\]\.)?(?:transactions\.\w+\.)?"
+    r"(?:(?:response|service|schedule)\.\w+?|recovery_s)"
     r'|faults\["[^"]+"\]\.(?:max\.)?\w+?))(?:\.(?:mean|upper))?'
 )
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -170,6 +171,8 @@ def _by_lower_bound(leaf: Comparison | Bare, tree: Mapping[str, Any]) -> Judged 
     why = "transactions without an answer within 1 s after the load make it a lower bound"
     if "faults[" in time:
         why = "occurrences that did not end within the observed time make it a lower bound"
+    elif metric_of(time) == "recovery_s":
+        why = "in a repeat the next phase ended before it was back"
     words = "undecided" if outcome == "INCONCLUSIVE" else _OUTCOME_TEXT[outcome]
     return Judged(outcome=outcome, evidence=f"{text}{words}; {why}")
 

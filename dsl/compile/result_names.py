@@ -14,6 +14,7 @@ from proveout.dsl.expr.name_types import ESTIMATE, NUMBER, Estimate, Group, Numb
 from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.loads import Part, alone_ladders, parts, workloads
 from proveout.dsl.plan.matrix_labels import Label
+from proveout.dsl.plan.phases import recovers
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import (
     Closed,
@@ -22,6 +23,7 @@ from proveout.dsl.plan.stages import (
     Ladder,
     Measuring,
     Pause,
+    Phased,
     Populate,
     Reset,
     Restart,
@@ -159,6 +161,8 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
         members, absent = dict(load.members), dict(load.absent)
     else:
         members, absent = dict(_group(metrics.LOAD, leaf, what).members), {}
+        together, absent = _phases(plan, stage, leaf, by_type=False)
+        members |= together
         loads = {
             part.name: _with_interference(plan, stage, part, _load(plan, part.stage, leaf, f"the load `{part.name}`"))
             for part in parts(stage)
@@ -199,18 +203,22 @@ def _with_faults(plan: Plan, stage: Ladder | Search, tree: Group, leaf: Number |
         return replace(tree, absent={**tree.absent, metrics.FAULTS: why})
     shares = [part for part in parts(stage) if (part.name == load if load else not part.beside)]
     programs = [part.stage.workload for part in shares if plan.workload(part.stage.workload).kind == "program"]
-    faults = {fault.name: _fault(fault, leaf, programs) for fault in stage.faults}
+    tracked = all(part.stage.tracked for part in shares)
+    faults = {fault.name: _fault(fault, leaf, programs, tracked=tracked) for fault in stage.faults}
     group = Group(what=f"`{stage.id}.{f'loads.{load}.' if load else ''}faults`", members=faults)
     return replace(tree, members={**tree.members, metrics.FAULTS: group})
 
 
-def _fault(fault: Fault, leaf: Number | Estimate, programs: Sequence[str]) -> Group:
+def _fault(fault: Fault, leaf: Number | Estimate, programs: Sequence[str], *, tracked: bool) -> Group:
     """The numbers of a fault: estimates, and plain numbers of what is the largest of all."""
     what = f"the fault `{fault.name}`"
     absent: dict[str, tuple[str, str]] = {}
     if programs:
         why = f"the times of the transactions of the program `{programs[0]}` are not known"
         absent |= dict.fromkeys(("detection_s", "outage_s", "recovery_s", "failed"), (why, "another workload"))
+    if not tracked:
+        untracked = ("the commits of its load are not tracked", "commits: tracked")
+        absent |= {name: untracked for name in metrics.FAULT_COUNTS if name != "failed"}
     if not any(tuning.operation == "promote" for tuning in fault.tunings):
         absent["staleness_s"] = (f"{what} promotes no standby", "a fault with `promote`")
     tree, largest = _group(metrics.FAULT, leaf, what), _group(metrics.FAULT_NUMBERS, NUMBER, f"max of {what}")
@@ -261,16 +269,40 @@ def _load(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what: str
         members["program"] = Group(what=f"the program of `{workload.name}`", members=dict.fromkeys(names, leaf))
     else:
         absent["program"] = (f"`{workload.name}` has no numbers of a program", "kind: program with `metrics`")
-    sets, unset = _sets(workload, stage, leaf, what)
-    members |= sets
-    absent |= unset
+    for there, missing in (_sets(workload, stage, leaf, what), _phases(plan, stage, leaf)):
+        members |= there
+        absent |= missing
     return Group(what=what, members=members, absent=absent)
+
+
+def _phases(
+    plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, *, by_type: bool = True
+) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
+    """`phases["<name>"]`, written `phase("<name>")`, of each phase of a ladder or of one of its loads."""
+    lengths = stage.windows.phases if isinstance(stage, Ladder) else ()
+    if not lengths:
+        return {}, {"phases": (f"`{stage.id}` has no phases", "phases: [{name: calm, for: 20s, rate: 500/s}]")}
+    levels = stage.arrival.levels if isinstance(stage, Ladder) and isinstance(stage.arrival, Phased) else ()
+    found: dict[str, Shape] = {}
+    for number, (name, _) in enumerate(lengths):
+        tree = _group(metrics.PHASE, leaf, f"the phase `{name}`")
+        members, absent = dict(tree.members), {}
+        why = recovers(levels, number) if levels else "its load stays the same in all phases"
+        if why:
+            del members["recovery_s"]
+            absent["recovery_s"] = (why, "the time to recover from a phase between two at one level")
+        if by_type:
+            types = transactions(plan.workload(stage.workload))
+            each = {name: _group(metrics.TRANSACTION, leaf, name) for name in types}
+            members["transactions"] = Group(what="the transactions of a phase", members=each)
+        found[name] = Group(what=tree.what, members=members, absent=absent)
+    return {"phases": Group(what=f"the phases of `{stage.id}`", members=found)}, {}
 
 
 def _sets(
     workload: Workload, stage: Ladder | Search, leaf: Number | Estimate, what: str
 ) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
-    """The numbers of a set of queries, of its updates, and of a window that is counted in passes."""
+    """The numbers of a set of queries, its updates, a window that is counted in passes, and tracked commits."""
     changing, passes = updates(workload), isinstance(stage, Ladder) and stage.windows.passes
     mix = (f"`{workload.name}` is a mix, not a set of queries", "in_order: true of a kind: sql workload")
     no_query = (f"`{workload.name}` has no queries", "another `test`")
@@ -279,6 +311,7 @@ def _sets(
         (metrics.SET, set(transactions(workload)) != set(changing), no_query),
         (metrics.UPDATES, bool(changing), (f"`{workload.name}` changes no rows", "refresh: true, or test: refresh")),
         (metrics.PASSES, bool(passes), (f"`{stage.id}` has a window of a fixed length", "passes: 1")),
+        (metrics.COMMITS, stage.tracked, (f"the commits of `{stage.id}` are not tracked", "commits: tracked")),
     )
     members: dict[str, Shape] = {}
     absent: dict[str, tuple[str, str]] = {}

@@ -35,7 +35,7 @@ from proveout.dsl.expr.syntax import (
     parse,
     ungroup,
 )
-from proveout.dsl.metrics import FAULT_COUNTS
+from proveout.dsl.metrics import is_counted
 from proveout.dsl.plan.matrix_labels import Label, same, written
 from proveout.dsl.source.nodes import did_you_mean
 
@@ -43,13 +43,14 @@ Expected: TypeAlias = Literal["condition", "number", "when"]
 """The required type of an expression; `when` is a condition that may read nothing but parameters."""
 
 NUMERIC_FUNCTIONS = {"us": 1, "ms": 1, "s": 1, "abs": 1, "min": 2, "max": 2}
-LABELLED = {
-    "event": ("events", "the name of a wait event", "wait events", 'waits.event("log file sync")', "base.at(4)."),
-    "fault": ("faults", "the name of a fault", "faults", 'fault("crash").outage_s', "base.at(4)."),
+KEYED = {
+    "event": ("events", "a wait event", 'base.at(4).waits.event("WalSync").count'),
+    "fault": ("faults", "a fault", 'run.at(16).fault("crash").outage_s'),
+    "phase": ("phases", "a phase", 'run.at(16).phase("spike").response.p99_us'),
 }
-"""Functions that choose from a group by a name: `waits.event("x")` stands for `waits.events["x"]`. Of each the group,
-what it takes, what the group holds, and an example with the text before it."""
-FUNCTIONS = (*NUMERIC_FUNCTIONS, "at", *LABELLED, "ratio")
+"""Functions that choose by a name, `waits.event("log file sync")`: the group that has the names, what they are, and an
+example."""
+FUNCTIONS = (*NUMERIC_FUNCTIONS, "at", *KEYED, "ratio")
 PARAMS = "params"
 
 
@@ -247,8 +248,8 @@ class _Checker:
     def call(self, node: Call) -> Shape | None:
         if node.function == "at":
             return self.at(node)
-        if node.function in LABELLED:
-            return self.labelled(node)
+        if node.function in KEYED:
+            return self.keyed(node)
         if node.arguments and self.is_matrix(node.arguments[0]):
             return self.axis(node)
         if node.function == "ratio":
@@ -288,39 +289,42 @@ class _Checker:
             )
         return tree.rung
 
-    def labelled(self, node: Call) -> Shape | None:
-        """`waits.event("log file sync")`, which stands for `waits.events["log file sync"]`; of a ladder with one rung
-        also without naming it: `run.fault("crash")` for `run.at(16).faults["crash"]`."""
-        name, takes, holds, example, before = LABELLED[node.function]
+    def keyed(self, node: Call) -> Shape | None:
+        """`waits.event("log file sync")`, which stands for `waits.events["log file sync"]`; of a ladder of one rung
+        that of the rung."""
+        group, what, example = KEYED[node.function]
         of = node.arguments[0] if node.arguments else None
         label = ungroup(node.arguments[1]) if len(node.arguments) == 2 else None
         if of is None or not isinstance(label, Text) or not label.value:
-            self.fault(node, f"{node.function}() takes {takes}", f"as in {example}")
+            self.fault(node, f"{node.function}() takes the name of {what}", f"as in {example}")
             return None
-        tree, rung = self.shape(of), ""
+        tree = self.shape(of)
         if tree is None:
             return None
+        rung = ""
         if isinstance(tree, Names) and tree.rung is not None and len(tree.rungs) == 1:
-            tree, rung = tree.rung, f".at({tree.rungs[0]})"
-        group = tree.members.get(name) if isinstance(tree, Names) else None
-        if not isinstance(group, Names):
-            self.without(node, tree, name, f"`{self.source(of)}` has no {holds}", f"as in {before}{example}")
+            rung, tree = f".at({tree.rungs[0]})", tree.rung
+        found = tree.members.get(group) if isinstance(tree, Names) else None
+        if not isinstance(found, Names):
+            self.without(node, of, tree, group)
             return None
-        if label.value not in group.members and group.other is None:
-            self.unknown(label.value, label.start, group)
+        if label.value not in found.members and found.other is None:
+            self.unknown(label.value, label.start, found)
             return None
-        cuts = [(node.start, of.start, ""), (of.end, label.start, f"{rung}.{name}["), (label.end, node.end, "]")]
-        self.cells += cuts
-        return group.members.get(label.value, group.other)
+        self.cells += [
+            (node.start, of.start, ""), (of.end, label.start, f"{rung}.{group}["), (label.end, node.end, "]")
+        ]  # fmt: skip
+        return found.members.get(label.value, found.other)
 
-    def without(self, node: Call, tree: Shape, name: str, message: str, hint: str) -> None:
-        """A result without the group, with the reason where there is one."""
-        if isinstance(tree, Names) and name in tree.absent:
-            why, hint = tree.absent[name]
-            message += f": {why}"
-        elif isinstance(tree, Names) and tree.rung is not None and name in tree.rung.members:
-            hint = f"name the rung: .at({tree.rungs[0]}).{node.function}(…) or .peak.{node.function}(…)"
-        self.fault(node, message, hint)
+    def without(self, node: Call, of: Syntax, tree: Shape, group: str) -> None:
+        """Note that there are no names to choose by."""
+        _, what, example = KEYED[node.function]
+        if isinstance(tree, Names) and group in tree.absent:
+            self.fault(node, *tree.absent[group])
+        elif isinstance(tree, Names) and tree.rung is not None:
+            self.fault(node, f"{tree.what} has several rungs", f"name the rung, as in {example}")
+        else:
+            self.fault(node, f"`{self.source(of)}` has no {what.partition(' ')[2]}s", f"as in {example}")
 
     # ---- matrices ----
 
@@ -421,19 +425,30 @@ class _Checker:
         return NUMBER
 
     def comparison(self, node: Binary, left: Shape | None, right: Shape | None) -> None:
-        """Numbers with numbers; an estimate by its interval, so only where one side can lie beyond the other, or where
-        it counts transactions (`lost == 0`), which are compared one occurrence after the other."""
+        """Numbers with numbers; an estimate by its interval, so only where one side can lie beyond the other; one of
+        counts in every repeat."""
         if isinstance(left, Boolean) and isinstance(right, Boolean) and node.operator in ("==", "!="):
             return
         by_interval = node.operator not in ("==", "!=")
         for side, shape in ((node.left, left), (node.right, right)):
-            counted = getattr(ungroup(side), "name", "") in FAULT_COUNTS
-            if not ((by_interval or counted) and isinstance(shape, Estimate)):
+            if not (isinstance(shape, Estimate) and (by_interval or _is_counted(side))):
                 self.number(side, shape)
 
 
 def _is_part_of_estimate(node: Syntax) -> bool:
     return isinstance(node, Member) and node.name in ESTIMATE_MEMBERS
+
+
+def _is_counted(node: Syntax) -> bool:
+    """Whether an estimate is of numbers of events that were counted."""
+    names: list[str] = []
+    node = ungroup(node)
+    while isinstance(node, Member):
+        names.append(node.name)
+        node = ungroup(node.of)
+    if isinstance(node, Call) and node.function in KEYED:
+        names += ["", KEYED[node.function][0]]
+    return is_counted(names[::-1])
 
 
 def _label(node: Syntax) -> Label | None:

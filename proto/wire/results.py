@@ -257,6 +257,18 @@ class Handling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseLoad:
+    """The transactions of one phase of the measure window, as `LoadResult` has those of all of it: `transactions` were
+    due in the phase, `ended` counts those that ended in it."""
+
+    phase: str
+    start_ns: int
+    end_ns: int
+    ended: int
+    transactions: tuple[TransactionLoad, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReading:
     """Differences found by reading commits back, of terminals whose last answer before was at `since_ns` and that read
     at `at_ns`, in ns after the start of the measure window.
@@ -301,7 +313,8 @@ class LoadResult:
     window; `hangs` has those that waited longest. `handling`: how late answers were handled, of each worker process (of
     a Ray pool: of all together); () from an agent that does not measure it. `passes_s`: the time of each pass of each
     terminal, where the window is counted in passes. `output`: the text that an
-    outside program has written; `values`: numbers of its output by name.
+    outside program has written; `values`: numbers of its output by name. `phases`: those of the measure window, in
+    order; where their histograms do not fit into a message, in wider buckets (`histogram.widened`).
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -326,6 +339,7 @@ class LoadResult:
     passes_s: tuple[float, ...] = ()
     output: str = field(default="", repr=False)
     values: tuple[tuple[str, float], ...] = ()
+    phases: tuple[PhaseLoad, ...] = ()
     commits: TrackedCommits = field(default_factory=TrackedCommits)
 
 

@@ -22,6 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.load.intensity import Int64s
 from proveout.agent.load.loop.cancellation import cancel_statements
 from proveout.agent.load.loop.handling import request_stamps
 from proveout.agent.load.loop.reconnect import Reconnector
@@ -29,7 +30,7 @@ from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
 from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLED_BACK, rolled_back
 from proveout.agent.load.loop.transaction_loop import NEXT, SETTLE, WAIT, again, first, serve, turns
-from proveout.agent.load.pacing import Int64s, Pacing, Timeline
+from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.worker_messages import UNCONNECTED, Ages, Unfinished
 from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads.base import Outcome
@@ -121,8 +122,9 @@ class PolledLoop:
         self._next(terminal, now)
         return self.limit_ns > 0
 
-    def missed(self) -> Ages:
-        """The transactions due in the measure window and never begun. Call it once, after `close`."""
+    def missed(self) -> tuple[Ages, ...]:
+        """The transactions due in the measure window, and in each phase, and never begun. Call it once, after
+        `close`."""
         return never_begun(self._all, self._pacing, self._timeline, self.seen_ns)
 
     def close(self) -> None:
@@ -245,7 +247,10 @@ class PolledLoop:
 
     def _go(self, terminal: Terminal, now: int) -> None:
         """Start the pending transaction, or wait until it is due."""
-        if terminal.fires is None:
+        t0_ns = self._timeline.t0_ns
+        if terminal.activity is not None and (until_ns := t0_ns + terminal.active_ns(now - t0_ns)) > now:
+            self._wait(terminal, until_ns)
+        elif terminal.fires is None:
             self._begin(terminal, now, now)
         elif terminal.pending_ns > now:
             self._wait(terminal, terminal.pending_ns)
@@ -418,12 +423,13 @@ def under_way_with_times(terminals: Sequence[Terminal]) -> list[Unfinished]:
     return found
 
 
-def never_begun(terminals: Sequence[Terminal], pacing: Pacing, timeline: Timeline, seen_ns: int) -> Ages:
-    """The arrivals due in the measure window that have not begun at `seen_ns`: their ages then, binned, by number.
+def never_begun(terminals: Sequence[Terminal], pacing: Pacing, timeline: Timeline, seen_ns: int) -> tuple[Ages, ...]:
+    """The arrivals due in the measure window, and in each of its phases, that have not begun at `seen_ns`: their ages
+    then, binned, by number.
 
     If the system was far below the rate, most of the schedule may be left: it is computed in bulk.
     """
-    ages: dict[int, list[Int64s]] = {}
+    found: dict[int, list[Int64s]] = {}
     end_ns = timeline.measure_end_ns - timeline.t0_ns
     for terminal in terminals:
         if terminal.fires is None:
@@ -432,8 +438,15 @@ def never_begun(terminals: Sequence[Terminal], pacing: Pacing, timeline: Timelin
         first_ns = max(due_ns, timeline.measure_start_ns - timeline.t0_ns)
         for due in pacing.due_between(terminal.number, first_ns, end_ns):
             for number, dealt in terminal.deal(seen_ns - timeline.t0_ns - due):
-                ages.setdefault(number, []).append(dealt)
-    binned = ((number, histogram.bin_ns(np.concatenate(parts))) for number, parts in sorted(ages.items()))
+                found.setdefault(number, []).append(dealt)
+    ages = {number: np.concatenate(parts) for number, parts in sorted(found.items())}
+    spans = [(timeline.measure_start_ns, timeline.measure_end_ns), *((start, end) for _, start, end in timeline.phases)]
+    return tuple(_binned(ages, seen_ns - end, seen_ns - start) for start, end in spans)
+
+
+def _binned(ages: dict[int, Int64s], above_ns: int, most_ns: int) -> Ages:
+    inside = ((number, each[(each > above_ns) & (each <= most_ns)]) for number, each in ages.items())
+    binned = ((number, histogram.bin_ns(each)) for number, each in inside)
     return tuple((number, h.indices, h.counts, h.sum_ns, h.min_ns, h.max_ns) for number, h in binned)
 
 
