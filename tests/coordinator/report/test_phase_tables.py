@@ -67,7 +67,7 @@ def test_a_phase_is_a_row_with_its_estimates() -> None:
     assert "≥" not in row["recovery"]
 
 
-def test_a_recovery_that_is_a_lower_bound_says_so() -> None:
+def test_a_recovery_that_is_a_lower_bound_is_marked() -> None:
     bounds = {"phases.spike.recovery_s": 16.0, "phases.spike.response.p99_us": 9e6}
     events = run_of({"spike": phase(300.0, 5000.0)}, {"spike": phase(310.0, 5200.0)}, at_least=bounds)
     table, remark = phase_tables(load_results(events).stages["run"])
