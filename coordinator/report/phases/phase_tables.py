@@ -12,38 +12,36 @@ from typing import Any
 from proveout.coordinator.report.document import Block, Paragraph, Table
 from proveout.coordinator.results.results import StageResult
 from proveout.core.json_data import number_at
-from proveout.core.numbers import half_width, number, quantity, relative_uncertainty, seconds
+from proveout.core.numbers import figures, half_width, number, relative_uncertainty, seconds
 from proveout.dsl.metrics import load_paths
 from proveout.proto.events import IterationFinished, Metrics
 
-HEADS = (
-    "threads", "phase", "from", "for", "rate", "TPS", "±%", "avg", "p50", "p99", "p99 lateness", "errors", "missed",
-    "recovery", "n",
-)  # fmt: skip
-LAYOUT = f"rl{'r' * (len(HEADS) - 2)}"
+HEADS = ("phase", "for", "rate", "TPS", "±%", "avg", "p99", "late", "errors", "missed", "back")
 COUNTS = ("errors", "retried", "missed", "unfinished")
 
 
 def phase_tables(stage: StageResult) -> Iterator[Block]:
     """The phases of all rungs, of several loads those of each too."""
-    rows = [row for rung in stage.rungs for row in _rows(rung.threads, rung.tree)]
-    if not rows:
+    found = [row for rung in stage.rungs for row in _phases(rung.threads if len(stage.rungs) > 1 else 0, rung.tree)]
+    if not found:
         return
-    yield Table(
-        title="By phase: transactions due in it, throughput by their end", heads=HEADS, rows=tuple(rows), layout=LAYOUT
-    )
-    if any(row[-2].startswith("≥") for row in rows):
+    slowest = max((_mean(phase, "response", "avg_us") or 0.0 for _, phase, _ in found), default=0.0)
+    unit, divisor = ("ms", 1e3) if slowest >= 1e3 else ("µs", 1.0)
+    rows = tuple(_row(label, phase, bounds, divisor) for label, phase, bounds in found)
+    title = f"By phase, of what was due in it; response and lateness (late: p99) in {unit}, time to recover (back) in s"
+    yield Table(title=title, heads=HEADS, rows=rows)
+    if any(row[-1].startswith("≥") for row in rows):
         text = "A recovery with ≥ did not end in the next phase of some repeat: the mean of its lower bounds."
         yield Paragraph(text, "warn")
 
 
-def _rows(threads: int, tree: Metrics) -> Iterator[tuple[str, ...]]:
+def _phases(threads: int, tree: Metrics) -> Iterator[tuple[str, Metrics, Metrics]]:
+    """(label, numbers, lower bounds) of each phase of a rung; `threads` 0 for the only one."""
     for path in load_paths(tree):
-        load = path[-1] if path else ""
         here, bounds = _at(tree, path), _at(tree.get("at_least", {}), path)
         for name, phase in here.get("phases", {}).items():
-            below = bounds.get("phases", {}).get(name, {})
-            yield _row(str(threads), f"{load}, {name}" if load else name, phase, below)
+            parts = (str(threads) if threads else "", path[-1] if path else "", name)
+            yield ", ".join(filter(None, parts)), phase, bounds.get("phases", {}).get(name, {})
 
 
 def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
@@ -52,23 +50,21 @@ def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
     return tree
 
 
-def _row(threads: str, label: str, phase: Metrics, at_least: Metrics) -> tuple[str, ...]:
+def _row(label: str, phase: Metrics, at_least: Metrics, divisor: float) -> tuple[str, ...]:
     tps = phase.get("tps", {})
     rate = _mean(phase, "rate")
     return (
-        threads,
         label,
-        seconds(_mean(phase, "begins_s") or 0.0),
         seconds(_mean(phase, "measure_s") or 0.0),
-        "closed" if not rate else f"{number(rate)}/s",
+        f"{number(rate)}/s" if rate else "closed",
         number(tps.get("mean"), half_width(tps)),
         relative_uncertainty(half_width(tps), tps.get("mean")),
-        *(_time(phase, at_least, "response", name) for name in ("avg_us", "p50_us", "p99_us")),
-        _time(phase, at_least, "schedule", "p99_us"),
+        _bounded(phase, at_least, "response", "avg_us", divisor=divisor),
+        _bounded(phase, at_least, "response", "p99_us", divisor=divisor),
+        _bounded(phase, at_least, "schedule", "p99_us", divisor=divisor),
         number(_mean(phase, "errors", "count")),
         number(_mean(phase, "missed", "count")),
-        _recovery(phase, at_least),
-        str(tps.get("n", "-")),
+        _bounded(phase, at_least, "recovery_s", divisor=1.0),
     )
 
 
@@ -76,20 +72,12 @@ def _mean(phase: Metrics, *path: str) -> float | None:
     return number_at(phase, *path, "mean")
 
 
-def _time(phase: Metrics, at_least: Metrics, *path: str) -> str:
-    value = _mean(phase, *path)
-    if value is None:
-        bound = number_at(at_least, *path, "value")
-        return "-" if bound is None else f"≥ {quantity(bound, path[-1])}"
-    return quantity(value, path[-1])
-
-
-def _recovery(phase: Metrics, at_least: Metrics) -> str:
-    found = phase.get("recovery_s")
-    if found:
-        return quantity(found["mean"], "recovery_s", half_width(found))
-    bound = number_at(at_least, "recovery_s", "value")
-    return "-" if bound is None else f"≥ {quantity(bound, 'recovery_s')}"
+def _bounded(phase: Metrics, at_least: Metrics, *path: str, divisor: float) -> str:
+    """A mean over the repeats, or `≥` and the mean of its lower bounds; "-" without either."""
+    value, bound = _mean(phase, *path), number_at(at_least, *path, "value")
+    if value is not None:
+        return figures(value / divisor)
+    return "-" if bound is None else f"≥ {figures(bound / divisor)}"
 
 
 # ---- data ------------------------------------------------------------------------------------------------------------
