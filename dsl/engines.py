@@ -50,10 +50,11 @@ class Engine:
     | `queries` | whether metrics come from queries: `query` and `wait_until` of sql stages, captures of kind sql |
     | `populate_workers_max` | how many workers can load a population at once; None for any number |
     | `instances` | whether a system may have several instances |
+    | `members` | whether a load can choose among them by `access`, and share or renew its connections (`sessions`) |
     | `propagates_to` | the engines that its changes can go on to; the capture `lag` measures how far those are behind |
     | `links_to` | those of them to which proveout itself sets propagation up, and compares the tables |
     | `procedures` | whether TPROC-C's stored procedures are written for it |
-    | `instead_of_populate`, `instead_of_waits` | what to do where it cannot do these |
+    | `instead_of_populate`, `instead_of_waits`, `instead_of_members` | what to do where it cannot do these |
     | `tested`, `guide` | what the tests run it on; the page for users |
     """
 
@@ -74,6 +75,7 @@ class Engine:
     populate: bool = False
     populate_workers_max: int | None = None
     instances: bool = False
+    members: bool = False
     checkpoint: bool = False
     tune: bool = False
     session: bool = False
@@ -86,6 +88,7 @@ class Engine:
     procedures: bool = False
     instead_of_populate: str = ""
     instead_of_waits: str = ""
+    instead_of_members: str = ""
     tested: str = ""
     guide: str = ""
 
@@ -129,6 +132,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 schemes=("postgres", "postgresql"),
                 populate=True,
                 instances=True,
+                members=True,
                 checkpoint=True,
                 tune=True,
                 session=True,
@@ -173,6 +177,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 queries=True,
                 report="awr",
                 procedures=True,
+                instead_of_members="name the members in the connect descriptor of the dsn (FAILOVER, TAF)",
                 tested="its protocol, on a stand-in for the server; not on an Oracle yet",
                 guide="docs/guide/oracle.md",
             ),
@@ -199,6 +204,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 report="ttstats",
                 propagates_to=("oracle",),
                 populate=True,
+                instead_of_members="name the members in the connect descriptor of the dsn (FAILOVER, TAF)",
                 tested="a stand-in for the client library; not on a TimesTen yet",
                 guide="docs/guide/oracle.md",
             ),
@@ -221,6 +227,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 schemes=("mysql", "mariadb"),
                 populate=True,
                 instances=True,
+                members=True,
                 checkpoint=True,
                 session=True,
                 sizes=True,

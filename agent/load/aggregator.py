@@ -20,8 +20,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from proveout.agent.load.histogram_accumulator import Accumulator
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Timeline
+from proveout.agent.load.session_records import SessionRecords
 from proveout.agent.load.worker_messages import HANDLING, UNCONNECTED, Chunk, Finished
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import (
@@ -46,31 +48,6 @@ ramp-up, its first transaction begins in the window."""
 
 Triples = npt.NDArray[np.int64]
 NO_TIMES: Triples = np.empty((0, 3), dtype=np.int64)
-
-
-class Accumulator:
-    """A histogram that grows: dense counts, exact sum and extremes."""
-
-    def __init__(self) -> None:
-        self._counts = np.zeros(histogram.LENGTH, dtype=np.int64)
-        self._sum_ns, self._min_ns, self._max_ns = 0, 0, 0
-        self._filled = False
-
-    def add(self, ns: Triples) -> None:
-        """Count these values, shape (n,)."""
-        if not ns.size:
-            return
-        counts = np.bincount(histogram.indices_of(ns))
-        self._counts[: counts.size] += counts
-        low, high = int(ns.min()), int(ns.max())
-        self._min_ns = min(self._min_ns, low) if self._filled else low
-        self._max_ns = max(self._max_ns, high)
-        self._sum_ns += int(ns.sum())
-        self._filled = True
-
-    def histogram(self) -> Histogram:
-        """The counted values as a histogram."""
-        return histogram.from_dense(self._counts, sum_ns=self._sum_ns, min_ns=self._min_ns, max_ns=self._max_ns)
 
 
 @dataclass(slots=True)
@@ -116,6 +93,7 @@ class LoadAggregator:
         self._measured = {number: Measured() for number in present}
         self._hangs: list[Hang] = []
         self._late = [Accumulator() for _ in range(workers)]
+        self._sessions = SessionRecords(self._inside)
         self._seconds = 0
         window = (timeline.measure_start_ns, timeline.measure_end_ns)
         self._stalls = StallDetector(names, t0_ns=timeline.t0_ns, end_ns=timeline.end_ns, measure=window)
@@ -126,8 +104,11 @@ class LoadAggregator:
         for code, length in chunk.codes:
             triples = np.frombuffer(chunk.times, dtype=np.int64, count=length // 8, offset=at).reshape(-1, 3)
             at += length
-            if code == HANDLING:
-                self._handle(worker, triples)
+            if code < 0:
+                if code == HANDLING:
+                    self._handle(worker, triples)
+                else:
+                    self._sessions.add(code, triples)
                 continue
             self._times.append((code, triples))
             if chunk.until_ns >= self._timeline.measure_end_ns:
@@ -203,6 +184,7 @@ class LoadAggregator:
                 for late, worker in zip(self._late, finished, strict=True)
             ),
             passes_s=tuple(passes),
+            sessions=self._sessions.result(),
         )
 
     # ---- one second -------------------------------------------------------------------------------------------------

@@ -17,14 +17,15 @@ from proveout.agent.load.pacing import Pacing
 from proveout.core.framing import frame as framed
 from proveout.core.framing import read_frame, read_frame_blocking
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Windows
+from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions, Windows
 from proveout.dsl.plan.values import Value
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 
 if TYPE_CHECKING:
     import asyncio
 
-HANDLING = -1
+HANDLING, CONNECTS, WAITS, RERUNS = -1, -2, -3, -4
+"""Codes of a chunk that are not transactions."""
 _PART_BYTES_MAX = 1 << 30
 
 Ages: TypeAlias = tuple[tuple[int, tuple[int, ...], tuple[int, ...], int, int, int], ...]
@@ -51,10 +52,12 @@ class Arm:
     run: str = ""
     label: str = ""
     session: tuple[tuple[str, str], ...] = ()
+    sessions: Any = None
+    connections: int = 0
 
     @classmethod
-    def of(cls, spec: RunLoad, numbers: tuple[int, ...], run: str = "") -> Arm:
-        """A worker's part of a load task of a run."""
+    def of(cls, spec: RunLoad, numbers: tuple[int, ...], run: str = "", connections: int = 0) -> Arm:
+        """A worker's part of a load task of a run; `connections` of the pool of connections, if it has one."""
         windows = spec.windows
         return cls(
             workload_name=spec.workload.name,
@@ -70,6 +73,8 @@ class Arm:
             run=run,
             label=spec.label,
             session=spec.session,
+            sessions=dataclasses.asdict(spec.sessions),
+            connections=connections,
         )
 
     def workload(self) -> Workload:
@@ -85,6 +90,10 @@ class Arm:
         """The windows of the plan."""
         up, measure, down, passes = self.windows
         return Windows(ramp_up_s=up, measure_s=measure, ramp_down_s=down, passes=passes)
+
+    def plan_sessions(self) -> Sessions:
+        """How the load makes and keeps its connections."""
+        return Sessions(**self.sessions) if self.sessions else OWN_SESSIONS
 
     def pacing(self) -> Pacing:
         """The pacing of the load."""
@@ -119,7 +128,8 @@ class Armed:
 class Chunk:
     """New records before `until_ns`: `codes`, and byte lengths of the triples in `times`, in order.
 
-    The code `HANDLING` has the samples of `loop.handling`, also triples.
+    The code `HANDLING` has the samples of `loop.handling`, also triples; the other codes below 0 have records of
+    `loop.recorder` on sessions.
     """
 
     until_ns: int

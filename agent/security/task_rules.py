@@ -17,7 +17,7 @@ from typing import Any
 from proveout.dsl import engines
 from proveout.dsl.plan.commands import NO_COMMAND, Command
 from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue
-from proveout.dsl.rules import command_rules, host_rules, session_settings, value_rules
+from proveout.dsl.rules import command_rules, host_rules, load_sessions, session_settings, value_rules
 from proveout.dsl.rules.bounds import RATE_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
 from proveout.dsl.rules.host_rules import Objection
 from proveout.proto.wire import tasks
@@ -148,6 +148,7 @@ def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
         yield Objection(message=f"{spec.seed} is not a valid seed")
     yield from _endpoint(spec.endpoint)
     yield from _session(spec.endpoint.engine, spec.session)
+    yield from load_sessions.problems(spec.endpoint.engine, spec.sessions, len(spec.endpoint.instances))
     yield from host_rules.workload_problems(spec.workload)
 
 

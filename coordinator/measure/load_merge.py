@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 
 from proveout.proto.events import Metrics, TransactionSummary
 from proveout.proto.wire import histogram, lateness
-from proveout.proto.wire.results import Handling, Histogram, LoadResult, TransactionCounts, TransactionLoad
+from proveout.proto.wire.results import (
+    Handling,
+    Histogram,
+    LoadResult,
+    SessionResult,
+    TransactionCounts,
+    TransactionLoad,
+)
 
 SAMPLES_MIN = 10
 """The smallest number of samples from which numbers on the handling of answers are computed."""
@@ -191,6 +198,23 @@ def handling_metrics(parts: Sequence[Handling], ended: int, service: Histogram) 
         shares = [answers * late[name] / recorded[name] for name in ("avg_us", "p50_us") if recorded[name] > 0.0]
         found |= {"handling": late, "handling_fraction": min(max(shares, default=0.0), 1.0)}
     return found
+
+
+def session_metrics(parts: Sequence[SessionResult]) -> Metrics:
+    """The connects of a load, and the waits for a connection of its pool, over all hosts; as in `metrics.LOAD`."""
+    waits = histogram.merge(part.pool_wait for part in parts)
+    return {
+        "rerun": {"count": sum(part.rerun for part in parts)},
+        "connect": {
+            **latency_us(histogram.merge(part.connect for part in parts)),
+            "count": sum(part.attempts for part in parts),
+        },
+        "connect_failures": {"count": sum(part.failed for part in parts)},
+        "pool_wait": {
+            **latency_us(waits),
+            "fraction": share(sum(part.waited for part in parts), histogram.count(waits)),
+        },
+    }
 
 
 def share(part: int, whole: int) -> float | None:

@@ -35,6 +35,7 @@ from proveout.coordinator.measure.load_merge import (
     handling_parts,
     length_s,
     merge_loads,
+    session_metrics,
     share,
     times_of,
 )
@@ -282,6 +283,7 @@ def _load_metrics(
             "logical": {"count": logical, "fraction": share(logical, ok + logical)},
             **_arrivals(merged, loads),
             "retried": {"count": sum(item.counts.retried for item in merged)},
+            **session_metrics([load.sessions for load in loads.values()]),
             "client": {
                 "cpu_fraction": max(load.client_cpu_fraction for load in loads.values()),
                 "cpu_s": cpu_s,

@@ -177,6 +177,7 @@ def load_tasks(
                 label=f"{iteration}/{part.name}" if part.name else str(iteration),
                 pool=LoadPool(kind=pool.kind, address=pool.address, placement=pool.placement),
                 session=part.stage.session,
+                sessions=part.stage.sessions,
                 load=part.name,
             ),
         )

@@ -304,6 +304,7 @@ class _Stages(StageNames):
             pool=pool,
             limits=_limits(entry.limits),
             session=loads.session,
+            sessions=loads.sessions,
             loads=loads.loads,
             cell=self.cell,
             where=self.body.where,
@@ -394,6 +395,7 @@ class _Stages(StageNames):
             pool=pool,
             limits=_limits(entry.limits),
             session=loads.session,
+            sessions=loads.sessions,
             loads=loads.loads,
             where=self.body.where,
         )

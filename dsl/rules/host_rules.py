@@ -194,8 +194,6 @@ def endpoint_problems(
         return
     if instances:
         yield from instances_problems(engine, instances)
-    if instances and provisioned:
-        yield Objection(message=f"system {system}, which an agent starts, has one address")
     if provisioned or engine != engines.NO_DATABASE:
         yield from provision_problems(engine) if provisioned else without_dsn_problems(engine)
     if engines.of(engine).dsn_form == "path":

@@ -35,6 +35,7 @@ from proveout.dsl.schema.scalar_types import (
     Variation,
     one_or_many,
 )
+from proveout.dsl.schema.session_models import SessionKeys
 
 AxisValue: TypeAlias = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean"]})]
 
@@ -128,7 +129,7 @@ class ThinkEntry(Strict):
     constant: Duration | None = Field(None, description="Always of this length.")
 
 
-class LoadEntry(Strict):
+class LoadEntry(SessionKeys):
     """One of several loads at the same time: with a share of the stage's threads and rate, or with its own."""
 
     workload: Name
@@ -153,7 +154,7 @@ class LoadEntry(Strict):
     )
 
 
-class Measured(StageBase):
+class Measured(StageBase, SessionKeys):
     """The keys that ladder and search share."""
 
     workload: Name | None = Field(None, description="The workload of the load.")

@@ -251,6 +251,27 @@ class Handling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionResult:
+    """The connections of a load in its measure window.
+
+    `connect`: times of the connects that began in it and succeeded, until the first statement could be prepared;
+    `attempts`, `failed`: of all. `pool_wait`: of each transaction due in it, the wait for a free connection of the
+    pool, also of those that found one at once; `waited` found none. `rerun`: transactions run again after a connection
+    was lost, when it was not known whether they had committed.
+    """
+
+    connect: Histogram = field(default_factory=Histogram)
+    attempts: int = 0
+    failed: int = 0
+    pool_wait: Histogram = field(default_factory=Histogram)
+    waited: int = 0
+    rerun: int = 0
+
+
+NO_SESSIONS = SessionResult()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
     """An agent's whole load: the measure window merged, and what judges it.
 
@@ -293,6 +314,7 @@ class LoadResult:
     passes_s: tuple[float, ...] = ()
     output: str = field(default="", repr=False)
     values: tuple[tuple[str, float], ...] = ()
+    sessions: SessionResult = NO_SESSIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from proveout.dsl.plan.commands import Command
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue, WaitUntil
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Windows
+from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
 from proveout.dsl.plan.tuning_step import Tuning
 
@@ -269,6 +269,7 @@ class RunLoad:
     pool: LoadPool = field(default_factory=LoadPool)
     session: tuple[tuple[str, str], ...] = ()
     load: str = ""
+    sessions: Sessions = OWN_SESSIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

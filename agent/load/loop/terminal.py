@@ -28,8 +28,9 @@ class Terminal(TerminalState):
     intended time of the next transaction while the terminal waits for it. `busy`: a transaction is running. `attempts`
     counts the attempts of the transaction that started at `failing_ns`, all with the same `inputs`. A `restless`
     terminal starts the next transaction as soon as one has ended; other terminals follow a schedule (`fires`) or have
-    `pauses`. With `passes`, `left` counts the transactions until the end of the last one, and `passes_s` has the time
-    of each pass; the next one begins at `pass_began_ns`.
+    `pauses`, until `until_ns`. With `passes`, `left` counts the transactions until the end of the last one, and
+    `passes_s` has the time of each pass; the next one begins at `pass_began_ns`. Where connections are lent, `session`
+    is None between two transactions.
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class Terminal(TerminalState):
         "fd",
         "fires",
         "left",
+        "lost_ns",
         "next_kind",
         "number",
         "pass_began_ns",
@@ -49,6 +51,7 @@ class Terminal(TerminalState):
         "pauses",
         "pending_ns",
         "rolling_back",
+        "until_ns",
     )
 
     def __init__(
@@ -80,11 +83,12 @@ class Terminal(TerminalState):
         self.pass_began_ns = 0
         self.passes_s: list[float] = []
         self.restless = self.fires is None and self.pauses is None and not passes
-        self.pending_ns = self.failing_ns = 0
+        self.pending_ns = self.failing_ns = self.until_ns = self.lost_ns = 0
         self.attempts = self.connects = 0
         self.busy = self.rolling_back = False
         self.fd = -1
-        self.bind(session, prepared)
+        if session is not None:
+            self.bind(session, prepared)
 
     def begins_ns(self, pacing: Pacing) -> int:
         """Due time of the first transaction, ns after T0."""

@@ -113,6 +113,11 @@ def statements(workload: WorkloadKind) -> tuple[Statement, ...]:
     return (*needed.values(), *(CONTROLS if bracketed else ()))
 
 
+def statements_of(kind: TransactionType) -> tuple[Statement, ...]:
+    """The statements that one transaction needs."""
+    return (*kind.statements, *(() if kind.single else CONTROLS))
+
+
 def kinds(workload: WorkloadKind, keys: Any, times: Sequence[Times]) -> list[Kind]:
     """A `Kind` for each transaction type in the mix, bound to a terminal; `times` are the recorder's lists, two for
     each type.
