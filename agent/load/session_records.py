@@ -1,4 +1,4 @@
-"""What a load records of its sessions, merged over its workers: connects, waits for a connection, reruns.
+"""Records of the sessions of a load, merged over its workers: connects, waits for a connection, reruns.
 
 Flow: triples of `loop.recorder` by code -> `add` -> `SessionResult` of the measure window.
 """

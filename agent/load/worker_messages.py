@@ -92,7 +92,7 @@ class Arm:
         return Windows(ramp_up_s=up, measure_s=measure, ramp_down_s=down, passes=passes)
 
     def plan_sessions(self) -> Sessions:
-        """How the load makes and keeps its connections."""
+        """The plan's rules for the connections of the load."""
         return Sessions(**self.sessions) if self.sessions else OWN_SESSIONS
 
     def pacing(self) -> Pacing:

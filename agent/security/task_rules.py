@@ -64,9 +64,9 @@ def _stop(spec: tasks.StopSystem) -> Iterator[Objection]:
     yield from host_rules.text_problems("the folder of a run", spec.data_root)
 
 
-def _endpoint(end: Endpoint) -> Iterator[Objection]:
+def _endpoint(end: Endpoint, *, members: bool = False) -> Iterator[Objection]:
     return host_rules.endpoint_problems(
-        end.system, end.engine, end.dsn, instances=end.instances, provisioned=end.provisioned
+        end.system, end.engine, end.dsn, instances=end.instances, provisioned=end.provisioned, members=members
     )
 
 
@@ -146,7 +146,7 @@ def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
     yield from host_rules.text_problems("the label of a load", spec.label)
     if not 0 <= spec.seed < SEED_MAX:
         yield Objection(message=f"{spec.seed} is not a valid seed")
-    yield from _endpoint(spec.endpoint)
+    yield from _endpoint(spec.endpoint, members=bool(spec.sessions.access))
     yield from _session(spec.endpoint.engine, spec.session)
     yield from load_sessions.problems(spec.endpoint.engine, spec.sessions, len(spec.endpoint.instances))
     yield from host_rules.workload_problems(spec.workload)

@@ -203,7 +203,7 @@ def _session(names: StageNames, target: System, given: stage_models.Session) -> 
 
 
 def _sessions(names: StageNames, target: System, stage: stage_models.Measured, load: SessionKeys) -> Sessions:
-    """How a load makes and keeps its connections: its own keys before those of the stage."""
+    """The rules for a load's connections: its own keys before those of the stage."""
     of_stage, own = stage.sessions or USUAL_SESSIONS, load.sessions or USUAL_SESSIONS
     access = load.access or stage.access or ""
     prepared = own.prepared if own.prepared is not None else of_stage.prepared

@@ -48,7 +48,7 @@ def _session(stage: Ladder | Search) -> tuple[str, ...]:
 
 
 def sessions_text(sessions: Sessions) -> Iterator[str]:
-    """How connections are made and kept, where that is not the default."""
+    """The rules for connections, in words, where they are not the default."""
     if sessions.pool:
         yield f"a pool of {sessions.pool} connections in total"
     if sessions.connect_every == 1:

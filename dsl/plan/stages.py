@@ -135,13 +135,13 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
-    """How a load makes its connections, keeps them, and what it does when it loses one.
+    """The rules for the connections of a load: making, keeping and losing them.
 
     `on_disconnect`: the transaction under way is an error, and the terminal connects again (`reconnect`); it runs again
     with the same inputs (`retry`); or the load ends (`fail`). `access`: the member of the system to connect to, the one
     that accepts changes, one that does not, or any; "" is the one of the dsn, and of several instances each terminal's
     own. `pool`: connections in total, of which a transaction takes one that is free; 0 is one for each terminal.
-    `connect_every`: the transactions after which a connection is closed and made anew; 0: it is kept. `prepared`:
+    `connect_every`: the transactions after which a connection is closed and another one made; 0: it is kept. `prepared`:
     whether statements are prepared once for each connection, or sent with their text each time.
     """
 

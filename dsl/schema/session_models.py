@@ -26,7 +26,7 @@ ConnectEvery: TypeAlias = Annotated[
 
 
 class SessionsEntry(Strict):
-    """How a load makes and keeps its connections; by default each thread keeps one of its own."""
+    """The connections of a load; by default each thread keeps one of its own."""
 
     pool: int | None = Field(
         None,
@@ -37,7 +37,7 @@ class SessionsEntry(Strict):
     )
     connect_every: ConnectEvery | None = Field(
         None,
-        description="Close a connection after so many transactions, or after each `transaction`, and connect anew. The "
+        description="Close a connection after so many transactions, or after each `transaction`, and connect again. The "
         "connect is part of the response time, and `connect` in expressions.",
     )
     prepared: bool | None = Field(
@@ -64,4 +64,4 @@ class SessionKeys(Strict):
         description="The member of the system to connect to, among the hosts of its dsn and its `instances`: the one "
         "that accepts changes, one that does not, or any; found again after each loss. By default the dsn decides.",
     )
-    sessions: SessionsEntry | None = Field(None, description="How connections are made and kept.")
+    sessions: SessionsEntry | None = Field(None, description="Sharing and renewal of connections.")

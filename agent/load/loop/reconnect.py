@@ -2,7 +2,7 @@
 
 Flow: loop -> `request(owner)` -> a thread connects and prepares -> `fileno` is readable -> `results()`. There are as
 many threads as requests under way, at most THREADS_MAX: a restarted server gets the connections of a load at once, as
-from a real client, and one that does not answer delays nobody else. Connecting releases the GIL.
+from a real client, and one that does not answer delays no other. Connecting releases the GIL.
 
 After a failed attempt the loop waits `pause_ns` before the next one.
 """
@@ -30,7 +30,7 @@ Connect: TypeAlias = Callable[..., Opened]
 
 
 class Owner(Protocol):
-    """What a connection is opened for: a terminal, or a place of a pool."""
+    """The terminal, or the place of a pool, that a connection is opened for."""
 
     number: int
 

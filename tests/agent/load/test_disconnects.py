@@ -1,6 +1,6 @@
 """Loads that lose their connections: what becomes of the transactions, and who is connected to afterwards.
 
-The servers are real and restart, or stand behind a proxy that cuts and refuses connections when the test says so.
+The servers are real and restart, or stand behind a proxy that the test cuts.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ async def test_fail_ends_the_load_and_names_the_reason(
     context: LoadContext, proxy: Proxy, hlr_database: str, spec: Spec
 ) -> None:
     load = spec(through(hlr_database, proxy), windows=(0.5, 30.0, 0.2))
-    with pytest.raises(TaskFault, match="on_disconnect: fail.*08006") as fault:
+    with pytest.raises(TaskFault, match=r"on_disconnect: fail.*08006") as fault:
         await cut_during(context, proxy, replace(load, sessions=Sessions(on_disconnect="fail")), outage_s=0.1)
     assert fault.value.code == "refused"
 
@@ -172,7 +172,9 @@ async def test_many_terminals_come_back_when_their_server_has_restarted(
     try:
         endpoint = await asyncio.to_thread(server.start)
         await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
-        load = replace(spec(endpoint.dsn, terminals=32, windows=(0.5, 3.0, 0.2)), sessions=Sessions(on_disconnect="retry"))
+        load = replace(
+            spec(endpoint.dsn, terminals=32, windows=(0.5, 3.0, 0.2)), sessions=Sessions(on_disconnect="retry")
+        )
         running = await begun(context, load)
         await asyncio.to_thread(server.stop)
         await asyncio.sleep(0.5)
@@ -240,7 +242,9 @@ def test_any_member_is_dealt_to_terminals_in_turn(database: str, read_only: str)
 
 def test_no_member_with_the_access_is_a_failure_that_names_each(read_only: str) -> None:
     members = Members(PostgresDriver(), (read_only, make_conninfo(read_only, host="/nowhere")), "read_write")
-    with pytest.raises(StatementFailure, match=r"none of 2 members .* read-write: .*read-only.*; .*/nowhere") as failure:
+    with pytest.raises(
+        StatementFailure, match=r"none of 2 members .* read-write: .*read-only.*; .*/nowhere"
+    ) as failure:
         members.connect(0)
     assert failure.value.kind is FailureKind.LOST
 
@@ -287,7 +291,7 @@ async def test_a_load_follows_the_member_that_accepts_changes(
     assert sum(t.counts.ok for t in context.seconds[-2].transactions)
 
 
-def test_a_server_of_mysql_is_asked_whether_it_is_read_only(
+def test_the_read_only_mode_of_a_server_of_mysql_decides(
     mysql_server: embedded_mysql.Server, mysql_database: str
 ) -> None:
     """The members are the same server; a hundredth of a second in read-only mode is enough for the question."""

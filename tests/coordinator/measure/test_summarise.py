@@ -95,7 +95,12 @@ def load(host: str, transactions: tuple[TransactionLoad, ...], **changes: Any) -
         "ceiling_apart_per_s": 20_000.0,
         "handling": (Handling(late=bin_ns([1000] * 100), answers=500, runqueue_s=0.1, runqueue_fraction=0.05),),
         "sessions": SessionResult(
-            connect=bin_ns([2 * MS, 4 * MS]), attempts=3, failed=1, pool_wait=bin_ns([0, 0, 0, 8 * MS]), waited=1, rerun=2
+            connect=bin_ns([2 * MS, 4 * MS]),
+            attempts=3,
+            failed=1,
+            pool_wait=bin_ns([0, 0, 0, 8 * MS]),
+            waited=1,
+            rerun=2,
         ),
     }
     return LoadResult(**(fields | changes))
