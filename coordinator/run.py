@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 from proveout.coordinator.agents.endpoints import secret_variables
 from proveout.coordinator.agents.local_agents import LocalFabric, passed_variables
 from proveout.coordinator.agents.notices import AgentNotices
 from proveout.coordinator.agents.session import AgentSession, Lost, Received, SessionEvent, connect, connect_patiently
+from proveout.coordinator.live.fault_watch import FaultWatch
 from proveout.coordinator.live.ticks import Meters
 from proveout.coordinator.measure import samples
 from proveout.coordinator.pki import renewal
 from proveout.coordinator.pki.certificates import Credentials, cluster_secrets
+from proveout.coordinator.run_options import RunOptions as RunOptions  # noqa: PLC0414 - re-exported
 from proveout.coordinator.schedule import state_machine
 from proveout.coordinator.schedule.iteration import is_wanted
 from proveout.coordinator.schedule.messages import (
@@ -35,6 +36,8 @@ from proveout.coordinator.schedule.messages import (
     DiscardSamples,
     Emit,
     EndRun,
+    FaultDue,
+    FaultStepped,
     GatherSamples,
     Input,
     Interrupted,
@@ -48,15 +51,14 @@ from proveout.coordinator.schedule.messages import (
 )
 from proveout.coordinator.schedule.progress import run_progress
 from proveout.coordinator.schedule.setup_stages import needs_cluster
-from proveout.coordinator.schedule.state import Setup, State, Timing
+from proveout.coordinator.schedule.state import Setup, State
 from proveout.coordinator.storage.event_codec import plan_data
 from proveout.coordinator.storage.journal import Journal, StorageFailed, read
 from proveout.coordinator.storage.run_audit import Record
-from proveout.coordinator.storage.run_directory import RunDirectory, storage_failed
+from proveout.coordinator.storage.run_directory import storage_failed
 from proveout.coordinator.verdict.evaluator import PlanEvaluator
 from proveout.core.errors import ProveoutError, one_line
 from proveout.core.garbage_collection import rare_garbage_collection, release_memory
-from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import (
     AgentsTick,
     AgentUp,
@@ -69,7 +71,8 @@ from proveout.proto.events import (
     Stamped,
 )
 from proveout.proto.wire.messages import Hello, LogLine, Sample, Start, TaskProgress
-from proveout.proto.wire.tasks import Endpoint, Task
+from proveout.proto.wire.results import FaultStep
+from proveout.proto.wire.tasks import Task
 
 Listener = Callable[[Stamped], None]
 _HURRIED_CLOSE_S = 1.0
@@ -79,31 +82,6 @@ _BACK_S = 20.0
 _GATHER_S = 1.0
 _DIALS_AT_ONCE = 64
 """The clock is measured while dialling, and a thousand TLS handshakes at once would delay each exchange."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """The parameters of one coordinator process that runs or resumes a plan.
-
-    `external` may hold passwords; only tasks contain it. `estimates_s`: the seconds of each stage by id. `crashed`: the
-    last coordinator was killed, and its agents may still be leaving. `policy`: the permitted changes of local agents.
-    `labels`: of `--label`. From `gather_hosts` hosts on the samples of a host are sent together once a second, for each
-    host at a different moment.
-    """
-
-    plan: Plan
-    directory: RunDirectory
-    version: str
-    external: Mapping[str, Endpoint] = field(default_factory=dict)
-    credentials: Credentials | None = None
-    estimates_s: Mapping[str, float] = field(default_factory=dict)
-    timing: Timing = field(default_factory=Timing)
-    lease_s: float = 10.0
-    beat_s: float = 2.0
-    crashed: bool = False
-    policy: Path | None = None
-    gather_hosts: int = 50
-    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 async def run(
@@ -144,6 +122,7 @@ class _Loop:
         self._jobs: set[asyncio.Task[None]] = set()
         self._gathering: samples.Gathering | None = None
         self._meters: Meters | None = None
+        self._faults: FaultWatch | None = None
         self._dials: set[asyncio.Task[None]] = set()
         self._dialling = asyncio.Semaphore(_DIALS_AT_ONCE)
         self._known_hosts: set[str] = set()
@@ -259,9 +238,9 @@ class _Loop:
         now_s = time.monotonic()
         match event:
             case Received(host=host, message=Sample() as sample):
-                self._sampled(host, sample)
+                found = self._sampled(host, sample, now_s)
                 wanted = is_wanted(sample, started=self._gathering is not None and self._gathering.t0_ns > 0)
-                return (MessageReceived(at_s=now_s, host=host, message=sample),) if wanted else ()
+                return (*found, MessageReceived(at_s=now_s, host=host, message=sample)) if wanted else found
             case Received(host=host, message=TaskProgress() as progress):
                 self._progressed(host, progress)
                 return (MessageReceived(at_s=now_s, host=host, message=progress),)
@@ -281,14 +260,19 @@ class _Loop:
         for notice in self._notices.take(host, level, text):
             self._emit(notice)
 
-    def _sampled(self, host: str, message: Sample) -> None:
-        gathering = self._gathering
-        if gathering is None or gathering.hosts.get(message.key) != host:
-            return
+    def _sampled(self, host: str, message: Sample, now_s: float) -> Sequence[Input]:
+        """Keep and show a sample; the inputs for the scheduler about faults."""
+        gathering, watch = self._gathering, self._faults
+        if gathering is None or watch is None or gathering.hosts.get(message.key) != host:
+            return ()
         gathering.add(message)
-        if self._meters is not None:
-            for tick in self._meters.take(message):
-                self._tell(self._journal.live(tick))
+        if isinstance(message.sample, FaultStep):
+            return (FaultStepped(at_s=now_s, key=message.key, seen=watch.seen(host, message.sample)),)
+        due: list[str] = []
+        for tick in self._meters.take(message) if self._meters is not None else ():
+            self._tell(self._journal.live(tick))
+            due += watch.due(tick)
+        return tuple(FaultDue(at_s=now_s, fault=name) for name in due)
 
     def _progressed(self, host: str, progress: TaskProgress) -> None:
         _, stage, *_, what, _ = progress.key.split("/")
@@ -332,10 +316,11 @@ class _Loop:
 
     def _iterate(self, command: GatherSamples | StartLoads | Summarise | DiscardSamples) -> None:
         match command:
-            case GatherSamples(id=identity, hosts=hosts, captures=names, loads=loads):
+            case GatherSamples(id=identity, hosts=hosts, captures=names, loads=loads, faults=faults):
                 self._gathering = samples.Gathering(
-                    id=identity, hosts=hosts, names=names, loads=loads, boots=self._boots
+                    id=identity, hosts=hosts, names=names, loads=loads, faults=faults, boots=self._boots
                 )
+                self._faults = FaultWatch(self._plan, self._gathering)
                 self._meters = Meters(self._gathering)
             case StartLoads(loads=armed, captures=captures, in_s=in_s):
                 self._start([*armed, *captures], in_s)
@@ -470,7 +455,13 @@ class _Loop:
         folder = self._options.directory.samples
         gathering.earlier = command.earlier
         finished = await asyncio.to_thread(
-            samples.summarise, gathering, self._plan, command.rate, command.loads, command.captures
+            samples.summarise,
+            gathering,
+            self._plan,
+            command.rate,
+            command.loads,
+            command.captures,
+            faults=command.faults,
         )
         try:
             await asyncio.to_thread(samples.write, gathering, folder)

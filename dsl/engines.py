@@ -53,6 +53,8 @@ class Engine:
     | `members` | whether a load can choose among them by `access`, and share or renew its connections (`sessions`) |
     | `propagates_to` | the engines that its changes can go on to; the capture `lag` measures how far those are behind |
     | `links_to` | those of them to which proveout itself sets propagation up, and compares the tables |
+    | `standbys` | whether a system that proveout starts may have standbys, which can be promoted |
+    | `followed` | the settings that a standby has from its primary |
     | `procedures` | whether TPROC-C's stored procedures are written for it |
     | `instead_of_populate`, `instead_of_waits`, `instead_of_members` | what to do where it cannot do these |
     | `tested`, `guide` | what the tests run it on; the page for users |
@@ -85,6 +87,8 @@ class Engine:
     report: str = ""
     propagates_to: tuple[str, ...] = ()
     links_to: tuple[str, ...] = ()
+    standbys: bool = False
+    followed: tuple[str, ...] = ()
     procedures: bool = False
     instead_of_populate: str = ""
     instead_of_waits: str = ""
@@ -141,6 +145,14 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 queries=True,
                 propagates_to=("postgres",),
                 links_to=("postgres",),
+                standbys=True,
+                followed=(
+                    "max_connections",
+                    "max_locks_per_transaction",
+                    "max_prepared_transactions",
+                    "max_wal_senders",
+                    "max_worker_processes",
+                ),
                 procedures=True,
                 tested="PostgreSQL 18",
             ),
@@ -155,6 +167,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 populate=True,
                 populate_workers_max=1,
                 checkpoint=True,
+                tune=True,
                 session=True,
                 sizes=True,
                 queries=True,
@@ -229,6 +242,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 instances=True,
                 members=True,
                 checkpoint=True,
+                tune=True,
                 session=True,
                 sizes=True,
                 queries=True,

@@ -256,6 +256,20 @@ SIZE: Tree = {
 SLOPE_READINGS = 10
 """The readings that a plan takes in a window for the bounds of a slope: two in each of the 5 blocks (`core.slopes`)."""
 
+LIVE: Tree = {
+    "tps": "transactions that ended in the last second",
+    "errors_per_s": "technical errors in the last second",
+    "response": {
+        "avg_us": "mean response time of the last second, µs",
+        "p50_us": "median response time of the last second, µs",
+        "p99_us": "99th percentile of the response time of the last second, µs",
+    },
+}
+"""`live.…` in the condition of a fault: the load in the last whole second of the measure window, all hosts."""
+
+LIVE_LAG: Tree = {"seconds": "the newest replication lag, s; with a capture of kind lag"}
+LIVE_CPU: Tree = {"busy_fraction": "CPU of the host between its two newest samples; with a capture of kind os"}
+
 EXPORTED_GAUGE: Tree = {
     "avg": "mean of the samples in the measure window, in the metric's own unit",
     "min": "smallest",

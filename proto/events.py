@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from proveout.dsl.plan.loads import in_load
 from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.fault_events import FaultSeen as FaultSeen  # noqa: PLC0414 - re-exported
 from proveout.proto.iteration_id import IterationId as IterationId  # noqa: PLC0414 - re-exported
 from proveout.proto.wire.results import InvariantCheck, Populated, TableDifference, TuningState
 
@@ -138,15 +139,15 @@ class IterationStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTick:
-    """*live* A second of load, all agents merged."""
+    """*live* A second of load, all agents merged; response times are None when no transaction has one."""
 
     id: IterationId
     second: int
     window: Literal["ramp_up", "measure", "ramp_down"]
     tps: float
-    avg_us: float
-    p50_us: float
-    p99_us: float
+    avg_us: float | None
+    p50_us: float | None
+    p99_us: float | None
     errors: int
 
 
@@ -473,7 +474,7 @@ Event: TypeAlias = (
     RunStarted | AgentUp | AgentLost | SystemUp | FactsTaken | StageStarted | StageProgress | PopulateFinished
     | ValuesTaken | IterationStarted | LoadTick | TransactionsTick | WaitsTick | AgentsTick | HostTick
     | IterationFinished | IterationVoided | ProbeFinished | SearchFinished | LadderCut | PropagationCompared
-    | InvariantsSeen | TuningSeen | StageFinished | VerdictForeseen | VerdictReached | Notice | RunFinished
+    | InvariantsSeen | TuningSeen | FaultSeen | StageFinished | VerdictForeseen | VerdictReached | Notice | RunFinished
 )  # fmt: skip
 
 LIVE_EVENTS: tuple[type, ...] = (StageProgress, LoadTick, TransactionsTick, WaitsTick, AgentsTick, HostTick)

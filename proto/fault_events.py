@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from proveout.core.numbers import quantity
 from proveout.proto.iteration_id import IterationId
 from proveout.proto.wire.results import FaultStepKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSeen:
-    """A step of an occurrence of a fault on a host, `at_s` seconds after the start of the measure window."""
+    """A step of the occurrence `number`, of at most `times`, of a fault on a host: `at_s` seconds after the start of
+    the measure window, and `after_s` after the begin of the occurrence there."""
 
     id: IterationId
     host: str
@@ -19,6 +21,22 @@ class FaultSeen:
     step: FaultStepKind
     at_s: float
     text: str = ""
+    times: int = 1
+    after_s: float = 0.0
+
+
+def log_text(seen: FaultSeen) -> str:
+    """`fault crash (1 of 3): in place after 12 ms`."""
+    after = quantity(max(seen.after_s, 0.0), "after_s")
+    words = {
+        "begins": f"begins {quantity(seen.at_s, 'at_s')} after the start of the measure window",
+        "in_place": f"in place after {after}",
+        "healing": f"being healed after {after}",
+        "healed": f"healed after {after}",
+        "failed": f"failed: {seen.text}",
+    }
+    count = f" ({seen.number} of {seen.times})" if seen.times > 1 else ""
+    return f"fault {seen.fault}{count}: {words[seen.step]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

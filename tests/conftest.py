@@ -342,6 +342,8 @@ class RecordingContext:
         self.logs: list[tuple[str, str]] = []
         self.progressed: list[tuple[float, float, str, str]] = []
         self.t0_ns: int | None = None
+        self.arms = False
+        self.triggers: asyncio.Queue[int] = asyncio.Queue()
         self._finished = asyncio.Event()
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
@@ -354,11 +356,14 @@ class RecordingContext:
         self.logs.append((level, text))
 
     def armed(self) -> None:
-        raise AssertionError("this handler arms nothing")
+        assert self.arms, "this handler arms nothing"
 
     async def started(self) -> int:
         assert self.t0_ns is not None, "this handler starts nothing"
         return self.t0_ns
+
+    async def triggered(self) -> int:
+        return await self.triggers.get()
 
     async def finished(self) -> None:
         await self._finished.wait()

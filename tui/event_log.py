@@ -13,6 +13,7 @@ from proveout.core.numbers import quantity
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
+    FaultSeen,
     IterationFinished,
     IterationVoided,
     Notice,
@@ -26,6 +27,7 @@ from proveout.proto.events import (
     VerdictForeseen,
     VerdictReached,
 )
+from proveout.proto.fault_events import log_text as fault_text
 from proveout.proto.tuning_state import WRONG, log_text
 
 _LEVELS: Mapping[str, Literal["info", "warning", "error"]] = {
@@ -92,6 +94,14 @@ def log_line(stamped: Stamped) -> LogLine | None:  # noqa: PLR0911, PLR0912 - on
         case TuningSeen() as tuned if text := log_text(tuned):
             wrong = any(state.outcome in WRONG for state in tuned.states)
             return LogLine(unix_s=now, level="error" if wrong else "info", host=tuned.host, text=text)
+        case FaultSeen() as seen if seen.step != "healing":  # `healed` follows, or `failed`
+            return LogLine(
+                unix_s=now,
+                level="error" if seen.step == "failed" else "warning",
+                host=seen.host,
+                text=fault_text(seen),
+                iteration=str(seen.id),
+            )
         case Notice(level=level, host=host, text=text):
             return LogLine(unix_s=now, level=level, host=host, text=text)
         case RunFinished(status=status, reason=reason):

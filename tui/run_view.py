@@ -20,6 +20,7 @@ from proveout.proto.events import (
     AgentsTick,
     AgentUp,
     FactsTaken,
+    FaultSeen,
     HostTick,
     InvariantsSeen,
     IterationFinished,
@@ -242,7 +243,10 @@ def _share_done(stage: StageView, now_unix_s: float) -> float:
     by_time = (now_unix_s - stage.began_unix_s) / stage.estimate_s if stage.estimate_s > 0.0 else 1.0
     if not stage.iterations or stage.kind == "search":
         return min(max(by_time, 0.0), 1.0)
-    ended = len({(item.id.rung, item.id.repeat) for item in stage.finished if item.valid})
+    # An invalid repeat is run again, or, when its retries are used up, left: then another one has followed it.
+    slots = [(item.id.rung, item.id.repeat) for item in stage.finished]
+    valid = {slot for slot, item in zip(slots, stage.finished, strict=True) if item.valid}
+    ended = len(valid | {slot for slot in slots if slot != slots[-1]})
     return min(max(by_time, ended / stage.iterations, 0.0), (ended + 1) / stage.iterations, 1.0)
 
 
@@ -254,7 +258,8 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
         case RunStarted():
             return _started(view, event, stamped.unix_s)
         case RunFinished():
-            return replace(view, state=event.status, ended=event, iteration=None)
+            stages = tuple(replace(stage, progress={}) for stage in view.stages)
+            return replace(view, state=event.status, ended=event, iteration=None, stages=stages)
         case AgentUp() | AgentLost() | HostTick():
             return _host(view, event)
         case AgentsTick():
@@ -262,7 +267,7 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
         case SystemUp() | PropagationCompared() | TuningSeen():
             return _of_systems(view, event)
         # A violation or a change comes as a notice; the report has the details.
-        case InvariantsSeen() | FactsTaken() | ValuesTaken():
+        case InvariantsSeen() | FactsTaken() | ValuesTaken() | FaultSeen():
             return view
         case VerdictForeseen() | VerdictReached():
             return _verdict(view, event)
@@ -473,6 +478,8 @@ def _stage(view: RunView, event: _OfStage, unix_s: float) -> RunView:
             view = replace(view, current=event.stage)
         case StageFinished():
             changed = replace(stage, state=event.outcome, ended_unix_s=unix_s, progress={})
+        case StageProgress() if stage.state != "running":
+            return view  # it comes live, and may be later than the end of the stage
         case StageProgress():
             progress = Progress(done=event.done, total=event.total, unit=event.unit, note=event.note)
             changed = replace(stage, progress={**stage.progress, event.host: progress})

@@ -49,6 +49,7 @@ HANDLERS: Mapping[type, str] = MappingProxyType(
         tasks.ApplyTuning: "proveout.agent.tuning.handlers:apply_tuning",
         tasks.VerifyTuning: "proveout.agent.tuning.handlers:verify_tuning",
         tasks.RevertTuning: "proveout.agent.tuning.handlers:revert_tuning",
+        tasks.InjectFault: "proveout.agent.faults.injection:inject_fault",
         tasks.PopulateSystem: "proveout.agent.load.population.handler:populate",
         tasks.FormPool: "proveout.agent.load.pools.ray.ray_task:form_pool",
         tasks.RunLoad: "proveout.agent.load.run_load:run_load",

@@ -38,6 +38,7 @@ from proveout.agent.errors import TaskFault
 
 if TYPE_CHECKING:  # load workers import this module, and start faster without these
     from proveout.agent.daemon.tasks import TaskContext
+    from proveout.agent.engines.embedded.server_role import Promotion, ServerRole
     from proveout.dsl.plan.topology import System
     from proveout.dsl.workloads.base import Population, Table
     from proveout.proto.wire.results import Compared, Reading
@@ -76,6 +77,29 @@ class ProvisionedSystem(Resource, Protocol):
 
     async def restore_snapshot(self) -> None:
         """Replace its data by the saved data; TaskFault `missing` when there is none."""
+        ...
+
+
+@runtime_checkable
+class Replicates(Protocol):
+    """A provisioned system that can be a primary or a standby; all of its members run on one machine."""
+
+    @property
+    def superseded_by(self) -> str:
+        """The promoted standby that keeps this primary from starting; "" for none. Known after `start`."""
+        ...
+
+    @property
+    def note(self) -> str:
+        """The effect of the last `start` on the data, for people; "" for none."""
+        ...
+
+    def take_role(self, role: ServerRole, system: System) -> None:
+        """Set the role, and the settings, that the next `start` gives it."""
+        ...
+
+    async def promote(self) -> Promotion:
+        """Make a standby a primary that accepts writes. TaskFault."""
         ...
 
 

@@ -15,10 +15,18 @@ from pathlib import Path
 from typing import TypeAlias, cast
 
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.engines.adapter import Checkpoints, Propagates, ProvisionedSystem, Provisions, Settings
+from proveout.agent.engines.adapter import (
+    Checkpoints,
+    Propagates,
+    ProvisionedSystem,
+    Provisions,
+    Replicates,
+    Settings,
+)
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.account import choose_account
 from proveout.agent.engines.embedded.confinement import landlock_version
+from proveout.agent.engines.embedded.server_role import ServerRole
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.dsl import engines
@@ -73,7 +81,14 @@ def _check_user(context: TaskContext, system: System) -> None:
 async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted:
     """Start a system, and initialise its data when there is none; a system that runs already stays as it is."""
     endpoint, fresh = await start(context, spec)
+    if by := superseded_by(context, spec.system.name):
+        return SystemStarted(endpoint=endpoint, fresh=False, superseded_by=by)
     return SystemStarted(endpoint=endpoint, settings=await _settings(endpoint), fresh=fresh)
+
+
+def superseded_by(context: TaskContext, system: str) -> str:
+    """The promoted standby that keeps a system from starting; "" for none."""
+    return str(getattr(context.resources.get(resource_name(system)), "superseded_by", ""))
 
 
 async def start(context: TaskContext, spec: StartSystem, make: Provisioner = provision) -> tuple[Endpoint, bool]:
@@ -82,11 +97,17 @@ async def start(context: TaskContext, spec: StartSystem, make: Provisioner = pro
     system = _existing(context, spec.system.name) or make(context, spec.system, Path(spec.data_root))
     # Registered before it starts, so that the end of the session ends it too.
     context.resources[name] = system
+    if isinstance(system, Replicates):
+        primary = spec.primary[0] if spec.primary else None
+        role = ServerRole(primary=primary, standbys=spec.standbys, synchronous=spec.synchronous)
+        system.take_role(role, spec.system)
     try:
         endpoint = await system.start()
     except BaseException:
         context.resources.pop(name, None)
         raise
+    if isinstance(system, Replicates) and system.note:
+        context.log("info", f"system {spec.system.name}: {system.note}")
     return endpoint, system.fresh
 
 

@@ -25,13 +25,14 @@ from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.session_records import SessionRecords
 from proveout.agent.load.worker_messages import HANDLING, UNCONNECTED, Chunk, Finished
-from proveout.proto.wire import histogram
+from proveout.proto.wire import bins, commit_readings, histogram
 from proveout.proto.wire.results import (
     Handling,
     Hang,
     Histogram,
     LoadResult,
     LoadSecond,
+    TrackedCommits,
     TransactionCounts,
     TransactionLoad,
 )
@@ -79,14 +80,22 @@ class _Waiting:
 class LoadAggregator:
     """Aggregates chunks of `workers` workers.
 
-    `names`: all transactions of the workload; `present`: numbers of those in the mix.
+    `names`: all transactions of the workload; `present`: numbers of those in the mix. `has_bins`: whether seconds have
+    tenths.
     """
 
     def __init__(
-        self, names: Sequence[str], present: Sequence[int], timeline: Timeline, *, workers: int, is_open: bool
+        self,
+        names: Sequence[str],
+        present: Sequence[int],
+        timeline: Timeline,
+        *,
+        workers: int,
+        is_open: bool,
+        has_bins: bool = False,
     ) -> None:
         self._names, self._present = names, present
-        self._timeline, self._is_open = timeline, is_open
+        self._timeline, self._is_open, self._has_bins = timeline, is_open, has_bins
         self._reported_ns = [timeline.t0_ns] * workers
         self._times: list[tuple[int, Triples]] = []
         self._incidents: list[Incident] = []
@@ -185,7 +194,13 @@ class LoadAggregator:
             ),
             passes_s=tuple(passes),
             sessions=self._sessions.result(),
+            commits=commit_readings.merge(map(self._commits, finished)),
         )
+
+    def _commits(self, worker: Finished) -> TrackedCommits:
+        start_ns = self._timeline.measure_start_ns
+        readings = (commit_readings.of(fields, start_ns) for fields in worker.readings)
+        return TrackedCommits(acknowledged=worker.acknowledged, readings=tuple(readings))
 
     # ---- one second -------------------------------------------------------------------------------------------------
 
@@ -208,9 +223,17 @@ class LoadAggregator:
             start_ns=start_ns,
             duration_s=(end_ns - start_ns) / 1e9,
             transactions=transactions,
+            bins=self._bins(start_ns, end_ns, times, incidents) if self._has_bins else b"",
         )
         self._seconds += 1
         return second
+
+    def _bins(self, start_ns: int, end_ns: int, times: dict[int, Triples], incidents: list[Incident]) -> bytes:
+        columns = (0, 2) if self._is_open else (1, 2)  # intended, or started; and ended
+        answered = np.concatenate([NO_TIMES, *times.values()])[:, columns]
+        errors = [(one.intended_ns, one.ended_ns) for one in incidents if one.what == "error"]
+        failed = np.array(errors, dtype=np.int64).reshape(-1, 2)
+        return bins.of_records(start_ns, end_ns, answered, failed)
 
     def _window(self, at_ns: int) -> Literal["ramp_up", "measure", "ramp_down"]:
         if at_ns < self._timeline.measure_start_ns:

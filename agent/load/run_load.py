@@ -24,6 +24,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.load import worker_messages
 from proveout.agent.load.aggregator import LoadAggregator
 from proveout.agent.load.ceiling_store import known
+from proveout.agent.load.commit_log import FINISH_S
 from proveout.agent.load.loop.terminal import dealt
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.pools.local import Pool, WorkerProcess
@@ -120,13 +121,14 @@ class _Run:
         for worker in self._workers:
             worker.send(worker_messages.Start(t0_ns=t0_ns))
         timeline = Timeline.of(self._spec.windows, t0_ns)
-        left_s = (timeline.end_ns - time.monotonic_ns()) / 1e9 + OVERTIME_S
+        overtime_s = OVERTIME_S + (FINISH_S if self._spec.tracked else 0.0)
+        left_s = (timeline.end_ns - time.monotonic_ns()) / 1e9 + overtime_s
         try:
             async with asyncio.timeout(left_s):
                 return await self._merged(timeline)
         except TimeoutError:
             raise TaskFault(
-                "timeout", f"the load did not end within {OVERTIME_S:.0f} s after the end of its windows"
+                "timeout", f"the load did not end within {overtime_s:.0f} s after the end of its windows"
             ) from None
 
     async def _armed(self, worker: WorkerProcess) -> None:
@@ -157,6 +159,7 @@ class _Run:
             timeline,
             workers=len(self._workers),
             is_open=self._spec.share.rate is not None,
+            has_bins=self._spec.bins,
         )
         finished = await _together(
             self._follow(number, worker, aggregator) for number, worker in enumerate(self._workers)

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -32,6 +32,7 @@ from proveout.agent.engines.driver_contract import (
 from proveout.agent.engines.members import Members
 from proveout.agent.engines.table import driver
 from proveout.agent.load import worker_messages
+from proveout.agent.load.commit_log import CommitLog
 from proveout.agent.load.loop.cancellation import cancel_statements
 from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.event_loop import PolledLoop
@@ -186,7 +187,10 @@ class Load:
         count = 1 if self._sessions.access else len(self._dsns)
         parts = (part_of(arm.workload(), index, count) for index in range(count))
         self._parts = [self._workload] if count == 1 else [build(part) for part in parts]
-        self._needed = statements(self._workload)
+        self._needed = statements(self._workload, tracked=arm.tracked)
+        self._commits: CommitLog | None = None
+        if arm.tracked:
+            self._commits = CommitLog(arm.run, arm.label, arm.numbers, self._driver.waits)
         self._session = arm.session
         if isinstance(self._driver, OpensWithSettings):
             changes = any(s.changes for kind in self._workload.transactions if kind.weight > 0 for s in kind.statements)
@@ -230,8 +234,11 @@ class Load:
         kept = self._connections if self._sessions.pool and not self._sessions.connect_every else []
         for connection in kept:
             connection.hold(self._connect(connection.number))
+        session, prepared = (kept[0].session, kept[0].prepared) if kept else self._connect(self._arm.numbers[0])
+        if self._commits is not None:
+            for number in self._arm.numbers:
+                self._commits.resume(number, session, prepared)
         if not kept:
-            session, _ = self._connect(self._arm.numbers[0])
             session.close()
 
     def stop_arming(self, arming: Future[Any]) -> None:
@@ -259,6 +266,8 @@ class Load:
             message = f"a connection was lost, and `on_disconnect: fail` ends the load: {code}: {what}"
             return worker_messages.Fault(code="refused", message=message, way_out="on_disconnect: reconnect, or retry")
         ticker.pack(time.monotonic_ns())
+        if self._commits is not None:
+            self._commits.finish(self._reader)
         cpu_s, window_s = ticker.cpu()
         return worker_messages.Finished(
             missed=loop.missed(),
@@ -275,6 +284,8 @@ class Load:
             seen_ns=loop.seen_ns,
             completed_ns=loop.completed_ns,
             passes_s=tuple(seconds for terminal in self._terminals for seconds in terminal.passes_s),
+            acknowledged=None if self._commits is None else self._commits.acknowledged,
+            readings=() if self._commits is None else tuple(map(astuple, self._commits.readings)),
             **ticker.handling(),
         )
 
@@ -294,6 +305,7 @@ class Load:
             session=session,
             prepared=prepared,
             passes=self._arm.plan_windows().passes,
+            tally=None if self._commits is None else self._commits.tallies[number],
         )
 
     def _reconnect(self, number: int, kind: int | None = None) -> tuple[Any, dict[str, Any]]:
@@ -313,16 +325,17 @@ class Load:
             # Before the check whether the load is stopped: `stop_arming` cancels these sessions.
             self._preparing.append(session)
             self._check_stopped()
-            if isinstance(session, Labelled):
-                session.label(self._arm.run, self._arm.label)
-            configure(session, self._driver, self._session)
+            self._configure(session)
         except BaseException:
             self._recorder.connects.extend((began_ns, 0, time.monotonic_ns()))
             self._abandon_session(session)
             raise
         self._recorder.connects.extend((began_ns, 1, time.monotonic_ns()))
         try:
-            return session, self._prepared(session, kind)
+            prepared = self._prepared(session, kind)
+            if self._commits is not None and not self._sessions.are_lent:
+                self._commits.resume(number, session, prepared)
+            return session, prepared
         except BaseException:
             session.close()
             raise
@@ -336,12 +349,31 @@ class Load:
 
     def _prepared(self, session: Any, kind: int | None) -> dict[str, Any]:
         """The prepared statements of a transaction, or of all, by name."""
-        needed = self._needed if kind is None else statements_of(self._workload.transactions[kind])
+        needed = (
+            self._needed
+            if kind is None
+            else statements_of(self._workload.transactions[kind], tracked=self._commits is not None)
+        )
         prepared = {}
         for statement_ in needed:
             self._check_stopped()
             prepared[statement_.name] = session.prepare(statement_)
         return prepared
+
+    def _reader(self) -> tuple[Any, dict[str, Any]]:
+        """A session after the load, to read commits back."""
+        session = self._members.connect(0, RECONNECT_S)
+        try:
+            self._configure(session)
+        except BaseException:
+            session.close()
+            raise
+        return session, {}
+
+    def _configure(self, session: Any) -> None:
+        if isinstance(session, Labelled):
+            session.label(self._arm.run, self._arm.label)
+        configure(session, self._driver, self._session)
 
     def _check_stopped(self) -> None:
         """StatementFailure if the load is stopped: a statement sent now would run on the server without a client."""

@@ -54,6 +54,7 @@ class Arm:
     session: tuple[tuple[str, str], ...] = ()
     sessions: Any = None
     connections: int = 0
+    tracked: bool = False
 
     @classmethod
     def of(cls, spec: RunLoad, numbers: tuple[int, ...], run: str = "", connections: int = 0) -> Arm:
@@ -75,6 +76,7 @@ class Arm:
             session=spec.session,
             sessions=dataclasses.asdict(spec.sessions),
             connections=connections,
+            tracked=spec.tracked,
         )
 
     def workload(self) -> Workload:
@@ -149,7 +151,8 @@ class Finished:
     `answers`, `stamped`, `runqueue_s`, `runqueue_fraction`: as in `results.Handling`, over the window; None if unknown.
     `waiting`: the oldest transactions without an answer at the end of the load, as (number, start in monotonic ns).
     `completed_ns`: when the last terminal had ended its passes, 0 when it had not, or without passes; `passes_s`: the
-    time of each pass of each terminal.
+    time of each pass of each terminal. `acknowledged`: commits of tracked transactions, None where none are tracked;
+    `readings`: what reading them back has found, the fields of `CommitReading` in monotonic ns.
     """
 
     missed: Ages
@@ -170,6 +173,8 @@ class Finished:
     runqueue_fraction: float | None = None
     completed_ns: int = 0
     passes_s: tuple[float, ...] = ()
+    acknowledged: int | None = None
+    readings: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,8 @@ async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted
     """Start a system and read its settings. TaskFault `refused` if the host's policy does not list its engine."""
     context.policy.allows_provision(spec.system.engine).require()
     endpoint, fresh = await handlers.start(context, spec, _provision)
+    if by := handlers.superseded_by(context, spec.system.name):
+        return SystemStarted(endpoint=endpoint, fresh=False, superseded_by=by)
     found = await run_in_helper(context, InspectSystem(endpoint=endpoint))
     return SystemStarted(endpoint=endpoint, settings=cast(SystemStarted, found).settings, fresh=fresh)
 

@@ -16,9 +16,10 @@ from typing import Any
 
 from proveout.dsl import engines
 from proveout.dsl.plan.commands import NO_COMMAND, Command
+from proveout.dsl.plan.faults import TIMES_MAX
 from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue
 from proveout.dsl.rules import command_rules, host_rules, load_sessions, session_settings, value_rules
-from proveout.dsl.rules.bounds import RATE_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
+from proveout.dsl.rules.bounds import RATE_MAX, STANDBYS_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
 from proveout.dsl.rules.host_rules import Objection
 from proveout.proto.wire import tasks
 from proveout.proto.wire.tasks import Endpoint, LoadPool, LoadShare
@@ -27,6 +28,7 @@ WORKERS_MAX = 4096
 SESSION_MAX = 100
 DIRECTORIES_MAX = 1000
 TUNINGS_MAX = 500
+FAULT_TUNINGS_MAX = 20
 SLICES_MAX = 1_000_000
 SEED_MAX = 2**63
 SHARES_MAX = 2**31
@@ -48,13 +50,27 @@ def objection(spec: tasks.TaskSpec) -> Objection | None:
 
 def is_slow_to_check(spec: tasks.TaskSpec) -> bool:
     """Whether `objection` imports models or parses long texts."""
-    return isinstance(spec, tasks.ApplyTuning) or hasattr(spec, "workload")
+    return isinstance(spec, (tasks.ApplyTuning, tasks.InjectFault)) or hasattr(spec, "workload")
 
 
 # ---- systems ---------------------------------------------------------------------------------------------------------
 
 
-def _start(spec: tasks.StartSystem | tasks.SnapshotSystem) -> Iterator[Objection]:
+def _start(spec: tasks.StartSystem) -> Iterator[Objection]:
+    yield from _snapshot(spec)
+    if len(spec.primary) > 1 or bool(spec.primary) != (spec.system.standby_of is not None):
+        yield Objection(message=f"system {spec.system.name} has one primary if it is a standby, and else none")
+    for end in spec.primary[:1]:
+        yield from _endpoint(end)
+        if end.system != spec.system.standby_of or end.engine != spec.system.engine or not end.provisioned:
+            yield Objection(message=f"{end.system[:80]} is not the primary of {spec.system.name}, started by an agent")
+    if len(spec.standbys) > STANDBYS_MAX or not set(spec.synchronous) <= set(spec.standbys):
+        yield Objection(message=f"more than {STANDBYS_MAX} standbys, or a synchronous one that is not among them")
+    for name in spec.standbys[:STANDBYS_MAX]:
+        yield from host_rules.name_problems("system", name)
+
+
+def _snapshot(spec: tasks.StartSystem | tasks.SnapshotSystem) -> Iterator[Objection]:
     yield from host_rules.system_problems(spec.system)
     yield from host_rules.text_problems("the folder of a run", spec.data_root)
 
@@ -133,6 +149,29 @@ def _tuning(spec: tasks.ApplyTuning) -> Iterator[Objection]:
         yield from host_rules.tuning_problems(tuning)
     for end in spec.endpoints[:TUNINGS_MAX]:
         yield from _endpoint(end)
+
+
+def _fault(spec: tasks.InjectFault) -> Iterator[Objection]:
+    """A fault, each of its tunings as `_tuning` does; it must be healed, so none of them may be kept."""
+    yield from host_rules.name_problems("fault", spec.fault)
+    yield from host_rules.text_problems("the label of a fault", spec.label)
+    yield from host_rules.text_problems("the folder of a run", spec.data_root)
+    yield from host_rules.window_problems(spec.windows)
+    instants = spec.begins_s[: TIMES_MAX + 1]
+    if len(instants) > TIMES_MAX or not all(0.0 <= begins_s <= 2 * WEEK_S for begins_s in instants):
+        yield Objection(
+            message=f"fault {spec.fault} has instants that are not possible", way_out=f"at most {TIMES_MAX}"
+        )
+    if not 0.0 <= spec.for_s <= WEEK_S or list(instants) != sorted(instants):
+        yield Objection(message=f"fault {spec.fault} lasts {spec.for_s} s, or its instants are not in order")
+    if not 0 < len(spec.tunings) <= FAULT_TUNINGS_MAX or max(len(spec.endpoints), len(spec.systems)) > TUNINGS_MAX:
+        yield Objection(message=f"a fault has 1 to {FAULT_TUNINGS_MAX} tunings, and at most {TUNINGS_MAX} systems")
+    for tuning in spec.tunings[:FAULT_TUNINGS_MAX]:
+        yield from host_rules.fault_problems(tuning, spec.for_s)
+    for end in spec.endpoints[:TUNINGS_MAX]:
+        yield from _endpoint(end)
+    for system in spec.systems[:TUNINGS_MAX]:
+        yield from host_rules.system_problems(system)
 
 
 # ---- load, tools, captures -------------------------------------------------------------------------------------------
@@ -272,7 +311,7 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.StartSystem: _start,
         tasks.StopSystem: _stop,
         tasks.InspectSystem: _endpoint_only,
-        tasks.SnapshotSystem: _start,
+        tasks.SnapshotSystem: _snapshot,
         tasks.PopulateSystem: _populate,
         tasks.LinkSystems: _link,
         tasks.CompareSystems: _compare,
@@ -281,6 +320,7 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.RunSql: _sql,
         tasks.Checkpoint: _endpoint_only,
         tasks.ApplyTuning: _tuning,
+        tasks.InjectFault: _fault,
         tasks.FormPool: _form_pool,
         tasks.RunLoad: _load,
         tasks.PrepareFio: _fio,

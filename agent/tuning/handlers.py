@@ -19,13 +19,11 @@ from proveout.proto.wire.tasks import ApplyTuning, RevertTuning, VerifyTuning
 async def apply_tuning(context: TaskContext, spec: ApplyTuning) -> TuningDone:
     """Apply the tunings, or with `check` only report the changes."""
     began = time.monotonic()
-    tuner = _tuner(context)
+    tuner = tuner_of(context)
     if spec.check:
         states = await tuner.plan(spec.tunings, spec.endpoints, context.work_dir)
     else:
-        run, *rest = context.key.split("/")
-        # The key is run/stage/rung/repeat/attempt/… (`coordinator.schedule.tasks`).
-        epoch = rest[3].partition(".")[0] if len(rest) > 3 else ""
+        run, epoch = holder_of(context.key)
         notify = partial(context.log, "warning")
         wanted = (spec.tunings, spec.endpoints)
         states = await tuner.apply(run, *wanted, context.work_dir, host=context.host, epoch=epoch, notify=notify)
@@ -36,16 +34,25 @@ async def verify_tuning(context: TaskContext, spec: VerifyTuning) -> TuningDone:
     """Verify that all changes are still in place."""
     del spec
     began = time.monotonic()
-    return _done(began, await _tuner(context).look(context.work_dir))
+    return _done(began, await tuner_of(context).look(context.work_dir))
 
 
 async def revert_tuning(context: TaskContext, spec: RevertTuning) -> TuningDone:
     """Undo all changes, or those of some tunings."""
     began = time.monotonic()
-    return _done(began, await _tuner(context).revert(systems_only=spec.systems_only, tunings=frozenset(spec.tunings)))
+    return _done(began, await tuner_of(context).revert(systems_only=spec.systems_only, tunings=frozenset(spec.tunings)))
 
 
-def _tuner(context: TaskContext) -> Tuner:
+def holder_of(key: str) -> tuple[str, str]:
+    """The run of a task, and the epoch of its coordinator, by its key run/stage/rung/repeat/attempt/…
+    (`coordinator.schedule.tasks`).
+    """
+    run, *rest = key.split("/")
+    return run, rest[3].partition(".")[0] if len(rest) > 3 else ""
+
+
+def tuner_of(context: TaskContext) -> Tuner:
+    """The agent's tuner. TaskFault `missing` without one."""
     found = context.resources.get(RESOURCE)
     if found is None:
         raise TaskFault("missing", "this agent cannot tune its host")

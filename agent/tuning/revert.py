@@ -36,9 +36,12 @@ from proveout.proto.wire.results import TuningOutcome, TuningState
 Found: TypeAlias = Literal["before", "made", "other", "unknown"]
 
 
-def end(host: Host, journal: UndoJournal, *, systems_only: bool = False) -> tuple[TuningState, ...]:
-    """Release the changes with `keep`, and undo the rest."""
-    return (*kept(journal, systems_only=systems_only), *revert(host, journal, systems_only=systems_only))
+def end(
+    host: Host, journal: UndoJournal, *, systems_only: bool = False, fault: str | None = None
+) -> tuple[TuningState, ...]:
+    """Release the changes with `keep`, and undo the rest; `fault` as in `revert`."""
+    released = kept(journal, systems_only=systems_only)
+    return (*released, *revert(host, journal, systems_only=systems_only, fault=fault))
 
 
 def revert(
@@ -48,8 +51,12 @@ def revert(
     after: int = 0,
     systems_only: bool = False,
     tunings: frozenset[str] = frozenset(),
+    fault: str | None = None,
 ) -> tuple[TuningState, ...]:
     """Undo outstanding changes (of systems, of some tunings), the last first; one state for each tuning and outcome.
+
+    `fault`: only those of this fault, and those of other faults that could not be undone at their end; "" for only
+    those that belong to no fault. Changes before one that is left out are left too where they share a place with it.
 
     Errors of the host are states, not exceptions.
 
@@ -60,6 +67,9 @@ def revert(
     done: list[tuple[Entry, TuningOutcome, str]] = []
     left: set[str | tuple[str, str]] = set()
     for entry in journal.outstanding(after=after):
+        if fault is not None and entry.fault != fault and not (fault and entry.fault and entry.residue):
+            left |= _places(entry)
+            continue
         if (systems_only and not entry.system) or (tunings and entry.tuning not in tunings):
             continue
         places = _places(entry)
@@ -80,14 +90,15 @@ def revert(
 
 
 def look(host: Host, journal: UndoJournal) -> tuple[TuningState, ...]:
-    """Verify that changes are still in place: `in_place` or `drifted` for each tuning. Changes nothing.
+    """Verify that the run's changes are still in place: `in_place` or `drifted` for each tuning. Changes nothing.
 
     If a later tuning of the run (in a `tune` stage) has changed the same place again, only the later change is
     compared.
     """
     found: list[tuple[Entry, TuningOutcome, str]] = []
-    latest = {_subject(entry): entry for entry in reversed(journal.outstanding())}
-    for entry in reversed(journal.outstanding()):
+    entries = [entry for entry in reversed(journal.outstanding()) if not entry.fault]
+    latest = {_subject(entry): entry for entry in entries}
+    for entry in entries:
         if only_undoes(entry.change) or latest[_subject(entry)].tuning != entry.tuning:
             found.append((entry, "in_place", ""))
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning import revert
@@ -25,6 +26,8 @@ from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.results import TuningOutcome, TuningState
 
 Watch = Callable[[str], None]
+Moment: TypeAlias = Literal["begins", "in_place"]
+"""Just before the first change of a tuning is made; just after its last one."""
 
 
 class Stopped(Exception):
@@ -43,13 +46,16 @@ class _Look:
 class Transaction:
     """The transaction of a run on a host.
 
-    It undoes only its own changes; the journal may have those of other transactions.
+    It undoes only its own changes; the journal may have those of other transactions. `fault`: the fault that it begins;
+    "" for tunings of the run. `notice` is called at the moments of each tuning that changes anything.
     """
 
     host: Host
     journal: UndoJournal
     run: str
     watch: Watch = lambda _step: None
+    fault: str = ""
+    notice: Callable[[Moment], None] = lambda _moment: None
 
     def plan(self, tunings: Sequence[Tuning]) -> tuple[TuningState, ...]:
         """The changes and refusals to expect. Writes nothing."""
@@ -134,14 +140,16 @@ class Transaction:
             return
         originals = [(change, self.host.original(change)) for change in changes]
         self.watch(f"{tuning.name}: keep the originals")
-        self.journal.intend(self.run, tuning, originals)
+        self.journal.intend(self.run, tuning, originals, self.fault)
         self._check_unchanged(originals)
+        self.notice("begins")
         for change, original in originals:
             self.watch(f"{tuning.name}: {'; '.join(diff(change)[:1])}")
             self.host.validate(change)
             if original is not None:
                 self._check_unchanged([(change, original)])
             self.host.make(change)
+        self.notice("in_place")
 
     def _check_unchanged(self, originals: Sequence[tuple[Change, Original | None]]) -> None:
         """TaskFault if another process has changed a file or attribute since its original was read: its change would be

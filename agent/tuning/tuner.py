@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from proveout.agent.tuning.machine_journals import Machine
     from proveout.agent.tuning.programs import Processes
     from proveout.agent.tuning.sql_access import DatabasesOfRuns
+    from proveout.agent.tuning.transaction import Moment
     from proveout.agent.tuning.undo_journal import UndoJournal
 
 RESOURCE = "tuning"
@@ -119,11 +120,14 @@ class Tuner:
         host: str = "",
         epoch: str = "",
         notify: Callable[[str], None] = _ignore,
+        fault: str = "",
+        notice: Callable[[Moment], None] = _ignore,
     ) -> tuple[TuningState, ...]:
         """Apply all tunings, or none. A cancellation first undoes the changes so far.
 
         `host` is the name of this host in the plan, `epoch` identifies the coordinator of the run. `notify` gets a text
-        from time to time while the call waits for another run.
+        from time to time while the call waits for another run. `fault`, `notice`: see `Transaction`; `notice` is called
+        in another thread.
         """
         from proveout.agent.tuning.transaction import Stopped, Transaction  # noqa: PLC0415 - see the module's head
 
@@ -140,7 +144,10 @@ class Tuner:
                 journal = self._admitted(machine, self._holder((run, epoch, host), tunings, endpoints))
                 if any(tuning.system for tuning in tunings):
                     journal.remember(endpoints, run)
-                return Transaction(host=self._host(scratch), journal=journal, run=run, watch=watch).apply(tunings)
+                transaction = Transaction(
+                    host=self._host(scratch), journal=journal, run=run, watch=watch, fault=fault, notice=notice
+                )
+                return transaction.apply(tunings)
 
         return await self._retry_while_held(work, notify)
 
@@ -154,15 +161,21 @@ class Tuner:
         return await self._in_turn(work) if self._journal is not None else ()
 
     async def revert(
-        self, *, systems_only: bool = False, tunings: frozenset[str] = frozenset(), release: bool = False
+        self,
+        *,
+        systems_only: bool = False,
+        tunings: frozenset[str] = frozenset(),
+        fault: str = "",
+        release: bool = False,
     ) -> tuple[TuningState, ...]:
         """Undo all outstanding changes (or only those of systems, or of some tunings). Changes with `keep` are released
-        and stay, except where `tunings` are named.
+        and stay, except where `tunings` are named. Changes of faults stay, except those of `fault` if it is named:
+        these alone are then undone.
 
-        These are the changes of this agent or, if it has none, those of ended agents. `release`: close the journal even
-        if changes are left in it.
+        These are the changes of this agent or, if it has none, those of ended agents. `release`: undo the changes of
+        faults too, and close the journal even if changes are left in it.
         """
-        if self.is_idle:
+        if self.is_idle or (fault and self._journal is None):
             return ()
         from proveout.agent.tuning import revert as reverting  # noqa: PLC0415 - see the module's head
         from proveout.agent.tuning.machine import TurnTaken  # noqa: PLC0415
@@ -178,9 +191,10 @@ class Tuner:
                     return self._undo_abandoned(machine, systems_only=systems_only)
                 return ()
             host = self._host(self.directory, self._journal)
-            if tunings:
-                return reverting.revert(host, self._journal, tunings=tunings)
-            return reverting.end(host, self._journal, systems_only=systems_only)
+            if tunings or fault:
+                return reverting.revert(host, self._journal, tunings=tunings, fault=fault)
+            of_fault = None if release else ""
+            return reverting.end(host, self._journal, systems_only=systems_only, fault=of_fault)
 
         return await self._in_turn(work, release=release)
 

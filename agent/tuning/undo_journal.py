@@ -39,7 +39,8 @@ CREATE TABLE IF NOT EXISTS change (
   keep INTEGER NOT NULL, system TEXT NOT NULL,
   change TEXT NOT NULL, original TEXT NOT NULL, residue TEXT NOT NULL DEFAULT '',
   done INTEGER NOT NULL DEFAULT 0,
-  net TEXT NOT NULL DEFAULT ''
+  net TEXT NOT NULL DEFAULT '',
+  fault TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS reached (
   run TEXT NOT NULL, system TEXT NOT NULL, engine TEXT NOT NULL, dsn TEXT NOT NULL, provisioned INTEGER NOT NULL,
@@ -47,11 +48,12 @@ CREATE TABLE IF NOT EXISTS reached (
 ) WITHOUT ROWID;
 DROP TABLE IF EXISTS endpoint;
 """
-_COLUMNS = "run, tuning, operation, keep, system, change, original, residue, done, net"
+_COLUMNS = "run, tuning, operation, keep, system, change, original, residue, done, net, fault"
 _INTEND = (
-    "INSERT INTO change (run, tuning, operation, keep, system, change, original, net) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO change (run, tuning, operation, keep, system, fault, change, original, net) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_ABSORB = f"INSERT INTO change ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
+_ABSORB = f"INSERT INTO change ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
 _DEFINITION = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'change'"
 
 
@@ -60,7 +62,7 @@ class Entry:
     """A change of a tuning of a run, with the original of a file. `residue`: why it could not be undone so far.
 
     `done`: its transaction has succeeded; only then does `keep` apply. `net`: network namespace of a network parameter
-    (`machine.network`).
+    (`machine.network`). `fault`: the fault that it belongs to; "" for a tuning of the run.
     """
 
     id: int
@@ -74,6 +76,7 @@ class Entry:
     residue: str = ""
     done: bool = False
     net: str = ""
+    fault: str = ""
 
 
 def _no_holders() -> Mapping[str, Holder]:
@@ -101,12 +104,14 @@ class UndoJournal:
         """Whether there is a journal, of this agent or of a killed one."""
         return self._db is not None or (self.directory / FILE).exists()
 
-    def intend(self, run: str, tuning: Tuning, changes: Sequence[tuple[Change, Original | None]]) -> None:
-        """Store the changes of a tuning before the first of them is made; durable on return.
+    def intend(
+        self, run: str, tuning: Tuning, changes: Sequence[tuple[Change, Original | None]], fault: str = ""
+    ) -> None:
+        """Store the changes of a tuning (of a fault) before the first of them is made; durable on return.
 
         TaskFault `refused` if another agent has changed the same place, `disk_full`.
         """
-        about = (run, tuning.name, tuning.operation, tuning.keep, tuning.system)
+        about = (run, tuning.name, tuning.operation, tuning.keep, tuning.system, fault)
         rows = [(*about, change_text(change), original_text(original), _net(change)) for change, original in changes]
         self._check_others([change for change, _ in changes])
         try:
@@ -163,9 +168,8 @@ class UndoJournal:
         if not self.is_there:
             return ()
         query = (
-            "SELECT id, run, tuning, operation, keep, system, change, original, residue, done, "
-            "net FROM change WHERE id > ? "
-            "ORDER BY id DESC"
+            "SELECT id, run, tuning, operation, keep, system, change, original, residue, done, net, fault "
+            "FROM change WHERE id > ? ORDER BY id DESC"
         )
         rows = self._open().execute(query, (after,)).fetchall()
         return tuple(
@@ -181,8 +185,9 @@ class UndoJournal:
                 residue=self._unwritten.get(number) or residue,
                 done=bool(done),
                 net=net,
+                fault=fault,
             )
-            for number, run, tuning, operation, keep, system, change, original, residue, done, net in rows
+            for number, run, tuning, operation, keep, system, change, original, residue, done, net, fault in rows
             if self._unwritten.get(number, "") is not None
         )
 
@@ -301,8 +306,9 @@ class UndoJournal:
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA secure_delete = ON")
             db.executescript(_SCHEMA)
-            if " net TEXT" not in str(db.execute(_DEFINITION).fetchone()[0]):  # a journal of an earlier release
-                db.execute("ALTER TABLE change ADD COLUMN net TEXT NOT NULL DEFAULT ''")
+            for later in ("net", "fault"):  # which a journal of an earlier release does not have
+                if f" {later} TEXT" not in str(db.execute(_DEFINITION).fetchone()[0]):
+                    db.execute(f"ALTER TABLE change ADD COLUMN {later} TEXT NOT NULL DEFAULT ''")
         except sqlite3.Error:
             db.close()
             raise

@@ -14,8 +14,9 @@ from itertools import chain
 from operator import le
 
 from proveout.dsl.plan.faults import TIMES_MAX
-from proveout.proto.wire import histogram
+from proveout.proto.wire import bins, histogram
 from proveout.proto.wire.columns import Loads, Readings
+from proveout.proto.wire.commit_readings import READINGS_MAX
 from proveout.proto.wire.messages import AgentMessage, Sample, Samples, TaskDone, TaskProgress
 from proveout.proto.wire.results import (
     CaptureResult,
@@ -27,6 +28,7 @@ from proveout.proto.wire.results import (
     LoadSecond,
     Stall,
     TaskSample,
+    TrackedCommits,
     TransactionLoad,
 )
 from proveout.proto.wire.stalls import STALLS_MAX
@@ -78,6 +80,8 @@ def _second(second: LoadSecond) -> str | None:
         return f"a load is in its second {second.second}"
     if not 0.0 <= second.duration_s <= SECOND_MAX:
         return f"a second lasted {second.duration_s} s"
+    if not bins.is_sound(second.bins, longest_ns=SECOND_MAX * 1_000_000_000, count_max=COUNT_MAX):
+        return f"the bins of second {second.second} of a load are impossible"
     loads = Loads.of(second.transactions)
     return None if _sound(loads) else _loads(loads)
 
@@ -93,13 +97,27 @@ def _result(result: LoadResult) -> str | None:
         return f"{result.ended_in_window} transactions ended in the window"
     if not (math.isfinite(result.client_cpu_fraction) and math.isfinite(result.client_cpu_s)):
         return "a load's CPU time is not a number"
-    return _own_values(result) or _handling(result.handling) or _loads(result.transactions)
+    return _own_values(result) or _commits(result.commits) or _handling(result.handling) or _loads(result.transactions)
 
 
 def _own_values(result: LoadResult) -> str | None:
     if len(result.values) <= TRANSACTIONS_MAX and all(math.isfinite(value) for _, value in result.values):
         return None
     return "the numbers of a program are impossible"
+
+
+def _commits(tracked: TrackedCommits) -> str | None:
+    if len(tracked.readings) > READINGS_MAX or not 0 <= (tracked.acknowledged or 0) < COUNT_MAX:
+        return f"a load read its commits back with {len(tracked.readings)} differences"
+    longest_ns = SECOND_MAX * 1_000_000_000
+    for one in tracked.readings:
+        counts = (one.lost, one.unknown, one.unknown_committed, one.duplicates, one.unread)
+        in_order = -longest_ns <= one.since_ns <= one.at_ns <= longest_ns
+        if not in_order or not all(0 <= count < COUNT_MAX for count in counts):
+            return "a reading of a load's commits is impossible"
+        if one.unknown_committed > one.unknown:
+            return "more commits of unknown outcome have committed than there are"
+    return None
 
 
 def _handling(parts: Sequence[Handling]) -> str | None:

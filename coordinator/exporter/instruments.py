@@ -157,8 +157,10 @@ class Instruments:
             board.put(f.WINDOW, event.window, stage)
             board.put(f.LOAD_RATE, event.tps, stage, event.id.rung)
             board.add(f.LOAD_ERRORS, event.errors, stage)
+            board.clear(f.LOAD_RESPONSE, first=stage)  # a second without answers has no response time
             for statistic, value_us in (("avg", event.avg_us), ("p50", event.p50_us), ("p99", event.p99_us)):
-                board.put(f.LOAD_RESPONSE, value_us / 1e6, stage, event.id.rung, statistic)
+                if value_us is not None:
+                    board.put(f.LOAD_RESPONSE, value_us / 1e6, stage, event.id.rung, statistic)
             return
         board.clear(*_OF_ITERATION)
         board.put(f.STAGE, "running", stage, self._kinds.get(stage, ""))  # a resumed stage does not start again

@@ -19,7 +19,7 @@ class Observed:
     clock.
 
     `name`: that of the load where there are several; `stage` has this load alone. `earlier`: the valid iterations of
-    the same rung before this one.
+    the same rung before this one. `disturbed`: the times of the measure window in which faults have an effect, seconds.
     """
 
     plan: Plan
@@ -40,6 +40,7 @@ class Observed:
     clock_ends: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     earlier: Sequence[IterationFinished] = ()
     name: str = ""
+    disturbed: Sequence[tuple[float, float]] = ()
 
     @property
     def threads(self) -> int:
@@ -51,6 +52,11 @@ class Observed:
         """The stage, which generates load itself."""
         assert not isinstance(self.stage, Tool)  # noqa: S101  # `judge` runs other checks for a tool
         return self.stage
+
+    @property
+    def of_part(self) -> str:
+        """The part of the window that limits are judged by, in words."""
+        return ", outside of the faults" if self.disturbed else ""
 
     @property
     def limits(self) -> Limits:

@@ -23,10 +23,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeAlias
 
 import numpy as np
 
+from proveout.coordinator.measure.faults.undisturbed import Span, outside
 from proveout.coordinator.measure.load_merge import length_s, merge_loads
 from proveout.coordinator.measure.observed import Observed
 from proveout.core.numbers import number, together
@@ -48,9 +48,6 @@ EXPECTED_MIN = 20.0
 """Transactions that were to end in a time with errors, or in a second, for their absence to say something."""
 TRICKLE_FRACTION = 0.05
 TRICKLE_SLOWDOWN = 5.0
-
-Span: TypeAlias = tuple[float, float]
-"""From, to: seconds after the start of the measure window."""
 
 
 def bound_s(limit_s: float, window_s: float) -> float:
@@ -94,7 +91,7 @@ def _down(seen: Observed, window_s: float) -> tuple[list[Span], str]:
         if slow:
             what += f", or less than {TRICKLE_FRACTION:.0%} of the usual {number(usual.per_second)}/s,"
     paused_s = max(load.pause_longest_ns for load in seen.loads.values()) / 1e9
-    clipped = ((max(start, 0.0), min(end, window_s)) for start, end in spans)
+    clipped = outside(((max(start, 0.0), min(end, window_s)) for start, end in spans), seen.disturbed)
     # A paused load process sent no transactions; `disturbances` reports it.
     kept = [span for span in clipped if _length(span) > 0.0 and paused_s < _length(span) / 2]
     return _joined(kept), what

@@ -78,6 +78,7 @@ class Seconds(_Kept[LoadSecond]):
         self._start_ns = array("q")
         self._durations_s = array("d")
         self._loads: list[bytes] = []
+        self._bins: list[bytes] = []
 
     def append(self, second: LoadSecond) -> None:
         """Keep one more."""
@@ -86,6 +87,7 @@ class Seconds(_Kept[LoadSecond]):
         self._start_ns.append(second.start_ns)
         self._durations_s.append(second.duration_s)
         self._loads.append(Loads.of(second.transactions).to_bytes())
+        self._bins.append(second.bins)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -97,4 +99,5 @@ class Seconds(_Kept[LoadSecond]):
             start_ns=self._start_ns[index],
             duration_s=self._durations_s[index],
             transactions=Loads.from_bytes(self._loads[index]),
+            bins=self._bins[index],
         )

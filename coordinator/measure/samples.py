@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from proveout.coordinator.measure.capture_metrics import report_findings
@@ -22,11 +23,12 @@ from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Tool
 from proveout.dsl.plan.topology import REPORT_SUFFIXES
 from proveout.proto.events import IterationFinished, IterationId, LoadTick
-from proveout.proto.wire import histogram
+from proveout.proto.wire import bins, histogram
 from proveout.proto.wire.messages import Sample
 from proveout.proto.wire.results import (
     CaptureResult,
     CaptureSample,
+    FaultInjected,
     LoadResult,
     LoadSecond,
     TaskResult,
@@ -54,12 +56,13 @@ INERT = (
 @dataclass(slots=True)
 class Gathering:
     """The samples of one iteration so far. `hosts` maps task keys to hosts, `names` capture keys to captures' names;
-    `loads` maps keys of loads to their names, in a stage that has several."""
+    `loads` maps keys of loads to their names, in a stage that has several; `faults` keys of faults to their names."""
 
     id: IterationId
     hosts: Mapping[str, str]
     names: Mapping[str, str]
     loads: Mapping[str, str] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
     clocks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     boots: Mapping[str, str] = field(default_factory=dict)
     silences: Mapping[str, float] = field(default_factory=dict)
@@ -75,6 +78,8 @@ class Gathering:
     last: dict[str, int] = field(default_factory=dict)
     reached: dict[int, int] = field(default_factory=dict)
     untold: dict[int, list[LoadSecond]] = field(default_factory=dict)
+    injected: dict[tuple[str, str], FaultInjected] = field(default_factory=dict)
+    """The occurrences of each fault on each host, (fault, host), on the host's clock."""
     outputs: dict[str, str] = field(default_factory=dict)
     """The raw outputs of outside programs and the reports of databases, by task key."""
     suffixes: dict[str, str] = field(default_factory=dict)
@@ -93,7 +98,7 @@ class Gathering:
 
     def whole_seconds(self) -> Iterator[list[LoadSecond]]:
         """The seconds that all loads have reported and that were not given out yet: a part of each agent."""
-        loads = len(self.hosts) - len(self.names)
+        loads = len(self.hosts) - len(self.names) - len(self.faults)
         while loads and self.reached.get(self.ticked + 1, 0) >= loads:
             self.ticked += 1
             del self.reached[self.ticked]
@@ -115,6 +120,8 @@ class Gathering:
         """Samples known to be lost, by (capture's name or `load`, host)."""
         lost: dict[tuple[str, str], int] = {}
         for key, host in self.hosts.items():
+            if key in self.faults:
+                continue  # all of their steps are in their result too
             result = results.get(key)
             reported = result.lost if isinstance(result, CaptureResult) else getattr(result, "samples_lost", 0)
             last = getattr(result, "samples", getattr(result, "seconds_produced", 0))
@@ -134,20 +141,24 @@ def labelled(second: LoadSecond, load: str) -> LoadSecond:
     return replace(second, transactions=tuple(named))
 
 
+def _us(value_ns: float | None) -> float | None:
+    return None if value_ns is None else value_ns / 1e3
+
+
 def merged_tick(identity: IterationId, parts: Sequence[LoadSecond]) -> LoadTick:
     """One second of all agents as one line."""
     transactions = [item for part in parts for item in part.transactions]
     merged = histogram.merge(item.response for item in transactions)
-    p50_ns, p99_ns = histogram.percentiles_ns(merged, (50.0, 99.0)) if merged.counts else (0, 0)
+    p50_ns, p99_ns = histogram.percentiles_ns(merged, (50.0, 99.0)) if merged.counts else (None, None)
     ended = sum(item.counts.ok + item.counts.logical_failures for item in transactions)
     return LoadTick(
         id=identity,
         second=parts[0].second,
         window=parts[0].window,
         tps=ended / max(1e-9, *(part.duration_s for part in parts)),
-        avg_us=(histogram.mean_ns(merged) or 0.0) / 1e3,
-        p50_us=p50_ns / 1e3,
-        p99_us=p99_ns / 1e3,
+        avg_us=_us(histogram.mean_ns(merged)),
+        p50_us=_us(p50_ns),
+        p99_us=_us(p99_ns),
         errors=sum(item.counts.error_count for item in transactions),
     )
 
@@ -158,12 +169,19 @@ def summarise(
     rate: float | None,
     loads: Mapping[str, TaskResult],
     captures: Mapping[str, TaskResult],
+    *,
+    faults: Mapping[str, TaskResult] = MappingProxyType({}),
 ) -> IterationFinished:
     """The iteration's numbers. Pure, and not quick: run it off the loop."""
     stage = plan.stage(gathering.id.stage)
     assert isinstance(stage, (Ladder, Search, Tool))  # noqa: S101  # only these have iterations
     hosts = gathering.hosts
     sources = {key: in_load(gathering.loads.get(key, ""), hosts[key]) for key in loads}
+    gathering.injected = {
+        (gathering.faults[key], hosts[key]): result
+        for key, result in faults.items()
+        if isinstance(result, FaultInjected)
+    }
     outputs = {key: getattr(result, "output", "") for key, result in {**loads, **captures}.items()}
     gathering.outputs = {key: text for key, text in outputs.items() if text}
     kinds = {key: plan.capture(gathering.names[key]).kind for key in captures}
@@ -206,6 +224,7 @@ def write(gathering: Gathering, directory: Path) -> None:
     stem = f"{gathering.id.stage}-{gathering.id.rung}-{gathering.id.repeat}-{gathering.id.attempt}"
     _write_table(_load_rows(gathering), directory / f"{stem}.load.parquet")
     _write_table(_capture_rows(gathering), directory / f"{stem}.captures.parquet")
+    _write_table(_bin_rows(gathering), directory / f"{stem}.bins.parquet")
     for key, text in gathering.outputs.items():
         folder = directory.parent / "outputs"
         folder.mkdir(exist_ok=True)
@@ -255,7 +274,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, filters: Any = 
 
     if not path.is_file():
         return None
-    wanted = _CAPTURES if path.name.endswith(".captures.parquet") else _LOAD
+    wanted = _FILES.get(path.name.rpartition(".parquet")[0].rpartition(".")[2], _LOAD)
     types = {name: _arrow_type(kind) for name, kind in wanted.items()}
     try:
         found = pq.read_schema(path)
@@ -306,6 +325,16 @@ _CAPTURES: Mapping[str, type] = {
     "value": float,
 }
 """The columns of `*.captures.parquet`, as `_capture_rows` makes them."""
+_BINS: Mapping[str, type] = {
+    "host": str,
+    "load": str,
+    "host_ns": int,
+    "coordinator_ns": int,
+    **dict.fromkeys(bins.COLUMNS, int),
+}
+"""The columns of `*.bins.parquet`, as `_bin_rows` makes them: tenths of a second of the loads of a stage with faults.
+`host_ns` is the start of each; for the others see `proto.wire.bins`."""
+_FILES = {"load": _LOAD, "captures": _CAPTURES, "bins": _BINS}
 
 
 def _load_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
@@ -357,3 +386,15 @@ def _capture_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
                     "label": reading.label,
                     "value": float(reading.value),
                 }
+
+
+def _bin_rows(gathering: Gathering) -> Iterator[dict[str, Any]]:
+    for key, seconds in gathering.seconds.items():
+        host = gathering.hosts[key]
+        offset_ns = gathering.clocks.get(host, (0, 0))[0]
+        for second in seconds:
+            for number, row in enumerate(bins.decode(second.bins).tolist()):
+                start_ns = second.start_ns + number * bins.WIDTH_NS
+                about = {"host": host, "load": gathering.loads.get(key, "")}
+                times = {"host_ns": start_ns, "coordinator_ns": start_ns - offset_ns}
+                yield about | times | dict(zip(bins.COLUMNS, row, strict=True))

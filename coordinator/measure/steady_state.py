@@ -72,9 +72,12 @@ class Steadiness:
         words = {"steady": "steady", "drifting": "not steady", "not shown": "not shown to be steady"}[self.state]
         if self.drift is None or self.half is None:
             return f"{unit} {words}: {self.over}"
+        limit = quantity(self.bound, "fraction")
+        if abs(self.drift) > 1.0:  # "-384 %" of a system that died in the window says nothing
+            moved = "fell" if self.drift < 0.0 else "rose"
+            return f"{unit} {words}: it {moved} by more than its mean over {self.over} (limit {limit})"
         sign = "+" if self.drift > 0.0 else ""
         drift, half = (quantity(value, "fraction", self.half) for value in (self.drift, self.half))
-        limit = quantity(self.bound, "fraction")
         return f"{unit} {words}: drift {sign}{drift} ± {half} over {self.over} (limit {limit})"
 
 

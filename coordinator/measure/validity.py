@@ -25,6 +25,7 @@ from dataclasses import replace
 
 from proveout.coordinator.load_shares import load_hosts, load_shares
 from proveout.coordinator.measure import disturbances, outages, steady_state
+from proveout.coordinator.measure.faults.undisturbed import undisturbed
 from proveout.coordinator.measure.observed import Observed, in_passes
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.core.numbers import number, quantity, seconds, together
@@ -182,7 +183,7 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
     if seen.rate is not None:
         rate_finding, schedule_finding = _rate_held(seen, seen.rate), _schedule(seen)
         held = rate_finding.ok
-        late = schedule_finding is not None and not schedule_finding.ok
+        late = schedule_finding is not None and not schedule_finding.ok and not seen.disturbed
         yield rate_finding
         if schedule_finding is not None:
             yield schedule_finding
@@ -275,16 +276,21 @@ def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
     count. The noise of counting a Poisson schedule (3 sigma) is allowed for."""
     measure_s = seen.read("measure_s") or 0.0
     stage = seen.load
+    ended = sum(item.ok + item.logical_failures for item in seen.transactions)
+    if seen.disturbed:
+        quiet = undisturbed(seen)
+        measure_s, ended = quiet.seconds, quiet.ended
+        if not quiet.seconds:
+            return _broken(seen, RATE_HELD, True, "not judged: no second of the window is without a fault")
     poisson = stage.distribution == "poisson" if isinstance(stage, Search) else _is_poisson(stage)
     counting = 3.0 / math.sqrt(rate * measure_s) if poisson and rate * measure_s > 0.0 else 0.0
     # One transaction may fall to either side of each of the window's ends, per schedule.
     edge = 2.0 / (rate * measure_s) if rate * measure_s > 0.0 else 0.0
-    ended = sum(item.ok + item.logical_failures for item in seen.transactions)
     per_s = ended / measure_s if measure_s > 0.0 else 0.0
     achieved = per_s / rate if rate > 0.0 else 0.0
     least = seen.limits.achieved_fraction_min
     reached, intended = together("rate", per_s, rate)
-    text = f"achieved {reached} of {intended} due, {_limited(achieved, least)}"
+    text = f"achieved {reached} of {intended} due, {_limited(achieved, least)}{seen.of_part}"
     return _broken(seen, RATE_HELD, achieved + counting + edge >= least, text)
 
 
@@ -415,7 +421,10 @@ def _errors(seen: Observed) -> Iterator[ValidityFinding]:
     if fraction is None:
         return
     count = seen.read("errors", "count") or 0.0
-    text = f"{number(count)} technical errors, {_limited(fraction, limit)}"
+    if seen.disturbed:
+        quiet = undisturbed(seen)
+        fraction, count = quiet.error_fraction, quiet.errors
+    text = f"{number(count)} technical errors, {_limited(fraction, limit)}{seen.of_part}"
     yield _broken(seen, ERRORS, fraction <= limit, text + (_first_errors(seen) if count else ""))
 
 

@@ -31,8 +31,8 @@ from proveout.coordinator.report.document import (
     Tone,
 )
 from proveout.coordinator.report.figures.chart_figures import charts
+from proveout.coordinator.report.figures.over_time.timeline import read_timeline
 from proveout.coordinator.report.figures.selection import figures
-from proveout.coordinator.report.figures.timeline import read_timeline
 from proveout.coordinator.report.figures.topology_drawing import topology
 from proveout.coordinator.report.ladder_comparison import Comparison, ComparisonRow, comparisons
 from proveout.coordinator.report.result_json import timestamp

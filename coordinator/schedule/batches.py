@@ -226,6 +226,12 @@ def _command_done(turn: Turn, stage_id: str, host: str, result: CommandDone) -> 
 
 
 def _started(turn: Turn, system: System, result: SystemStarted) -> None:
+    _inspect_standbys(turn, system)
+    if result.superseded_by:
+        text = f"{result.superseded_by} was promoted in place of {system.name}, which takes its data now"
+        turn.notice("info", text, system.host)
+        turn.set(promoted=(*turn.state.promoted, result.superseded_by))
+        return
     known = system.name in turn.state.started
     _up(turn, system, result.endpoint, result)
     _unlinked(turn, system.name)
@@ -235,6 +241,13 @@ def _started(turn: Turn, system: System, result: SystemStarted) -> None:
     turn.set(pristine=turn.state.pristine | {system.name})
     if any(name == system.name for _, name in turn.state.progress.populated):
         _redo(turn, system.name)
+
+
+def _inspect_standbys(turn: Turn, primary: System) -> None:
+    """Have the standbys of a primary that was started or restored brought level with it: each start of one does."""
+    names = {one.name for one in turn.state.plan.standbys_of(primary.name)}
+    if names:
+        turn.set(endpoints={name: end for name, end in turn.state.endpoints.items() if name not in names})
 
 
 def _redo(turn: Turn, system: str) -> None:
@@ -286,6 +299,7 @@ def _moved(turn: Turn, system: System, result: TaskResult) -> None:
     if isinstance(result, SystemStarted):
         turn.set(endpoints={**turn.state.endpoints, system.name: result.endpoint})
     _unlinked(turn, system.name)
+    _inspect_standbys(turn, system)
 
 
 def _unlinked(turn: Turn, name: str) -> None:

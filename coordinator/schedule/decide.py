@@ -32,6 +32,7 @@ from proveout.coordinator.schedule.setup_stages import (
     reset_part,
     restart_part,
     sql_part,
+    start_of,
 )
 from proveout.coordinator.schedule.state import Dialling, Turn
 from proveout.coordinator.schedule.tasks import (
@@ -62,7 +63,7 @@ from proveout.dsl.plan.stages import (
 )
 from proveout.dsl.plan.topology import System
 from proveout.proto.events import StageStarted
-from proveout.proto.wire.tasks import CompareSystems, InspectSystem, StartSystem, TaskSpec
+from proveout.proto.wire.tasks import CompareSystems, InspectSystem, StopSystem, TaskSpec
 
 _STEPS_MAX = 100_000
 
@@ -165,13 +166,19 @@ def _dial(turn: Turn, missing: Sequence[str]) -> bool:
 
 def _systems(turn: Turn) -> bool:
     state = turn.state
+    if state.promoted:  # its primary takes its data, which needs it stopped
+        name, *others = state.promoted
+        turn.set(promoted=tuple(others))
+        stop = StopSystem(system=name, data_root=state.setup.data_root, remove=False)
+        batch(turn, "start", [[(state.plan.system(name).host, stop)]])
+        return True
     system = next((s for s in start_order(state.plan) if s.name not in state.endpoints), None)
     if system is None:
         return False
     spec: TaskSpec
     if system.provision is not None:
         due = as_restarted(state.plan, state.progress, system)
-        spec = StartSystem(system=due, data_root=state.setup.data_root)
+        spec = start_of(turn, due)
     else:
         spec = InspectSystem(endpoint=state.setup.external[system.name])
     batch(turn, "start", [[(system.host, spec)]])

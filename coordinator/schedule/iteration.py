@@ -15,9 +15,10 @@ from proveout.coordinator.schedule import disk_full
 from proveout.coordinator.schedule.messages import DiscardSamples, GatherSamples, SendMessage, StartLoads, Summarise
 from proveout.coordinator.schedule.rate_search import FULL_LENGTH
 from proveout.coordinator.schedule.setup_stages import forget_parts
-from proveout.coordinator.schedule.state import Cluster, Iterating, Turn
+from proveout.coordinator.schedule.state import Cluster, Iterating, Occurrence, Turn
 from proveout.coordinator.schedule.tasks import (
     capture_tasks,
+    fault_tasks,
     load_tasks,
     task_deadline_s,
     task_key,
@@ -28,15 +29,18 @@ from proveout.core.numbers import seconds
 from proveout.dsl.plan.loads import parts, targets
 from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool, Windows
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, IterationVoided
-from proveout.proto.wire.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed
-from proveout.proto.wire.results import CaptureSample, TaskError, TaskSample
-from proveout.proto.wire.tasks import RunCapture, RunFio, RunLoad, Task
+from proveout.proto.fault_events import FaultSeen
+from proveout.proto.wire.messages import AgentMessage, Finish, Sample, TaskArmed, TaskDone, TaskFailed, Trigger
+from proveout.proto.wire.results import CaptureSample, FaultInjected, TaskError, TaskSample
+from proveout.proto.wire.tasks import InjectFault, RunCapture, RunFio, RunLoad, Task
 
 _CAPTURE_MARGIN_S = 0.2
 """The time after the measure window at which captures end. They sample once more then, which brackets the window."""
 DRAINED_S = 0.1
 """The replication lag up to which a sink counts as level with its source."""
 LAG_METRIC = "lag.seconds"
+_HEALING_S = 600.0
+"""The longest time that undoing the changes of faults may take beyond the load."""
 _FINAL_CODES = frozenset({"missing", "invalid", "refused", disk_full.CODE})
 
 
@@ -67,12 +71,23 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
         )
     endpoints = {**state.setup.external, **state.endpoints}
     captures = capture_tasks(state.plan, stage.captures, endpoints, state.progress.without, windows)
-    specs: list[tuple[str, RunLoad | RunFio | RunCapture]] = [*captures, *loads]
+    faults: Sequence[tuple[str, InjectFault]] = ()
+    if isinstance(stage, Ladder):
+        faults = fault_tasks(
+            state.plan,
+            stage,
+            iteration=iteration,
+            endpoints=endpoints,
+            data_root=state.setup.data_root,
+            without=state.progress.without,
+        )
+    specs: list[tuple[str, RunLoad | RunFio | RunCapture | InjectFault]] = [*captures, *loads, *faults]
     assigned = [(task_key(state.setup.run_id, slot, task_subject(spec), host), host, spec) for host, spec in specs]
     hosts = {key: host for key, host, _ in assigned}
     names = {key: spec.capture.name for key, _, spec in assigned if isinstance(spec, RunCapture)}
     named = {key: spec.load for key, _, spec in assigned if isinstance(spec, RunLoad) and spec.load}
-    turn.commands.append(GatherSamples(id=iteration, hosts=hosts, captures=names, loads=named))
+    faulty = {key: spec.fault for key, _, spec in assigned if isinstance(spec, InjectFault)}
+    turn.commands.append(GatherSamples(id=iteration, hosts=hosts, captures=names, loads=named, faults=faulty))
     drain_s = stage.drain_s if isinstance(stage, Search) else 0.0
     for key, host, spec in assigned:
         turn.assign(host, Task(key=key, spec=spec, deadline_s=_deadline_s(spec, windows) + drain_s))
@@ -83,14 +98,15 @@ def begin(turn: Turn, stage: Measuring, iteration: IterationId, rate: float | No
             rate=rate,
             windows=windows,
             phase="arming",
-            loads={key: host for key, host in hosts.items() if key not in names},
+            loads={key: host for key, host in hosts.items() if key not in names and key not in faulty},
             captures={key: hosts[key] for key in names},
             until_s=until_s,
+            faults=faulty,
         )
     )
 
 
-def _deadline_s(spec: RunLoad | RunFio | RunCapture, windows: Windows) -> float:
+def _deadline_s(spec: RunLoad | RunFio | RunCapture | InjectFault, windows: Windows) -> float:
     # A capture outlasts the arming, the load and its own finish, and ends by itself without the coordinator.
     return windows.total_s + 600.0 if isinstance(spec, RunCapture) else task_deadline_s(spec)
 
@@ -99,9 +115,9 @@ def receive(turn: Turn, step: Iterating, message: AgentMessage) -> None:
     """Process a message about one of the iteration's tasks."""
     match message:
         case TaskArmed(key=key):
-            ready = step.ready | {key}
-            turn.set(step=replace(step, ready=ready))
-            if step.loads.keys() <= ready:
+            step = replace(step, ready=step.ready | {key})
+            turn.set(step=step)
+            if _are_armed(step):
                 _settle_captures(turn)
         case Sample(key=key, sample=sample):
             lag_s = read_lag(sample)
@@ -131,12 +147,17 @@ def finish_phase(turn: Turn) -> None:
     if not isinstance(step, Iterating):
         return
     # Comparisons of key views stop at the first missing key; this runs for every answer of up to a thousand agents.
-    if step.phase == "arming" and step.loads.keys() <= step.ready:
+    if _are_armed(step):
         if (step.captures.keys() <= step.ready or turn.at_s >= step.until_s) and _is_drained(turn, step):
             _start(turn, step)
     elif step.phase == "running":
-        _finish_captures(turn, step, ended=step.loads.keys() <= step.results.keys())
+        _finish_beside(turn, step, ended=step.loads.keys() <= step.results.keys())
         _summarise(turn)
+
+
+def _are_armed(step: Iterating) -> bool:
+    """Whether all loads and faults of an iteration that has not started are armed."""
+    return step.phase == "arming" and step.loads.keys() <= step.ready and step.faults.keys() <= step.ready
 
 
 def is_wanted(message: Sample, *, started: bool) -> bool:
@@ -187,15 +208,20 @@ def _start(turn: Turn, step: Iterating) -> None:
             passes=windows.passes,
         )
     )
-    loads, captures = (tuple((host, key) for key, host in of.items()) for of in (step.loads, step.captures))
+    faults = {key: key.rpartition("/")[2] for key in step.faults}
+    loads, captures = (
+        tuple((host, key) for key, host in of.items()) for of in ({**step.loads, **faults}, step.captures)
+    )
     turn.commands.append(StartLoads(id=step.id, loads=loads, captures=captures, in_s=in_s))
     t0_s = turn.at_s + in_s
+    healing_s = _HEALING_S if faults else 0.0
     turn.set(
         step=replace(
             step,
             phase="running",
+            ends_s=t0_s + windows.ramp_up_s + windows.measure_s,
             finish_s=t0_s + windows.ramp_up_s + windows.measure_s + _margin_s(stage_of(turn, step)),
-            until_s=t0_s + windows.total_s + 240.0 + turn.state.setup.timing.answer_grace_s,
+            until_s=t0_s + windows.total_s + 240.0 + healing_s + turn.state.setup.timing.answer_grace_s,
         )
     )
 
@@ -219,11 +245,12 @@ def stage_of(turn: Turn, step: Iterating) -> Measuring:
     return stage
 
 
-def _finish_captures(turn: Turn, step: Iterating, *, ended: bool) -> None:
-    """End the captures when the measure window is over: by the clock, or because all loads have ended."""
+def _finish_beside(turn: Turn, step: Iterating, *, ended: bool) -> None:
+    """End captures and faults when the measure window is over: by the clock, or because all loads have ended."""
     if step.finish_s is None or (turn.at_s < step.finish_s and not ended):
         return
-    for key, host in step.captures.items():
+    faults = {key: key.rpartition("/")[2] for key in step.faults}
+    for key, host in {**step.captures, **faults}.items():
         if key in turn.state.tasks:
             turn.commands.append(SendMessage(host=host, message=Finish(key=key)))
     turn.set(step=replace(step, finish_s=None))
@@ -233,7 +260,7 @@ def _summarise(turn: Turn) -> None:
     step = turn.state.step
     if not isinstance(step, Iterating):
         return
-    if not (step.loads.keys() <= step.results.keys() and step.captures.keys() <= step.results.keys()):
+    if not {*step.loads, *step.captures, *step.faults} <= step.results.keys():
         return
     turn.commands.append(
         Summarise(
@@ -241,6 +268,7 @@ def _summarise(turn: Turn) -> None:
             rate=step.rate,
             loads={key: step.results[key] for key in step.loads},
             captures={key: step.results[key] for key in step.captures},
+            faults={key: step.results[key] for key in step.faults},
             earlier=tuple(
                 item
                 for item in turn.state.progress.of_stage(step.id.stage)
@@ -279,9 +307,12 @@ def _task_name(key: str) -> str:
 
 
 def recheck_if_spoilt(turn: Turn, step: Iterating, finished: IterationFinished) -> None:
-    """Check the systems after an iteration with errors or an outage, because the server may be down."""
-    out = any(not finding.ok and finding.check.startswith(OUTAGE) for finding in finished.findings)
-    if out or disk_full.is_spoilt(finished):
+    """Check the systems after an iteration with errors, an outage or a fault, because the server may be down; and those
+    with standbys after each iteration, so that the next load begins with all of them level."""
+    stage = stage_of(turn, step)
+    grouped = not isinstance(stage, Tool) and any(turn.state.plan.group_of(target) for target in targets(stage))
+    out = bool(step.faults) or any(not finding.ok and finding.check.startswith(OUTAGE) for finding in finished.findings)
+    if grouped or out or disk_full.is_spoilt(finished):
         recheck(turn, step)
 
 
@@ -297,11 +328,50 @@ def recheck(turn: Turn, step: Iterating) -> None:
     for target in targets(stage):
         names |= {target, plan.system(target).propagates_to}
         names |= {s.name for s in plan.systems if s.propagates_to == target}
+        names |= {s.name for s in plan.group_of(target)}
+    if isinstance(stage, Ladder):
+        names |= {tuning.system for fault in stage.faults for tuning in fault.tunings}
     lost = {name for name in names if name and plan.system(name).provision}
     turn.set(
         endpoints={name: e for name, e in turn.state.endpoints.items() if name not in lost},
         linked=turn.state.linked - lost - {s.name for s in plan.systems if s.propagates_to in lost},
     )
+
+
+def trigger(turn: Turn, step: Iterating, name: str) -> None:
+    """Begin a fault whose condition holds, unless it is in place, was so too recently, or would not be healed within
+    the measure window."""
+    stage = stage_of(turn, step)
+    fault = next((one for one in stage.faults if one.name == name), None) if isinstance(stage, Ladder) else None
+    tasks = step.hosts_of(name)
+    last = step.conditional.get(name, Occurrence())
+    if fault is None or not tasks or last.number >= fault.times or turn.at_s + fault.for_s >= step.ends_s:
+        return
+    if last.number and not (tasks.keys() <= last.over and turn.at_s >= last.over_s + fault.apart_s):
+        return
+    number = last.number + 1
+    turn.set(step=replace(step, conditional={**step.conditional, name: Occurrence(number=number)}))
+    for key, host in tasks.items():
+        turn.commands.append(SendMessage(host=host, message=Trigger(key=key, number=number)))
+
+
+def fault_stepped(turn: Turn, step: Iterating, key: str, seen: FaultSeen) -> None:
+    """Record a step of a fault on a host."""
+    turn.emit(seen)
+    last = step.conditional.get(seen.fault)
+    if last is not None and last.number == seen.number and seen.step in ("healed", "failed"):
+        now = replace(last, over=last.over | {key}, over_s=turn.at_s)
+        turn.set(step=replace(step, conditional={**step.conditional, seen.fault: now}))
+
+
+def end_if_left(turn: Turn, key: str, result: FaultInjected) -> None:
+    """End the run when a fault could not be healed: later iterations would measure a host that is not as it was."""
+    host = key.rpartition("/")[2]
+    left = [(one, text) for one in result.occurrences for text in one.residue]
+    for one, text in left:
+        turn.notice("error", f"fault {result.fault} ({one.number}) could not be healed: {text}", host)
+    if left:
+        turn.end("failed", 4, f"fault {result.fault} could not be healed on {host}: {left[0][1]}")
 
 
 def void(turn: Turn, step: Iterating, reason: str, *, rerun: bool) -> None:
@@ -313,7 +383,7 @@ def void(turn: Turn, step: Iterating, reason: str, *, rerun: bool) -> None:
 
 def time_out(turn: Turn, step: Iterating) -> None:
     """Fail the iteration because its phase has passed its deadline."""
-    waiting = {*step.loads, *step.captures} - set(step.ready if step.phase == "arming" else step.results)
+    waiting = {*step.loads, *step.captures, *step.faults} - set(step.ready if step.phase == "arming" else step.results)
     key = min(waiting, default="summary/coordinator")
     failed(turn, step, key, TaskError(code="timeout", message=f"no answer while {step.phase}"))
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proveout.proto.events import AgentUp, Event, IterationFinished, IterationId, ProbeFinished, SearchFinished
-from proveout.proto.wire.messages import AgentMessage, Cancel, Finish
+from proveout.proto.fault_events import FaultSeen
+from proveout.proto.wire.messages import AgentMessage, Cancel, Finish, Trigger
 from proveout.proto.wire.results import TaskResult
 from proveout.proto.wire.tasks import Task
 
@@ -87,6 +88,23 @@ class MessageReceived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FaultStepped:
+    """The task `key` has reported a step of a fault, on the clock of the coordinator."""
+
+    at_s: float
+    key: str
+    seen: FaultSeen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultDue:
+    """The condition of a fault of the iteration holds for the numbers of the last second."""
+
+    at_s: float
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Summarised:
     """The samples of an iteration are summarised and stored."""
 
@@ -109,7 +127,17 @@ class Interrupted:
     at_s: float
 
 
-Input: TypeAlias = Tick | AgentReady | AgentGone | MessageReceived | Summarised | CoordinatorFailed | Interrupted
+Input: TypeAlias = (
+    Tick
+    | AgentReady
+    | AgentGone
+    | MessageReceived
+    | FaultStepped
+    | FaultDue
+    | Summarised
+    | CoordinatorFailed
+    | Interrupted
+)
 
 # ---- commands ----------------------------------------------------------------------------------------------------
 
@@ -126,24 +154,25 @@ class SendMessage:
     """Send a message to an agent."""
 
     host: str
-    message: Task | Finish | Cancel
+    message: Task | Trigger | Finish | Cancel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatherSamples:
     """Keep the samples of an iteration from now on. `hosts` by task key, `captures`: names by task key; `loads`: those
-    of a stage that has several."""
+    of a stage that has several; `faults`: names of faults by task key."""
 
     id: IterationId
     hosts: Mapping[str, str]
     captures: Mapping[str, str]
     loads: Mapping[str, str] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartLoads:
-    """Start the armed loads `(host, key)` together, `in_s` from the input's time. The captures, which run already, are
-    sent that time too: some sample at the edges of the measure window."""
+    """Start the armed loads and faults `(host, key)` together, `in_s` from the input's time. The captures, which run
+    already, are sent that time too: some sample at the edges of the measure window."""
 
     id: IterationId
     loads: tuple[tuple[str, str], ...]
@@ -153,8 +182,8 @@ class StartLoads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summarise:
-    """Summarise an iteration; the answer is `Summarised`. `loads` and `captures`: results by task key; the loop has the
-    samples.
+    """Summarise an iteration; the answer is `Summarised`. `loads`, `captures` and `faults`: results by task key;
+    the loop has the samples.
 
     `earlier`: the valid iterations of the same rung before it.
     """
@@ -164,6 +193,7 @@ class Summarise:
     loads: Mapping[str, TaskResult]
     captures: Mapping[str, TaskResult]
     earlier: tuple[IterationFinished, ...] = ()
+    faults: Mapping[str, TaskResult] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

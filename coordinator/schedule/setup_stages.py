@@ -40,6 +40,7 @@ from proveout.coordinator.schedule.tasks import (
     propagations,
     snapshots_after_populate,
     start_order,
+    start_task,
     tools_on,
 )
 from proveout.dsl.plan import iteration_order
@@ -223,9 +224,18 @@ def restart_part(turn: Turn, stage: Restart) -> bool:
         return False
     root, system = turn.state.setup.data_root, turn.state.plan.system(stage.system)
     stop = (system.host, StopSystem(system=system.name, data_root=root, remove=False))
-    start = (system.host, StartSystem(system=_with_settings(system, stage), data_root=root))
+    start = (system.host, start_of(turn, _with_settings(system, stage)))
     batch(turn, "restart", [[stop], [start]], name=part, stage=stage.id)
     return True
+
+
+def start_of(turn: Turn, system: System) -> StartSystem:
+    """The task that starts a system with these settings; a standby has those of its primary too."""
+    state = turn.state
+    above: tuple[tuple[str, str], ...] = ()
+    if system.standby_of is not None:
+        above = as_restarted(state.plan, state.progress, state.plan.system(system.standby_of)).settings
+    return start_task(state.plan, system, state.endpoints, state.setup.data_root, above)
 
 
 def as_restarted(plan: Plan, progress: RunProgress, system: System) -> System:

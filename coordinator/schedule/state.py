@@ -179,11 +179,23 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """The newest occurrence of a fault with a condition; `over`: the tasks that have reported its end; `over_s`: when
+    the last of them did."""
+
+    number: int = 0
+    over: frozenset[str] = frozenset()
+    over_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Iterating:
     """One iteration: arming -> running -> summarising.
 
     `loads` and `captures` map task keys to hosts. `finish_s` is the time at which captures finish. `lags`: the newest
     replication lag of each capture that has one, seconds; `drain_until_s`: how long a probe waits for them at most.
+    `faults` maps task keys to names of faults, `conditional` names to the newest occurrence of those with a condition;
+    `ends_s` is the end of the measure window.
     """
 
     id: IterationId
@@ -198,6 +210,13 @@ class Iterating:
     finish_s: float | None = None
     lags: Mapping[str, float] = field(default_factory=dict)
     drain_until_s: float | None = None
+    faults: Mapping[str, str] = field(default_factory=dict)
+    conditional: Mapping[str, Occurrence] = field(default_factory=dict)
+    ends_s: float = 0.0
+
+    def hosts_of(self, fault: str) -> dict[str, str]:
+        """The task of a fault on each of its hosts: key -> host."""
+        return {key: key.rpartition("/")[2] for key, name in self.faults.items() if name == fault}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,10 +275,10 @@ class State:
 
     `up`: hosts with a session. `endpoints`: running systems. `linked`: sources with running propagation. `parts_done`:
     finished parts of the current stage. `started`: systems that the connected agents have started; `pristine`: those of
-    them without data. `redo`: stages whose data is lost. `tasks`: key -> host of the tasks under way. `failures`:
-    failed attempts per (stage, rung, repeat). `tuned`: operations in place; `touched`: those that may have to be
-    reverted; `looked`: the number of stages after which they were verified. `full`: the message of a client with a full
-    disk.
+    them without data. `promoted`: standbys that have to stop before their primaries can start. `redo`: stages whose
+    data is lost. `tasks`: key -> host of the tasks under way. `failures`: failed attempts per (stage, rung, repeat).
+    `tuned`: operations in place; `touched`: those that may have to be reverted; `looked`: the number of stages after
+    which they were verified. `full`: the message of a client with a full disk.
     """
 
     plan: Plan
@@ -273,6 +292,7 @@ class State:
     parts_done: frozenset[str] = frozenset()
     started: frozenset[str] = frozenset()
     pristine: frozenset[str] = frozenset()
+    promoted: tuple[str, ...] = ()
     redo: tuple[str, ...] = ()
     rows: int = 0
     tasks: Mapping[str, str] = field(default_factory=dict)

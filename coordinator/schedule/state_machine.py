@@ -17,6 +17,8 @@ from proveout.coordinator.schedule.messages import (
     CloseSessions,
     Command,
     CoordinatorFailed,
+    FaultDue,
+    FaultStepped,
     Input,
     Interrupted,
     MessageReceived,
@@ -40,6 +42,7 @@ from proveout.coordinator.schedule.tasks import is_dispensable
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import AgentLost, AgentUp
 from proveout.proto.wire.messages import TaskDone, TaskFailed
+from proveout.proto.wire.results import FaultInjected
 
 
 def start(
@@ -84,6 +87,8 @@ def _take(turn: Turn, event: Input) -> None:
             _agent_gone(turn, host, reason)
         case MessageReceived():
             _receive(turn, event)
+        case FaultStepped() | FaultDue():
+            _of_fault(turn, event)
         case Summarised(finished=finished):
             step = turn.state.step
             if isinstance(step, Iterating) and step.phase == "summarising" and step.id == finished.id:
@@ -96,6 +101,16 @@ def _take(turn: Turn, event: Input) -> None:
             teardown.hurry(turn)
         case Interrupted():
             _interrupt(turn)
+
+
+def _of_fault(turn: Turn, event: FaultStepped | FaultDue) -> None:
+    step = turn.state.step
+    if not isinstance(step, Iterating) or step.phase != "running":
+        return
+    if isinstance(event, FaultDue):
+        iteration.trigger(turn, step, event.fault)
+    elif event.key in turn.state.tasks:
+        iteration.fault_stepped(turn, step, event.key, event.seen)
 
 
 def _interrupt(turn: Turn) -> None:
@@ -113,6 +128,8 @@ def _receive(turn: Turn, event: MessageReceived) -> None:
         return  # of a cancelled task, or without effect on the state
     if isinstance(message, (TaskDone, TaskFailed)):
         turn.set(tasks={k: h for k, h in turn.state.tasks.items() if k != key})
+    if isinstance(message, TaskDone) and isinstance(message.result, FaultInjected):
+        iteration.end_if_left(turn, key, message.result)
     step = turn.state.step
     if isinstance(step, Iterating):
         iteration.receive(turn, step, message)
@@ -145,13 +162,14 @@ def _agent_gone(turn: Turn, host: str, reason: str) -> None:
     turn.emit(AgentLost(host=host, reason=reason, abandoned=abandoned))
     on_host = {s.name for s in state.plan.systems if s.host == host}
     touched = {s.name for s in state.plan.systems if s.name in on_host or s.propagates_to in on_host}
+    inspected = on_host | {s.name for name in on_host for s in state.plan.group_of(name)}
     left_tuned = state.left_tuned | ({host} if tuning.is_tuned(state, host) and not abandoned else set())
     turn.set(
         left_tuned=left_tuned,
         up=state.up - {host},
         losses=state.losses + (not abandoned),
         tasks={k: h for k, h in state.tasks.items() if h != host},
-        endpoints={name: e for name, e in state.endpoints.items() if name not in on_host},
+        endpoints={name: e for name, e in state.endpoints.items() if name not in inspected},
         linked=state.linked - touched,
         parts_done=frozenset(),
         cluster=Cluster() if host in state.cluster.hosts else state.cluster,

@@ -76,8 +76,30 @@ def propagations(plan: Plan) -> tuple[tuple[System, System], ...]:
     return tuple((s, plan.system(s.propagates_to)) for s in sources if s.propagates_to is not None)
 
 
+def start_task(
+    plan: Plan,
+    system: System,
+    endpoints: Mapping[str, Endpoint],
+    data_root: str,
+    primary_settings: Iterable[tuple[str, str]] = (),
+) -> StartSystem:
+    """The task that starts a provisioned system with these settings, in its role; the primary of a standby, which has
+    `primary_settings`, is up by then."""
+    standbys = plan.standbys_of(system.name)
+    if system.standby_of is not None:  # those of the primary come first: a standby has room for what it has room for
+        settings = {**dict(primary_settings), **dict(system.settings)}
+        system = dataclasses.replace(system, settings=tuple(sorted(settings.items())))
+    return StartSystem(
+        system=system,
+        data_root=data_root,
+        primary=(endpoints[system.standby_of],) if system.standby_of is not None else (),
+        standbys=tuple(one.name for one in standbys),
+        synchronous=tuple(one.name for one in standbys if one.synchronous),
+    )
+
+
 def start_order(plan: Plan) -> tuple[System, ...]:
-    """The systems in start order: each propagation's sink before its source."""
+    """The systems in start order: each propagation's sink before its source, each primary before its standbys."""
     ordered: list[System] = []
 
     def visit(system: System) -> None:
@@ -85,6 +107,8 @@ def start_order(plan: Plan) -> tuple[System, ...]:
             return
         if system.propagates_to is not None and system.propagates_to != system.name:
             visit(plan.system(system.propagates_to))
+        if system.standby_of is not None:
+            visit(plan.system(system.standby_of))
         ordered.append(system)
 
     for system in plan.systems:
@@ -179,6 +203,7 @@ def load_tasks(
                 session=part.stage.session,
                 sessions=part.stage.sessions,
                 load=part.name,
+                bins=isinstance(stage, Ladder) and bool(stage.faults),
             ),
         )
         for part in loads
@@ -246,6 +271,40 @@ def _arriving(arrival: Arrival, share: LoadShare) -> LoadShare:
         case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
             return dataclasses.replace(share, think_s=mean_s, think=distribution)
     return share
+
+
+def fault_tasks(
+    plan: Plan,
+    stage: Ladder,
+    *,
+    iteration: IterationId,
+    endpoints: Mapping[str, Endpoint],
+    data_root: str,
+    without: Collection[str] = (),
+) -> tuple[tuple[str, InjectFault], ...]:
+    """The faults of an iteration: of each fault one task for each host that it changes. All hosts begin a fault at the
+    same instants, and so does another attempt."""
+    slot = f"{iteration.stage}/{iteration.rung}/{iteration.repeat}"
+    return tuple(
+        (
+            host,
+            InjectFault(
+                fault=fault.name,
+                tunings=mine,
+                for_s=fault.for_s,
+                begins_s=tuple(stage.windows.ramp_up_s + begin_s for begin_s in fault.begins_s(slot)),
+                windows=stage.windows,
+                label=str(iteration),
+                endpoints=tuple(endpoints[name] for name in systems if name in endpoints),
+                systems=tuple(plan.system(name) for name in systems if plan.system(name).provision is not None),
+                data_root=data_root,
+            ),
+        )
+        for fault in stage.faults
+        for host in present_hosts(fault.hosts, without)
+        if (mine := tuple(tuning for tuning in fault.tunings if host in tuning.hosts))
+        for systems in (tuple(dict.fromkeys(tuning.system for tuning in mine if tuning.system)),)
+    )
 
 
 def tool_tasks(
@@ -327,6 +386,8 @@ def _capture(plan: Plan, capture: Capture, endpoints: Mapping[str, Endpoint]) ->
     ends = [endpoints[system.name]]
     if capture.kind == "lag" and system.propagates_to is not None:
         ends.append(endpoints[system.propagates_to])
+    elif capture.kind == "lag" and system.standby_of is not None:
+        ends.insert(0, endpoints[system.standby_of])
     return ((system.host, RunCapture(capture=capture, endpoints=tuple(ends))),)
 
 

@@ -18,7 +18,7 @@ from proveout.core.errors import Where
 from proveout.core.numbers import percent
 from proveout.dsl.compile.interleaving import interleave
 from proveout.dsl.compile.matrix import expand
-from proveout.dsl.compile.result_names import iteration, run_scope, stop_scope
+from proveout.dsl.compile.result_names import iteration, live_scope, run_scope, stop_scope
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
 from proveout.dsl.compile.stage_conditions import check_conditions, condition, in_order, left_out, needs_of
 from proveout.dsl.compile.stage_rules import check_stages
@@ -30,6 +30,7 @@ from proveout.dsl.expr.checking import Expected, check_expression
 from proveout.dsl.expr.name_types import Group
 from proveout.dsl.expr.result_paths import lay_out
 from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name, Number, parse
+from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
@@ -186,7 +187,18 @@ class _Expressions:
         if isinstance(stage.arrival, Open) and isinstance(stage.arrival.rate, Expression):
             rate = self.check(stage.arrival.rate, draft.body, ("rate",), self.before(draft), "number")
             stage = dataclasses.replace(stage, arrival=dataclasses.replace(stage.arrival, rate=rate))
-        return stage
+        return self.with_faults(draft, stage)
+
+    def with_faults(self, draft: Draft, stage: Ladder) -> Ladder:
+        """The ladder with the conditions of its faults checked."""
+        checked: list[Fault] = []
+        for number, fault in enumerate(stage.faults):
+            when = fault.when
+            if when is not None:
+                path = ("faults", number, "when")
+                when = self.check(when, draft.body, path, live_scope(self.plan, stage), "condition")
+            checked.append(dataclasses.replace(fault, when=when))
+        return dataclasses.replace(stage, faults=tuple(checked)) if checked else stage
 
     def search(self, draft: Draft, stage: Search) -> Search:
         low, high = stage.rate_from, stage.rate_to
@@ -225,7 +237,7 @@ class _Expressions:
         return Group(what=scope.what, members=members, absent=absent)
 
     def check(
-        self, expression: Expression, node: Node, path: tuple[str, ...], scope: Group, expected: Expected
+        self, expression: Expression, node: Node, path: tuple[str | int, ...], scope: Group, expected: Expected
     ) -> Expression:
         """The expression with its parameters filled in and its needs known; its problems are noted."""
         scalar, _ = locate(node, path)
@@ -237,7 +249,7 @@ class _Expressions:
             if fault.unknown_root and not complete:
                 continue  # a stage that did not compile may have been meant
             self.problems.add(
-                _place(scalar, expression, fault.offset), fault.message, key=".".join(path), hint=fault.hint
+                _place(scalar, expression, fault.offset), fault.message, key=".".join(map(str, path)), hint=fault.hint
             )
         ids = {draft.id for draft in self.drafts}
         needs = tuple(name for name in checked.roots if name in ids) if scope.what == "the results" else ()

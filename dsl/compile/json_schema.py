@@ -7,6 +7,7 @@ a number may be written `20_000` (text to the YAML 1.2 readers that editors use)
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import BaseModel, create_model
@@ -17,6 +18,7 @@ from proveout.dsl.compile.tuning import TuningEntry
 from proveout.dsl.operations.table import OPERATIONS
 from proveout.dsl.schema import models as schema
 from proveout.dsl.schema import stage_models
+from proveout.dsl.schema.fault_models import FaultEntry
 from proveout.dsl.workloads.kinds import BUILT_IN, built_in
 
 IDENTIFIER = "https://json-schema.org/draft/2020-12/schema"
@@ -28,7 +30,7 @@ _NOT_TEXT = ("integer", "number", "boolean", "array")
 
 def plan_schema() -> dict[str, Any]:
     """The JSON Schema of a plan file."""
-    definitions = _definitions([schema.Document, *stage_models.STAGES.values(), *_workloads(), *_tunings()])
+    definitions = _definitions([schema.Document, *stage_models.STAGES.values(), *_workloads(), *_tunings(), _fault()])
     document = definitions.pop(schema.Document.__name__)
     document["properties"]["stages"]["items"] = {
         "anyOf": [_stage(kind, model.__name__) for kind, model in stage_models.STAGES.items()]
@@ -42,6 +44,9 @@ def plan_schema() -> dict[str, Any]:
     tunings = {"anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in _tunings()]}
     document["properties"]["tuning"]["items"] = tunings
     definitions[stage_models.TuneEntry.__name__]["properties"]["tuning"]["items"] = tunings
+    faults = definitions[stage_models.LadderEntry.__name__]["properties"]["faults"]
+    _array(faults)["items"] = {"$ref": f"#/$defs/{_fault().__name__}"}
+    _array(definitions[_fault().__name__]["properties"]["tuning"])["items"] = tunings
     del document["required"]  # a file without stages is an include or an inventory
     document["if"] = {"required": ["stages"]}
     document["then"] = {"required": ["proveout", "name"]}
@@ -81,6 +86,13 @@ def _tunings() -> list[type[BaseModel]]:
         create_model(f"{name}Tuning", __base__=TuningEntry, __doc__=OPERATIONS[kind].__doc__, **{kind: fields[kind]})
         for kind, name in names.items()
     ]
+
+
+@cache
+def _fault() -> type[BaseModel]:
+    """The model of a fault: its own keys, and the operations, of which it has one."""
+    fields: dict[str, Any] = {kind: (model | None, None) for kind, model in OPERATIONS.items()}
+    return create_model("Fault", __base__=FaultEntry, __doc__=FaultEntry.__doc__, **fields)
 
 
 def _array(node: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Data flow: the metric names (`metrics`), the plan's stages and what they capture
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from proveout.dsl import metrics
@@ -44,6 +44,42 @@ def stop_scope(plan: Plan, stage: Ladder) -> Group:
     """The names for `stop_when:` of a ladder: the finished iteration as `rung`."""
     here = f"stop_when of `{stage.id}`"
     return Group(what=here, members={"rung": iteration(plan, stage)})
+
+
+def live_scope(plan: Plan, stage: Ladder) -> Group:
+    """The names for `when:` of a fault: the numbers of the last second as `live`."""
+    captures = [plan.capture(name) for name in stage.captures]
+    members: dict[str, Shape] = dict(_group(metrics.LIVE, NUMBER, "live").members)
+    absent: dict[str, tuple[str, str]] = {}
+
+    def add(name: str, kind: str, made: Callable[[], Shape]) -> None:
+        if any(capture.kind == kind for capture in captures):
+            members[name] = made()
+        else:
+            absent[name] = _no_capture(stage, kind)
+
+    add("lag", "lag", lambda: _group(metrics.LIVE_LAG, NUMBER, "live.lag"))
+    add("hosts", "os", lambda: Group(what="the captured hosts", members=_live_hosts(captures)))
+    for kind in (*metrics.MEASURED, "prometheus"):
+        add(kind, kind, lambda kind=kind: _live_values(kind, captures))  # type: ignore[misc]
+    live = Group(what="the last second", members=members, absent=absent)
+    here = f"`when` of a fault of `{stage.id}`"
+    return Group(what=here, members={"live": live})
+
+
+def _live_hosts(captures: Sequence[Capture]) -> dict[str, Shape]:
+    hosts = sorted({host for capture in captures if capture.kind == "os" for host in capture.hosts})
+    cpu = {"cpu": _group(metrics.LIVE_CPU, NUMBER, "cpu")}
+    return {host: Group(what=f"live.hosts.{host}", members=cpu) for host in hosts}
+
+
+def _live_values(kind: str, captures: Sequence[Capture]) -> Group:
+    """The newest numbers of the captures of a kind: a level as it is, a counter as its growth per second."""
+    found: dict[str, Shape] = {}
+    for capture in (one for one in captures if one.kind == kind):
+        names = [value.name for value in capture.values] + [scrape.alias for scrape in capture.scrapes]
+        found[capture.name] = Group(what=f"the capture `{capture.name}`", members=dict.fromkeys(names, NUMBER))
+    return Group(what=f"the captures of kind {kind}", members=found)
 
 
 def run_scope(plan: Plan, stages: Iterable[Stage]) -> Group:

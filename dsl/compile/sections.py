@@ -106,8 +106,8 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
     system = scope.resolve("system", entry.system, scope.systems, where, f"{path}.system")
     if system is None:
         return None
-    if entry.kind == "lag" and system.propagates_to is None:
-        hint = "the lag is captured at the system with `propagates_to`"
+    if entry.kind == "lag" and system.propagates_to is None and system.standby_of is None:
+        hint = "the lag is captured at the system with `propagates_to`, or at a standby"
         scope.problems.add(where, f"`{system.name}` propagates to nothing", key=f"{path}.system", hint=hint)
         return None
     unseen = list(captured_problems(entry.kind, system.engine))

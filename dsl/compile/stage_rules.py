@@ -100,11 +100,13 @@ class _Walk:
             self.problem(stage.where, f"workload `{stage.workload}` has no `tables`, so there is nothing to populate")
         for name in stage.into:
             self.cache(stage, self.scope.systems[name])
+            self.standby(stage, name)
             objection = population_problem(workload, self.scope.systems[name].engine)
             if objection is not None:
                 self.problem(stage.where, objection)
             self.loaded[name] = stage.workload
             self.snapshots.add(name)
+            self.loaded |= {one.name: stage.workload for one in self.scope.systems.values() if one.standby_of == name}
         for name in stage.into:
             sink = self.scope.systems[name].propagates_to
             if sink is not None:
@@ -126,9 +128,17 @@ class _Walk:
             message = f"`{system.name}` is a cache of `{system.propagates_to}`, and populate loads no cache groups"
             self.problem(stage.where, message, "an sql stage: LOAD CACHE GROUP … COMMIT EVERY 256 ROWS PARALLEL 8")
 
+    def standby(self, stage: Stage, name: str) -> None:
+        """A standby has the data of its primary."""
+        primary = self.scope.systems[name].standby_of
+        if primary is not None:
+            message = f"`{name}` is a standby of `{primary}`, whose data it has: stage `{stage.id}` cannot change it"
+            self.problem(stage.where, message, f"name `{primary}` in its place")
+
     def drop(self, stage: Drop) -> None:
         """Tables can be dropped where this workload was loaded and nothing replicates them."""
         for name in stage.systems:
+            self.standby(stage, name)
             if self.propagates(name):
                 message = f"`{name}` is an end of a propagation, whose tables cannot be dropped while it runs"
                 self.problem(stage.where, message, "without a matrix, each populate replaces the one before")
@@ -238,6 +248,8 @@ class _Walk:
     def writes_through(self, stage: Ladder | Search) -> None:
         """Writes at one end of a propagation must not conflict with earlier writes at the other end."""
         system = self.scope.systems[stage.target]
+        if writes(self.scope.workloads[stage.workload]):
+            self.standby(stage, system.name)
         before = self.written.get(system.propagates_to or "")
         changes = writes(self.scope.workloads[stage.workload])
         if before is not None and changes:
@@ -275,6 +287,9 @@ class _Walk:
     def reset(self, stage: Reset) -> None:
         for name in stage.systems:
             if not stage.restore:
+                continue
+            self.standby(stage, name)
+            if self.scope.systems[name].standby_of is not None:
                 continue
             if self.scope.systems[name].provision is None:
                 hint = "restore: false, or populate it again"

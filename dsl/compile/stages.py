@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from proveout.dsl import engines
+from proveout.dsl.compile.faults.fault_checks import check_faults
+from proveout.dsl.compile.faults.fault_entries import compile_faults
 from proveout.dsl.compile.loads import Loads, check_interference, check_loads, compile_loads, think_time
 from proveout.dsl.compile.matrix import Place
 from proveout.dsl.compile.symbols import Scope, StageNames
@@ -118,7 +120,7 @@ def _draft(scope: Scope, item: tuple[str, Map], place: Place, kinds: Mapping[str
     path = f"stages.{place.index}.{kind}"
     named = body.get("id")
     stage_id = named.text if isinstance(named, Scalar) else kind
-    entry = validate(stage_models.STAGES[kind], body, path, scope.problems)
+    entry = validate(stage_models.STAGES[kind], _without_faults(scope, kind, body, path), path, scope.problems)
     if named is None and kinds[kind] > 1:
         hint = f"there are {kinds[kind]} {kind} stages; expressions tell them apart by id"
         scope.problems.add(body.where, f"this {kind} stage needs an `id`", key=path, hint=hint)
@@ -132,6 +134,17 @@ def _draft(scope: Scope, item: tuple[str, Map], place: Place, kinds: Mapping[str
     return Draft(
         id=stage_id, kind=kind, body=body, stage=stage, cell=place.cell, step_of=place.step_of, side=place.side
     )
+
+
+def _without_faults(scope: Scope, kind: str, body: Map, path: str) -> Map:
+    """The body of a stage; faults are refused where a stage cannot have them, in other words than an unknown key."""
+    faults = body.entry("faults")
+    if faults is None or kind not in ("search", "tool"):
+        return body
+    why = "probes of a search judge rates, which a fault would spoil" if kind == "search" else "a tool has no system"
+    hint = "a ladder with `faults`" + (" at the rate that the search finds: rate: ${…}" if kind == "search" else "")
+    scope.problems.add(faults[0].where, f"faults are of a ladder: {why}", key=f"{path}.faults", hint=hint)
+    return Map(entries=tuple(entry for entry in body.entries if entry is not faults), where=body.where)
 
 
 def _alone(item: tuple[str, Map], place: Place, before: Sequence[Draft]) -> Draft:
@@ -277,8 +290,11 @@ class _Stages(StageNames):
         arrival = self.arrival(entry)
         rungs = self.rungs(entry)
         windows = self.windows(entry)
-        if loads is None or captures is None or arrival is None or rungs is None or pool is None:
+        faults = compile_faults(self.scope, self.body.get("faults"), f"{self.path}.faults", windows)
+        if loads is None or captures is None or arrival is None or rungs is None or pool is None or faults is None:
             return None
+        if faults:
+            check_faults(self, entry, faults, windows)
         key = "threads" if entry.processes is None else "processes"
         check_loads(self, loads, min(rungs), key, processes=max(entry.processes or [entry.workers or 1]))
         if entry.interference:
@@ -307,6 +323,7 @@ class _Stages(StageNames):
             sessions=loads.sessions,
             loads=loads.loads,
             cell=self.cell,
+            faults=faults,
             where=self.body.where,
         )
 

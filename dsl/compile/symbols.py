@@ -94,6 +94,10 @@ class Scope:
                 chosen |= set(self.hosts)
             elif word.startswith("role:"):
                 fine &= self._with_role(word.removeprefix("role:"), chosen, where, key)
+            elif word in self.equipment:
+                what = f"`{word}` is equipment, on which no agent can run"
+                self.problems.add(where, what, key=key, hint="a host of the topology")
+                fine = False
             else:
                 host = self.resolve("host", word, self.hosts, where, key)
                 fine &= host is not None

@@ -4,6 +4,7 @@ can be wrong about them."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
@@ -14,6 +15,7 @@ from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.plan.topology import Declared, Expectation, Host, Secret, System
 from proveout.dsl.rules import fact_rules, session_settings
 from proveout.dsl.rules import secret_destinations as destinations
+from proveout.dsl.rules.bounds import STANDBYS_MAX
 from proveout.dsl.rules.host_rules import (
     Objection,
     dsn_problems,
@@ -21,6 +23,7 @@ from proveout.dsl.rules.host_rules import (
     is_host_and_port,
     provision_problems,
     setting_problems,
+    standby_problems,
     without_dsn_problems,
 )
 from proveout.dsl.rules.secret_files import refused_path
@@ -28,6 +31,7 @@ from proveout.dsl.schema.models import EquipmentEntry, HostEntry, SecretEntry, S
 from proveout.dsl.source.nodes import Map, Node, Seq, did_you_mean
 
 _SECRET = re.compile(r"\$\{\s*secrets\.([^{}]*?)\s*\}")
+_OWN_GROUP = "a replicated database of your own is one system, with its dsn"
 _PLAIN_DSN = "write the host, and the secret as the user or the password"
 _PASSWORD = re.compile(
     r"(?:password|passwd|pwd)\s*=\s*(?P<word>'[^']*'|[^\s&;]*)|^(?:[a-z0-9+]+://)?[^:/@\s]*[:/](?P<url>[^/@]*)@", re.I
@@ -149,12 +153,15 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
                 instances=tuple(entry.instances or ()),
                 settings=tuple(sorted((name, setting_text(value)) for name, value in entry.settings.items())),
                 propagates_to=entry.propagates_to,
+                standby_of=entry.standby_of,
+                synchronous=entry.synchronous,
                 where=key.where,
             )
             own = {name: setting_text(value) for name, value in entry.session.items()}
             scope.sessions[key.text] = session_settings.expanded(entry.engine, own)
             _declare(scope, node, entry, Declared(name=key.text, kind="system", where=key.where), path)
     _check_propagation(scope, nodes)
+    _check_standbys(scope, nodes)
     for system in scope.systems.values():
         _check_secrets(scope, nodes[system.name], system)
 
@@ -269,6 +276,15 @@ def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | No
         where = where_of(node, "provision")
         message = f"an embedded system needs a host with `address: local`; `{host.name}` is at {host.address}"
         scope.problems.add(where, message, key=f"{path}.provision")
+    if entry.synchronous and entry.standby_of is None:
+        where = where_of(node, "synchronous")
+        hint = "standby_of: the name of its primary"
+        scope.problems.add(where, "`synchronous` is for a standby", key=f"{path}.synchronous", hint=hint)
+    if entry.standby_of is not None:
+        found = list(standby_problems(entry.engine)) if engines.of(entry.engine).has_driver else []
+        if not found and entry.provision is None:
+            found = [Objection(message="a standby has `provision: embedded`", way_out=_OWN_GROUP)]
+        _note(scope, where_of(node, "standby_of"), f"{path}.standby_of", found)
     _check_settings(scope, node, entry, path)
     _check_dsn(scope, node, entry, path)
     return len(scope.problems.found) == before
@@ -356,6 +372,50 @@ def _check_propagation(scope: Scope, nodes: dict[str, Map]) -> None:
                 continue
             message = f"only PostgreSQL propagates to PostgreSQL, and TimesTen to Oracle; `{end.name}` is {end.engine}"
             scope.problems.add(where, message, key=path)
+
+
+def _check_standbys(scope: Scope, nodes: dict[str, Map]) -> None:
+    """Each standby has one primary, of its engine, that proveout starts too."""
+    counts: Counter[str] = Counter()
+    for system in list(scope.systems.values()):
+        if system.standby_of is None:
+            continue
+        where = where_of(nodes[system.name], "standby_of")
+        path = f"topology.systems.{system.name}.standby_of"
+        primary = scope.resolve("system", system.standby_of, scope.systems, where, path)
+        if primary is None:
+            continue
+        counts[primary.name] += 1
+        message, hint = "", ""
+        if primary.name == system.name:
+            message = f"`{system.name}` cannot be a standby of itself"
+        elif primary.standby_of is not None:
+            message = f"`{primary.name}` is a standby itself, and a standby follows a primary"
+            hint = f"standby_of: {primary.standby_of}" if primary.standby_of != system.name else ""
+        elif primary.engine != system.engine:
+            message = f"a standby is of the engine of its primary: `{primary.name}` is {primary.engine}"
+        elif primary.provision is None:
+            message, hint = f"`{primary.name}` runs already; proveout makes standbys of what it starts", _OWN_GROUP
+        elif primary.propagates_to is not None or system.propagates_to is not None:
+            message = "a system with standbys does not propagate: the propagation would end with a promotion"
+        elif counts[primary.name] > STANDBYS_MAX:
+            message = f"`{primary.name}` has more than {STANDBYS_MAX} standbys"
+        if message:
+            scope.problems.add(where, message, key=path, hint=hint)
+        else:
+            _check_followed(scope, nodes[system.name], system, primary)
+
+
+def _check_followed(scope: Scope, node: Map, system: System, primary: System) -> None:
+    """A standby has room for what its primary has room for."""
+    followed = engines.of(system.engine).followed
+    own, wanted = dict(system.settings), dict(primary.settings)
+    for name in sorted(own.keys() & set(followed)):
+        if own[name] != wanted.get(name):
+            where = where_of(node, "settings", name)
+            key = f"topology.systems.{system.name}.settings.{name}"
+            message = f"`{name}` of a standby is that of its primary"
+            scope.problems.add(where, message, key=key, hint=f"set it at `{primary.name}` alone")
 
 
 def leads_back(scope: Scope, system: System) -> bool:

@@ -19,7 +19,7 @@ from proveout.dsl.operations.table import OPERATIONS, operation_of
 from proveout.dsl.operations.types import Line, UnitName
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Tune
+from proveout.dsl.plan.stages import Ladder, Stage, Tune
 from proveout.dsl.plan.topology import Host
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.rules.host_rules import TUNING_NAME_MAX, consent_problems
@@ -57,8 +57,14 @@ def compile_tunings(scope: Scope, section: Node | None, path: str) -> tuple[Tuni
     if len(section.items) > TUNINGS_MAX:
         scope.problems.add(section.where, f"more than {TUNINGS_MAX} tunings", key=path)
         return ()
-    found = (_Entry(scope=scope, node=node, path=f"{path}.{n}").tuning() for n, node in enumerate(section.items))
+    found = (compile_tuning(scope, node, f"{path}.{n}") for n, node in enumerate(section.items))
     return tuple(tuning for tuning in found if tuning is not None)
+
+
+def compile_tuning(scope: Scope, node: Node, path: str, *, fault: bool = False) -> Tuning | None:
+    """The tuning that `node` is; None, and problems noted, when it is not valid. Of a fault the consent is not looked
+    at: `fault_rules` has its own rules for what can be lost or not be undone."""
+    return _Entry(scope=scope, node=node, path=path, fault=fault).tuning()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +72,7 @@ class _Entry:
     scope: Scope
     node: Node
     path: str
+    fault: bool = False
 
     def tuning(self) -> Tuning | None:
         parts = self.parts()
@@ -78,7 +85,7 @@ class _Entry:
             return None
         hosts = self.hosts(entry, operation)
         consent = next(consent_problems(kind.text, operation, destructive=entry.destructive, keep=entry.keep), None)
-        if consent is not None:
+        if consent is not None and not self.fault:
             self.problem(kind.where, consent.message, consent.way_out, kind.text)
             return None
         if hosts is None:
@@ -182,7 +189,7 @@ def one_agent_per_machine(plan: Plan) -> Plan:
     """The plan with each tuning of local hosts on one of them, the first that is tuned: they are one machine, and one
     agent keeps the order in which it is changed and set back. What tunes a system stays with the agent of that system's
     host."""
-    every = (*plan.tunings, *(one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings))
+    every = (*plan.tunings, *(one for stage in plan.stages for one in _changes_of(stage)))
     tuned = {host for tuning in every if not tuning.system for host in tuning.hosts}
     local = [host.name for host in plan.hosts if host.is_local and host.name in tuned]
     if len(local) < 2:
@@ -191,8 +198,23 @@ def one_agent_per_machine(plan: Plan) -> Plan:
     def moved(tunings: tuple[Tuning, ...]) -> tuple[Tuning, ...]:
         return tuple(one if one.system else replace(one, hosts=_with_first(one.hosts, local)) for one in tunings)
 
-    stages = tuple(replace(one, tunings=moved(one.tunings)) if isinstance(one, Tune) else one for one in plan.stages)
-    return replace(plan, tunings=moved(plan.tunings), stages=stages)
+    def moved_in(stage: Stage) -> Stage:
+        match stage:
+            case Tune():
+                return replace(stage, tunings=moved(stage.tunings))
+            case Ladder():
+                faults = tuple(replace(fault, tunings=moved(fault.tunings)) for fault in stage.faults)
+                return replace(stage, faults=faults)
+        return stage
+
+    return replace(plan, tunings=moved(plan.tunings), stages=tuple(map(moved_in, plan.stages)))
+
+
+def _changes_of(stage: Stage) -> tuple[Tuning, ...]:
+    """The changes to hosts by a stage: its tunings, or those of its faults."""
+    if isinstance(stage, Ladder):
+        return tuple(tuning for fault in stage.faults for tuning in fault.tunings)
+    return stage.tunings if isinstance(stage, Tune) else ()
 
 
 def _with_first(hosts: Sequence[str], local: Sequence[str]) -> tuple[str, ...]:
@@ -201,7 +223,7 @@ def _with_first(hosts: Sequence[str], local: Sequence[str]) -> tuple[str, ...]:
 
 def _check_conflicts(scope: Scope, tuning: Tuning, seen: dict[tuple[str, str], _Set]) -> None:
     reported: set[str] = set()
-    for host, machine, target, value in _settings(scope, tuning):
+    for host, machine, target, value in settings(scope, tuning):
         other = seen.setdefault((machine, target), _Set(tuning=tuning, host=host, value=value))
         if other.value == value or other.tuning.name in reported:
             continue
@@ -211,7 +233,7 @@ def _check_conflicts(scope: Scope, tuning: Tuning, seen: dict[tuple[str, str], _
         scope.problems.add(tuning.where, message, key="tuning", hint=f"the other is at {other.tuning.where}")
 
 
-def _settings(scope: Scope, tuning: Tuning) -> Iterator[tuple[str, str, str, str]]:
+def settings(scope: Scope, tuning: Tuning) -> Iterator[tuple[str, str, str, str]]:
     """(host, machine, target, value) of all that a tuning sets."""
     targets = operation_of(tuning).targets()
     for name in tuning.hosts:

@@ -19,6 +19,9 @@ from proveout.dsl.workloads.kinds import expected_rows, table_names
 
 def origin(system: System) -> str:
     """The origin of a system: `runs already: <dsn>`."""
+    if system.standby_of:
+        kind = "synchronous" if system.synchronous else "asynchronous"
+        return f"{kind} standby of {system.standby_of}, started by proveout, removed afterwards"
     if system.provision:
         return "started by proveout, removed afterwards"
     if system.engine == engines.NO_DATABASE:

@@ -60,6 +60,9 @@ def host_parts(plan: Plan, stage: Stage) -> tuple[HostPart, ...]:  # noqa: PLR09
             _add_load(stage, tasks)
             for name in stage.captures:
                 _add_capture(plan, plan.capture(name), tasks)
+            for fault in stage.faults if isinstance(stage, Ladder) else ():
+                for host in fault.hosts:
+                    tasks[host].append(f"fault {fault.name}")
         case Tool():
             for client in stage.clients:
                 tasks[client].append(f"fio, {stage.job.jobs} jobs")

@@ -17,6 +17,7 @@ from proveout.core.units import format_size
 from proveout.dsl import engines
 from proveout.dsl.compile.stage_conditions import left_out
 from proveout.dsl.explain import database_changes, loads
+from proveout.dsl.explain.faults import fault_lines
 from proveout.dsl.explain.host_parts import HostPart, host_parts, length
 from proveout.dsl.explain.tuning import (
     TuningLine,
@@ -337,6 +338,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             detail += loads.details(stage)
             if stage.stop_when is not None:
                 detail.append(f"stops when {stage.stop_when.text}")
+            detail += fault_lines(stage)
             of = "" if stage.cell is None else f"{stage.cell.of} with {stage.cell}: "
             return f"{of}{loads.title(stage)}", tuple(detail)
         case Search():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Revert, Tune
+from proveout.dsl.plan.stages import Ladder, Revert, Tune
 from proveout.dsl.plan.tuning_step import Tuning
 
 TUNING_S = 0.5
@@ -78,9 +78,11 @@ def tuning_lines(plan: Plan) -> tuple[TuningLine, ...]:
 
 
 def privileges_of(plan: Plan, host: str) -> tuple[str, ...]:
-    """The privileges that the agent of a host needs for the tunings there, without repeats."""
-    found = (operation_of(tuning).privileges for _, tuning in _all(plan) if host in tuning.hosts)
-    restarts = ("root: restarts units" for _, tuning in _all(plan) if host in tuning.hosts and tuning.restart)
+    """The privileges that the agent of a host needs for the tunings and faults there, without repeats."""
+    faults = (fault for stage in plan.stages if isinstance(stage, Ladder) for fault in stage.faults)
+    every = [*(tuning for _, tuning in _all(plan)), *(tuning for fault in faults for tuning in fault.tunings)]
+    found = (operation_of(tuning).privileges for tuning in every if host in tuning.hosts)
+    restarts = ("root: restarts units" for tuning in every if host in tuning.hosts and tuning.restart)
     return tuple(dict.fromkeys((*found, *restarts)))
 
 

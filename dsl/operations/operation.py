@@ -58,6 +58,11 @@ class Operation(BaseModel, ABC):
         return True
 
     @property
+    def ends_by_itself(self) -> bool:
+        """Whether, as a fault, it is over as soon as it is done (a restart, a promotion): such a fault has no `for`."""
+        return False
+
+    @property
     def longest_s(self) -> float:
         """The time limit of its own programs together where they may take long, seconds, for the deadline of a task."""
         return 0.0

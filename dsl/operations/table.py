@@ -66,10 +66,14 @@ OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
 )
 
 
+FAULTS: Mapping[str, type[Operation]] = MappingProxyType({})
+"""Operations that a plan can use only under `faults:`, where all of `OPERATIONS` may stand too."""
+
+
 def operation_of(tuning: Tuning) -> Operation:
     """The operation of a compiled tuning. ProveoutError when this release has none such, or its parameters are not
     valid."""
-    model = OPERATIONS.get(tuning.operation)
+    model = OPERATIONS.get(tuning.operation) or FAULTS.get(tuning.operation)
     if model is None:
         raise ProveoutError(
             f"no tuning operation is called {tuning.operation!r}",

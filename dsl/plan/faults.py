@@ -11,6 +11,8 @@ from proveout.dsl.plan.measured_values import OMITTED
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.plan.values import Expression
 
+FAULTS_MAX = 20
+"""The most faults of one stage."""
 TIMES_MAX = 100
 """The most times that one fault begins in one iteration."""
 

@@ -134,6 +134,16 @@ class Plan:
         """The system of that name; KeyError when there is none."""
         return _named(self.systems, name)
 
+    def standbys_of(self, primary: str) -> tuple[System, ...]:
+        """The standbys of a system, in the order of the plan."""
+        return tuple(one for one in self.systems if one.standby_of == primary)
+
+    def group_of(self, name: str) -> tuple[System, ...]:
+        """A primary with its standbys, by the name of any of them; () for a system without standbys."""
+        primary = self.system(self.system(name).standby_of or name)
+        standbys = self.standbys_of(primary.name)
+        return (primary, *standbys) if standbys else ()
+
     def workload(self, name: str) -> Workload:
         """The workload of that name; KeyError when there is none."""
         return _named(self.workloads, name)

@@ -141,8 +141,8 @@ class Sessions:
     with the same inputs (`retry`); or the load ends (`fail`). `access`: the member of the system to connect to, the one
     that accepts changes, one that does not, or any; "" is the one of the dsn, and of several instances each terminal's
     own. `pool`: connections in total, of which a transaction takes one that is free; 0 is one for each terminal.
-    `connect_every`: the transactions after which a connection is closed and another one made; 0: it is kept. `prepared`:
-    whether statements are prepared once for each connection, or sent with their text each time.
+    `connect_every`: the transactions after which a connection is closed and another one made; 0: it is kept.
+    `prepared`: whether statements are prepared once for each connection, or sent with their text each time.
     """
 
     on_disconnect: Literal["reconnect", "retry", "fail"] = "reconnect"

@@ -56,7 +56,9 @@ class System:
 
     Either `provision` (proveout starts it on `host`) or `dsn` (it runs already; may hold `${secrets.NAME}`, filled in
     late). `instances`: a dsn for each instance of a cluster, the first of them being `dsn`; empty where there is one.
-    `propagates_to` names the system that this one's committed changes are replicated to, asynchronously.
+    `propagates_to` names the system that this one's committed changes are replicated to, asynchronously. `standby_of`
+    names the primary whose whole data a standby receives; it is read-only until it is promoted. `synchronous`: a commit
+    of the primary waits until the standby has it on disk.
     """
 
     name: str
@@ -67,6 +69,8 @@ class System:
     settings: tuple[tuple[str, str], ...] = ()
     propagates_to: str | None = None
     instances: tuple[str, ...] = ()
+    standby_of: str | None = field(default=None, metadata=OMITTED)
+    synchronous: bool = field(default=False, metadata=OMITTED)
     where: Where = NOWHERE
 
     @property

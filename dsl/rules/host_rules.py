@@ -147,8 +147,19 @@ def system_problems(system: System) -> Iterator[Objection]:
         yield Objection(message=f"system {system.name} is not one to be started: it has a dsn, or no `provision`")
     if len(system.settings) > SETTINGS_MAX:
         yield Objection(message=f"system {system.name} has more than {SETTINGS_MAX} settings")
+    if system.standby_of is not None:
+        yield from name_problems("system", system.standby_of)
+        yield from standby_problems(system.engine)
     for name, value in system.settings[:SETTINGS_MAX]:
         yield from setting_problems(system.engine, name, value)
+
+
+def standby_problems(engine: str) -> Iterator[Objection]:
+    """A standby of a system that proveout starts."""
+    if not engines.of(engine).standbys:
+        able = engines.named(one for one in engines.ENGINES.values() if one.standbys)
+        message = f"proveout starts standbys of {able}, not of {engine}"
+        yield Objection(message=message, way_out="give a replicated database of your own by its dsn")
 
 
 def dsn_problems(engine: str, dsn: str) -> Iterator[Objection]:
@@ -362,6 +373,23 @@ def workload_problems(workload: Workload) -> Iterator[Objection]:
 
 def tuning_problems(tuning: Tuning) -> Iterator[Objection]:
     """A tuning: its operation's strict model, and the plan's consent."""
+    from proveout.dsl.operations.table import FAULTS  # noqa: PLC0415 - an agent that tunes nothing does without
+
+    if tuning.operation in FAULTS:
+        yield Objection(message=f"`{tuning.operation}` is a fault, not a tuning", way_out="put it under `faults:`")
+    else:
+        yield from _step_problems(tuning, keep=tuning.keep)
+
+
+def fault_problems(tuning: Tuning, for_s: float) -> Iterator[Objection]:
+    """A tuning of a fault that is undone after `for_s`; 0 for one that ends by itself, so that it may have effects that
+    nothing sets back."""
+    yield from _step_problems(tuning, keep=for_s == 0.0)
+    if tuning.keep:
+        yield Objection(message=f"{tuning.name[:80]!r} is part of a fault, which is always undone", way_out="no `keep`")
+
+
+def _step_problems(tuning: Tuning, *, keep: bool) -> Iterator[Objection]:
     from proveout.dsl.operations.table import operation_of  # noqa: PLC0415 - an agent that tunes nothing does without
     from proveout.dsl.operations.types import no_control, unit_name  # noqa: PLC0415
 
@@ -379,7 +407,7 @@ def tuning_problems(tuning: Tuning) -> Iterator[Objection]:
         yield Objection(message=f"tuning {tuning.name[:80]!r} has a name or a unit that the compiler does not make")
     if tuning.system != (operation.of_system or ""):
         yield Objection(message=f"tuning {tuning.name!r} is not of the system that its operation is of")
-    yield from consent_problems(tuning.operation, operation, destructive=tuning.destructive, keep=tuning.keep)
+    yield from consent_problems(tuning.operation, operation, destructive=tuning.destructive, keep=keep)
 
 
 def consent_problems(kind: str, operation: Operation, *, destructive: bool, keep: bool) -> Iterator[Objection]:

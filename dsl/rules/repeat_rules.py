@@ -313,6 +313,8 @@ def unsteady_by_plan(plan: Plan, stage: Measuring) -> str:
     """The reason for which the plan itself has the throughput change over the window; "" where it does not."""
     if isinstance(stage, Ladder) and isinstance(ramp := stage.arrival, Ramp):
         return f"the plan has the rate go from {number(ramp.rate_from)}/s to {number(ramp.rate_to)}/s"
+    if isinstance(stage, Ladder) and stage.faults:
+        return f"faults disturb it ({', '.join(fault.name for fault in stage.faults)})"
     shares = () if isinstance(stage, Tool) else [part for part in parts(stage) if not part.beside]
     if shares and all(is_in_order(plan.workload(part.stage.workload)) for part in shares):
         return "a set of queries in order is not the same from second to second"

@@ -83,6 +83,12 @@ class SystemEntry(Strict):
     propagates_to: Name | None = Field(
         None, description="The system that its committed changes are replicated to, asynchronously."
     )
+    standby_of: Name | None = Field(
+        None, description="The primary whose standby it is: read-only, with all of its data, until it is promoted."
+    )
+    synchronous: bool = Field(
+        False, description="Of a standby: a commit of the primary waits until the standby has it on disk."
+    )
     facts: DeclaredFacts = Field(default_factory=dict)
     expect: Expected = Field(default_factory=dict)
 
@@ -272,6 +278,8 @@ FigureName: TypeAlias = Literal[
     "lag",
     "iops-by-queue-depth",
     "interference",
+    "fault-timeline",
+    "fault-occurrences",
 ]
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 

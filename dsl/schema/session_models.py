@@ -37,8 +37,8 @@ class SessionsEntry(Strict):
     )
     connect_every: ConnectEvery | None = Field(
         None,
-        description="Close a connection after so many transactions, or after each `transaction`, and connect again. The "
-        "connect is part of the response time, and `connect` in expressions.",
+        description="Close a connection after so many transactions, or after each `transaction`, and make another. "
+        "The connect is part of the response time, and `connect` in expressions.",
     )
     prepared: bool | None = Field(
         None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
+from proveout.dsl.plan.faults import FAULTS_MAX
 from proveout.dsl.plan.fio_job import DEVICES_MAX, JOBS_MAX
 from proveout.dsl.plan.stages import PASSES_MAX, VOID_FRACTION_MAX
 from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
@@ -260,6 +261,7 @@ class LadderEntry(Measured):
         "together to those alone.",
     )
     stop_when: Text | None = Field(None, description="Condition on `rung`; when it holds, higher rungs are left out.")
+    faults: list[Any] = Field([], max_length=FAULTS_MAX, description="Faults that disturb each iteration.")
 
 
 class SearchRange(Strict):

@@ -557,12 +557,16 @@ class System(_message.Message):
     PROPAGATES_TO_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
     INSTANCES_FIELD_NUMBER: _builtins.int
+    STANDBY_OF_FIELD_NUMBER: _builtins.int
+    SYNCHRONOUS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     engine: _builtins.str
     host: _builtins.str
     provision: Global___Provision.ValueType
     dsn: _builtins.str
     propagates_to: _builtins.str
+    standby_of: _builtins.str
+    synchronous: _builtins.bool
     @_builtins.property
     def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
     @_builtins.property
@@ -581,10 +585,12 @@ class System(_message.Message):
         propagates_to: _builtins.str | None = ...,
         where: Global___Where | None = ...,
         instances: _abc.Iterable[_builtins.str] | None = ...,
+        standby_of: _builtins.str | None = ...,
+        synchronous: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "dsn", b"dsn", "propagates_to", b"propagates_to", "provision", b"provision", "where", b"where"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "dsn", b"dsn", "propagates_to", b"propagates_to", "provision", b"provision", "standby_of", b"standby_of", "where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "dsn", b"dsn", "engine", b"engine", "host", b"host", "instances", b"instances", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "settings", b"settings", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "dsn", b"dsn", "engine", b"engine", "host", b"host", "instances", b"instances", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "settings", b"settings", "standby_of", b"standby_of", "synchronous", b"synchronous", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dsn: _TypeAlias = _typing.Literal["dsn"]  # noqa: Y015
     _WhichOneofArgType__dsn: _TypeAlias = _typing.Literal["_dsn", b"_dsn"]  # noqa: Y015
@@ -592,12 +598,16 @@ class System(_message.Message):
     _WhichOneofArgType__propagates_to: _TypeAlias = _typing.Literal["_propagates_to", b"_propagates_to"]  # noqa: Y015
     _WhichOneofReturnType__provision: _TypeAlias = _typing.Literal["provision"]  # noqa: Y015
     _WhichOneofArgType__provision: _TypeAlias = _typing.Literal["_provision", b"_provision"]  # noqa: Y015
+    _WhichOneofReturnType__standby_of: _TypeAlias = _typing.Literal["standby_of"]  # noqa: Y015
+    _WhichOneofArgType__standby_of: _TypeAlias = _typing.Literal["_standby_of", b"_standby_of"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__dsn) -> _WhichOneofReturnType__dsn | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__propagates_to) -> _WhichOneofReturnType__propagates_to | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__provision) -> _WhichOneofReturnType__provision | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__standby_of) -> _WhichOneofReturnType__standby_of | None: ...
 
 Global___System: _TypeAlias = System  # noqa: Y015
 
@@ -922,18 +932,30 @@ class StartSystem(_message.Message):
 
     SYSTEM_FIELD_NUMBER: _builtins.int
     DATA_ROOT_FIELD_NUMBER: _builtins.int
+    PRIMARY_FIELD_NUMBER: _builtins.int
+    STANDBYS_FIELD_NUMBER: _builtins.int
+    SYNCHRONOUS_FIELD_NUMBER: _builtins.int
     data_root: _builtins.str
     @_builtins.property
     def system(self) -> Global___System: ...
+    @_builtins.property
+    def primary(self) -> _containers.RepeatedCompositeFieldContainer[Global___Endpoint]: ...
+    @_builtins.property
+    def standbys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def synchronous(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         system: Global___System | None = ...,
         data_root: _builtins.str = ...,
+        primary: _abc.Iterable[Global___Endpoint] | None = ...,
+        standbys: _abc.Iterable[_builtins.str] | None = ...,
+        synchronous: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["system", b"system"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_root", b"data_root", "system", b"system"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_root", b"data_root", "primary", b"primary", "standbys", b"standbys", "synchronous", b"synchronous", "system", b"system"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1557,11 +1579,15 @@ class RunLoad(_message.Message):
     POOL_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
+    BINS_FIELD_NUMBER: _builtins.int
+    TRACKED_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
     seed: _builtins.int
     label: _builtins.str
     load: _builtins.str
+    bins: _builtins.bool
+    tracked: _builtins.bool
     @_builtins.property
     def workload(self) -> Global___Workload: ...
     @_builtins.property
@@ -1589,11 +1615,13 @@ class RunLoad(_message.Message):
         pool: Global___LoadPool | None = ...,
         session: _abc.Iterable[Global___NamedText] | None = ...,
         load: _builtins.str = ...,
+        bins: _builtins.bool = ...,
+        tracked: _builtins.bool = ...,
         sessions: Global___Sessions | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "pool", b"pool", "sessions", b"sessions", "share", b"share", "windows", b"windows", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "label", b"label", "load", b"load", "pool", b"pool", "seed", b"seed", "session", b"session", "sessions", b"sessions", "share", b"share", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bins", b"bins", "endpoint", b"endpoint", "label", b"label", "load", b"load", "pool", b"pool", "seed", b"seed", "session", b"session", "sessions", b"sessions", "share", b"share", "tracked", b"tracked", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1904,7 +1932,9 @@ class SystemStarted(_message.Message):
     ENDPOINT_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     FRESH_FIELD_NUMBER: _builtins.int
+    SUPERSEDED_BY_FIELD_NUMBER: _builtins.int
     fresh: _builtins.bool
+    superseded_by: _builtins.str
     @_builtins.property
     def endpoint(self) -> Global___Endpoint: ...
     @_builtins.property
@@ -1915,10 +1945,11 @@ class SystemStarted(_message.Message):
         endpoint: Global___Endpoint | None = ...,
         settings: _abc.Iterable[Global___NamedText] | None = ...,
         fresh: _builtins.bool = ...,
+        superseded_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "fresh", b"fresh", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "fresh", b"fresh", "settings", b"settings", "superseded_by", b"superseded_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2461,10 +2492,12 @@ class LoadSecond(_message.Message):
     START_NS_FIELD_NUMBER: _builtins.int
     DURATION_S_FIELD_NUMBER: _builtins.int
     TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    BINS_FIELD_NUMBER: _builtins.int
     second: _builtins.int
     window: Global___Window.ValueType
     start_ns: _builtins.int
     duration_s: _builtins.float
+    bins: _builtins.bytes
     @_builtins.property
     def transactions(self) -> Global___TransactionColumns: ...
     def __init__(
@@ -2475,10 +2508,11 @@ class LoadSecond(_message.Message):
         start_ns: _builtins.int = ...,
         duration_s: _builtins.float = ...,
         transactions: Global___TransactionColumns | None = ...,
+        bins: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["transactions", b"transactions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_s", b"duration_s", "second", b"second", "start_ns", b"start_ns", "transactions", b"transactions", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bins", b"bins", "duration_s", b"duration_s", "second", b"second", "start_ns", b"start_ns", "transactions", b"transactions", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2547,6 +2581,7 @@ class LoadResult(_message.Message):
     OUTPUT_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
+    COMMITS_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
     measure_start_ns: _builtins.int
     measure_end_ns: _builtins.int
@@ -2580,6 +2615,8 @@ class LoadResult(_message.Message):
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedNumber]: ...
     @_builtins.property
     def sessions(self) -> Global___SessionResult: ...
+    @_builtins.property
+    def commits(self) -> Global___TrackedCommits: ...
     def __init__(
         self,
         *,
@@ -2606,10 +2643,11 @@ class LoadResult(_message.Message):
         output: _builtins.str = ...,
         values: _abc.Iterable[Global___NamedNumber] | None = ...,
         sessions: Global___SessionResult | None = ...,
+        commits: Global___TrackedCommits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "sessions", b"sessions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "commits", b"commits", "sessions", b"sessions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "output", b"output", "passes_s", b"passes_s", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "sessions", b"sessions", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "commits", b"commits", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "output", b"output", "passes_s", b"passes_s", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "sessions", b"sessions", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
     _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015
@@ -2621,6 +2659,70 @@ class LoadResult(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ceiling_shared_per_s) -> _WhichOneofReturnType__ceiling_shared_per_s | None: ...
 
 Global___LoadResult: _TypeAlias = LoadResult  # noqa: Y015
+
+@_typing.final
+class CommitReading(_message.Message):
+    """The differences found by reading commits back, in ns after the start of the measure window."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_NS_FIELD_NUMBER: _builtins.int
+    AT_NS_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    UNKNOWN_FIELD_NUMBER: _builtins.int
+    UNKNOWN_COMMITTED_FIELD_NUMBER: _builtins.int
+    DUPLICATES_FIELD_NUMBER: _builtins.int
+    UNREAD_FIELD_NUMBER: _builtins.int
+    since_ns: _builtins.int
+    at_ns: _builtins.int
+    lost: _builtins.int
+    unknown: _builtins.int
+    unknown_committed: _builtins.int
+    duplicates: _builtins.int
+    unread: _builtins.int
+    def __init__(
+        self,
+        *,
+        since_ns: _builtins.int = ...,
+        at_ns: _builtins.int = ...,
+        lost: _builtins.int = ...,
+        unknown: _builtins.int = ...,
+        unknown_committed: _builtins.int = ...,
+        duplicates: _builtins.int = ...,
+        unread: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ns", b"at_ns", "duplicates", b"duplicates", "lost", b"lost", "since_ns", b"since_ns", "unknown", b"unknown", "unknown_committed", b"unknown_committed", "unread", b"unread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommitReading: _TypeAlias = CommitReading  # noqa: Y015
+
+@_typing.final
+class TrackedCommits(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
+    READINGS_FIELD_NUMBER: _builtins.int
+    acknowledged: _builtins.int
+    @_builtins.property
+    def readings(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommitReading]: ...
+    def __init__(
+        self,
+        *,
+        acknowledged: _builtins.int | None = ...,
+        readings: _abc.Iterable[Global___CommitReading] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_acknowledged", b"_acknowledged", "acknowledged", b"acknowledged"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acknowledged", b"_acknowledged", "acknowledged", b"acknowledged", "readings", b"readings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__acknowledged: _TypeAlias = _typing.Literal["acknowledged"]  # noqa: Y015
+    _WhichOneofArgType__acknowledged: _TypeAlias = _typing.Literal["_acknowledged", b"_acknowledged"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__acknowledged) -> _WhichOneofReturnType__acknowledged | None: ...
+
+Global___TrackedCommits: _TypeAlias = TrackedCommits  # noqa: Y015
 
 @_typing.final
 class Hang(_message.Message):

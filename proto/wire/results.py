@@ -16,11 +16,15 @@ from proveout.proto.wire.tasks import Endpoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemStarted:
-    """A system is up: how to reach it, and its settings that travel with the results (name -> value, sorted)."""
+    """A system is up: how to reach it, and its settings that travel with the results (name -> value, sorted).
+
+    `superseded_by`: the promoted standby that holds the group's data now; a primary starts only after it has stopped.
+    """
 
     endpoint: Endpoint
     settings: tuple[tuple[str, str], ...] = ()
     fresh: bool = True
+    superseded_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +197,8 @@ class LoadSecond:
     to throughput.
 
     `second` counts from T0; `window` is the one that the second's start lies in. `duration_s` is < 1 for a cut second.
-    What came over the wire has its transactions in columns (`proto.wire.columns`); equal all the same.
+    What came over the wire has its transactions in columns (`proto.wire.columns`); equal all the same. `bins`: tenths
+    of it (`proto.wire.bins`), where the task requests them.
     """
 
     second: int
@@ -201,6 +206,7 @@ class LoadSecond:
     start_ns: int
     duration_s: float
     transactions: Sequence[TransactionLoad]
+    bins: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +278,33 @@ NO_SESSIONS = SessionResult()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitReading:
+    """Differences found by reading commits back, of terminals whose last answer before was at `since_ns` and that read
+    at `at_ns`, in ns after the start of the measure window.
+
+    `lost`: acknowledged, and not in the database. `unknown`: without an answer; `unknown_committed` of them are there.
+    `duplicates`: there more often than once. `unread`: terminals whose row could not be read.
+    """
+
+    since_ns: int
+    at_ns: int
+    lost: int = 0
+    unknown: int = 0
+    unknown_committed: int = 0
+    duplicates: int = 0
+    unread: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedCommits:
+    """The tracked commits of a load: how many were acknowledged, ramps included, and the readings that differ. None
+    acknowledged (None): they are not tracked."""
+
+    acknowledged: int | None = None
+    readings: tuple[CommitReading, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
     """An agent's whole load: the measure window merged, and what judges it.
 
@@ -315,6 +348,7 @@ class LoadResult:
     output: str = field(default="", repr=False)
     values: tuple[tuple[str, float], ...] = ()
     sessions: SessionResult = NO_SESSIONS
+    commits: TrackedCommits = field(default_factory=TrackedCommits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,11 +38,16 @@ class Endpoint:
 class StartSystem:
     """Provision `system` (embedded): initialise if its data is not there yet, start, answer `SystemStarted`.
 
-    `data_root` is a directory on that host under which the system keeps its data across a resume.
+    `data_root` is a directory on that host under which the system keeps its data across a resume. A standby has one
+    `primary` that it follows, and is up when it has all of its data. A primary has `standbys`; its commits wait for the
+    `synchronous` ones of them.
     """
 
     system: System
     data_root: str
+    primary: tuple[Endpoint, ...] = ()
+    standbys: tuple[str, ...] = ()
+    synchronous: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +261,9 @@ class RunLoad:
     """Arm a load: connect and prepare, report `armed`, wait for `Start(t0_ns)`, run the windows, answer `LoadResult`.
 
     `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`:
-    settings, (name, value), of every connection. `load`: its name among the loads of a stage that has several.
+    settings, (name, value), of every connection. `load`: its name among the loads of a stage that has several. `bins`:
+    its seconds have tenths (`LoadSecond.bins`). `tracked`: count the commits of each terminal in the database too, in
+    the table of `dsl.workloads.commits`.
     """
 
     workload: Workload
@@ -269,6 +276,8 @@ class RunLoad:
     pool: LoadPool = field(default_factory=LoadPool)
     session: tuple[tuple[str, str], ...] = ()
     load: str = ""
+    bins: bool = False
+    tracked: bool = False
     sessions: Sessions = OWN_SESSIONS
 
 

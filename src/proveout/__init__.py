@@ -51,3 +51,6 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and that there ar
         if name in _API:
             return getattr(importlib.import_module("proveout.api"), name)
         raise AttributeError(f"module 'proveout' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return [*_API, "__version__"]

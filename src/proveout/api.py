@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, environment, load_results
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Chart", "Run", "RungResult", "StageResult", "VerdictReached", "open_run", "runs"]
 
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
 SAMPLES: tuple[str, ...] = ("load", "captures")
 
 
@@ -38,6 +41,17 @@ class NotThere(ProveoutError):
     """A run has no such verdict, stage or number, or this environment lacks a library."""
 
     exit_code = 2
+
+
+class Named(dict[_K, _V]):
+    """A mapping of things of a run by name; a name that is not there raises NotThere, which says what there is."""
+
+    def __init__(self, what: str, found: Mapping[_K, _V]) -> None:
+        super().__init__(found)
+        self._what = what
+
+    def __missing__(self, name: _K) -> _V:
+        raise NotThere(f"there is no {self._what} {name!r}", way_out=f"There is {_listed(self)}.")
 
 
 def open_run(
@@ -116,12 +130,12 @@ class Run:
     @property
     def verdicts(self) -> Mapping[str, VerdictReached]:
         """By id, in the plan's order: `outcome`, `evidence`, `check`, `severity`, `iterations` …"""
-        return {verdict.id: verdict for verdict in self.results.verdicts}
+        return Named("verdict", {verdict.id: verdict for verdict in self.results.verdicts})
 
     @property
     def stages(self) -> Mapping[str, StageResult]:
         """By id, in the order in which they began: `kind`, `rungs`, `knee`, `iterations`, `search`, `populated` …"""
-        return self.results.stages
+        return Named("stage", self.results.stages)
 
     def rungs(self, stage: str) -> Mapping[int, RungResult]:
         """A ladder's rungs by threads; `.tree` has the estimates over the repeats by their names.
@@ -131,7 +145,7 @@ class Run:
         found = self.stages.get(stage)
         if found is None:
             raise NotThere(f"run {self.id} has no stage {stage!r}", way_out=f"It has {_listed(self.stages)}.")
-        return {rung.threads: rung for rung in found.rungs}
+        return Named(f"rung of {stage}", {rung.threads: rung for rung in found.rungs})
 
     def value(self, expression: str) -> float | bool:
         """Evaluate an expression, as in the verdicts of a plan, over the stages that have ended:
@@ -242,11 +256,11 @@ class Run:
     @cached_property
     def figures(self) -> Mapping[str, Chart]:
         """The report's figures by slug, in its order: those that the plan names, or all that have numbers."""
+        from proveout.coordinator.report.figures.over_time.timeline import read_timeline  # noqa: PLC0415
         from proveout.coordinator.report.figures.selection import figures  # noqa: PLC0415
-        from proveout.coordinator.report.figures.timeline import read_timeline  # noqa: PLC0415
 
         drawn, _ = figures(self.results, read_timeline(self.results, self.path / "samples"))
-        return {figure.slug: Chart(figure) for figure in drawn}
+        return Named("figure", {figure.slug: Chart(figure) for figure in drawn})
 
     def _repr_html_(self) -> str:
         """Title and verdicts, for a notebook."""

@@ -166,6 +166,21 @@ def test_what_is_not_there_is_said_with_what_is(run: api.Run, tmp_path: Path) ->
         _ = proveout.open  # type: ignore[attr-defined]
 
 
+def test_a_name_that_is_not_there_raises_the_error_of_the_api(run: api.Run) -> None:
+    for found, name in ((run.stages, "ladder"), (run.verdicts, "scales"), (run.figures, "scaling-ladder")):
+        with pytest.raises(api.NotThere, match=r"'other'\n.*There is"):
+            found["other"]
+        assert "other" not in found
+        assert found.get("other") is None
+        assert name in found, list(found)
+    with pytest.raises(api.NotThere, match=r"no rung of ladder 9\n.*1, 4"):
+        run.rungs("ladder")[9]
+
+
+def test_dir_lists_the_names_of_the_api() -> None:
+    assert set(dir(proveout)) == {"Chart", "Run", "open_run", "runs", "__version__"}
+
+
 def test_samples_are_on_the_run_s_time(run: api.Run) -> None:
     load = run.samples("load")
     first = load.slice(0, 4)

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from proveout.coordinator.report.figures.timeline import Line, Span, Timeline
+from proveout.coordinator.report.figures.over_time.timeline import Line, Span, Timeline
 from proveout.coordinator.results.results import RunResults, load_results, stage_metrics
 from proveout.coordinator.storage.event_codec import plan_data
 from proveout.dsl.compile import result_names

@@ -75,6 +75,9 @@ HONEST: dict[type, Any] = {
     tasks.RunSql: tasks.RunSql(endpoint=DB, statements=("SELECT 1",)),
     tasks.Checkpoint: tasks.Checkpoint(endpoint=DB),
     tasks.ApplyTuning: tasks.ApplyTuning(tunings=(SYSCTL,), endpoints=(DB,)),
+    tasks.InjectFault: tasks.InjectFault(
+        fault="less_swap", tunings=(SYSCTL,), for_s=1.0, begins_s=(1.0,), windows=WINDOWS, label="climb/1/1/1"
+    ),
     tasks.VerifyTuning: tasks.VerifyTuning(),
     tasks.RevertTuning: tasks.RevertTuning(),
     tasks.FormPool: tasks.FormPool(head="db1:6379", address="10.0.0.1", cpus=1, secrets=SECRETS, towards="[::1]:7443"),
@@ -105,7 +108,29 @@ def _with(kind: type, **changes: Any) -> Any:
 LINE_BREAK = "1\nlocal_infile = on"
 
 
+def _standbys() -> Iterator[Attempt]:
+    standby = replace(EMBEDDED, name="standby", standby_of="db")
+    primary = replace(DB, engine="postgres", provisioned=True)
+
+    def of(says: str, title: str, tries: str, /, **changes: Any) -> Attempt:
+        spec = _with(tasks.StartSystem, **({"system": standby, "primary": (primary,)} | changes))
+        return Attempt(name=f"start: {title}", tries=tries, spec=spec, says=says)
+
+    yield of("one primary if it is a standby", "a standby without a primary", "start it with no data", primary=())
+    yield of("one primary if it is a standby", "a primary of a primary", "replace its data", system=EMBEDDED)
+    other = "read the passwords of another server"
+    yield of("is not the primary", "a primary by another name", other, primary=(replace(primary, system="else"),))
+    yield of("is not the primary", "a primary with a dsn", other, primary=(replace(primary, provisioned=False),))
+    away = replace(standby, engine="sqlite")
+    yield of("starts standbys of", "a standby of another engine", "run what is not there", system=away)
+    crowd = tuple(f"s{number}" for number in range(99))
+    yield of("standbys, or a synchronous one", "too many", "fill memory", system=EMBEDDED, primary=(), standbys=crowd)
+    names = {"system": EMBEDDED, "primary": (), "standbys": ('s", *',), "synchronous": ('s", *',)}
+    yield of("not the name of a system", "a standby by a quoted name", "write into the configuration", **names)
+
+
 def _systems() -> Iterator[Attempt]:
+    yield from _standbys()
     for kind in (tasks.StartSystem, tasks.SnapshotSystem):
         verb = "start" if kind is tasks.StartSystem else "snapshot"
 
@@ -326,12 +351,25 @@ TUNINGS: tuple[tuple[str, str, Tuning, str], ...] = (
         name="p", operation="partition", hosts=("db1",), parameters=to_values(PARTITION)), "can destroy data"),
 )  # fmt: skip
 
+FAULTS: tuple[tuple[str, str, dict[str, Any], str], ...] = (
+    ("that is kept", "leave a change on the host", {"tunings": (replace(SYSCTL, keep=True),)}, "is always undone"),
+    ("without an end", "leave a change on the host", {"for_s": NAN}, "lasts nan s"),
+    ("at no instant", "begin a fault at once", {"begins_s": (NAN,)}, "instants that are not possible"),
+    ("too often", "begin faults without end", {"begins_s": (1.0,) * 101}, "instants that are not possible"),
+    ("of many tunings", "fill the journal", {"tunings": (SYSCTL,) * 21}, "1 to 20 tunings"),
+    ("of none", "measure a fault that is none", {"tunings": ()}, "1 to 20 tunings"),
+)
+
 
 def _tunings() -> Iterator[Attempt]:
     for name, tries, tuning, says in TUNINGS:
         for check in (False, True):
             spec = _with(tasks.ApplyTuning, tunings=(tuning,), check=check)
             yield Attempt(name=f"ApplyTuning: {name}, check={check}", tries=tries, spec=spec, says=says)
+        spec = _with(tasks.InjectFault, tunings=(tuning,))
+        yield Attempt(name=f"InjectFault: {name}", tries=tries, spec=spec, says=says)
+    for name, tries, changes, says in FAULTS:
+        yield Attempt(name=f"InjectFault: {name}", tries=tries, spec=_with(tasks.InjectFault, **changes), says=says)
     many = _with(tasks.ApplyTuning, tunings=(SYSCTL,) * 501)
     yield Attempt(name="ApplyTuning: without end", tries="fill the journal", spec=many, says="more than 500")
 

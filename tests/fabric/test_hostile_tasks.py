@@ -22,7 +22,7 @@ from proveout.agent.security import task_rules
 from proveout.agent.security.signatures import TaskVerifier
 from proveout.coordinator.agents.endpoints import external_endpoints
 from proveout.coordinator.agents.local_agents import LocalFabric
-from proveout.coordinator.schedule.tasks import capture_tasks, load_tasks
+from proveout.coordinator.schedule.tasks import capture_tasks, load_tasks, start_task
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Populate, Search, Sql, Tool, Tune
@@ -190,7 +190,7 @@ def _tasks(plan: Plan) -> Iterator[TaskSpec]:
     )
     for system in plan.systems:
         if system.provision:
-            yield tasks.StartSystem(system=system, data_root="/runs/x/systems")
+            yield start_task(plan, system, ends, "/runs/x/systems")
             yield tasks.StopSystem(system=system.name, data_root="/runs/x/systems")
         else:
             yield tasks.InspectSystem(endpoint=ends[system.name])

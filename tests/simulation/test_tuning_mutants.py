@@ -100,7 +100,7 @@ def test_an_agent_that_does_not_revert_at_the_end_of_its_lease_is_found(monkeypa
 
 
 def test_undo_entries_removed_before_their_change_is_undone_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def revert(host: Any, journal: Any, *, after: int = 0, systems_only: bool = False) -> Any:
+    def revert(host: Any, journal: Any, *, after: int = 0, **_: Any) -> Any:
         done = []
         for entry in journal.outstanding(after=after):
             journal.settle(entry)

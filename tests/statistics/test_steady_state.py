@@ -77,3 +77,8 @@ def test_steady_windows_that_are_shown_to_be(
     seconds: int, cv: float, correlation: float, repeats: int, least: float
 ) -> None:
     assert share_steady(seconds, cv, correlation, np.ones(seconds), repeats) >= least
+
+
+def test_a_fall_to_nothing_is_given_in_words_and_not_as_a_share_beyond_100_percent() -> None:
+    found = steady_state.of_window([100.0] * 9 + [0.0] * 11, 0.1)
+    assert found.text("TPS") == "TPS not steady: it fell by more than its mean over 20 s (limit 10 %)"

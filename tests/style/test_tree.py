@@ -27,7 +27,7 @@ SAME_CONCEPT = {
     # the parts of a workload kind, one package for each
     "invariants", "keys", "parameters", "rows", "shares", "statements", "tables", "workload",
     # the same concept on both sides of the wire, or at compile time, in a plan and in results
-    "loads", "messages", "renewal", "results", "session", "session_settings", "stages", "tasks", "topology", "tuning",
+    "faults", "loads", "messages", "renewal", "results", "session", "session_settings", "stages", "tasks", "topology", "tuning",
     # tables of what there is: engines, operations, captures, workload kinds
     "kinds", "table",
     # handlers of tasks, one module for each concern of the agent

@@ -48,6 +48,7 @@ from proveout.proto.events import (
 from proveout.proto.wire.results import Populated, TuningState
 from proveout.tui.run_view import NOTICES_MAX, TICKS_MAX, HostView, RunView, reduce
 from proveout.tui.widgets import plan_tree, tables
+from proveout.tui.widgets.charts import answered
 from proveout.tui.widgets.header import alert, progress
 from proveout.tui.widgets.tables import lease
 
@@ -211,6 +212,58 @@ def test_the_plan_tree_leaves_out_whole_numbers_and_never_their_digits(width: in
         words = [word for word in str(label).split() if not word.endswith("…")]
         assert [word for word in whole[path] if word in words] == words
         assert ("p99" in words) == ("175" in words and "ms" in words)
+
+
+def silent_tick(second: int, errors: int = 3) -> LoadTick:
+    nothing: dict[str, Any] = {"tps": 0.0, "avg_us": None, "p50_us": None, "p99_us": None}
+    return dataclasses.replace(tick(second), errors=errors, **nothing)
+
+
+def test_seconds_without_answers_are_a_gap_in_the_response_times() -> None:
+    ticks = [tick(0), tick(1), silent_tick(2), silent_tick(3), tick(4)]
+    assert [[one.second for one in run] for run in answered(ticks)] == [[0, 1], [4]]
+
+
+def test_a_system_that_answers_nothing_is_an_alert_until_it_answers_again() -> None:
+    going = view_of(STARTED, stage("base", "ladder", 5.0), begun(), tick(0), silent_tick(1))
+    assert alert(going) is None, "a single second may have no end of a long transaction"
+    down = view_of(silent_tick(2), silent_tick(3), view=going)
+    assert str(alert(down)) == "! no transaction has ended for 3 s, 9 errors"
+    assert alert(view_of(tick(4), view=down)) is None
+    slow_start = view_of(STARTED, stage("base", "ladder", 5.0), begun(), *map(silent_tick, range(4)))
+    assert alert(slow_start) is None, "nothing has ended yet: long queries"
+
+
+def test_progress_that_arrives_after_the_end_of_its_stage_is_not_shown() -> None:
+    going = view_of(STARTED, stage("load", "populate", 5.0), moved("load", 5))
+    assert "5 of 9 rows" in progress(going, 80).plain
+    after = view_of(done("load"), moved("load", 9), view=going)
+    assert progress(after, 80).plain.splitlines()[0].startswith("between iterations")
+    ended = RunFinished(status="interrupted", exit_code=130, reason="stopped on request", seconds=3.0)
+    assert progress(view_of(ended, view=going), 80).plain.splitlines()[0] == "interrupted  stopped on request"
+
+
+def moved(name: str, rows: int) -> StageProgress:
+    return StageProgress(stage=name, host="c", done=rows, total=9, unit="rows")
+
+
+def test_a_refused_probe_is_not_shown_as_passed() -> None:
+    first = dataclasses.replace(ended(), id=dataclasses.replace(identity(), stage="cap", repeat=1))
+    probe = ProbeFinished(stage="cap", probe=1, phase="bracket", rate=100.0, accepted=False, evidence="p99")
+    view = view_of(STARTED, stage("cap", "search", 5.0), first, probe)
+    (label,) = [label for path, label in plan_tree.lines(view) if len(path) == 3]
+    assert str(label).startswith("✗ #1")
+    assert "green" not in {str(span.style) for span in label.spans}
+
+
+def test_a_repeat_whose_retries_are_used_up_counts_as_done() -> None:
+    def at(repeat: int, *, valid: bool) -> IterationFinished:
+        return dataclasses.replace(ended(), id=dataclasses.replace(identity(), repeat=repeat), valid=valid)
+
+    started = stage("base", "ladder", 40.0, iterations=4)
+    before = view_of((1000.0, STARTED), (1000.0, started), (1010.0, at(1, valid=False)))
+    left = view_of((1020.0, at(2, valid=True)), view=before)
+    assert before.remaining_s - left.remaining_s >= 10.0
 
 
 def test_a_percentile_beyond_what_was_answered_is_shown_as_a_lower_bound() -> None:

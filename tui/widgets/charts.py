@@ -55,6 +55,17 @@ def windows(ticks: Sequence[LoadTick]) -> list[tuple[str, list[LoadTick]]]:
     return found
 
 
+def answered(ticks: Sequence[LoadTick]) -> list[list[LoadTick]]:
+    """The ticks with response times, in runs without a gap: a line must not go through seconds without answers."""
+    runs = itertools.groupby(ticks, key=lambda tick: tick.p50_us is not None)
+    return [list(run) for has_answers, run in runs if has_answers]
+
+
+def _points(ticks: Sequence[LoadTick], field: str) -> tuple[list[int], list[float]]:
+    """Seconds, and values of the field in milliseconds."""
+    return [tick.second for tick in ticks], [getattr(tick, field) / 1e3 for tick in ticks]
+
+
 def seconds_axis(ticks: Sequence[LoadTick], width: int) -> list[float]:
     """Whole seconds for the marks of the time axis, about one per 12 columns."""
     if not ticks:
@@ -111,10 +122,10 @@ class ResponseChart(Chart):
             return
         self.plt.clear_figure()
         self.plt.title("response, ms")
-        seconds = [tick.second for tick in view.ticks]
-        if seconds:
-            self.plt.plot(seconds, [t.p50_us / 1e3 for t in view.ticks], label="p50", color="green", marker="braille")
-            self.plt.plot(seconds, [t.p99_us / 1e3 for t in view.ticks], label="p99", color="orange", marker="x")
+        for number, part in enumerate(answered(view.ticks)):
+            p50, p99 = ("p50", "p99") if number == 0 else (None, None)
+            self.plt.plot(*_points(part, "p50_us"), label=p50, color="green", marker="braille")
+            self.plt.plot(*_points(part, "p99_us"), label=p99, color="orange", marker="x")
         for second in boundaries(view.ticks):
             self.plt.vline(second, "gray")
         if marks := seconds_axis(view.ticks, self.size.width):

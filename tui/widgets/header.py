@@ -5,6 +5,7 @@ Data flow: `RunView` -> `headline`, `progress`, `alert` (pure) -> `Top` and `Ale
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 from rich.text import Text
@@ -25,6 +26,8 @@ OUTCOMES = {"PASS": ("✓", "green"), "FAIL": ("✗", "bold red"), "INCONCLUSIVE
 PROVISIONAL = "~"
 """Before the sign of a verdict that may still change."""
 _LABEL = 26
+STANDSTILL_S = 2
+"""Whole seconds without the end of a transaction from which the screen shows it as a problem."""
 
 
 def headline(view: RunView, note: str = "") -> Text:
@@ -73,6 +76,8 @@ def progress(view: RunView, width: int) -> Text:
 
 def _inner(view: RunView) -> tuple[str, float | None, str]:
     """The current task, its finished share (None when unknown), and the rest as text."""
+    if view.ended is not None:
+        return view.ended.status, None, view.ended.reason
     if view.iteration is not None:
         started = view.iteration
         name, into, length = window(started, view.now_unix_s - view.iteration_began_unix_s)
@@ -86,7 +91,7 @@ def _inner(view: RunView) -> tuple[str, float | None, str]:
             share = task.done / task.total if task.total > 0.0 else 0.0
             of = f" of {number(task.total)}" if task.total > 0.0 else ""
             return f"{safe(stage.id)} {safe(host)}", share, f"{number(task.done)}{of} {safe(task.unit)}"
-    return (view.ended.status, None, view.ended.reason) if view.ended is not None else ("between iterations", None, "")
+    return "between iterations", None, ""
 
 
 def bar(share: float, width: int) -> str:
@@ -104,7 +109,7 @@ def _bar(label: str, share: float, rest: str, width: int) -> Text:
 
 
 def alert(view: RunView) -> Text | None:
-    """The alerts: lost hosts, the newest invalid iteration, a failed run."""
+    """The alerts: lost hosts, a system that answers nothing, the newest invalid iteration, a failed run."""
     parts = [f"host {safe(host.name)} LOST: {safe(host.lost)}" for host in view.hosts.values() if host.lost]
     if len(parts) > 3:
         parts = [f"{len(parts)} hosts LOST, first {parts[0]}"]
@@ -114,6 +119,8 @@ def alert(view: RunView) -> Text | None:
         most = max(silent, key=lambda host: host.silent_s)
         more = f" ({len(silent)} in all)" if len(silent) > 1 else ""
         parts.append(f"host {safe(most.name)} silent for {most.silent_s:.0f} s, lost after {view.lease_s:.0f} s{more}")
+    if standstill := _standstill(view):
+        parts.append(standstill)
     bad = [line for line in view.log if line.iteration and line.level != "info"]
     if bad:
         more = f" ({len(bad)} in all)" if len(bad) > 1 else ""
@@ -123,6 +130,19 @@ def alert(view: RunView) -> Text | None:
     if view.ended is not None and view.ended.status != "finished":
         parts.append(f"run {view.ended.status}: {safe(view.ended.reason)}")
     return Text("! " + "\n! ".join(parts), style="bold") if parts else None
+
+
+def _standstill(view: RunView) -> str:
+    """The time for which no transaction has ended in the iteration under way; "" below `STANDSTILL_S`, and once one has
+    ended again."""
+    if view.iteration is None:
+        return ""
+    after = [tick for tick in view.ticks if tick.id == view.iteration.id]
+    silent = list(itertools.takewhile(lambda tick: tick.tps <= 0.0, reversed(after)))
+    if len(silent) < STANDSTILL_S or len(silent) == len(after):
+        return ""
+    errors = sum(tick.errors for tick in silent)
+    return f"no transaction has ended for {len(silent)} s" + (f", {number(errors)} errors" if errors else "")
 
 
 class Top(Static):

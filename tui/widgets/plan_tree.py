@@ -54,7 +54,7 @@ def _nodes(view: RunView) -> Iterator[tuple[tuple[str, ...], list[Part]]]:
             path = (stage.id, str(rung))
             yield path, _rung(stage, rung)
             for item in items:
-                yield (*path, str(item.id)), _repeat(item)
+                yield (*path, str(item.id)), _repeat(item, refused=_is_refused(stage, item))
         if view.iteration is not None and view.iteration.id.stage == stage.id:
             going = view.iteration.id
             path = (stage.id, str(going.rung))
@@ -96,13 +96,19 @@ def _named(stage: StageView, rung: int) -> str:
     return f"depth {rung}" if stage.kind == "tool" else f"{rung} thr"
 
 
-def _repeat(item: IterationView) -> list[Part]:
-    style = "green" if item.valid else "bold red"
+def _is_refused(stage: StageView, item: IterationView) -> bool:
+    """Whether a search did not accept this probe."""
+    return any(probe.probe == item.id.repeat and not probe.accepted for probe in stage.probes)
+
+
+def _repeat(item: IterationView, *, refused: bool = False) -> list[Part]:
+    style = "bold red" if not item.valid else "yellow" if refused else "green"
     numbers: list[Part] = [(f" {number(item.tps)}", style, 1), (f" p99 {_p99(item)}", style, 2)]
     if not item.valid:
         return [(f"✗ #{item.id.repeat} INVALID", style, 0), *numbers, (f": {safe(item.why)}", style, 3)]
     rate: list[Part] = [(f" at {number(item.rate)}/s", style, 3)] if item.rate else []
-    return [(f"✓ #{item.id.repeat}", style, 0), *rate, *numbers]
+    sign = "✗" if refused else "✓"
+    return [(f"{sign} #{item.id.repeat}", style, 0), *rate, *numbers]
 
 
 def _p99(item: IterationView) -> str:

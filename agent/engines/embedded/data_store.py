@@ -39,7 +39,8 @@ FILE = "system.json"
 class State:
     """The content of `system.json`. `generation` counts restores: it names the socket that replication uses.
 
-    `password` is of the role that SQL of plans runs as, the other two of those that only the agent uses.
+    `password` is of the role that SQL of plans runs as, the other two of those that only the agent uses. `origin` names
+    the data of the primary that a standby's was copied from.
     """
 
     store: str
@@ -48,6 +49,7 @@ class State:
     replication: str = dataclasses.field(default="", repr=False)
     uid: int | None = None
     generation: int = 0
+    origin: str = ""
     format: int = FORMAT
 
 

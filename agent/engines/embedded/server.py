@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from proveout.agent.engines.embedded import data_store
+from proveout.agent.engines.embedded.server_role import ALONE
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, Workspace, to_its_end
 from proveout.agent.errors import TaskFault
 from proveout.core.disk_space import USED_UP_BYTES, is_used_up
@@ -67,6 +68,8 @@ class EmbeddedServer(ABC, Generic[G]):
         self._kept: data_store.State | None = None
         self._died: str | None = None
         self._log_offset = 0
+        self._role = ALONE
+        self.superseded_by = ""
         self.pid: int | None = None
         self.fresh = True
 
@@ -149,23 +152,36 @@ class EmbeddedServer(ABC, Generic[G]):
     def _before_restored(self) -> None:
         """Prepare for clients of restored data."""
 
+    def _before_data(self) -> None:
+        """Prepare the data of an earlier session, or for new data."""
+
     # ---- start and stop ------------------------------------------------------------------------------------------
 
     def start(self) -> Endpoint:
-        """Start the server, making its data when there is none; idempotent while it runs. TaskFault on failure."""
+        """Start the server in its role, making its data when there is none; idempotent while it runs. TaskFault on
+        failure.
+
+        A primary that a promoted standby has replaced is not started as long as that is up: `superseded_by` names it.
+        """
         with self._lock:
-            if self.pid is not None:
-                self._need_room()
-            else:
-                try:
-                    self._prepare()
-                    self._launch()
-                except BaseException:
-                    self.close(keep_data=True)
-                    raise
+            self.superseded_by = ""
+            self._bring_up()
             dsn, version = self.dsn, self._version()
-        self._need_life()  # `_exited` reports no death while the lock is held
+        if not self.superseded_by:
+            self._need_life()  # `_exited` reports no death while the lock is held
         return Endpoint(system=self._system.name, engine=self.ENGINE, dsn=dsn, version=version, provisioned=True)
+
+    def _bring_up(self) -> None:
+        """Make it run."""
+        if self.pid is not None:
+            self._need_room()
+            return
+        try:
+            self._prepare()
+            self._launch()
+        except BaseException:
+            self.close(keep_data=True)
+            raise
 
     def stop(self) -> None:
         """Stop the server; its session stays open, so that `start` brings it back at the same address."""
@@ -189,21 +205,27 @@ class EmbeddedServer(ABC, Generic[G]):
     def _prepare(self) -> None:
         """Everything before the launch: workspace, state, data."""
         if self._workspace is not None:
-            if self._died is None:
+            if self._died is None or self._workspace.supervisor.lives:  # its address stays the same
+                self.fresh = False
                 return
             self.close(keep_data=True)
         self._died = None
         self._workspace = self._make_workspace()
         previous = self._workspace.enter()
         self._kept = previous or data_store.make_store(self._folder, self._workspace.uid, self._workspace.reachable)
+        self._prepare_data()
+
+    def _prepare_data(self) -> None:
         self._await_ended()
         self._finish_restore()
+        self._before_data()
         self.fresh = not self.data.is_dir()
         if self.fresh:
             self._make_data()
 
-    def _launch(self) -> None:
-        argv = self._configure()
+    def _launch(self, command: list[str] | None = None) -> None:
+        """Start the server, by another command than that of `_configure` if one is given."""
+        argv = self._configure() if command is None else command
         offset = self._log_offset = log_size(self.log)
         # Before the request: the report of a server that fails at once may overtake the answer.
         self._died = None

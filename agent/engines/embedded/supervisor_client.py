@@ -58,6 +58,11 @@ class SupervisorClient:
         """The supervisor's process id."""
         return self._process.pid
 
+    @property
+    def lives(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
     def request(self, do: str, *, timeout_s: float = ANSWER_S, **fields: Any) -> dict[str, Any]:
         """Return the answer to a request (`supervisor.Supervisor.answer`); TaskFault on an error, a lost supervisor or
         no answer in time."""

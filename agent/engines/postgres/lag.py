@@ -16,6 +16,9 @@ Readings of each sample (label ""):
 | `lag.generated_bytes_total` | the source's WAL insert position, bytes |
 | `lag.applied_bytes_total` | the applied position in the source's WAL, bytes |
 
+Where the sink is a standby of the source (it is in recovery), the applied position is the one up to which it has
+replayed the source's log; when it is promoted, there is no lag any more, and samples are lost.
+
 A sample that cannot be taken (connection lost, server restarting) is left out and counted in `lost`, and the capture
 connects again. While the subscription's worker is down, the lag grows.
 """
@@ -48,6 +51,10 @@ WHERE sub.subname = %s AND sub.subdbid = (SELECT oid FROM pg_database WHERE datn
 """
 
 
+REPLAYED = "SELECT (pg_last_wal_replay_lsn() - '0/0')::bigint WHERE pg_is_in_recovery()"
+"""Of a standby."""
+
+
 class LagObserver:
     """Looks at both ends of one link; see `adapter.Observer`."""
 
@@ -60,6 +67,7 @@ class LagObserver:
         except BaseException:
             self._source.close()
             raise
+        self._is_standby = bool(self._sink.rows("SELECT WHERE pg_is_in_recovery()"))
 
     def look(self, tick: Tick) -> Sequence[Reading] | None:
         """Note the source's position; with `tick.report`, the lag against what is applied."""
@@ -69,14 +77,14 @@ class LagObserver:
         self._history.note(time.monotonic(), generated)
         if not tick.report:
             return []
-        known = [
-            position
-            for position in (
+        if self._is_standby:
+            positions = [self._number(self._sink, REPLAYED)]
+        else:
+            positions = [
                 self._number(self._sink, ORIGIN, self._name),
                 self._number(self._source, CONFIRMED, self._name),
-            )
-            if position is not None
-        ]
+            ]
+        known = [position for position in positions if position is not None]
         return self._readings(generated, min(max(known), generated)) if known else None
 
     def _readings(self, generated: int, applied: int) -> Sequence[Reading]:

@@ -4,7 +4,7 @@ plan gets.
 | role | may | used by |
 |---|---|---|
 | `proveout` | own the database and its schema; pg_monitor; checkpoint; set plans' parameters | SQL of plans |
-| `proveout_replication` | replicate; read tables that the plan's role grants | links |
+| `proveout_replication` | replicate; read tables that the plan's role grants | links, standbys |
 | `proveout_administrator` | everything (superuser) | fixed statements about the link's subscription |
 
 Flow: `initdb` makes the administrator -> `make_roles` makes the others, before the server accepts connections -> an
@@ -48,6 +48,8 @@ QUIET = (
 )  # fmt: skip
 """The settings of an administrator's session: no name means an object of the plan's, and no view or log shows the text
 of a statement, which may hold a password."""
+
+_QUIETLY = "options='{}'".format(" ".join(f"-c{setting}" for setting in QUIET))
 
 SEEN = {
     "pg_file_settings": "pg_show_all_file_settings()",
@@ -126,14 +128,21 @@ def plan_conninfo(session: Path, state: data_store.State) -> str:
 
 def administration(endpoint: Endpoint) -> str:
     """Connection string of the administrator of an embedded server of this agent's user. TaskFault when it is none."""
-    session, state = _found(endpoint)
-    options = " ".join(f"-c{setting}" for setting in QUIET)
-    return f"{_conninfo(session, ADMINISTRATOR, state.administrator)} options='{options}'"
+    session, _, state = found(endpoint)
+    return f"{_conninfo(session, ADMINISTRATOR, state.administrator)} {_QUIETLY}"
+
+
+def administrator_conninfo(session: Path, passwords: Path) -> str:
+    """The same without the password, which is in a file."""
+    return (
+        f"host={session}/socket port={settings.PORT} user={ADMINISTRATOR} dbname={DATABASE} passfile={passwords}"
+        f" {_QUIETLY}"
+    )
 
 
 def replication(endpoint: Endpoint) -> str:
     """The same of the role that replicates."""
-    session, state = _found(endpoint)
+    session, _, state = found(endpoint)
     return _conninfo(session, REPLICATION, state.replication)
 
 
@@ -158,11 +167,11 @@ def _conninfo(session: Path, role: str, password: str) -> str:
     return f"host={session}/socket port={settings.PORT} user={role} dbname={DATABASE} password={password}"
 
 
-def _found(endpoint: Endpoint) -> tuple[Path, data_store.State]:
-    """The session and the state of a server that this agent's user has started; what others have put there is not
-    read."""
+def found(endpoint: Endpoint) -> tuple[Path, Path, data_store.State]:
+    """The session, the system's own folder and the state of a server that this agent's user has started; what others
+    have put there is not read. TaskFault."""
     words: Mapping[str, str] = dict(word.partition("=")[::2] for word in endpoint.dsn.split())
-    session = Path(words.get("host", "")).parent
+    session, folder = Path(words.get("host", "")).parent, Path()
     try:
         if not session.name.startswith(data_store.SESSION_PREFIX) or not _is_own(session, stat.S_ISDIR):
             raise FileNotFoundError
@@ -178,7 +187,7 @@ def _found(endpoint: Endpoint) -> tuple[Path, data_store.State]:
             f"system {endpoint.system!r} is not a running embedded PostgreSQL of this agent's user",
             way_out="start it in this run, or give the system a dsn",
         )
-    return session, state
+    return session, folder, state
 
 
 def _is_own(path: Path, kind: Callable[[int], bool]) -> bool:

@@ -48,9 +48,14 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
 )
 
 
-def configuration(settings: Iterable[tuple[str, str]], socket_directories: Iterable[str]) -> str:
-    """The text of our configuration file: defaults, then the plan's settings, then what is not negotiable."""
-    lines = [_line(name, value) for name, value in (*DEFAULTS, *_checked(settings))]
+def configuration(
+    settings: Iterable[tuple[str, str]],
+    socket_directories: Iterable[str],
+    replication: Iterable[tuple[str, str]] = (),
+) -> str:
+    """The text of our configuration file: defaults, then the plan's settings, then what is not negotiable, with
+    `replication`, the settings of a server's role in its group."""
+    lines = [_line(name, value) for name, value in (*DEFAULTS, *_checked(settings), *replication)]
     lines += [
         _line("listen_addresses", ""),
         _line("port", str(PORT)),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import (
@@ -14,11 +15,13 @@ from proveout.agent.engines.adapter import (
     Checkpoints,
     EngineAdapter,
     Loader,
+    OpensCursors,
     OpensQueries,
     Populates,
     ProvisionedSystem,
     Provisions,
     QuerySession,
+    RedactsDsn,
     Settings,
 )
 from proveout.dsl.plan.topology import System
@@ -29,7 +32,9 @@ if TYPE_CHECKING:
     from proveout.agent.engines.sqlite.driver import SqliteDriver
 
 
-class SqliteAdapter(EngineAdapter, Provisions, Populates, Checkpoints, OpensQueries, CapturesSizes):
+class SqliteAdapter(
+    EngineAdapter, Provisions, Populates, Checkpoints, OpensCursors, OpensQueries, CapturesSizes, RedactsDsn
+):
     """See `adapter` for the protocols. The engine runs in the process that opens the file, through apsw."""
 
     requirement = "apsw"
@@ -67,6 +72,16 @@ class SqliteAdapter(EngineAdapter, Provisions, Populates, Checkpoints, OpensQuer
         from proveout.agent.engines.sqlite.populate import SqliteLoader
 
         return SqliteLoader(dsn, population)
+
+    @contextmanager
+    def cursor(self, endpoint: Endpoint) -> Iterator[Any]:
+        from proveout.agent.engines.sqlite.sql import cursor
+
+        with cursor(endpoint.dsn) as opened:
+            yield opened
+
+    def public_dsn(self, dsn: str) -> str:
+        return dsn  # a path
 
     def query_session(self, endpoint: Endpoint) -> QuerySession:
         from proveout.agent.engines.sqlite.sql import SqliteQueries

@@ -3,7 +3,8 @@ block."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,18 @@ def _run(connection: apsw.Connection, statement: str) -> int:
     before = connection.total_changes()
     rows = sum(1 for _ in connection.execute(statement))
     return rows or connection.total_changes() - before
+
+
+@contextmanager
+def cursor(path: str) -> Iterator[Any]:
+    """A cursor on a connection of its own, for a `with` block; an SQLite error inside it becomes a TaskFault."""
+    connection = open_file(path)
+    try:
+        yield connection.cursor()
+    except apsw.Error as error:
+        raise file_fault(Path(path), error) from None
+    finally:
+        connection.close(True)
 
 
 def open_file(path: str) -> apsw.Connection:

@@ -134,11 +134,10 @@ class PolledLoop:
         self._settle(self._unanswered(), time.monotonic() + DRAIN_S, self._has_ended)
         self.seen_ns = time.monotonic_ns()
         self.unfinished = under_way_with_times(self._all, lent=self._sessions.are_lent)
-        self.unknown += [
-            terminal.kind.number
-            for terminal in self._all
-            if terminal.busy and not terminal.rolling_back and terminal.session is not None
-        ]
+        for terminal in self._all:
+            if terminal.busy and not terminal.rolling_back and terminal.session is not None:
+                self.unknown.append(terminal.kind.number)
+                terminal.doubt()
         busy = self._unanswered()
         cancel_statements(
             lambda: [terminal.session for terminal in busy.values()],
@@ -353,6 +352,7 @@ class PolledLoop:
 
         At once after the first loss; after losses in a row with pauses, as after failed attempts to connect.
         """
+        terminal.lost(terminal.ended_ns)
         self._drop(terminal)
         again_soon, terminal.ended_ns, terminal.lost_ns = now - terminal.lost_ns < LOSSES_NS, now, now
         terminal.connects = terminal.connects + 1 if again_soon else 0
@@ -363,6 +363,7 @@ class PolledLoop:
         unknown = not rolling_back and failure.kind is FailureKind.LOST
         if unknown:
             self.unknown.append(terminal.kind.number)
+            terminal.doubt()
         if self._sessions.on_disconnect == "fail":
             self._fail(failure, now)
         elif self._sessions.on_disconnect == "retry" and self._may_retry(terminal, rolling_back=rolling_back):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from proveout.agent.load.commit_tally import Tally
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.transaction import Kind, kinds, mix
 from proveout.agent.load.loop.transaction_loop import TerminalState
@@ -30,7 +31,7 @@ class Terminal(TerminalState):
     terminal starts the next transaction as soon as one has ended; other terminals follow a schedule (`fires`) or have
     `pauses`, until `until_ns`. With `passes`, `left` counts the transactions until the end of the last one, and
     `passes_s` has the time of each pass; the next one begins at `pass_began_ns`. Where connections are lent, `session`
-    is None between two transactions.
+    is None between two transactions. `tally`: the account of its commits, where they are tracked.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class Terminal(TerminalState):
         "pauses",
         "pending_ns",
         "rolling_back",
+        "tally",
         "until_ns",
     )
 
@@ -65,12 +67,14 @@ class Terminal(TerminalState):
         session: Any,
         prepared: dict[str, Any],
         passes: int = 0,
+        tally: Tally | None = None,
     ) -> None:
         super().__init__()
         stream = stream_of(seed, number)
         self.number = number
         self._weights = [kind.weight for kind in workload.transactions]
-        self._kinds = kinds(workload, workload.keys(stream), recorder.times)
+        self._kinds = kinds(workload, workload.keys(stream), recorder.times, tally)
+        self.tally = tally
         self.draw = mix(self._kinds, workload, stream)
         self.next_kind: Callable[[], Kind] = self.draw.__next__
         self.kind = self._kinds[0]
@@ -111,6 +115,16 @@ class Terminal(TerminalState):
         drawn = random.choice(len(weights), size=ages_ns.size, p=weights / weights.sum())
         for index, kind in enumerate(self._kinds):
             yield kind.number, ages_ns[drawn == index]
+
+    def lost(self, answered_ns: int) -> None:
+        """The connection is lost, and its last answer came at `answered_ns`."""
+        if self.tally is not None:
+            self.tally.lose(answered_ns)
+
+    def doubt(self) -> None:
+        """The running transaction will have no answer."""
+        if self.tally is not None and self.kind.tracked:
+            self.tally.doubt()
 
     def bind(self, session: Any, prepared: dict[str, Any]) -> None:
         """Use a session with its prepared statements, by name."""

@@ -109,6 +109,9 @@ class ThreadedLoop:
             lambda: [terminal.session for terminal in self._alive() if terminal.session is not None], self._join
         )
         self.unknown += [terminal.kind.number for terminal in self._alive() if terminal.busy]
+        for terminal in self._all:
+            if terminal.busy:
+                terminal.doubt()
         for terminal, thread in zip(self._all, self._threads, strict=True):
             if terminal.session is not None and not thread.is_alive():
                 terminal.session.close()
@@ -230,8 +233,10 @@ class ThreadedLoop:
             session, terminal.session = terminal.session, None
             terminal.ended_ns = now
             session.close()
+            terminal.lost(terminal.started_ns)
             if failure.kind is FailureKind.LOST:
                 self.unknown.append(number)
+                terminal.doubt()
         policy = self._sessions.on_disconnect
         if lost and policy == "fail":
             self.failure = self.failure or failure

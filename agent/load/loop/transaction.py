@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from proveout.agent.load.commit_tally import Tally
 from proveout.agent.load.loop.transaction_loop import KindState, Script, Times
 from proveout.dsl.engines import DIALECTS, Dialect
 from proveout.dsl.workloads.base import (
@@ -27,6 +28,7 @@ from proveout.dsl.workloads.base import (
     TransactionType,
     WorkloadKind,
 )
+from proveout.dsl.workloads.commits import COUNT_COMMIT, writes
 
 RETRY, ERROR, ROLLED_BACK = 2, 3, 4
 TERMINAL_MASK = 2**32 - 1  # of a stream, see `terminal.stream_of`
@@ -53,15 +55,16 @@ class Kind(KindState):
 
     `inputs()` draws the inputs of a transaction: for a `bare` type the request to its only statement, which is
     `prepared` on the terminal's session; for a type with steps the drawn values of its `script`. `start(inputs)`
-    returns the generator of any type. `bracketed` transactions run inside BEGIN … COMMIT. `times` are the recorder's
-    lists for the two outcomes.
+    returns the generator of any type. `bracketed` transactions run inside BEGIN … COMMIT; of `tracked` ones the
+    database counts the commits. `times` are the recorder's lists for the two outcomes.
     """
 
-    __slots__ = ("_begin", "_statement", "_steps", "bracketed", "number")
+    __slots__ = ("_begin", "_statement", "_steps", "bracketed", "number", "tracked")
 
     def __init__(self, number: int, kind: TransactionType, keys: Any, times: Sequence[Times]) -> None:
         super().__init__(times)
         self.number = number
+        self.tracked = COUNT_COMMIT in kind.statements
         self.bracketed = not kind.single
         self._statement = kind.statements[0].name
         self.bare = kind.single and kind.bare
@@ -106,27 +109,33 @@ def rolled_back(outcome: int) -> Body:
     return outcome  # type: ignore[return-value]  # these values stay inside the load loop
 
 
-def statements(workload: WorkloadKind) -> tuple[Statement, ...]:
-    """The statements that a session prepares: those of the transactions in the mix, and BEGIN, COMMIT and ROLLBACK."""
-    needed = {s.name: s for kind in workload.transactions if kind.weight > 0 for s in kind.statements}
-    bracketed = any(kind.weight > 0 and not kind.single for kind in workload.transactions)
-    return (*needed.values(), *(CONTROLS if bracketed else ()))
+def statements_of(kind: TransactionType, *, tracked: bool = False) -> tuple[Statement, ...]:
+    """The statements that one transaction needs, with the one that counts commits if they are `tracked`."""
+    counts = tracked and writes(kind)
+    bracketed = counts or not kind.single
+    return (*kind.statements, *((COUNT_COMMIT,) if counts else ()), *(CONTROLS if bracketed else ()))
 
 
-def statements_of(kind: TransactionType) -> tuple[Statement, ...]:
-    """The statements that one transaction needs."""
-    return (*kind.statements, *(() if kind.single else CONTROLS))
-
-
-def kinds(workload: WorkloadKind, keys: Any, times: Sequence[Times]) -> list[Kind]:
-    """A `Kind` for each transaction type in the mix, bound to a terminal; `times` are the recorder's lists, two for
-    each type.
+def statements(workload: WorkloadKind, *, tracked: bool = False) -> tuple[Statement, ...]:
+    """The statements that a session prepares: those of the transactions in the mix, with the one that counts commits if
+    they are `tracked`, and BEGIN, COMMIT and ROLLBACK.
     """
-    return [
-        Kind(number, kind, keys, times[2 * number : 2 * number + 2])
-        for number, kind in enumerate(workload.transactions)
-        if kind.weight > 0
-    ]
+    mixed = [kind for kind in workload.transactions if kind.weight > 0]
+    counts = tracked and any(map(writes, mixed))
+    needed = {s.name: s for kind in mixed for s in kind.statements}
+    bracketed = counts or any(not kind.single for kind in mixed)
+    return (*needed.values(), *((COUNT_COMMIT,) if counts else ()), *(CONTROLS if bracketed else ()))
+
+
+def kinds(workload: WorkloadKind, keys: Any, times: Sequence[Times], tally: Tally | None = None) -> list[Kind]:
+    """A `Kind` for each transaction type in the mix, bound to a terminal; `times` are the recorder's lists, two for
+    each type. With a `tally`, commits are tracked in it.
+    """
+    mixed = [(number, kind) for number, kind in enumerate(workload.transactions) if kind.weight > 0]
+    own = ((number, kind, times[2 * number : 2 * number + 2]) for number, kind in mixed)
+    if tally is not None:
+        own = ((number, *tally.counted(kind, both)) for number, kind, both in own)
+    return [Kind(number, kind, keys, both) for number, kind, both in own]
 
 
 def mix(kinds: Sequence[Kind], workload: WorkloadKind, stream: int) -> Iterator[Kind]:

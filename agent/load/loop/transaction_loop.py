@@ -30,6 +30,7 @@ from proveout.agent.load.loop.transaction_loop_python import (
     SPECULATION,
     TICK,
     WAIT,
+    AcknowledgedTimes,
     KindState,
     Script,
     TerminalState,
@@ -43,6 +44,7 @@ from proveout.agent.load.loop.transaction_loop_python import (
 if not TYPE_CHECKING and not os.environ.get("PROVEOUT_PURE_PYTHON"):
     with contextlib.suppress(ImportError):
         from proveout.agent.load.loop.transaction_loop_native import (
+            AcknowledgedTimes,
             KindState,
             Sampler,
             Script,
@@ -58,6 +60,7 @@ __all__ = [
     "SPECULATION",
     "TICK",
     "WAIT",
+    "AcknowledgedTimes",
     "KindState",
     "Sampler",
     "Script",

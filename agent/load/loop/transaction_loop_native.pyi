@@ -1,4 +1,5 @@
 from proveout.agent.load.loop.handling import Sampler as Sampler
+from proveout.agent.load.loop.transaction_loop_python import AcknowledgedTimes as AcknowledgedTimes
 from proveout.agent.load.loop.transaction_loop_python import KindState as KindState
 from proveout.agent.load.loop.transaction_loop_python import Script as Script
 from proveout.agent.load.loop.transaction_loop_python import TerminalState as TerminalState

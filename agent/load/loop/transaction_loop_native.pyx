@@ -100,6 +100,21 @@ cdef class Times:
         return 0
 
 
+cdef class AcknowledgedTimes(Times):
+    """See `transaction_loop_python.AcknowledgedTimes`."""
+
+    cdef Times into
+    cdef public int64_t acknowledged
+
+    def __init__(self, Times into):
+        self.into = into
+        self.acknowledged = 0
+
+    cdef int add(self, int64_t intended, int64_t started, int64_t ended) except -1:
+        self.acknowledged += 1
+        return self.into.add(intended, started, ended)
+
+
 cdef class Script:
     """See `transaction_loop_python.Script`."""
 

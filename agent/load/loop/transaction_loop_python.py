@@ -56,6 +56,22 @@ class Times(list[int]):
         return taken
 
 
+class AcknowledgedTimes(Times):
+    """Records that go into other times, of which one terminal counts its own: `acknowledged`."""
+
+    __slots__ = ("_into", "acknowledged")
+
+    def __init__(self, into: Times) -> None:
+        super().__init__()
+        self._into = into
+        self.acknowledged = 0
+
+    def extend(self, times: Any) -> None:
+        """Add a record."""
+        self.acknowledged += 1
+        self._into.extend(times)
+
+
 class Script:
     """The steps of a transaction on one session, between BEGIN and COMMIT or ROLLBACK.
 

@@ -19,7 +19,8 @@ from proveout.coordinator.report.figures import (
     tool_figures,
 )
 from proveout.coordinator.report.figures.figure import Figure
-from proveout.coordinator.report.figures.timeline import Timeline
+from proveout.coordinator.report.figures.over_time import fault_figures
+from proveout.coordinator.report.figures.over_time.timeline import Timeline
 from proveout.coordinator.results.results import RunResults
 from proveout.dsl.schema.models import FIGURES
 
@@ -32,6 +33,8 @@ DRAWN: Mapping[str, _Draw] = {
     "latency-by-threads": lambda results, _: load_figures.latency_by_threads(results),
     "latency-at-peak": lambda results, _: load_figures.latency_at_peak(results),
     "interference": lambda results, _: interference_figures.interference(results),
+    "fault-timeline": fault_figures.fault_timeline,
+    "fault-occurrences": fault_figures.fault_occurrences,
     "nopm-art": lambda results, _: load_figures.nopm_art(results),
     "time-to-solve": lambda results, _: query_set_figures.time_to_solve(results),
     "sizes-compression": lambda results, _: query_set_figures.sizes_compression(results),
@@ -51,6 +54,8 @@ _NEEDS = {
     "latency-by-threads": "no ladder has two valid rungs",
     "latency-at-peak": "no compared ladders have their peaks at different rungs",
     "interference": "no ladder with `interference: true` has a valid repeat of its loads together and alone",
+    "fault-timeline": "no iteration has a fault with samples around it",
+    "fault-occurrences": "no fault began more than once with samples around it",
     "nopm-art": "no ladder of TPROC-C has a valid iteration",
     "time-to-solve": "no ladder or load of a set of queries (`kind: tproch`, or `in_order`) has a time of every query",
     "sizes-compression": "no ladder has samples of a `sizes` capture, and no steps or stages took sizes (`…_bytes`)",

@@ -14,8 +14,8 @@ from typing import Any
 from proveout.coordinator.report.figures.cases import Case, cases
 from proveout.coordinator.report.figures.figure import PALE, Figure, Spec, category, chart, quantity, slug, tips
 from proveout.coordinator.report.figures.load_figures import groups, heading, label, legend
+from proveout.coordinator.report.figures.over_time.timeline import Line, Timeline
 from proveout.coordinator.report.figures.panels import Point, panels, table
-from proveout.coordinator.report.figures.timeline import Line, Timeline
 from proveout.coordinator.report.tables import cell_of, climbing, host_rows, machines, peak
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.coordinator.results.wait_rows import wait_rows

@@ -1,6 +1,6 @@
-"""The topology as an SVG drawing: machines as boxes with their systems in them, load as arrows in, propagation as
-arrows across; equipment without an agent below, with a dashed border, each box with the names that it is connected to.
-Pure.
+"""The topology as an SVG drawing: machines as boxes with their systems in them, load as arrows in, propagation and
+streams to standbys as arrows across; equipment without an agent below, with a dashed border, each box with the names
+that it is connected to. Pure.
 
 Data flow: the recorded plan (plain data) -> boxes in a grid -> SVG text. Clients stand on the left, servers on the
 right; every text from the plan is escaped. An SVG of its own makes no request and needs no script.
@@ -86,6 +86,8 @@ def _host(
         middle = box.systems[one["name"]]
         up = results.systems.get(one["name"])
         version = f"{one.get('engine', '')} {up.version if up else ''}".strip()
+        if one.get("standby_of"):
+            version += f", {'synchronous' if one.get('synchronous') else 'asynchronous'} standby"
         place = f'x="{box.x + 10}" y="{middle - _ROW // 2}" width="{_BOX - 20}" height="{_ROW}"'
         yield f'<rect class="system" {place} rx="5"/>'
         yield _text(box.x + 20, middle + 5, "label", f"{one['name']}: {version}")
@@ -120,12 +122,17 @@ def _links(plan: Mapping[str, Any], boxes: Mapping[str, _Drawn]) -> Iterator[str
             curve = f"M{x1} {y1} C{x1 + 70} {y1} {x2 - 70} {y2} {x2 + 8} {y2}"
             yield f'<path class="load" marker-end="url(#tip)" d="{curve}"/>'
     for system in plan.get("systems", ()):
-        sink = system.get("propagates_to")
-        if sink in homes and system["name"] in homes:
-            home, to = homes[system["name"]], homes[sink]
-            y1, y2, edge = home.systems[system["name"]], to.systems[sink], home.x + _BOX - 8
-            curve = f"M{edge} {y1} C{edge + 60} {y1} {edge + 60} {y2} {edge} {y2}"
-            yield f'<path class="propagates" marker-end="url(#tip)" d="{curve}"/>'
+        yield from _arrow(homes, system["name"], system.get("propagates_to"))
+        yield from _arrow(homes, system.get("standby_of"), system["name"])
+
+
+def _arrow(homes: Mapping[str, _Drawn], source: str | None, sink: str | None) -> Iterator[str]:
+    """The way of a system's changes to another; nothing when there is none."""
+    if source is not None and sink is not None and source in homes and sink in homes:
+        home, to = homes[source], homes[sink]
+        y1, y2, edge = home.systems[source], to.systems[sink], home.x + _BOX - 8
+        curve = f"M{edge} {y1} C{edge + 60} {y1} {edge + 60} {y2} {edge} {y2}"
+        yield f'<path class="propagates" marker-end="url(#tip)" d="{curve}"/>'
 
 
 def _text(x: int, y: int, kind: str, text: str) -> str:

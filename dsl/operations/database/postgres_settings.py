@@ -105,8 +105,8 @@ class PostgresSettings(SystemOperation):
     settings: SkipJsonSchema[Annotated[dict[SettingName, Setting], Field(min_length=1, max_length=200)]]
 
     privileges = (
-        "in the database: ALTER SYSTEM and pg_reload_conf (a superuser, or both granted, as they are in an embedded "
-        "PostgreSQL)"
+        "in the database: ALTER SYSTEM, pg_reload_conf(), SELECT on pg_file_settings and "
+        "pg_show_all_file_settings() (a superuser, or all granted, as they are in an embedded PostgreSQL)"
     )
 
     @classmethod

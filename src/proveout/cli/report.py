@@ -116,8 +116,8 @@ def _render(kind: str, results: RunResults, directory: RunDirectory) -> bytes:
 
 def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Format) -> None:
     from proveout.coordinator.report.figures import vega
+    from proveout.coordinator.report.figures.over_time.timeline import read_timeline
     from proveout.coordinator.report.figures.selection import figures as draw
-    from proveout.coordinator.report.figures.timeline import read_timeline
 
     drawn, missing = draw(results, read_timeline(results, directory.samples))
     for figure in drawn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from typing import Any
 
@@ -62,6 +63,12 @@ def test_a_load_line_has_the_rung_the_time_and_the_rate() -> None:
     assert (
         text == "[ 1:01, 1:30 left]   base, 4 threads, repeat 2 of 3: measure 3 s, 1,234 TPS, avg 456 µs, p99 2.35 ms"
     )
+
+
+def test_a_second_without_answers_has_its_errors_and_no_time() -> None:
+    silent = dataclasses.replace(tick(4, 0.0), avg_us=None, p50_us=None, p99_us=None, errors=12)
+    text = lines((0.0, STARTED), (61.0, silent))[-1]
+    assert text.endswith("repeat 2 of 3: measure 4 s, 0 TPS, 12 errors")
 
 
 def test_progress_lines_come_at_most_once_a_second_and_only_after_changes() -> None:

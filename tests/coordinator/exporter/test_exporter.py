@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import re
 import socket
@@ -109,6 +110,13 @@ def test_a_running_iteration_has_metrics_with_units() -> None:
     assert value(found, "proveout_host_disk_read_bytes_per_second", host="db1", device="sda") == 7.0
     assert value(found, "proveout_host_pressure_io_ratio", host="db1") == pytest.approx(0.25)
     assert value(found, "proveout_lag_seconds", host="db1", capture="lag") == 0.25
+
+
+def test_a_second_without_answers_has_no_response_time() -> None:
+    silent = dataclasses.replace(tick(0.0, errors=4), avg_us=None, p50_us=None, p99_us=None)
+    found = parsed(instruments_of(started(), iteration(), tick(100.0), silent).board.text())
+    assert value(found, "proveout_load_transactions_per_second", stage="ladder", rung="4") == 0.0
+    assert "proveout_load_response_seconds" not in found
 
 
 def test_live_metrics_end_with_their_iteration_and_its_result_stays() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -13,7 +15,7 @@ from proveout.coordinator.measure import samples
 from proveout.coordinator.measure.sample_buffer import Captured, Seconds
 from proveout.coordinator.measure.samples import Gathering, merged_tick
 from proveout.proto.events import IterationId
-from proveout.proto.wire import histogram
+from proveout.proto.wire import bins, histogram
 from proveout.proto.wire.messages import Sample
 from proveout.proto.wire.results import CaptureSample, LoadSecond, Reading, TransactionCounts, TransactionLoad
 
@@ -100,6 +102,20 @@ def test_more_rows_than_are_written_at_once_are_all_in_the_files(
         "base-2-1-1.captures.parquet",
         "base-2-1-1.load.parquet",
     ]
+
+
+def test_the_bins_of_a_load_are_a_file_of_their_own(tmp_path: Path) -> None:
+    gathered = gathering("load/a")
+    gathered.clocks = {"load/a": (7, 1)}
+    records = np.array([(10**9 - 5, 10**9 + 250_000_000)], dtype=np.int64)
+    held = bins.of_records(10**9, 2 * 10**9, records, records[:0])
+    gathered.add(Sample(key="load/a", sequence=1, sample=replace(second(1), bins=held)))
+    samples.write(gathered, tmp_path)
+    rows = samples.read_table(tmp_path / "base-2-1-1.bins.parquet").to_pylist()
+    assert [row["host_ns"] for row in rows] == [10**9 + number * 100_000_000 for number in range(10)]
+    filled = {"answered": 1, "failed": 0, "first_ns": 50_000_000, "slowest_ns": 250_000_005}
+    assert filled.items() <= rows[2].items()
+    assert rows[2]["coordinator_ns"] == rows[2]["host_ns"] - 7
 
 
 def test_captures_alone_give_no_seconds() -> None:

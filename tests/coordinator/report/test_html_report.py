@@ -26,7 +26,7 @@ from proveout.coordinator.measure.samples import SamplesUnreadable
 from proveout.coordinator.report import csv_export
 from proveout.coordinator.report import html as html_renderer
 from proveout.coordinator.report.figures import selection, system_figures, vega
-from proveout.coordinator.report.figures.timeline import read_timeline
+from proveout.coordinator.report.figures.over_time.timeline import read_timeline
 from proveout.coordinator.report.run_document import page_document
 from proveout.coordinator.results.results import RunResults, load_results
 from proveout.coordinator.storage.journal import Journal
@@ -54,9 +54,9 @@ from proveout.proto.events import (
 )
 
 HOSTILE = "</script><script>alert(1)</script><img src=http://192.0.2.1/x onerror=alert(2)>\x1b[31m\u202e'\"&{{7*7}}"
-ELSEWHERE = ("iops-by-queue-depth", "latency-at-peak", "interference")
-"""Figures of tools (`test_tool_stage`), of ladders with unlike peaks (`test_panels`) and of several loads
-(`test_interference`)."""
+ELSEWHERE = ("iops-by-queue-depth", "latency-at-peak", "interference", "fault-timeline", "fault-occurrences")
+"""Figures of tools (`test_tool_stage`), of ladders with unlike peaks (`test_panels`), of several loads
+(`test_interference`) and of faults (`test_fault_figures`)."""
 OF_LOADS = tuple(name for name in FIGURES if name not in ELSEWHERE)
 BEGUN_S = 1_700_000_000.0
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -97,6 +97,17 @@ ONE_OF_EACH: tuple[e.Event, ...] = (
         seconds=0.1,
         tallies={"NewOrder": 30_010},
     ),
+    e.FaultSeen(
+        id=e.IterationId(stage="ladder", rung=1, repeat=1, attempt=1),
+        host="h",
+        fault="crash",
+        number=1,
+        step="failed",
+        at_s=1.5,
+        text="no",
+        times=3,
+        after_s=0.1,
+    ),
     e.TuningSeen(
         host="h",
         act="apply",

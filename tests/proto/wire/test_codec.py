@@ -51,7 +51,13 @@ FLOAT = st.floats(allow_nan=False)
 VALUE: st.SearchStrategy[Value] = st.recursive(
     st.none() | st.booleans() | INT64 | FLOAT | TEXT, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6
 )
-SCALARS: dict[Any, st.SearchStrategy[Any]] = {str: TEXT, int: INT64, float: FLOAT, bool: st.booleans()}
+SCALARS: dict[Any, st.SearchStrategy[Any]] = {
+    str: TEXT,
+    int: INT64,
+    float: FLOAT,
+    bool: st.booleans(),
+    bytes: st.binary(max_size=20),
+}
 MESSAGE_TYPES = (*typing.get_args(CoordinatorMessage), *typing.get_args(AgentMessage))
 
 

@@ -14,14 +14,14 @@ import json
 import struct
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, HANGS_MAX, SECOND_NS
 from proveout.agent.load.session_records import joined
-from proveout.proto.wire import histogram
+from proveout.proto.wire import bins, commit_readings, histogram
 from proveout.proto.wire.lateness import merge
 from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
 from proveout.proto.wire.stalls import common
@@ -174,11 +174,17 @@ class Total:
 
 @dataclass(slots=True)
 class _Second:
-    """A second that some workers have reported: the first report, the workers, and their sum."""
+    """A second that some workers have reported: the first report, the workers, their sum, and the bins of each."""
 
     first: LoadSecond
     workers: set[int]
     total: Total
+    bins: list[bytes] = field(default_factory=list)
+
+    def merged_bins(self) -> bytes:
+        """The bins of all workers as one; b"" without bins."""
+        tables = [bins.decode(each) for each in self.bins if each]
+        return bins.encode(bins.merged(tables)) if tables else b""
 
 
 class RayAggregator:
@@ -205,6 +211,7 @@ class RayAggregator:
         if worker not in waiting.workers:
             waiting.total.add(unpack(transactions))
             waiting.workers.add(worker)
+            waiting.bins.append(second.bins)
 
     def seconds(self) -> list[LoadSecond]:
         """Seconds that every worker has reported since the last call, in order."""
@@ -218,6 +225,7 @@ class RayAggregator:
                     start_ns=self._t0_ns + self._reported * SECOND_NS,
                     duration_s=waiting.first.duration_s,
                     transactions=waiting.total.transactions(),
+                    bins=waiting.merged_bins(),
                 )
             )
             self._reported += 1
@@ -261,6 +269,7 @@ class RayAggregator:
             hung=sum(result.hung for result in results),
             handling=() if handling is None else (handling,),
             sessions=joined(result.sessions for result in results),
+            commits=commit_readings.merge(result.commits for result in results),
         )
 
 

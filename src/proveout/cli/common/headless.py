@@ -27,6 +27,7 @@ from proveout.core.numbers import (
 from proveout.proto.events import (
     AgentLost,
     AgentUp,
+    FaultSeen,
     InvariantsSeen,
     IterationFinished,
     IterationId,
@@ -51,6 +52,7 @@ from proveout.proto.events import (
     VerdictForeseen,
     VerdictReached,
 )
+from proveout.proto.fault_events import log_text as fault_text
 from proveout.tui.event_log import values_text
 from proveout.tui.run_view import RunView, reduce
 
@@ -179,8 +181,8 @@ def _tick(view: RunView, stamped: Stamped) -> str:
         return ""
     errors = f", {event.errors} errors" if event.errors else ""
     window = event.window.replace("_", "-")
-    timed = event.avg_us > 0.0  # a program may report the times of the whole window only
-    times = f", avg {microseconds(event.avg_us)}, p99 {microseconds(event.p99_us)}" if timed else ""
+    # A program may report the times of the whole window only, and a system that is down answers nothing.
+    times = "" if event.avg_us is None else f", avg {microseconds(event.avg_us)}, p99 {microseconds(event.p99_us)}"
     return (
         f"  {_name(view, event.id)}: {window} {event.second} s, {number(event.tps)} {_unit(view, event.id)}"
         f"{times}{errors}"
@@ -250,6 +252,8 @@ def _stage_line(stamped: Stamped) -> str:  # noqa: PLR0911 - one arm per kind of
             return f"  {safe(cut.stage)} stops at {threads(cut.at_rung)} ({safe(cut.evidence)}); not run: {skipped}"
         case TuningSeen() as tuned:
             return "\n".join(_tuning_lines(tuned))
+        case FaultSeen() as seen if seen.step != "healing":  # `healed` follows, or `failed`
+            return f"  {safe(seen.host)}: {safe(fault_text(seen))}"
         case InvariantsSeen(checks=checks) as seen if checks and all(check.holds for check in checks):
             return (
                 f"  {safe(seen.system)} conserves what it must: {'; '.join(safe(check.evidence) for check in checks)}"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from proveout.agent.load.pools.ray.ray_aggregator import RayAggregator, Total, pack, unpack
-from proveout.proto.wire import histogram
+from proveout.proto.wire import bins, histogram
 from proveout.proto.wire.results import (
     Handling,
     Hang,
@@ -77,6 +77,18 @@ def test_seconds_are_complete_when_every_worker_has_sent_them_and_come_in_order(
     assert [(one.second, one.start_ns) for one in given] == [(0, T0_NS), (1, T0_NS + 10**9)]
     assert given[0].transactions[0].counts.ok == 2 * first[0].counts.ok
     assert gatherer.seconds() == []
+
+
+def test_the_bins_of_all_workers_are_one_table() -> None:
+    (first,) = workers(1, is_open=False)
+    gatherer = RayAggregator(NAMES, workers=2, is_open=False, t0_ns=T0_NS)
+    for worker, end_ns in enumerate((5, 9)):
+        records = np.array([[0, end_ns]], dtype=np.int64)
+        held = bins.of_records(0, 10**9, records, records[:0])
+        gatherer.add(worker, dataclasses.replace(second(0), bins=held), pack(first, is_open=False))
+    (given,) = gatherer.seconds()
+    table = bins.decode(given.bins)
+    assert table[0, [bins.ANSWERED, bins.FIRST, bins.LAST]].tolist() == [2, 5, 9]
 
 
 def test_a_second_that_a_worker_sends_twice_counts_once() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from proveout.coordinator.measure.samples import read_table
 from proveout.coordinator.measure.timeseries import APART_MIN_S
+from proveout.coordinator.report.figures.over_time.fault_windows import FaultWindow, fault_windows
 from proveout.coordinator.report.tables import machines
 from proveout.coordinator.results.results import RunResults
 from proveout.proto.events import IterationFinished
@@ -46,11 +47,13 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """CPU busy as fractions, lag in seconds (of the whole iteration, ramps too), and the measure windows."""
+    """CPU busy as fractions, lag in seconds (of the whole iteration, ramps too), the measure windows, and the times
+    around faults."""
 
     cpu: tuple[Line, ...] = ()
     lag: tuple[Line, ...] = ()
     windows: tuple[Span, ...] = ()
+    faults: tuple[FaultWindow, ...] = ()
 
 
 def read_timeline(results: RunResults, samples: Path) -> Timeline:
@@ -58,6 +61,7 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
     cpu: list[Line] = []
     lag: list[Line] = []
     windows: list[Span] = []
+    faults: list[FaultWindow] = []
     for stage in results.stages.values():
         for item in stage.iterations:
             stem = f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-{item.id.attempt}"
@@ -67,10 +71,11 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
             t0_ns = min(row["coordinator_ns"] for row in load)
             begun_s = item.started_unix_s - results.started_unix_s
             windows += _windows(item, load, t0_ns, begun_s)
+            faults += fault_windows(item, samples, stem, load)
             rows = _columns(samples / f"{stem}.captures.parquet", None)
             cpu += _cpu(item, rows, t0_ns, begun_s, results)
             lag += _lag(item, rows, t0_ns, begun_s)
-    return Timeline(cpu=tuple(cpu), lag=tuple(lag), windows=tuple(windows))
+    return Timeline(cpu=tuple(cpu), lag=tuple(lag), windows=tuple(windows), faults=tuple(faults))
 
 
 def _columns(path: Path, names: Sequence[str] | None) -> list[dict[str, Any]]:

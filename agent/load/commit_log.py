@@ -1,0 +1,145 @@
+"""Reads the commits of a worker's terminals back from the database.
+
+Flow: a terminal connects -> `resume`: its row is read, or made, where that is due -> the load -> `finish`: all rows are
+read once more, on one new connection, and removed -> the readings that tell something, in `Finished`.
+
+A row is read with a lock: a COMMIT that still runs on the server for a connection that is gone holds it, so its outcome
+is known when the answer comes. A server that does not answer within READ_S, or refuses writes (a standby), is an error
+like a failed connection: the terminal connects again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.load.commit_tally import Tally
+from proveout.agent.load.loop.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
+from proveout.dsl.workloads.base import Row, Statement
+from proveout.dsl.workloads.commits import ADD_TERMINAL, READ_COMMITS, REMOVE_TERMINAL, load_id
+from proveout.proto.wire.commit_readings import together
+from proveout.proto.wire.results import CommitReading
+
+READ_S = 5.0
+FINISH_S = 8.0
+PAUSE_S = 0.1
+RETRIES_MAX = 5
+
+Connect = Callable[[], tuple[Any, Mapping[str, Any]]]
+
+
+class CommitLog:
+    """The tallies of a worker's terminals, by number."""
+
+    def __init__(self, run: str, label: str, numbers: Sequence[int], waits: Literal["polled", "blocking"]) -> None:
+        self._waits = waits
+        load = load_id(run, label)
+        self.tallies = {number: Tally((load, number)) for number in numbers}
+        self._readings: list[CommitReading] = []
+        self._lock = threading.Lock()
+
+    def resume(self, number: int, session: Any, prepared: Mapping[str, Any]) -> None:
+        """Read the row of a terminal that has connected, if that is due. StatementFailure."""
+        tally = self.tallies[number]
+        if tally.due:
+            self._settle(tally, _Connection(session, prepared, self._waits))
+
+    def finish(self, connect: Connect) -> None:
+        """Read all rows, and remove them; for at most FINISH_S, with new connections after failures."""
+        deadline_s = time.monotonic() + FINISH_S
+        waiting = [tally for tally in self.tallies.values() if tally.count is not None]
+        while waiting and time.monotonic() < deadline_s:
+            try:
+                session, prepared = connect()
+            except StatementFailure:
+                time.sleep(PAUSE_S)
+                continue
+            try:
+                connection = _Connection(session, prepared, self._waits, deadline_s)
+                while waiting and time.monotonic() < deadline_s:
+                    self._settle(waiting[0], connection)
+                    tally = waiting.pop(0)
+                    connection.ask(REMOVE_TERMINAL, tally.row)
+            except StatementFailure:
+                time.sleep(PAUSE_S)
+            finally:
+                session.close()
+        now = time.monotonic_ns()
+        self._readings += [
+            CommitReading(since_ns=tally.since_ns, at_ns=now, unknown=tally.unknown, unread=1) for tally in waiting
+        ]
+
+    @property
+    def acknowledged(self) -> int:
+        """The acknowledged commits of all terminals."""
+        return sum(tally.acknowledged for tally in self.tallies.values())
+
+    @property
+    def readings(self) -> tuple[CommitReading, ...]:
+        """The differences that the readings have found, bounded."""
+        return together(self._readings)
+
+    def _settle(self, tally: Tally, connection: _Connection) -> None:
+        found = connection.commits(tally.row)
+        reading = tally.settle(found, time.monotonic_ns())
+        with self._lock:
+            self._readings.append(reading)
+            if len(self._readings) > 2 * len(self.tallies) + 100:
+                self._readings = list(together(self._readings))
+
+
+class _Connection:
+    """A session, and the statements that are prepared on it."""
+
+    def __init__(
+        self, session: Any, prepared: Mapping[str, Any], waits: Literal["polled", "blocking"], deadline_s: float = 0.0
+    ) -> None:
+        self._session, self._prepared, self._waits = session, dict(prepared), waits
+        self._deadline_s = deadline_s or time.monotonic() + READ_S
+
+    def commits(self, row: Row) -> int:
+        """The number in the row, which is made with 0 if it is not there."""
+        for attempt in range(RETRIES_MAX):
+            try:
+                return self._read(row)
+            except StatementFailure as failure:
+                if failure.kind is not FailureKind.RETRYABLE or attempt == RETRIES_MAX - 1:
+                    raise
+                with contextlib.suppress(StatementFailure):
+                    self.ask(ROLLBACK)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _read(self, row: Row) -> int:
+        self.ask(BEGIN_WRITE)
+        rows = self.ask(READ_COMMITS, row)
+        if not rows:
+            self.ask(ADD_TERMINAL, row)
+        self.ask(COMMIT)
+        return int(rows[0][0]) if rows else 0
+
+    def ask(self, statement: Statement, arguments: Row = ()) -> Sequence[Row]:
+        """Execute a statement; its rows. StatementFailure, LOST when the deadline passes."""
+        if statement.name not in self._prepared:
+            self._prepared[statement.name] = self._session.prepare(statement)
+        prepared = self._prepared[statement.name]
+        if self._waits == "blocking":
+            self._session.execute(prepared, arguments)
+        elif not self._session.exchange(prepared, arguments):
+            self._await()
+        return self._session.rows() if statement.reads else ()
+
+    def _await(self) -> None:
+        answer = select.poll()
+        answer.register(self._session.fileno(), select.POLLIN)
+        while True:
+            left_s = self._deadline_s - time.monotonic()
+            if left_s <= 0 or not answer.poll(left_s * 1000):
+                self._session.cancel()
+                raise StatementFailure("timeout", "no answer while commits were read back", FailureKind.LOST)
+            if self._session.receive():
+                return

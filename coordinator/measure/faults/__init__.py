@@ -1,0 +1,1 @@
+"""The effect of faults on loads. Pure."""

@@ -1,0 +1,103 @@
+"""The part of an iteration that no fault disturbs, by which the system is judged valid. Pure.
+
+Data flow: `FaultMeasured` -> `spans` of the measure window from the begin of each occurrence until it is healed and
+throughput is back -> `outages` leaves them out, `undisturbed` counts the seconds outside of them, and `judge` makes a
+finding of each occurrence. Errors, outages and missed arrivals within a span are the result of the fault; those outside
+count as in every iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from proveout.coordinator.measure.observed import Observed
+from proveout.core.numbers import quantity
+from proveout.proto.events import ValidityFinding
+from proveout.proto.fault_events import FaultMeasured
+
+Span: TypeAlias = tuple[float, float]
+"""From, to: seconds after the start of the measure window."""
+WHOLE_S = 0.999
+"""A second of a load that is shorter is cut by an end of the window."""
+
+
+def spans(faults: Iterable[FaultMeasured], window_s: float) -> tuple[Span, ...]:
+    """The disturbed times of a measure window, in order and apart. One that is not healed, or whose load does not
+    recover, lasts to the end of the window."""
+    joined: list[Span] = []
+    for begin_s, end_s in sorted((fault.begins_s, _end_s(fault, window_s)) for fault in faults):
+        if joined and begin_s <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end_s, joined[-1][1]))
+        else:
+            joined.append((begin_s, end_s))
+    return tuple(joined)
+
+
+def _end_s(fault: FaultMeasured, window_s: float) -> float:
+    if fault.in_place_s is None and fault.healed_s is None and not fault.residue:
+        return fault.begins_s  # it could not begin, and nothing is changed
+    if fault.healed_s is None or (fault.recovery_s is None and fault.recovery_at_least_s is not None):
+        return max(window_s, fault.begins_s)
+    return max(fault.healed_s, fault.begins_s + (fault.recovery_s or 0.0))
+
+
+def outside(found: Iterable[Span], disturbed: Sequence[Span]) -> Iterator[Span]:
+    """The parts of the spans that lie outside of the disturbed ones."""
+    for start_s, end_s in found:
+        left_s = start_s
+        for begin_s, stop_s in disturbed:
+            if begin_s < end_s and stop_s > left_s:
+                if begin_s > left_s:
+                    yield left_s, begin_s
+                left_s = max(left_s, stop_s)
+        if left_s < end_s:
+            yield left_s, end_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undisturbed:
+    """The whole seconds of the measure window outside of all disturbed times, of all clients: how many there are of one
+    client, and the transactions that ended and failed in them."""
+
+    seconds: float
+    ended: int
+    errors: int
+
+    @property
+    def error_fraction(self) -> float:
+        """Errors over all that ended or failed."""
+        return self.errors / max(self.ended + self.errors, 1)
+
+
+def undisturbed(seen: Observed) -> Undisturbed:
+    """The counts of an iteration outside of its faults."""
+    ended, errors, counted = 0, 0, 0
+    for host, load in seen.loads.items():
+        for second in seen.seconds.get(host, ()):
+            start_s = (second.start_ns - load.measure_start_ns) / 1e9
+            within = any(begin_s < start_s + 1.0 and start_s < end_s for begin_s, end_s in seen.disturbed)
+            if second.window != "measure" or second.duration_s < WHOLE_S or within:
+                continue
+            counted += 1
+            ended += sum(item.counts.ok + item.counts.logical_failures for item in second.transactions)
+            errors += sum(item.counts.error_count for item in second.transactions)
+    return Undisturbed(seconds=counted / max(len(seen.loads), 1), ended=ended, errors=errors)
+
+
+def judge(faults: Iterable[FaultMeasured]) -> Iterator[ValidityFinding]:
+    """A finding of each occurrence. One that could not begin voids the iteration, which is without its fault."""
+    for fault in faults:
+        name = f"fault:{fault.fault}" + (f"/{fault.number}" if fault.number > 1 else "")
+        began = quantity(fault.begins_s, "begins_s")
+        if fault.error:
+            evidence = f"it could not begin at {began}: {fault.error}"
+            yield ValidityFinding(check=name, ok=False, evidence=evidence, voids=True)
+        elif fault.healed_s is None:
+            evidence = f"it began at {began} and was not healed: {'; '.join(fault.residue)}"
+            yield ValidityFinding(check=name, ok=False, evidence=evidence, voids=False, breach=True)
+        else:
+            healed = quantity(fault.healed_s, "healed_s")
+            evidence = f"in place from {began} to {healed}: errors and outages until the load is back are its result"
+            yield ValidityFinding(check=name, ok=True, evidence=evidence, voids=False)

@@ -1,0 +1,80 @@
+"""The rules of a fault: its operations can be undone, or end by themselves, and it fits into the measure window. Pure.
+
+The compiler reports their objections at the lines of a plan; an agent checks the operations of a task by the same
+rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from proveout.core.units import format_duration
+from proveout.dsl.plan.faults import Fault
+from proveout.dsl.rules.host_rules import Objection
+
+if TYPE_CHECKING:
+    from proveout.dsl.operations.operation import Operation
+
+
+def operation_problems(kind: str, operation: Operation, *, for_s: float, destructive: bool) -> Iterator[Objection]:
+    """The obstacles to an operation as a fault that is in place for `for_s` seconds (0: until it ends by itself)."""
+    if operation.destructive and not destructive:
+        way_out = "destructive: true, in the fault; the agent's policy has to allow it too"
+        yield Objection(message=f"`{kind}` can lose data", way_out=way_out, at=(kind,))
+    if not operation.changing:
+        yield Objection(message=f"this `{kind}` only checks, so the fault changes nothing", at=(kind,))
+    elif operation.lasting:
+        message = f"{operation.lasting} cannot be set back, so the fault could not be healed"
+        way_out = "`revert` with the programs that undo it" if kind == "command" else "another operation"
+        yield Objection(message=message, way_out=way_out, at=(kind,))
+    elif operation.ends_by_itself and for_s > 0.0:
+        message = f"`{kind}` ends by itself, so there is nothing to heal after a time"
+        yield Objection(message=message, way_out="leave `for` out", at=("for",))
+    elif not operation.ends_by_itself and for_s <= 0.0:
+        yield Objection(message=f"`{kind}` does not end by itself", way_out="for: 5s, after which it is healed")
+
+
+def window_problems(fault: Fault, measure_s: float) -> Iterator[Objection]:
+    """The obstacles to all occurrences of a fault, each with its healing, within the measure window."""
+    if fault.between_s is not None and fault.between_s[0] >= fault.between_s[1]:
+        first, last = map(_length, fault.between_s)
+        message = f"there is no time between {first} and {last}"
+        yield Objection(message=message, way_out="`from` before `to`", at=("between", "to"))
+        return
+    room = f"the measure window of {format_duration(measure_s)}"
+    if fault.when is not None:
+        needed_s = fault.times * fault.for_s + (fault.times - 1) * fault.apart_s
+        if needed_s >= measure_s:
+            way_out = "a longer `measure`, or a shorter `for`" + (", or fewer `times`" if fault.times > 1 else "")
+            message = f"`{fault.name}` takes {format_duration(needed_s)} with its healing, as long as {room}"
+            yield Objection(message=message, way_out=way_out, at=("for",))
+        return
+    first_s, last_s = fault.between_s or ((fault.at_s or 0.0),) * 2
+    needed_s = (fault.times - 1) * (fault.for_s + fault.apart_s)
+    if needed_s > last_s - first_s:
+        message = (
+            f"{fault.times} times {_length(fault.for_s)}, {_length(fault.apart_s)} apart, do not fit between "
+            f"{_length(first_s)} and {_length(last_s)}: the last one would begin {_length(needed_s)} after the first"
+        )
+        yield Objection(message=message, way_out="fewer `times`, or more time between", at=("times",))
+    end_s = last_s + fault.for_s
+    if end_s >= measure_s:
+        last = (
+            f"`{fault.name}` would be healed at {_length(end_s)}" if fault.for_s else f"it begins at {_length(end_s)}"
+        )
+        message = f"{last}, and {room} ends before" if end_s > measure_s else f"{last}, when {room} ends"
+        at = ("at",) if fault.between_s is None else ("between", "to")
+        yield Objection(message=message, way_out="begin it earlier, or a longer `measure`", at=at)
+
+
+def spans_s(fault: Fault, measure_s: float) -> tuple[float, float]:
+    """From when to when in the measure window the fault may be in place, seconds."""
+    if fault.when is not None:
+        return 0.0, measure_s
+    first_s, last_s = fault.between_s or ((fault.at_s or 0.0),) * 2
+    return first_s, last_s + fault.for_s
+
+
+def _length(seconds: float) -> str:
+    return "0s" if seconds <= 0.0 else format_duration(seconds)

@@ -1,0 +1,170 @@
+"""Tracked commits: the statement that writing transactions carry, and the table that it counts in. Pure.
+
+Flow: a load with `commits: tracked` -> the table, which a tuning of the run makes and removes (`table_operation`) ->
+each terminal has a row in it, with the number of its commits -> `tracked` adds to each writing transaction of a
+terminal one more statement, last in the same database transaction, that adds 1 -> the client counts the commits that
+were acknowledged, and reads the row back when it has connected again and at the end of the load: the difference is what
+was lost, committed without an answer, or committed twice (`agent.load.commit_tally`).
+
+A terminal runs one transaction at a time, so its row has one writer and no waits; the statement changes no indexed
+column, which PostgreSQL does in place in the page (HOT), with the free space that the fill factor leaves there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import repeat
+from operator import add
+from typing import Any
+
+from proveout.dsl.engines import Dialect
+from proveout.dsl.workloads.base import Body, Outcome, Source, Statement, Step, TransactionType
+
+TABLE = "proveout_commits"
+_ROW = "load_id = $1 AND terminal = $2"
+_LOCKED = f"SELECT commits FROM {TABLE} WHERE {_ROW} FOR UPDATE"  # noqa: S608 - constants
+_IDS = (int, int)
+
+
+def _everywhere(text: str) -> dict[Dialect, str]:
+    return dict.fromkeys(("postgres", "mysql", "sqlite", "oracle"), text)
+
+
+COUNT_COMMIT = Statement(
+    name="proveout_count_commit",
+    text=_everywhere(f"UPDATE {TABLE} SET commits = commits + 1 WHERE {_ROW}"),  # noqa: S608 - constants
+    arguments=_IDS,
+    reads=False,
+)
+READ_COMMITS = Statement(
+    name="proveout_read_commits",
+    # The lock waits for a COMMIT that still runs on the server for a connection that is gone. In SQLite BEGIN IMMEDIATE
+    # does that.
+    text={**_everywhere(_LOCKED), "sqlite": _LOCKED.removesuffix(" FOR UPDATE")},
+    arguments=_IDS,
+    columns=(int,),
+    rows_max=1,
+    writes=True,
+)
+ADD_TERMINAL = Statement(
+    name="proveout_add_terminal",
+    text=_everywhere(f"INSERT INTO {TABLE} (load_id, terminal, commits) VALUES ($1, $2, 0)"),  # noqa: S608 - constants
+    arguments=_IDS,
+    reads=False,
+)
+REMOVE_TERMINAL = Statement(
+    name="proveout_remove_terminal",
+    text=_everywhere(f"DELETE FROM {TABLE} WHERE {_ROW}"),  # noqa: S608 - constants
+    arguments=_IDS,
+    reads=False,
+)
+READING = (READ_COMMITS, ADD_TERMINAL, REMOVE_TERMINAL)
+
+
+def load_id(run: str, label: str) -> int:
+    """The number of a load in the table: another one for each load of each iteration and attempt; 0 <= id < 2^63."""
+    return int.from_bytes(hashlib.sha256(f"{run}/{label}".encode()).digest()[:8], "big") >> 1
+
+
+def writes(kind: TransactionType) -> bool:
+    """Whether a transaction may change rows."""
+    return any(statement.changes for statement in kind.statements)
+
+
+def tracked(kind: TransactionType, row: tuple[int, int]) -> TransactionType:
+    """The transaction with the statement that counts its commit in the terminal's `row`, (load id, terminal); one that
+    only reads as it is.
+
+    A single statement becomes a transaction with BEGIN and COMMIT around two.
+    """
+    if not writes(kind):
+        return kind
+    step = Step(COUNT_COMMIT, most=1)
+    steps, inputs = kind.steps, kind.inputs
+    if kind.bare:  # its inputs are its request
+        steps, inputs = (Step(kind.statements[0]),), partial(_arguments, kind.inputs)
+    if steps:
+        inputs = partial(_with_row, inputs, (row,))
+        request = kind.statements[0] if kind.bare else None
+        body: Callable[[Any], Body] = partial(_walked, kind.body, row, request)
+    else:
+        body = partial(_counted, kind.body, row)
+    return replace(
+        kind,
+        body=body,
+        statements=(*kind.statements, COUNT_COMMIT),
+        inputs=inputs,
+        single=False,
+        bare=False,
+        steps=(*steps, step) if steps else (),
+    )
+
+
+def _arguments(source: Callable[[Any], Source], keys: Any) -> Source:
+    """The drawn values of the one step of a bare transaction."""
+    draw = source(keys)
+    return _requests(draw).__next__
+
+
+def _requests(draw: Source) -> Iterator[tuple[Any, ...]]:
+    while True:
+        yield (draw()[1],)
+
+
+def _with_row(source: Callable[[Any], Source], row: tuple[Any, ...], keys: Any) -> Source:
+    """The drawn values of each step, and after them the row; without a call of Python code."""
+    return map(add, iter(source(keys), None), repeat(row)).__next__
+
+
+def _walked(body: Callable[[Any], Body], row: tuple[int, int], single: Statement | None, inputs: Any) -> Body:
+    """The body of a transaction with steps, or of one with a `single` statement, whose inputs are its request."""
+    own = inputs[:-1]
+    return _counted(body, row, own if single is None else (single, own[0]))
+
+
+def _counted(body: Callable[[Any], Body], row: tuple[int, int], inputs: Any) -> Body:
+    outcome = yield from body(inputs)
+    if outcome is not Outcome.COMMIT:
+        return outcome
+    counted = yield COUNT_COMMIT, row
+    return Outcome.COMMIT if counted.count == 1 else Outcome.LOGICAL_FAILURE
+
+
+# ---- the table -----------------------------------------------------------------------------------------------------
+
+_COLUMNS = "load_id {big} NOT NULL, terminal {big} NOT NULL, commits {big} NOT NULL, PRIMARY KEY (load_id, terminal)"
+_CREATE: Mapping[Dialect, str] = {
+    "postgres": f"CREATE TABLE IF NOT EXISTS {TABLE} ({_COLUMNS.format(big='bigint')}) WITH (fillfactor = 10)",
+    "mysql": f"CREATE TABLE IF NOT EXISTS {TABLE} ({_COLUMNS.format(big='bigint')}) ENGINE = InnoDB",
+    "sqlite": f"CREATE TABLE IF NOT EXISTS {TABLE} ({_COLUMNS.format(big='INTEGER')}) WITHOUT ROWID",
+    "oracle": "BEGIN EXECUTE IMMEDIATE 'CREATE TABLE "
+    f"{TABLE} ({_COLUMNS.format(big='NUMBER(19)')}) PCTFREE 90 INITRANS 16'; "
+    "EXCEPTION WHEN OTHERS THEN IF SQLCODE <> -955 THEN RAISE; END IF; END;",
+}
+"""Room in the pages: for new versions of rows in PostgreSQL, for entries of transactions in Oracle."""
+_DROP: Mapping[Dialect, str] = {
+    **dict.fromkeys(("postgres", "mysql", "sqlite"), f"DROP TABLE IF EXISTS {TABLE}"),
+    "oracle": f"BEGIN EXECUTE IMMEDIATE 'DROP TABLE {TABLE} PURGE'; "
+    "EXCEPTION WHEN OTHERS THEN IF SQLCODE <> -942 THEN RAISE; END IF; END;",
+}
+_EXISTS: Mapping[Dialect, str] = {
+    "postgres": f"SELECT to_regclass('{TABLE}') IS NOT NULL",
+    "mysql": "SELECT COUNT(*) FROM information_schema.tables"  # noqa: S608 - constants
+    f" WHERE table_schema = DATABASE() AND table_name = '{TABLE}'",
+    "sqlite": f"SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '{TABLE}'",  # noqa: S608 - constants
+    "oracle": f"SELECT COUNT(*) FROM user_tables WHERE table_name = '{TABLE.upper()}'",  # noqa: S608 - constants
+}
+
+
+def table_operation(system: str, dialect: Dialect) -> dict[str, Any]:
+    """The settings of the tuning operation `sql` that makes the table in a system, and removes it."""
+    there = "true" if dialect == "postgres" else "1"
+    return {
+        "system": system,
+        "verify": {"query": _EXISTS[dialect], "equals": [there]},
+        "apply": [_CREATE[dialect]],
+        "revert": [_DROP[dialect]],
+    }

@@ -1,0 +1,204 @@
+"""The account of a terminal's commits against a simulated database whose truth is known: seeded transactions, crashes
+that lose the last commits, connections that are cut before and after COMMIT, and repeated transactions."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import astuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proveout.agent.load.commit_tally import Tally
+from proveout.agent.load.loop.recorder import Recorder
+from proveout.dsl.workloads.base import Outcome, Statement, Step, TransactionType, walk
+from proveout.dsl.workloads.commits import COUNT_COMMIT, load_id, tracked
+from proveout.proto.wire.commit_readings import READINGS_MAX, of, together
+from proveout.proto.wire.results import CommitReading
+
+PAY = Statement(name="pay", text={"postgres": "UPDATE a SET b = $1"}, arguments=(int,), reads=False)
+FIND = Statement(name="find", text={"postgres": "SELECT $1"}, arguments=(int,), columns=(int,))
+ROW = (7, 3)
+
+
+class Found:
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def rows(self) -> list[tuple[int]]:
+        return [(1,)] * self.count
+
+
+def pair(*, steps: bool) -> TransactionType:
+    plan = (Step(FIND, keeps=1), Step(PAY, places=(0,)))
+
+    def body(inputs: tuple[tuple[int, ...], ...]) -> object:
+        return walk(plan, inputs)
+
+    return TransactionType(
+        name="Pair",
+        weight=1.0,
+        body=body,  # type: ignore[arg-type]
+        statements=(FIND, PAY),
+        inputs=lambda keys: lambda: ((keys,), ()),
+        steps=plan if steps else (),
+    )
+
+
+def single() -> TransactionType:
+    def body(request: tuple[Statement, tuple[int]]) -> object:
+        found = yield request
+        return Outcome.COMMIT if found.count else Outcome.LOGICAL_FAILURE
+
+    return TransactionType(
+        name="One",
+        weight=1.0,
+        body=body,  # type: ignore[arg-type]
+        statements=(PAY,),
+        inputs=lambda keys: lambda: (PAY, (keys,)),
+        single=True,
+        bare=True,
+    )
+
+
+def sent(kind: TransactionType, *, found: int = 1) -> tuple[list[tuple[str, tuple[int, ...]]], Outcome]:
+    """The statements that a body sends, and its outcome; each statement finds so many rows."""
+    body, requests = kind.body(kind.inputs(5)()), []
+    try:
+        statement, arguments = next(body)
+        while True:
+            requests.append((statement.name, tuple(arguments)))
+            statement, arguments = body.send(Found(found))
+    except StopIteration as stop:
+        return requests, stop.value
+
+
+@pytest.mark.parametrize("steps", [True, False])
+def test_a_transaction_that_writes_ends_with_the_count_of_its_commit(steps: bool) -> None:
+    made = tracked(pair(steps=steps), ROW)
+    assert sent(made) == ([("find", (5,)), ("pay", (1,)), (COUNT_COMMIT.name, ROW)], Outcome.COMMIT)
+    assert sent(made, found=0) == ([("find", (5,))], Outcome.LOGICAL_FAILURE), "what is rolled back is not counted"
+    assert [step.statement for step in made.steps] == ([FIND, PAY, COUNT_COMMIT] if steps else [])
+    if steps:
+        assert made.inputs(5)() == ((5,), (), ROW), "the drawn values of each step"
+
+
+def test_a_single_statement_becomes_a_transaction_of_two() -> None:
+    made = tracked(single(), ROW)
+    assert not (made.single or made.bare)
+    assert made.inputs(5)() == ((5,), ROW)
+    assert sent(made) == ([("pay", (5,)), (COUNT_COMMIT.name, ROW)], Outcome.COMMIT)
+
+
+def test_a_transaction_that_only_reads_stays_as_it_is() -> None:
+    reads = TransactionType(name="Look", weight=1.0, body=pair(steps=False).body, statements=(FIND,))
+    assert tracked(reads, ROW) is reads
+
+
+def test_each_load_of_each_attempt_has_rows_of_its_own() -> None:
+    ids = {load_id("run", f"ladder/{rung}/1/{attempt}") for rung in range(50) for attempt in range(3)}
+    assert len(ids) == 150
+    assert all(0 <= one < 2**63 for one in ids)
+
+
+# ---- against the truth ---------------------------------------------------------------------------------------------
+
+
+class Simulated:
+    """A database with one row, whose commits become durable late; the truth beside the tally of a client."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.tally = Tally(ROW)
+        kind, self.times = self.tally.counted(single(), Recorder(1).times)
+        assert COUNT_COMMIT in kind.statements
+        self.commits: list[tuple[int, bool]] = []
+        """Each commit that is there: its transaction, and whether it was acknowledged."""
+        self.flushed = self.transactions = self.now = 0
+        self.truth = CommitReading(since_ns=0, at_ns=0)
+        self.found: list[CommitReading] = []
+        self.base = 0
+
+    def commit(self, *, acknowledged: bool, times: int = 1) -> None:
+        self.transactions += 1
+        self.commits += [(self.transactions, acknowledged)] * times
+        if acknowledged:
+            self.times[Outcome.COMMIT].extend((self.now, self.now, self.now))
+
+    def cut(self) -> None:
+        """The connection is lost at a COMMIT that the server gets, or does not."""
+        self.tally.lose(self.now)
+        self.tally.doubt()
+        if self.random.random() < 0.5:
+            self.commit(acknowledged=False)
+
+    def crash(self) -> int:
+        """Lose the commits that are not flushed; the acknowledged ones among them."""
+        kept = self.random.randint(self.flushed, len(self.commits))
+        gone, self.commits = self.commits[kept:], self.commits[:kept]
+        self.tally.lose(self.now)
+        return sum(acknowledged for _, acknowledged in gone)
+
+    def read(self) -> CommitReading:
+        self.now += 1
+        return self.tally.settle(len(self.commits), self.now)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_the_account_equals_the_truth_whatever_happens(seed: int) -> None:
+    """Lost, unknown, committed and duplicates of each reading are those of the simulation, to the last one."""
+    world = Simulated(seed)
+    assert astuple(world.read())[2:] == (0, 0, 0, 0, 0)
+    for _ in range(world.random.randint(1, 12)):
+        duplicates = 0
+        for _ in range(world.random.randint(0, 20)):
+            world.now += 1
+            twice = world.random.random() < 0.05
+            world.commit(acknowledged=True, times=2 if twice else 1)
+            duplicates += twice
+            if world.random.random() < 0.3:
+                world.flushed = len(world.commits)
+        before = len(world.commits)
+        lost = unknown = committed = 0
+        match world.random.choice(["cut", "crash", "crash in doubt", "end"]):
+            case "cut" if not duplicates:  # a commit that is there twice looks like one without an answer
+                world.cut()
+                unknown, committed = 1, len(world.commits) - before
+            case "crash" if not duplicates:  # and hides one that is lost
+                lost = world.crash()
+            case "crash in doubt" if not duplicates:
+                world.cut()
+                unknown, last = 1, world.transactions if len(world.commits) > before else None
+                lost = world.crash()
+                committed = int(last is not None and (last, False) in world.commits[-1:])
+        reading = world.read()
+        assert (reading.lost, reading.unknown, reading.unknown_committed, reading.duplicates) == (
+            lost,
+            unknown,
+            committed,
+            duplicates,
+        )
+        world.flushed = len(world.commits)
+
+
+def test_a_lost_connection_makes_a_reading_due_once() -> None:
+    tally = Tally(ROW)
+    assert tally.due
+    tally.settle(0, 10)
+    assert not tally.due
+    tally.lose(20)
+    tally.lose(30)
+    assert tally.due
+    assert tally.settle(0, 40).since_ns == 20, "the last answer before the first loss"
+
+
+def test_readings_are_bounded_and_lose_no_count() -> None:
+    far = [CommitReading(since_ns=n * 10**9, at_ns=(n + 1) * 10**9, lost=1, unknown=2) for n in range(3 * READINGS_MAX)]
+    nothing = [CommitReading(since_ns=5, at_ns=6)] * 10
+    found = together([*far, *nothing])
+    assert len(found) == READINGS_MAX
+    assert (sum(one.lost for one in found), sum(one.unknown for one in found)) == (len(far), 2 * len(far))
+    assert together([far[0], far[0]]) == (CommitReading(since_ns=0, at_ns=10**9, lost=2, unknown=4),)
+    assert together(nothing) == ()
+    assert of((5, 9, 1, 2, 1, 0, 0), 5) == CommitReading(since_ns=0, at_ns=4, lost=1, unknown=2, unknown_committed=1)

@@ -1,0 +1,226 @@
+"""Tracked commits of whole loads on real servers, against the rows that the same transactions have inserted.
+
+The independent count: each transaction inserts one row into a table that proveout does not read. So rows =
+acknowledged - lost + committed without an answer + duplicates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from cutting_proxy import CuttingProxy
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.agent.tuning import sql_access
+from proveout.dsl import engines
+from proveout.dsl.plan.model_values import to_values
+from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.topology import System
+from proveout.dsl.workloads.commits import TABLE, table_operation
+from proveout.dsl.workloads.sql.parameters import Custom
+from proveout.proto.wire.results import CommitReading, LoadResult, TrackedCommits
+from proveout.proto.wire.tasks import Endpoint, PopulateSystem, RunLoad
+
+from .conftest import LoadContext, Spec
+
+pytestmark = pytest.mark.server
+
+TEXT = """
+tables:
+  note: {rows: 1, create: "CREATE TABLE note (id bigint PRIMARY KEY, n integer)", columns: {id: {sequence: 1}, n: {pick: [0]}}}
+transactions:
+  One:
+    binds: {id: {sequence: 1_000}}
+    statements: {note: {sql: "INSERT INTO note (id, n) VALUES (:id, 0)", expect_rows: 1}}
+  Two:
+    binds: {id: {sequence: 1_000_000_000}}
+    statements:
+      note: {sql: "INSERT INTO note (id, n) VALUES (:id, 0)", expect_rows: 1}
+      touch: {sql: "UPDATE note SET n = 1 WHERE id = :id", expect_rows: 1}
+  Look: {statements: {look: "SELECT id FROM note WHERE id = 1"}}
+"""
+NOTES = Workload(name="notes", kind="sql", parameters=to_values(Custom.model_validate(yaml.safe_load(TEXT))))
+
+
+def tracks(endpoint: Endpoint) -> None:
+    """Make the table of the commits, by the statements of the tuning that makes it in a run."""
+    dialect = engines.of(endpoint.engine).dialect
+    assert dialect is not None
+    operation = table_operation(endpoint.system, dialect)
+    assert sql_access.rows(endpoint, operation["verify"]["query"]) != ((operation["verify"]["equals"][0],),)
+    for statement in operation["apply"]:
+        sql_access.run(endpoint, statement)
+    (answer,) = sql_access.rows(endpoint, operation["verify"]["query"])
+    assert [value and value.lower() for value in answer] == operation["verify"]["equals"]
+
+
+async def prepared(context: LoadContext, dsn: str, engine: str = "postgres") -> Endpoint:
+    endpoint = Endpoint(system="backend", engine=engine, dsn=dsn)
+    await populate(context, PopulateSystem(workload=NOTES, endpoint=endpoint, workers=1))
+    await asyncio.to_thread(tracks, endpoint)
+    return endpoint
+
+
+def tracked(result: LoadResult) -> TrackedCommits:
+    assert result.commits.acknowledged is not None
+    return result.commits
+
+
+def total(result: LoadResult) -> CommitReading:
+    """All readings in one; their instants are in order."""
+    found = tracked(result).readings
+    for one in found:
+        assert one.since_ns <= one.at_ns
+    names = ("lost", "unknown", "unknown_committed", "duplicates", "unread")
+    counts = {name: sum(getattr(one, name) for one in found) for name in names}
+    return CommitReading(since_ns=0, at_ns=0, **counts)
+
+
+def rows(endpoint: Endpoint, table: str = "note") -> int:
+    return int(sql_access.rows(endpoint, f"SELECT count(*) FROM {table}")[0][0] or 0)
+
+
+def agrees(result: LoadResult, notes: int) -> bool:
+    """Whether the rows that the transactions inserted are those that the readings account for."""
+    sums = total(result)
+    assert tracked(result).acknowledged == sum(n for name, n in result.committed if name != "Look")
+    return notes == tracked(result).acknowledged - sums.lost + sums.unknown_committed + sums.duplicates
+
+
+@pytest.fixture(params=["postgres", "sqlite", "mysql"])
+def dsn(request: pytest.FixtureRequest, database_folder: Path) -> tuple[str, str]:
+    if request.param == "sqlite":
+        return "sqlite", str(database_folder / "notes.db")
+    names = {"postgres": "database", "mysql": "mysql_database"}
+    return request.param, request.getfixturevalue(names[request.param])
+
+
+@pytest.mark.usefixtures("hot_path")
+async def test_without_a_fault_every_commit_is_found(dsn: tuple[str, str], context: LoadContext, spec: Spec) -> None:
+    engine, where = dsn
+    endpoint = await prepared(context, where, engine)
+    load = replace(spec(where, engine=engine, workload=NOTES, terminals=3), tracked=True, label="run/1")
+    result = await run_load(context, load)
+    assert tracked(result).acknowledged > 0
+    assert total(result) == replace(total(result), lost=0, unknown=0, duplicates=0, unread=0)
+    assert agrees(result, rows(endpoint) - 1)
+    assert rows(endpoint, TABLE) == 0, "the rows of the terminals are left behind"
+
+
+# ---- crashes -------------------------------------------------------------------------------------------------------
+
+
+class Crashing:
+    """A PostgreSQL server behind a proxy that stays where it is while the server is killed and started again."""
+
+    def __init__(self, folder: Path, settings: tuple[tuple[str, str], ...]) -> None:
+        system = System(name="backend", engine="postgres", host="local", provision="embedded", settings=settings)
+        self._server = Server(system, folder)
+        self._dsn = self._server.start().dsn
+        self.proxy = CuttingProxy(self._socket)
+        self.dsn = make_conninfo(
+            self._dsn, host="127.0.0.1", port=self.proxy.port, sslmode="disable", gssencmode="disable"
+        )
+
+    def _socket(self) -> str:
+        parts = conninfo_to_dict(self._dsn)
+        return f"{parts['host']}/.s.PGSQL.{parts.get('port', 5432)}"
+
+    def crash(self) -> None:
+        """SIGKILL for every process of the server at once, so that nothing of its memory is written."""
+        pid = self._server.pid
+        assert pid is not None
+        family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        for process in family:  # none of them acts before all are dead
+            process.suspend()
+        for process in family:
+            process.kill()
+        psutil.wait_procs(family, timeout=10)
+
+    def restart(self) -> None:
+        """Recover from the log, once the supervisor has seen the end."""
+        deadline_s = time.monotonic() + 10.0
+        while self._server.pid is not None and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        self._dsn = self._server.start().dsn
+
+    def close(self) -> None:
+        self.proxy.close()
+        self._server.close(keep_data=False)
+
+
+@pytest.fixture
+def crashing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Crashing]:
+    """A server with `synchronous_commit` of the parameter; the log is written late in any case."""
+    settings = (("synchronous_commit", request.param), ("wal_writer_delay", "10s"), ("fsync", "on"))
+    server = Crashing(tmp_path / "server", settings)
+    yield server
+    server.close()
+
+
+async def crashed(context: LoadContext, load: RunLoad, server: Crashing, crashes: int) -> LoadResult:
+    """A load in which the server is killed and started again that often."""
+    running = asyncio.create_task(run_load(context, load))
+    for _ in range(crashes):
+        context.first_second.clear()
+        await asyncio.wait((asyncio.create_task(context.first_second.wait()), running), return_when="FIRST_COMPLETED")
+        await asyncio.to_thread(server.crash)
+        await asyncio.to_thread(server.restart)
+    return await running
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("crashing", ["on", "off"], indirect=True)
+async def test_a_killed_server_loses_exactly_what_is_said(
+    crashing: Crashing, context: LoadContext, spec: Spec, request: pytest.FixtureRequest
+) -> None:
+    endpoint = await prepared(context, crashing.dsn)
+    load = spec(crashing.dsn, workload=NOTES, terminals=4, windows=(0.0, 7.0, 0.0))
+    result = await crashed(context, replace(load, tracked=True, label="run/1"), crashing, 2)
+    sums = total(result)
+    assert agrees(result, rows(endpoint) - 1), (result.commits, rows(endpoint))
+    assert (sums.duplicates, sums.unread) == (0, 0)
+    assert (sums.lost > 0) == ("off" in request.node.name)
+    assert tracked(result).acknowledged > sums.lost
+    assert rows(endpoint, TABLE) == 0
+
+
+# ---- unknown outcomes ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cutting(database: str) -> Iterator[CuttingProxy]:
+    parts = conninfo_to_dict(database)
+    proxy = CuttingProxy(lambda: f"{parts['host']}/.s.PGSQL.{parts.get('port', 5432)}")
+    yield proxy
+    proxy.close()
+
+
+@pytest.mark.usefixtures("hot_path")
+async def test_commits_without_an_answer_are_resolved(
+    cutting: CuttingProxy, database: str, context: LoadContext, spec: Spec
+) -> None:
+    """Of commits that the proxy cuts, those that the server got are there, and the others are not."""
+    endpoint = await prepared(context, database)
+    through = make_conninfo(database, host="127.0.0.1", port=cutting.port, sslmode="disable", gssencmode="disable")
+    load = spec(through, workload=NOTES, terminals=3, windows=(0.0, 2.0, 0.0))
+    context.go.clear()
+    running = asyncio.create_task(run_load(context, replace(load, tracked=True, label="run/1")))
+    await context.is_armed.wait()
+    cutting.cut_next("after", "before", "after", "before", "after")
+    context.go.set()
+    result = await running
+    sums = total(result)
+    assert cutting.cut == ["after", "before", "after", "before", "after"]
+    assert (sums.lost, sums.unknown, sums.unknown_committed) == (0, 5, 3), tracked(result)
+    assert agrees(result, rows(endpoint) - 1)

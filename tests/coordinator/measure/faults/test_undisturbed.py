@@ -1,0 +1,171 @@
+"""The effects of a fault are its result; what happens outside of its time is judged as always."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_validity import MS, NAMES, RAMP_S, T0, S, ladder, mix, plan
+
+from proveout.coordinator.measure import validity
+from proveout.coordinator.measure.faults.undisturbed import judge, outside, spans
+from proveout.coordinator.measure.observed import Observed
+from proveout.coordinator.measure.timeseries import Window
+from proveout.proto.events import ValidityFinding
+from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.wire.histogram import bin_ns
+from proveout.proto.wire.results import LoadResult, LoadSecond, Stall, TransactionCounts, TransactionLoad
+
+
+def fault(begins_s: float = 2.0, **changes: Any) -> FaultMeasured:
+    fields: dict[str, Any] = {"fault": "crash", "number": 1, "begins_s": begins_s, "in_place_s": begins_s,
+                              "healing_s": begins_s + 1.0, "healed_s": begins_s + 1.5}  # fmt: skip
+    return FaultMeasured(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [
+        ((), ()),
+        ((fault(),), ((2.0, 3.5),)),
+        ((fault(recovery_s=4.0),), ((2.0, 6.0),)),
+        ((fault(recovery_s=0.5),), ((2.0, 3.5),)),
+        ((fault(recovery_at_least_s=8.0),), ((2.0, 10.0),)),
+        ((fault(healed_s=None, residue=("x",)),), ((2.0, 10.0),)),
+        ((fault(5.0), fault(2.0, recovery_s=3.5)), ((2.0, 6.5),)),
+        ((fault(in_place_s=None, healing_s=None, healed_s=None, error="no"),), ((2.0, 2.0),)),
+    ],
+)
+def test_a_fault_disturbs_from_its_begin_until_it_is_healed_and_the_load_is_back(
+    faults: tuple[FaultMeasured, ...], expected: tuple[tuple[float, float], ...]
+) -> None:
+    assert spans(faults, 10.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "left"),
+    [
+        ((2.5, 3.0), []),
+        ((1.0, 5.0), [(1.0, 2.0), (3.5, 5.0)]),
+        ((1.0, 2.0), [(1.0, 2.0)]),
+        ((3.0, 9.0), [(3.5, 7.0), (8.0, 9.0)]),
+        ((0.0, 9.0), [(0.0, 2.0), (3.5, 7.0), (8.0, 9.0)]),
+    ],
+)
+def test_the_part_of_an_outage_outside_of_faults_is_left(
+    found: tuple[float, float], left: list[tuple[float, float]]
+) -> None:
+    assert list(outside([found], [(2.0, 3.5), (7.0, 8.0)])) == left
+
+
+def observed(
+    counts: list[tuple[int, int]], disturbed: tuple[tuple[float, float], ...], *, rate: float | None = None
+) -> Observed:
+    """An iteration with (ended, errors) in each second, in whose empty seconds nothing ended."""
+    start, stage = T0 + RAMP_S * S, ladder()
+    seconds = [
+        LoadSecond(
+            second=RAMP_S + index,
+            window="measure",
+            start_ns=start + index * S,
+            duration_s=1.0,
+            transactions=(
+                TransactionLoad(
+                    counts=TransactionCounts(name=NAMES[0], ok=ok, errors=(("57P01", bad),) * bool(bad)),
+                    service=bin_ns(np.full(ok, 2 * MS)),
+                ),
+            ),
+        )
+        for index, (ok, bad) in enumerate(counts)
+    ]
+    total, failed = sum(ok for ok, _ in counts), sum(bad for _, bad in counts)
+    dead = [index for index, (ok, _) in enumerate(counts) if not ok]
+    stalls = (
+        (Stall(start_ns=dead[0] * S, end_ns=(dead[-1] + 1) * S, waiting=((NAMES[0], 4),), errors=9),) if dead else ()
+    )
+    load = LoadResult(
+        transactions=mix(total),
+        ended_in_window=total,
+        measure_start_ns=start,
+        measure_end_ns=start + len(counts) * S,
+        client_cpu_fraction=0.3,
+        client_cpu_s=1.0,
+        start_skew_ns=MS,
+        seconds_produced=len(counts),
+        stalls=stalls,
+    )
+    fraction = failed / (total + failed)
+    return Observed(
+        plan=plan(stage),
+        stage=stage,
+        rate=rate,
+        metrics={
+            "measure_s": float(len(counts)),
+            "errors": {"count": failed, "fraction": fraction},
+            "threads": 4,
+            "client": {"cpu_fraction": 0.3},
+        },
+        transactions=(),
+        tps_per_second=[float(ok) for ok, _ in counts],
+        loads={"c1": load},
+        seconds={"c1": seconds},
+        recordings={},
+        window=Window(start_ns=start, end_ns=start + len(counts) * S),
+        clocks={},
+        t0_ns=T0,
+        lost={},
+        boots={},
+        silences={},
+        disturbed=disturbed,
+    )
+
+
+def broken(seen: Observed) -> dict[str, ValidityFinding]:
+    kept = ("errors", "outage:db", "rate-held")
+    return {f.check: f for f in validity.judge(seen) if not f.ok and f.check in kept}
+
+
+DOWN = [(1000, 0)] * 2 + [(0, 800)] * 4 + [(1000, 0)] * 4
+
+
+def test_errors_and_an_outage_of_a_fault_are_its_result() -> None:
+    assert set(broken(observed(DOWN, ()))) == {"errors", "outage:db"}
+    seen = observed(DOWN, ((1.9, 6.2),))
+    assert not broken(seen)
+    (errors,) = [finding for finding in validity.judge(seen) if finding.check == "errors"]
+    assert errors.evidence == "0 technical errors, 0 % (limit 0.1 %), outside of the faults"
+
+
+def test_errors_and_an_outage_elsewhere_count() -> None:
+    assert set(broken(observed(DOWN, ((7.0, 8.0),)))) == {"errors", "outage:db"}
+    assert set(broken(observed([*DOWN[:-1], (1000, 500)], ((1.9, 6.2),)))) == {"errors"}
+
+
+def test_the_part_of_an_outage_after_the_recovery_counts() -> None:
+    found = broken(observed(DOWN, ((1.9, 2.5),)))
+    assert "from 2.5 s after the start" in found["outage:db"].evidence
+
+
+def test_a_rate_is_held_outside_of_faults() -> None:
+    down = [(100, 0)] * 3 + [(0, 0)] * 3 + [(100, 0)] * 4
+    (held,) = [f for f in validity.judge(observed(down, ((2.9, 6.1),), rate=100.0)) if f.check == "rate-held"]
+    assert (held.ok, held.evidence) == (True, "achieved 100/s of 100/s due, 100 % (limit 99 %), outside of the faults")
+    slow = [*down[:-1], (20, 0)]
+    assert "rate-held" in broken(observed(slow, ((2.9, 6.1),), rate=100.0))
+    (nothing,) = [f for f in validity.judge(observed(down, ((0.0, 10.0),), rate=100.0)) if f.check == "rate-held"]
+    assert nothing.evidence == "not judged: no second of the window is without a fault"
+
+
+def test_an_occurrence_that_could_not_begin_voids_and_one_that_is_left_is_a_breach() -> None:
+    made, failed, left = judge(
+        [
+            fault(),
+            fault(number=2, in_place_s=None, healing_s=None, healed_s=None, error="nft: no such program"),
+            fault(number=3, healed_s=None, residue=("table proveout",)),
+        ]
+    )
+    assert (made.ok, made.check) == (True, "fault:crash")
+    assert (failed.ok, failed.voids, failed.check) == (False, True, "fault:crash/2")
+    assert "nft: no such program" in failed.evidence
+    assert (left.ok, left.voids, left.breach) == (False, False, True)
