@@ -6,7 +6,8 @@ answers for that key and runs no task twice. The outcomes are in `results`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from proveout.dsl.plan.commands import Command
@@ -32,6 +33,11 @@ class Endpoint:
     version: str = ""
     provisioned: bool = False
     instances: tuple[str, ...] = field(default=(), repr=False)
+
+    def among(self, members: Iterable[Endpoint]) -> Endpoint:
+        """The same with the dsns of the members of its group as instances; () for a system without a group."""
+        dsns = tuple(member.dsn for member in members)
+        return replace(self, instances=dsns) if dsns else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
