@@ -131,6 +131,31 @@ INTERFERENCE: Tree = {
 """`loads.<load>.interference.…` of a rung of a stage with `interference: true`: ratios of the two numbers, with the
 interval over the pairs of the same repeat."""
 
+FAULTS = "faults"
+"""The group of a stage with faults: `faults.<name>` has `FAULT`, also written `fault("name")`."""
+FAULT_NUMBERS = {
+    "detection_s": "from the begin of the fault to the first error, or to the instant at which a response exceeds 3 "
+    "times the longest usual one, s",
+    "outage_s": "longest time without a transaction that was answered, from the intended time of the first one without "
+    "an answer, s; 0 when none is longer than usual",
+    "recovery_s": "from the begin of the fault to the instant from which throughput stays at 95 % of that before, s",
+    "failed": "transactions that failed, or were missed, because of it",
+    "lost": "acknowledged commits that the system no longer has",
+    "unknown": "commits without an answer",
+    "unknown_committed": "of those, commits that the system has, read back afterwards",
+    "duplicates": "commits that the system has more than once",
+    "staleness_s": "how far a promoted standby was behind, s",
+}
+"""The numbers of each occurrence of a fault."""
+FAULT_COUNTS = ("failed", "lost", "unknown", "unknown_committed", "duplicates")
+FAULT: Tree = {
+    "occurrences": "times that it occurred, of an iteration",
+    **{name: f"{text}; an occurrence, the mean" for name, text in FAULT_NUMBERS.items()},
+    "max": {name: f"{text}; the largest of all occurrences" for name, text in FAULT_NUMBERS.items()},
+}
+"""`run.fault("crash").outage_s`. The numbers are estimates over the repeats, each the mean of its occurrences; of one
+repeat over its occurrences. `max` has plain numbers: the largest of all occurrences of all repeats."""
+
 _IO: Tree = {
     "iops": "I/Os that ended in the measure window, per second of its real length",
     "mb_per_s": "data moved, 10^6 bytes per second",
@@ -329,7 +354,7 @@ def kind(path: Sequence[str]) -> Kind:
         return "extreme"
     if name in _SIGNED:
         return "signed"
-    counted = name in ("count", "fraction") and len(path) > 1 and path[-2] in _EVENTS
+    counted = (name in ("count", "fraction") and len(path) > 1 and path[-2] in _EVENTS) or _is_of_fault(path)
     return "events" if counted or name in ("errors", "logical_fraction") else "level"
 
 
@@ -347,7 +372,13 @@ def is_counted(path: Sequence[str], *, shares: bool = False) -> bool:
     share of all."""
     kept = ("count", "fraction") if shares else ("count",)
     above = path[-2] if len(path) > 1 else ""
-    return bool(path) and (path[-1] == "errors" or (path[-1] in kept and above in _COUNTED))
+    return bool(path) and (path[-1] == "errors" or (path[-1] in kept and above in _COUNTED) or _is_of_fault(path))
+
+
+def _is_of_fault(path: Sequence[str]) -> bool:
+    """Whether the metric is a number of transactions that a fault hit (`faults.crash.lost`)."""
+    names = tuple(path)
+    return names[-1] in FAULT_COUNTS and FAULTS in (names[-3:-2] + names[-4:-3])
 
 
 def is_bound(name: str) -> bool:

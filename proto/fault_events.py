@@ -52,6 +52,7 @@ class FaultOnLoad:
     outage_at_least: bool = False
     recovery_s: float | None = None
     recovery_at_least_s: float | None = None
+    recovery_level: float | None = None
     tps_before: float | None = None
     failed: int | None = None
 
@@ -67,9 +68,9 @@ class FaultMeasured:
     `detection_s`: from its begin to the first error, or to the first response beyond the usual bound. `outage_s`: the
     longest time without a successful transaction that the fault caused, which began `outage_from_s` after the start of
     the window; `outage_at_least`: it had not ended when the load did. `recovery_s`: from its begin to the first instant
-    from which throughput stays at its usual level, `tps_before`; None with `recovery_at_least_s` when that was not seen
-    within the window. `failed`: transactions that failed or were missed because of it. `loads`: the same for each load
-    and host. None: not known.
+    from which throughput stays at `recovery_level` (95 %, less where it varies more than that by itself) of what it
+    was, `tps_before`; None with `recovery_at_least_s` when that was not seen within the window. `failed`: transactions
+    that failed or were missed because of it. `loads`: the same for each load and host. None: not known.
 
     `lost`, `unknown`, `unknown_committed`, `duplicates`: acknowledged commits that the system no longer has; commits
     without an answer, and those of them that the system has; commits that it has more than once. None when commits are
@@ -90,6 +91,7 @@ class FaultMeasured:
     outage_at_least: bool = False
     recovery_s: float | None = None
     recovery_at_least_s: float | None = None
+    recovery_level: float | None = None
     tps_before: float | None = None
     failed: int | None = None
     loads: tuple[FaultOnLoad, ...] = ()

@@ -244,6 +244,7 @@ async def serve(
         server = grpc.aio.server(interceptors=[interceptor], options=SERVER_OPTIONS)
         add_AgentServicer_to_server(Servicer(admission, options.name), server)
         address = _bind(server, options.listen, credentials)
+        tuner.port = int(address.rpartition(":")[2])
         await server.start()
         background = (
             asyncio.create_task(renewal.run(directory, interceptor, lambda: _end_revoked(admission))),

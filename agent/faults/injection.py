@@ -68,6 +68,7 @@ class _Fault:
 
     async def prepare(self) -> None:
         """Heal what an earlier fault has left, and look at the changes to expect."""
+        self.tuner.serve(self.context.host, self.context.resources)
         if left := await self._undo():
             what = f"an earlier fault on this host could not be healed: {'; '.join(left)}"
             raise TaskFault("fault", what, way_out="set the host back by hand, and run the plan again")

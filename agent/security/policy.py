@@ -31,6 +31,8 @@ SYSCTL_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[A-Za-z0-9_-][A-Za-z0-9_/:@-]*)+")
 UNIT_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9:_.@\\-]*\.({'|'.join(UNIT_KINDS)})")
 DEVICE_NAME = re.compile(r"/dev/disk/by-id/[A-Za-z0-9][A-Za-z0-9._:+-]*|serial:[A-Za-z0-9][A-Za-z0-9._-]*")
 PARTITION = re.compile(r"-part\d+$")
+FAULTS = ("partition", "loss", "delay", "fill_disk", "cpu_pressure")
+"""Faults that disturb more than what a run has started: the owner of the host lists them."""
 _OF_A_LOGIN = re.compile(r"/home/[^/]+/\.")
 _CLIMBS = re.compile(r"(^|[/=:,])\.\.(/|$)")
 
@@ -112,6 +114,10 @@ class Policy:
     """Engines whose servers a coordinator may start here."""
     own_folders: tuple[str, ...] = ()
     """Folders with certificates and journals of this agent, in addition to `OWN_FOLDERS`."""
+    faults: tuple[str, ...] = ()
+    """Operations of faults that plans may inject here: `FAULTS`."""
+    disk_left_bytes: int = 1 << 30
+    """The free space of a file system that a fault must leave."""
     own: bool = False
     """Whether the agent is the child of a run on this host: the agent then runs as the user who runs the plan."""
 
@@ -170,6 +176,20 @@ class Policy:
         if self.own or engine in self.provision:
             return ALLOWED
         return self._denied("provision", f"starting an embedded {engine} system", engine)
+
+    def allows_fault(self, operation: str) -> Decision:
+        """Whether a fault of the whole host may be injected: `FAULTS`. A run may keep the CPUs of its own machine busy,
+        as its load does."""
+        if operation in self.faults or (self.own and operation == "cpu_pressure"):
+            return ALLOWED
+        return self._denied("faults", f"the fault {operation}", operation)
+
+    def allows_rest(self, path: str, left_bytes: int) -> Decision:
+        """Whether a fault may leave only so much of the file system of `path` free."""
+        if left_bytes >= self.disk_left_bytes:
+            return ALLOWED
+        reason = f"only {left_bytes} bytes would be left of the file system of {path}"
+        return self._refusal(f"{reason}, and the policy leaves {self.disk_left_bytes}", f"disk_left: {left_bytes}B")
 
     def root_of(self, path: str) -> str:
         """The listed folder that contains `path`, the deepest of several; "" if there is none."""

@@ -27,6 +27,7 @@ from proveout.agent.security import allow_lists, device_rules, policy
 from proveout.agent.security.path_trust import exposure_above, exposure_of, names_of
 from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.security.protected_names import PATHS_OF_THE_HOST
+from proveout.core import units
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.dsl.engines import EMBEDDED
 from proveout.dsl.operations.database.oracle_values import CONSENT, needs_consent
@@ -109,6 +110,20 @@ def _oracle_parameter(name: str) -> str:
         examples = f"a hidden one (_high_priority_processes), {', '.join(sorted(CONSENT))}"
         raise custom(f"`{name}` is not a parameter of Oracle that needs consent: {examples}")
     return name
+
+
+def _fault(name: str) -> str:
+    if name not in policy.FAULTS:
+        raise custom(f"`{name}` is not a fault that a policy lists: {', '.join(policy.FAULTS)}")
+    return name
+
+
+def _size(text: str) -> str:
+    try:
+        units.size_bytes(text)
+    except ValueError as error:
+        raise custom(str(error)) from None
+    return text
 
 
 def _link_folder(name: str) -> str:
@@ -261,6 +276,8 @@ class PolicyEntry(_Strict):
     )
     provision: list[Annotated[Word, AfterValidator(_engine)]] = Field(default_factory=list, max_length=100)
     provision_as_agent_user: bool = False
+    faults: list[Annotated[Word, AfterValidator(_fault)]] = Field(default_factory=list, max_length=100)
+    disk_left: Annotated[Word, AfterValidator(_size)] = "1GiB"
 
     def widened(self) -> Iterator[tuple[str, str]]:
         """The entries with a reason, and their reasons."""
@@ -304,6 +321,8 @@ def read(path: Path) -> Policy:
         oracle_parameters=tuple(entry.oracle_parameters),
         provision=tuple(entry.provision),
         provision_as_agent_user=entry.provision_as_agent_user,
+        faults=tuple(entry.faults),
+        disk_left_bytes=units.size_bytes(entry.disk_left),
         programs=names_of(*programs),
     )
 
@@ -374,8 +393,14 @@ def describe(found: Policy) -> str:
         ("oracle settings", found.oracle_parameters),
         ("servers", found.provision),
         ("servers as agent", ["yes"] if found.provision_as_agent_user else []),
+        ("faults", _faults(found)),
     ]
     rows += [("by its owner", [f"{what} ({why})" for what, why in found.widened])] if found.widened else []
     kept = [own for own in found.own_folders if any(policy.is_beneath(own, listed) for listed in found.paths)]
     rows += [("but not in", kept)] if kept else []
     return "\n".join(f"{name + ':':<17} {', '.join(values) if values else 'nothing'}" for name, values in rows)
+
+
+def _faults(found: Policy) -> list[str]:
+    left = f" (leaves {units.format_size(found.disk_left_bytes)})"
+    return [f"{name}{left if name == 'fill_disk' else ''}" for name in found.faults]

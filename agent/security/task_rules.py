@@ -18,7 +18,14 @@ from proveout.dsl import engines
 from proveout.dsl.plan.commands import NO_COMMAND, Command
 from proveout.dsl.plan.faults import TIMES_MAX
 from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue
-from proveout.dsl.rules import command_rules, host_rules, load_sessions, session_settings, value_rules
+from proveout.dsl.rules import (
+    command_rules,
+    fault_rules,
+    host_rules,
+    load_sessions,
+    session_settings,
+    value_rules,
+)
 from proveout.dsl.rules.bounds import RATE_MAX, STANDBYS_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
 from proveout.dsl.rules.host_rules import Objection
 from proveout.proto.wire import tasks
@@ -167,7 +174,7 @@ def _fault(spec: tasks.InjectFault) -> Iterator[Objection]:
     if not 0 < len(spec.tunings) <= FAULT_TUNINGS_MAX or max(len(spec.endpoints), len(spec.systems)) > TUNINGS_MAX:
         yield Objection(message=f"a fault has 1 to {FAULT_TUNINGS_MAX} tunings, and at most {TUNINGS_MAX} systems")
     for tuning in spec.tunings[:FAULT_TUNINGS_MAX]:
-        yield from host_rules.fault_problems(tuning, spec.for_s)
+        yield from fault_rules.change_problems(tuning, spec.for_s)
     for end in spec.endpoints[:TUNINGS_MAX]:
         yield from _endpoint(end)
     for system in spec.systems[:TUNINGS_MAX]:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, assert_never
+from typing import Literal, Protocol, TypeAlias, assert_never
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.security.policy import NOTHING, Decision, Policy
@@ -21,16 +21,21 @@ from proveout.agent.tuning.programs import Processes, Tools, must
 from proveout.agent.tuning.sql_access import Databases
 from proveout.agent.tuning.sysfs import Attributes
 from proveout.dsl.operations.change import (
+    BusyCpus,
     Change,
     Command,
     KeepSpans,
     RemoveFile,
+    ServerAction,
     SetText,
     Statement,
+    TakeSpace,
     UnitAction,
     WriteFile,
 )
 from proveout.dsl.operations.facts import (
+    AddressQuery,
+    BusyQuery,
     BytesQuery,
     Fact,
     Facts,
@@ -39,14 +44,21 @@ from proveout.dsl.operations.facts import (
     OutputQuery,
     PackageQuery,
     PathsQuery,
+    PlaceQuery,
+    QdiscQuery,
     Query,
     RowsQuery,
+    ServerQuery,
+    SpaceQuery,
     TextQuery,
     UnitFact,
     UnitQuery,
 )
 from proveout.dsl.operations.kernel.sysctl import name_of
 from proveout.dsl.operations.operation import Operation
+
+Disturbance: TypeAlias = ServerAction | TakeSpace | BusyCpus
+DisturbanceQuery: TypeAlias = ServerQuery | AddressQuery | PlaceQuery | QdiscQuery | SpaceQuery | BusyQuery
 
 ROUNDS_MAX = 8
 NAME_MAX = 200
@@ -68,6 +80,26 @@ class Units(Protocol):
 
     def act(self, unit: str, verb: str) -> None:
         """start, stop, restart, reload, enable or disable a unit. TaskFault if that fails."""
+        ...
+
+
+class Disturbances(Protocol):
+    """The servers of a session, the room of a disk, the CPUs and the network of the agent, as faults use them."""
+
+    def answer(self, query: DisturbanceQuery) -> Fact:
+        """Answer a query. TaskFault if that is not possible."""
+        ...
+
+    def make(self, change: Disturbance) -> None:
+        """Make a change. TaskFault if that fails."""
+        ...
+
+    def undo(self, change: Disturbance) -> None:
+        """Undo a change. TaskFault if that fails."""
+        ...
+
+    def compare(self, change: Disturbance) -> Literal["before", "made", "other"]:
+        """Compare the host with a change."""
         ...
 
 
@@ -115,6 +147,8 @@ class Host:
     tools: Tools = field(default_factory=Processes)
     databases: Databases = field(default_factory=Databases)
     units: Units | None = None
+    disturbances: Disturbances | None = None
+    """The parts that only faults change; None where no fault is injected."""
 
     @property
     def files(self) -> Files:
@@ -125,6 +159,13 @@ class Host:
     def texts(self) -> Attributes:
         """The kernel attributes of the host."""
         return Attributes(self.root)
+
+    @property
+    def disturbed(self) -> Disturbances:
+        """The parts of the host that only faults change. TaskFault `missing` outside a fault."""
+        if self.disturbances is None:
+            raise TaskFault("missing", "this agent injects no faults")
+        return self.disturbances
 
     @property
     def manager(self) -> Units:
@@ -165,9 +206,11 @@ class Host:
                 return package_version(self.tools, package)
             case RowsQuery(system=system, statement=statement):
                 return self.databases.rows(system, statement)
-            case OutputQuery(argv=argv, of_plan=of_plan, within_s=within_s):
-                self.policy.allows_tool(argv, of_plan=of_plan).require()
+            case OutputQuery(argv=argv, of_plan=of_plan, within_s=within_s, fault=fault):
+                self._allows_program(argv, fault, of_plan=of_plan).require()
                 return self.tools.run(argv, within_s)
+            case ServerQuery() | AddressQuery() | PlaceQuery() | QdiscQuery() | SpaceQuery() | BusyQuery():
+                return self.disturbed.answer(query)
             case _:
                 assert_never(query)
 
@@ -179,7 +222,7 @@ class Host:
         denied = dict.fromkeys((d.reason, d.way_out) for d in decisions if not d)
         return tuple(f"{reason} ({way_out.rstrip('.')})" if way_out else reason for reason, way_out in denied)
 
-    def _decisions(self, change: Change) -> list[Decision]:  # noqa: PLR0911 - one per kind of change
+    def _decisions(self, change: Change) -> list[Decision]:  # noqa: PLR0911, PLR0912 - one per kind of change
         policy = self.policy
         match change:
             case WriteFile():
@@ -199,15 +242,30 @@ class Host:
             case Command():
                 device = [policy.allows_destructive(), policy.allows_device(change.device)] if change.device else []
                 argvs = (argv for argv in (change.argv, change.undo) if argv)
-                return [*(policy.allows_tool(argv, of_plan=change.of_plan) for argv in argvs), *device]
+                return [*(self._allows_program(argv, change.fault, of_plan=change.of_plan) for argv in argvs), *device]
             case KeepSpans():
                 return [policy.allows_device(change.device), policy.allows_tool(change.probe)]
             case Statement(destructive=True, devices=devices):
                 return [policy.allows_destructive(), *(policy.allows_device_of(names) for names in devices)]
             case Statement(consents=consents):  # the database checks the permissions of the plan's user
                 return [*map(policy.allows_oracle_parameter, consents)]
+            case ServerAction():  # only a server that the agent has started, by another entry of the policy
+                return []
+            case TakeSpace():
+                of_folder = [] if change.system else [policy.allows_path(change.path)]
+                return [
+                    policy.allows_fault("fill_disk"),
+                    policy.allows_rest(change.path, change.left_bytes),
+                    *of_folder,
+                ]
+            case BusyCpus():
+                return [policy.allows_fault("cpu_pressure")]
             case _:
                 assert_never(change)
+
+    def _allows_program(self, argv: Sequence[str], fault: str, *, of_plan: bool) -> Decision:
+        """A program of a fault is allowed with that fault: its arguments are made here, not by the plan."""
+        return self.policy.allows_fault(fault) if fault else self.policy.allows_tool(argv, of_plan=of_plan)
 
     # ---- changing --------------------------------------------------------------------------------------------------
 
@@ -219,7 +277,7 @@ class Host:
             return self.files.original(change.path)
         return None
 
-    def make(self, change: Change) -> None:
+    def make(self, change: Change) -> None:  # noqa: PLR0912 - one per kind of change
         """Make a change. TaskFault if that fails."""
         match change:
             case WriteFile():
@@ -240,6 +298,8 @@ class Host:
             case Statement(system=system, text=text):
                 if text:
                     self.databases.run(system, text)
+            case ServerAction() | TakeSpace() | BusyCpus():
+                self.disturbed.make(change)
             case _:
                 assert_never(change)
 

@@ -20,11 +20,14 @@ from proveout.agent.tuning.programs import must
 from proveout.agent.tuning.sysfs import holds
 from proveout.agent.tuning.undo_journal import Entry, UndoJournal
 from proveout.dsl.operations.change import (
+    BusyCpus,
     Command,
     KeepSpans,
     RemoveFile,
+    ServerAction,
     SetText,
     Statement,
+    TakeSpace,
     UnitAction,
     WriteFile,
     only_undoes,
@@ -160,6 +163,8 @@ def compare(host: Host, entry: Entry) -> Found:  # noqa: PLR0911 - one per kind 
             return _compare_spans(host, entry, change)
         case Command() | Statement():
             return "unknown"
+        case ServerAction() | TakeSpace() | BusyCpus():
+            return host.disturbed.compare(change)
         case _:
             assert_never(change)
 
@@ -308,6 +313,8 @@ def _undone(host: Host, entry: Entry) -> None:
         case Statement():
             if change.undo:
                 host.databases.of(entry.run).run(change.system, change.undo)
+        case ServerAction() | TakeSpace() | BusyCpus():
+            host.disturbed.undo(change)
         case _:
             assert_never(change)
 
@@ -336,11 +343,15 @@ def _drift(host: Host, entry: Entry) -> str:
             return f"{_subject(entry)} was changed by another process since"
 
 
-def _subject(entry: Entry) -> str:
+def _subject(entry: Entry) -> str:  # noqa: PLR0911 - one per kind of change
     change = entry.change
     match change:
-        case WriteFile() | RemoveFile() | SetText():
+        case WriteFile() | RemoveFile() | SetText() | TakeSpace():
             return change.path
+        case ServerAction():
+            return f"the server of {change.system}"
+        case BusyCpus():
+            return "the processes that keep CPUs busy"
         case UnitAction():
             return change.unit
         case KeepSpans():

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +31,8 @@ from proveout.proto.wire.results import TuningState
 from proveout.proto.wire.tasks import Endpoint
 
 if TYPE_CHECKING:
+    from proveout.agent.daemon.tasks import Resource
+    from proveout.agent.faults.fault_host import HostDisturbances
     from proveout.agent.sandbox.sync_client import SyncClient
     from proveout.agent.tuning.host import Host
     from proveout.agent.tuning.machine import Holder
@@ -83,6 +85,9 @@ class Tuner:
         self._tools: Processes | None = None
         self._client: SyncClient | None = None
         self._closing: asyncio.Task[None] | None = None
+        self.port = 0
+        """The TCP port that the agent listens on."""
+        self._disturbances: HostDisturbances | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -90,6 +95,11 @@ class Tuner:
         return self._journal is None and not (
             (self.directory / FILE).exists() or next(self.directory.glob(f"*/{FILE}"), None)
         )
+
+    def serve(self, host: str, resources: Mapping[str, Resource]) -> None:
+        """Let faults use the servers of a session, on the host of this name."""
+        disturbed = self._disturbed()
+        disturbed.host, disturbed.port, disturbed.resources = host, self.port, resources
 
     async def recover(self) -> tuple[TuningState, ...]:
         """Undo changes that earlier agents have left."""
@@ -204,6 +214,8 @@ class Tuner:
         If a program hangs and the session stops waiting, the undoing continues as soon as the program has ended.
         """
         del keep_data  # tuning has no data to keep
+        if self._disturbances is not None:
+            self.serve(self._name, {})  # the servers of the session have ended
         self._stop.set()
         self._closing = asyncio.ensure_future(self._undo_all())
         self._closing.add_done_callback(_log_failure)
@@ -341,8 +353,21 @@ class Tuner:
 
         if self._tools is None:
             self._tools = Processes()
-        host = Host(policy=self._policy, scratch=scratch, databases=self._databases(journal), tools=self._tools)
+        host = Host(
+            policy=self._policy,
+            scratch=scratch,
+            databases=self._databases(journal),
+            tools=self._tools,
+            disturbances=self._disturbed(),
+        )
         return self._prepare(host)
+
+    def _disturbed(self) -> HostDisturbances:
+        from proveout.agent.faults.fault_host import HostDisturbances  # noqa: PLC0415 - see the module's head
+
+        if self._disturbances is None:
+            self._disturbances = HostDisturbances(host=self._name)
+        return self._disturbances
 
     def _databases(self, journal: UndoJournal | None) -> DatabasesOfRuns:
         """Systems by (run, system): from a session, else the same system of another run, else the journal's endpoint

@@ -206,6 +206,7 @@ def summarise(
         silences=gathering.silences,
         clock_ends=gathering.clock_ends,
         earlier=gathering.earlier,
+        injected=gathering.injected,
     )
     reports = {
         (gathering.names[key], hosts[key]): result

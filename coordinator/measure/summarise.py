@@ -30,6 +30,9 @@ from proveout.coordinator.measure.derived import (
     set_metrics,
     tool_metrics,
 )
+from proveout.coordinator.measure.faults.measured import fault_bounds, fault_metrics, measure_faults
+from proveout.coordinator.measure.faults.occurrences import HostClock
+from proveout.coordinator.measure.faults.undisturbed import judge, spans
 from proveout.coordinator.measure.load_merge import (
     handling_metrics,
     handling_parts,
@@ -43,7 +46,7 @@ from proveout.coordinator.measure.load_streams import Stream, joined, projected,
 from proveout.coordinator.measure.observed import Observed, in_passes
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.measure.wait_events import events_read, unknown_events, waits_metrics
-from proveout.dsl.metrics import MEASURED
+from proveout.dsl.metrics import FAULTS, LOADS, MEASURED
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan, first_target
 from proveout.dsl.plan.stages import Measuring, Tool
@@ -57,8 +60,9 @@ from proveout.proto.events import (
     ValidityFinding,
     WaitLine,
 )
+from proveout.proto.fault_events import FaultMeasured
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import CaptureSample, LoadResult, LoadSecond, TransactionLoad
+from proveout.proto.wire.results import CaptureSample, FaultInjected, LoadResult, LoadSecond, TransactionLoad
 
 CaptureKey = tuple[str, str]
 
@@ -80,6 +84,7 @@ def summarise(
     silences: Mapping[str, float] | None = None,
     clock_ends: Mapping[str, tuple[int, int]] | None = None,
     earlier: Sequence[IterationFinished] = (),
+    injected: Mapping[tuple[str, str], FaultInjected] | None = None,
 ) -> IterationFinished:
     """The numbers of one iteration, judged. ValueError without any load.
 
@@ -87,7 +92,7 @@ def summarise(
     samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns; `clock_ends`: after the window.
     `t0_ns`: start on the coordinator's clock. `lost`: lost samples by (capture name, host); lost seconds of load are
     counted here. `boots`: boot ids by host. `silences`: each agent's longest time without an answer, s. `earlier`: the
-    valid iterations of the same rung before this one.
+    valid iterations of the same rung before this one. `injected`: the occurrences of faults by (fault, host).
     """
     streams = streams_of(stage, id.rung, rate, loads, seconds)
     recordings, window = {key: Recording(found) for key, found in captures.items()}, _shared_window(streams, clocks)
@@ -95,18 +100,13 @@ def summarise(
     captured, waits, sizes = _captured(cut)
     trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
     metrics, series = _together(streams, rate, trees, captured), _all_series(streams)
+    host_clocks = _host_clocks(clocks, clock_ends or {}, t0_ns, window)
+    faults = measure_faults(streams, injected or {}, host_clocks)
+    _add_faults(metrics, faults)
     findings = validity.judge(
         *(
             Observed(
-                name=stream.name,
                 plan=plan,
-                stage=stream.stage,
-                rate=stream.rate,
-                metrics=tree | captured,
-                transactions=stream.summaries,
-                tps_per_second=series.get(f"loads.{stream.name}.tps" if stream.name else "tps", ()),
-                loads=stream.loads,
-                seconds=stream.seconds,
                 recordings=recordings,
                 window=window,
                 clocks=clocks,
@@ -115,11 +115,13 @@ def summarise(
                 boots=boots or {},
                 silences=silences or {},
                 clock_ends=clock_ends or {},
-                earlier=[projected(item, stream.name) for item in earlier],
+                disturbed=spans(faults, window.seconds),
+                **_observed(stream, tree | captured, series, earlier),
             )
             for stream, tree in zip(streams, trees, strict=True)
         )
     )
+    findings = (*findings, *judge(faults))
     return IterationFinished(
         id=id,
         rate=rate,
@@ -131,14 +133,54 @@ def summarise(
         started_unix_s=started_unix_s,
         series=series,
         sizes=sizes,
-        **_by_load(streams),
+        faults=faults,
+        **_by_load(streams, faults),
     )
 
 
-def _by_load(streams: Sequence[Stream]) -> dict[str, Any]:
+def _observed(
+    stream: Stream, metrics: Metrics, series: Mapping[str, tuple[float, ...]], earlier: Sequence[IterationFinished]
+) -> dict[str, Any]:
+    """The fields of `Observed` that are of one load."""
+    return {
+        "name": stream.name,
+        "stage": stream.stage,
+        "rate": stream.rate,
+        "metrics": metrics,
+        "transactions": stream.summaries,
+        "tps_per_second": series.get(f"loads.{stream.name}.tps" if stream.name else "tps", ()),
+        "loads": stream.loads,
+        "seconds": stream.seconds,
+        "earlier": [projected(item, stream.name) for item in earlier],
+    }
+
+
+def _host_clocks(
+    clocks: Mapping[str, tuple[int, int]], ends: Mapping[str, tuple[int, int]], t0_ns: int, window: Window
+) -> dict[str, HostClock]:
+    """The clocks of hosts from T0 to the end of the window, by their offsets at both ends."""
+    return {
+        host: HostClock(
+            offset_ns=offset_ns, later_ns=ends.get(host, (offset_ns, 0))[0], at_ns=t0_ns, until_ns=window.end_ns
+        )
+        for host, (offset_ns, _) in clocks.items()
+    }
+
+
+def _add_faults(metrics: Metrics, faults: Sequence[FaultMeasured]) -> None:
+    """Add the numbers of faults to those of an iteration, and of each of its loads."""
+    if faults:
+        metrics[FAULTS] = fault_metrics(faults)
+        for name, tree in metrics.get(LOADS, {}).items():
+            tree[FAULTS] = fault_metrics(faults, name)
+
+
+def _by_load(streams: Sequence[Stream], faults: Sequence[FaultMeasured]) -> dict[str, Any]:
     """The fields of `IterationFinished` that are counts and bounds of each load and of its transaction types, and of
     several loads together."""
-    at_least: dict[str, float] = {}
+    at_least = fault_bounds(faults)
+    for stream in streams if streams[0].name else ():
+        at_least |= {f"loads.{stream.name}.{path}": v for path, v in fault_bounds(faults, stream.name).items()}
     not_given: list[str] = []
     for prefix, loads in _prefixed(streams):
         for kind, one in times_of(loads).items():

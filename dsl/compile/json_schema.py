@@ -7,6 +7,7 @@ a number may be written `20_000` (text to the YAML 1.2 readers that editors use)
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from pydantic.json_schema import models_json_schema
 
 from proveout.dsl.compile.matrix import STEPS, TAKEN_BACK
 from proveout.dsl.compile.tuning import TuningEntry
-from proveout.dsl.operations.table import OPERATIONS
+from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS, TUNING_KEYS
 from proveout.dsl.schema import models as schema
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.fault_models import FaultEntry
@@ -30,7 +31,9 @@ _NOT_TEXT = ("integer", "number", "boolean", "array")
 
 def plan_schema() -> dict[str, Any]:
     """The JSON Schema of a plan file."""
-    definitions = _definitions([schema.Document, *stage_models.STAGES.values(), *_workloads(), *_tunings(), _fault()])
+    definitions = _definitions(
+        [schema.Document, *stage_models.STAGES.values(), *_workloads(), *_tunings(), *_changes(), _fault()]
+    )
     document = definitions.pop(schema.Document.__name__)
     document["properties"]["stages"]["items"] = {
         "anyOf": [_stage(kind, model.__name__) for kind, model in stage_models.STAGES.items()]
@@ -46,7 +49,9 @@ def plan_schema() -> dict[str, Any]:
     definitions[stage_models.TuneEntry.__name__]["properties"]["tuning"]["items"] = tunings
     faults = definitions[stage_models.LadderEntry.__name__]["properties"]["faults"]
     _array(faults)["items"] = {"$ref": f"#/$defs/{_fault().__name__}"}
-    _array(definitions[_fault().__name__]["properties"]["tuning"])["items"] = tunings
+    changes = [*_tunings(), *_changes()]
+    listed = {"anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in changes]}
+    _array(definitions[_fault().__name__]["properties"]["tuning"])["items"] = listed
     del document["required"]  # a file without stages is an include or an inventory
     document["if"] = {"required": ["stages"]}
     document["then"] = {"required": ["proveout", "name"]}
@@ -80,18 +85,30 @@ def _workloads() -> list[type[BaseModel]]:
 
 def _tunings() -> list[type[BaseModel]]:
     """The model of each tuning: the keys of every tuning, with one operation."""
-    names = {kind: "".join(word.capitalize() for word in kind.split("_")) for kind in OPERATIONS}
-    fields: dict[str, Any] = {kind: (model, ...) for kind, model in OPERATIONS.items()}
-    return [
-        create_model(f"{name}Tuning", __base__=TuningEntry, __doc__=OPERATIONS[kind].__doc__, **{kind: fields[kind]})
-        for kind, name in names.items()
-    ]
+    return [_change(kind, f"{_camel(kind)}Tuning", TUNING_KEYS) for kind in TUNING_KEYS]
+
+
+@cache
+def _changes() -> list[type[BaseModel]]:
+    """The models of the changes that only a fault can have."""
+    only = [kind for kind, name in FAULT_KEYS.items() if OPERATIONS[name].of_fault]
+    return [_change(kind, f"{_camel(kind)}Fault", FAULT_KEYS) for kind in only]
+
+
+def _change(kind: str, name: str, keys: Mapping[str, str]) -> type[BaseModel]:
+    model: Any = OPERATIONS[keys[kind]]
+    fields: dict[str, Any] = {kind: (model, ...)}
+    return create_model(name, __base__=TuningEntry, __doc__=model.__doc__, **fields)
+
+
+def _camel(kind: str) -> str:
+    return "".join(word.capitalize() for word in kind.split("_"))
 
 
 @cache
 def _fault() -> type[BaseModel]:
     """The model of a fault: its own keys, and the operations, of which it has one."""
-    fields: dict[str, Any] = {kind: (model | None, None) for kind, model in OPERATIONS.items()}
+    fields: dict[str, Any] = {kind: (OPERATIONS[name] | None, None) for kind, name in FAULT_KEYS.items()}
     return create_model("Fault", __base__=FaultEntry, __doc__=FaultEntry.__doc__, **fields)
 
 

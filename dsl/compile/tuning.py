@@ -14,8 +14,8 @@ from pydantic import Field
 
 from proveout.core.errors import Where
 from proveout.dsl.compile.symbols import Scope, where_of
-from proveout.dsl.operations.operation import Operation
-from proveout.dsl.operations.table import OPERATIONS, operation_of
+from proveout.dsl.operations.operation import Misfit, Operation
+from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS, TUNING_KEYS, operation_of
 from proveout.dsl.operations.types import Line, UnitName
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
@@ -67,6 +67,20 @@ def compile_tuning(scope: Scope, node: Node, path: str, *, fault: bool = False) 
     return _Entry(scope=scope, node=node, path=path, fault=fault).tuning()
 
 
+def is_fault(entry: tuple[Scalar, Node]) -> bool:
+    """Whether a key that a fault has beside its operation is an operation here: `restart: {system: db}`."""
+    return entry[0].text in FAULT_KEYS and isinstance(entry[1], Map)
+
+
+def unknown_operation(key: str, known: Sequence[str]) -> tuple[str, str]:
+    """The problem with a key that is not an operation, and the way out."""
+    if key in FAULT_KEYS:
+        return f"`{key}` is a fault, not a tuning", "put it under `faults:` of a ladder"
+    if key in TUNING_KEYS:
+        return f"`{key}` is a tuning that cannot be a fault", "put it under `tuning:`"
+    return f"unknown key `{key}`", did_you_mean(key, known)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
     scope: Scope
@@ -80,7 +94,8 @@ class _Entry:
             return None
         kind, block, rest = parts
         entry = validate(TuningEntry, rest, self.path, self.scope.problems)
-        operation = self.operation(kind, block)
+        made = self.operation(kind, block)
+        operation = None if made is None else self.placed(kind, made)
         if entry is None or operation is None:
             return None
         hosts = self.hosts(entry, operation)
@@ -92,7 +107,7 @@ class _Entry:
             return None
         return Tuning(
             name=entry.name,
-            operation=kind.text,
+            operation=self.keys[kind.text],
             hosts=hosts,
             parameters=to_values(operation),
             keep=entry.keep,
@@ -111,23 +126,46 @@ class _Entry:
             self.problem(self.node.where, "a tuning is a mapping", "- {name: …, on: …, sysctl: {…}}")
             return None
         known = {field.alias or name for name, field in TuningEntry.model_fields.items()}
-        others = [entry for entry in self.node.entries if entry[0].text not in known]
-        kinds = [entry for entry in others if entry[0].text in OPERATIONS]
+        others = [entry for entry in self.node.entries if entry[0].text not in known or self.is_fault(entry)]
+        kinds = [entry for entry in others if entry[0].text in self.keys]
         for key, _ in others:
-            if key.text not in OPERATIONS:
-                self.problem(key.where, f"unknown key `{key.text}`", did_you_mean(key.text, [*OPERATIONS, *known]))
+            if key.text not in self.keys:
+                text, hint = unknown_operation(key.text, sorted({*self.keys, *known}))
+                self.problem(key.where, text, hint)
         if len(kinds) > 1:
             names = " and ".join(f"`{key.text}`" for key, _ in kinds)
             self.problem(kinds[1][0].where, f"a tuning is one operation, not {names}", "make two of it")
         if not others:
-            self.problem(self.node.where, "this tuning does nothing", f"one of {', '.join(OPERATIONS)}")
+            self.problem(self.node.where, "this tuning does nothing", f"one of {', '.join(self.keys)}")
         if len(kinds) != 1 or len(others) != 1:
             return None
-        rest = tuple(entry for entry in self.node.entries if entry[0].text in known)
+        rest = tuple(entry for entry in self.node.entries if entry not in others)
         return kinds[0][0], kinds[0][1], Map(entries=rest, where=self.node.where)
 
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """The keys of operations here -> the operations."""
+        return FAULT_KEYS if self.fault else TUNING_KEYS
+
+    def is_fault(self, entry: tuple[Scalar, Node]) -> bool:
+        return self.fault and is_fault(entry)
+
+    def placed(self, kind: Scalar, operation: Operation) -> Operation | None:
+        """The operation with what it needs of the plan's hosts and systems."""
+        where, groups = where_of(self.node, kind.text), []
+        for words in operation.selectors:
+            names = self.scope.select_hosts(list(words), where, f"{self.path}.{kind.text}")
+            if names is None:
+                return None
+            groups.append([self.scope.hosts[name] for name in names])
+        found = operation.placed(groups, self.scope.systems)
+        if isinstance(found, Misfit):
+            self.problem(where, found.message, found.way_out, kind.text)
+            return None
+        return found
+
     def operation(self, kind: Scalar, block: Node) -> Operation | None:
-        model = OPERATIONS[kind.text]
+        model = OPERATIONS[self.keys[kind.text]]
         path = f"{self.path}.{kind.text}"
         if not isinstance(block, Map):
             self.problem(block.where, f"`{kind.text}` needs its settings", f"{kind.text}: {{…}}", kind.text)
@@ -136,6 +174,11 @@ class _Entry:
 
     def hosts(self, entry: TuningEntry, operation: Operation) -> tuple[str, ...] | None:
         """The hosts that are tuned; of a system, its host."""
+        if operation.selectors:
+            if entry.on is not None:
+                self.problem(where_of(self.node, "on"), "this fault is of the hosts that it names", "leave `on` out")
+            words = [word for group in operation.selectors for word in group]
+            return self.scope.select_hosts(words, where_of(self.node), self.path)
         if operation.of_system is None:
             if entry.on is None:
                 self.problem(self.node.where, "`on` is required", "on: role:server, on: all, or host names")

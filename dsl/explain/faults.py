@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from proveout.core.units import format_duration
-from proveout.dsl.operations.table import operation_of
+from proveout.dsl.operations.table import fault_key, operation_of
 from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.stages import Ladder
 
@@ -26,7 +26,7 @@ def _lines(fault: Fault) -> Iterator[str]:
         system = f" of system {tuning.system}" if tuning.system else ""
         restart = f", restarts {tuning.restart}" if tuning.restart else ""
         hosts = ", ".join(tuning.hosts)
-        yield f"  {tuning.operation}{system} on {hosts} (privileges: {operation.privileges}){restart}{data}"
+        yield f"  {fault_key(tuning.operation)}{system} on {hosts} (privileges: {operation.privileges}){restart}{data}"
         yield from (f"    {line}" for line in operation.wanted())
     if fault.for_s > 0.0:
         yield f"  healed: undone after {format_duration(fault.for_s)}, {SAFETY}"

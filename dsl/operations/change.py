@@ -109,6 +109,7 @@ class Command:
 
     `of_plan`: the program and its arguments are the plan's own text, so the policy must list them with a reason.
     `already`: an exit code other than 0 is a success where the output has one of these texts (it was stopped before).
+    `fault`: the operation of a fault that it belongs to; the policy must list that operation, and not the program.
     """
 
     argv: tuple[str, ...] = ()
@@ -116,6 +117,7 @@ class Command:
     device: str = ""
     of_plan: bool = False
     already: tuple[str, ...] = ()
+    fault: str = ""
     within_s: float = WITHIN_S
     kind: Literal["command"] = "command"
 
@@ -156,7 +158,65 @@ class Statement:
     kind: Literal["statement"] = "statement"
 
 
-Change: TypeAlias = WriteFile | RemoveFile | SetText | UnitAction | Command | KeepSpans | Statement
+ServerVerb: TypeAlias = Literal["kill", "stop", "shut_down", "abort"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAction:
+    """An action on the server of a system that this agent has started, and what undoes it.
+
+    `kill`: SIGKILL for all of its processes; `stop`: SIGSTOP; `shut_down`: it disconnects its clients and writes a
+    checkpoint; `abort`: it ends at once, and recovers at its start. Undoing starts it on its data at the same address,
+    or continues its processes (SIGCONT).
+    """
+
+    system: str
+    verb: ServerVerb
+    kind: Literal["server_action"] = "server_action"
+
+    @property
+    def undo(self) -> Literal["start", "continue"]:
+        """The action that undoes it."""
+        return "continue" if self.verb == "stop" else "start"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeSpace:
+    """Take room of a file system with a file of this size, which the host allocates without writing it; undoing removes
+    the file.
+
+    `path` must not exist before. `left_bytes` stay free for users other than root. `system` is the one whose data
+    directory it lies beside, "" for a folder of the policy.
+    """
+
+    path: str
+    size_bytes: int
+    left_bytes: int
+    system: str = ""
+    kind: Literal["take_space"] = "take_space"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyCpus:
+    """Keep each of these CPUs busy for a share of its time, by child processes that end with the agent."""
+
+    cpus: tuple[int, ...]
+    share: float
+    kind: Literal["busy_cpus"] = "busy_cpus"
+
+
+Change: TypeAlias = (
+    WriteFile
+    | RemoveFile
+    | SetText
+    | UnitAction
+    | Command
+    | KeepSpans
+    | Statement
+    | ServerAction
+    | TakeSpace
+    | BusyCpus
+)
 
 
 def around(changes: tuple[Change, ...], argv: tuple[str, ...]) -> tuple[Change, ...]:
@@ -196,6 +256,13 @@ def diff(change: Change) -> tuple[str, ...]:  # noqa: PLR0911 - one per kind of 
         case Statement():
             lines = _sided(f"{change.system}: {change.text}", f"{change.system}: {change.undo}", change)
             return (*lines, *(f"  destroys the data on {names[0]}" for names in change.devices if names))
+        case ServerAction():
+            return (f"{change.verb.replace('_', ' ')} the server of {change.system}", f"  to undo: {change.undo} it")
+        case TakeSpace():
+            return (f"a file of {change.size_bytes / (1 << 20):,.0f} MiB: {change.path}", "  to undo: remove it")
+        case BusyCpus():
+            named = ", ".join(map(str, change.cpus))
+            return (f"{change.share:.0%} of the time of CPU {named}", "  to undo: end the processes")
         case _:
             assert_never(change)
 

@@ -77,15 +77,69 @@ class RowsQuery:
 class OutputQuery:
     """The output of a tool that changes nothing; answered by an `Output`. The agent's policy must allow its argv.
 
-    `of_plan`: the argv is the plan's own text, so the policy must list it with a reason."""
+    `of_plan`: the argv is the plan's own text, so the policy must list it with a reason. `fault`: the operation of a
+    fault that needs it, which the policy must list instead of the program."""
 
     argv: tuple[str, ...]
     of_plan: bool = False
+    fault: str = ""
     within_s: float = field(default=60.0, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class ServerQuery:
+    """The server of a system that this agent has started; answered by a `ServerFact`, None when it has started none."""
+
+    system: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddressQuery:
+    """The IP addresses of the name of a host, sorted; none when it cannot be resolved."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceQuery:
+    """The agent itself; answered by a `PlaceFact`."""
+
+
+@dataclass(frozen=True, slots=True)
+class QdiscQuery:
+    """Whether the kernel has a kind of queueing discipline (`netem`); "yes", or what tc says."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceQuery:
+    """The room for the file at `path`; answered by a `SpaceFact`, None when its folder is not there."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class BusyQuery:
+    """The CPUs that this agent keeps busy for a fault; answered by a `BusyFact`."""
+
+
 Query: TypeAlias = (
-    FileQuery | TextQuery | BytesQuery | PathsQuery | LinkQuery | UnitQuery | PackageQuery | RowsQuery | OutputQuery
+    FileQuery
+    | TextQuery
+    | BytesQuery
+    | PathsQuery
+    | LinkQuery
+    | UnitQuery
+    | PackageQuery
+    | RowsQuery
+    | OutputQuery
+    | ServerQuery
+    | AddressQuery
+    | PlaceQuery
+    | QdiscQuery
+    | SpaceQuery
+    | BusyQuery
 )
 
 # ---- answers -------------------------------------------------------------------------------------------------------
@@ -128,8 +182,49 @@ class Output:
     text: str
 
 
+ServerState: TypeAlias = Literal["runs", "stopped", "down"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFact:
+    """A server: it runs, its processes are stopped, or it is down. `data`: its data directory."""
+
+    state: ServerState
+    data: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceFact:
+    """The agent's host by its name in the plan, the TCP port that it listens on (0: none), and the IP addresses of its
+    network namespace."""
+
+    host: str
+    port: int
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceFact:
+    """A file system: free for users other than root, bytes; and the size of the file, 0 when it is not there."""
+
+    free_bytes: int
+    taken_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyFact:
+    """The CPUs that the agent may use, and those of them that it keeps busy, to `share` of their time."""
+
+    usable: tuple[int, ...]
+    busy: tuple[int, ...] = ()
+    share: float = 0.0
+
+
 Rows: TypeAlias = tuple[tuple[str | None, ...], ...]
-Fact: TypeAlias = "FileFact | UnitFact | Output | Rows | tuple[str, ...] | str | bytes | None"
+Fact: TypeAlias = (
+    "FileFact | UnitFact | Output | ServerFact | PlaceFact | SpaceFact | BusyFact | Rows | tuple[str, ...] | str"
+    " | bytes | None"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,4 +297,42 @@ class Facts:
         """The output of a tool, by its query."""
         found = self.known[query]
         assert isinstance(found, Output)  # noqa: S101
+        return found
+
+    def server(self, system: str) -> ServerFact | None:
+        """The server of a system; None when this agent has started none."""
+        found = self.known[ServerQuery(system)]
+        assert found is None or isinstance(found, ServerFact)  # noqa: S101
+        return found
+
+    def addresses(self, name: str) -> tuple[str, ...]:
+        """The IP addresses of a host."""
+        found = self.known[AddressQuery(name)]
+        assert isinstance(found, tuple)  # noqa: S101
+        return tuple(str(address) for address in found)
+
+    @property
+    def place(self) -> PlaceFact:
+        """The agent itself."""
+        found = self.known[PlaceQuery()]
+        assert isinstance(found, PlaceFact)  # noqa: S101
+        return found
+
+    def qdisc(self, name: str) -> str:
+        """Whether the kernel has a queueing discipline: "yes", or the reason that it cannot be used."""
+        found = self.known[QdiscQuery(name)]
+        assert isinstance(found, str)  # noqa: S101
+        return found
+
+    def space(self, path: str) -> SpaceFact | None:
+        """The room for a file; None when its folder is not there."""
+        found = self.known[SpaceQuery(path)]
+        assert found is None or isinstance(found, SpaceFact)  # noqa: S101
+        return found
+
+    @property
+    def busy(self) -> BusyFact:
+        """The CPUs that the agent keeps busy."""
+        found = self.known[BusyQuery()]
+        assert isinstance(found, BusyFact)  # noqa: S101
         return found

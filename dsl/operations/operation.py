@@ -11,14 +11,15 @@ to undo them in reverse order.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
 from proveout.dsl.operations.change import Change, WriteFile
 from proveout.dsl.operations.facts import Facts, Query
+from proveout.dsl.plan.topology import Host, System
 from proveout.dsl.source.nodes import Map, Scalar
 
 
@@ -35,6 +36,14 @@ class Step:
     restarts: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """The reason that an operation cannot be used in a plan, and the way out."""
+
+    message: str
+    way_out: str = ""
+
+
 class Operation(BaseModel, ABC):
     """A tuning operation. Subclasses are listed in `table.OPERATIONS`; their docstring and field descriptions are the
     reference."""
@@ -45,6 +54,8 @@ class Operation(BaseModel, ABC):
     """The privileges that the agent needs, for `explain`: "root: writes /proc/sys"; several are separated by `; `."""
     destructive: ClassVar[bool] = False
     """Whether it can destroy data: the tuning then needs `destructive: true`."""
+    of_fault: ClassVar[bool] = False
+    """Whether it is only for `faults:`."""
 
     @classmethod
     def reshape(cls, block: Map) -> Map:
@@ -71,6 +82,17 @@ class Operation(BaseModel, ABC):
     def of_system(self) -> str | None:
         """The system of the plan that it tunes, which must run then; None when it tunes the host."""
         return None
+
+    @property
+    def selectors(self) -> Sequence[Sequence[str]]:
+        """Selectors of hosts among its own keys, where these choose the hosts that it changes, and not `on`."""
+        return ()
+
+    def placed(self, groups: Sequence[Sequence[Host]], systems: Mapping[str, System]) -> Self | Misfit:
+        """The operation with what it needs of the plan: the hosts of each of its `selectors`, and the systems by
+        name."""
+        del groups, systems
+        return self
 
     @property
     def lasting(self) -> str:

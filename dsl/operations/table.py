@@ -12,6 +12,10 @@ from proveout.dsl.operations.database.oracle_parameters import OracleParameters
 from proveout.dsl.operations.database.oracle_redo import OracleRedo
 from proveout.dsl.operations.database.postgres_settings import PostgresSettings
 from proveout.dsl.operations.database.sql import Sql
+from proveout.dsl.operations.faults.cpu_pressure import CpuPressure
+from proveout.dsl.operations.faults.fill_disk import FillDisk
+from proveout.dsl.operations.faults.network_faults import Delay, Loss, NetworkPartition
+from proveout.dsl.operations.faults.server_faults import Kill, ServerRestart, Stop
 from proveout.dsl.operations.host.command import HostCommand
 from proveout.dsl.operations.host.file import File
 from proveout.dsl.operations.host.ini_section import IniSection
@@ -62,18 +66,41 @@ OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
         "oracle_redo": OracleRedo,
         "asm_disk_group": AsmDiskGroup,
         "sql": Sql,
+        "kill": Kill,
+        "stop": Stop,
+        "server_restart": ServerRestart,
+        "network_partition": NetworkPartition,
+        "loss": Loss,
+        "delay": Delay,
+        "fill_disk": FillDisk,
+        "cpu_pressure": CpuPressure,
     }
 )
 
+TUNING_KEYS: Mapping[str, str] = MappingProxyType(
+    {name: name for name, model in OPERATIONS.items() if not model.of_fault}
+)
+"""The keys under `tuning:` -> the names of their operations."""
+FAULT_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        **{name: name for name in OPERATIONS if name not in ("partition", "network_partition", "server_restart")},
+        "restart": "server_restart",
+        "partition": "network_partition",
+    }
+)
+"""The keys under `faults:` -> the names of their operations. Two have another meaning there than under `tuning:`:
+`restart` of a server, not of a unit, and `partition` of a network, not of a disk."""
 
-FAULTS: Mapping[str, type[Operation]] = MappingProxyType({})
-"""Operations that a plan can use only under `faults:`, where all of `OPERATIONS` may stand too."""
+
+def fault_key(operation: str) -> str:
+    """The key of an operation under `faults:`."""
+    return next((key for key, name in FAULT_KEYS.items() if name == operation), operation)
 
 
 def operation_of(tuning: Tuning) -> Operation:
     """The operation of a compiled tuning. ProveoutError when this release has none such, or its parameters are not
     valid."""
-    model = OPERATIONS.get(tuning.operation) or FAULTS.get(tuning.operation)
+    model = OPERATIONS.get(tuning.operation)
     if model is None:
         raise ProveoutError(
             f"no tuning operation is called {tuning.operation!r}",

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from proveout.core.units import format_duration
 from proveout.dsl.plan.faults import Fault
+from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.rules import host_rules
 from proveout.dsl.rules.host_rules import Objection
 
 if TYPE_CHECKING:
@@ -33,6 +35,17 @@ def operation_problems(kind: str, operation: Operation, *, for_s: float, destruc
         yield Objection(message=message, way_out="leave `for` out", at=("for",))
     elif not operation.ends_by_itself and for_s <= 0.0:
         yield Objection(message=f"`{kind}` does not end by itself", way_out="for: 5s, after which it is healed")
+
+
+def change_problems(tuning: Tuning, for_s: float) -> Iterator[Objection]:
+    """A change by a fault that is in place for `for_s` seconds: its operation, and what keeps that from being one."""
+
+    def consents(operation: Operation) -> Iterator[Objection]:
+        return operation_problems(tuning.operation, operation, for_s=for_s, destructive=tuning.destructive)
+
+    yield from host_rules.change_problems(tuning, consents)
+    if tuning.keep:
+        yield Objection(message=f"{tuning.name[:80]!r} is part of a fault, which is always undone", way_out="no `keep`")
 
 
 def window_problems(fault: Fault, measure_s: float) -> Iterator[Objection]:

@@ -373,23 +373,21 @@ def workload_problems(workload: Workload) -> Iterator[Objection]:
 
 def tuning_problems(tuning: Tuning) -> Iterator[Objection]:
     """A tuning: its operation's strict model, and the plan's consent."""
-    from proveout.dsl.operations.table import FAULTS  # noqa: PLC0415 - an agent that tunes nothing does without
+    from proveout.dsl.operations.table import OPERATIONS  # noqa: PLC0415 - an agent that tunes nothing does without
 
-    if tuning.operation in FAULTS:
+    if (model := OPERATIONS.get(tuning.operation)) is not None and model.of_fault:
         yield Objection(message=f"`{tuning.operation}` is a fault, not a tuning", way_out="put it under `faults:`")
     else:
-        yield from _step_problems(tuning, keep=tuning.keep)
+        yield from change_problems(
+            tuning,
+            lambda operation: consent_problems(
+                tuning.operation, operation, destructive=tuning.destructive, keep=tuning.keep
+            ),
+        )
 
 
-def fault_problems(tuning: Tuning, for_s: float) -> Iterator[Objection]:
-    """A tuning of a fault that is undone after `for_s`; 0 for one that ends by itself, so that it may have effects that
-    nothing sets back."""
-    yield from _step_problems(tuning, keep=for_s == 0.0)
-    if tuning.keep:
-        yield Objection(message=f"{tuning.name[:80]!r} is part of a fault, which is always undone", way_out="no `keep`")
-
-
-def _step_problems(tuning: Tuning, *, keep: bool) -> Iterator[Objection]:
+def change_problems(tuning: Tuning, consents: Callable[[Operation], Iterator[Objection]]) -> Iterator[Objection]:
+    """A change by a tuning or a fault: its operation's strict model, and what `consents` objects to in it."""
     from proveout.dsl.operations.table import operation_of  # noqa: PLC0415 - an agent that tunes nothing does without
     from proveout.dsl.operations.types import no_control, unit_name  # noqa: PLC0415
 
@@ -407,7 +405,7 @@ def _step_problems(tuning: Tuning, *, keep: bool) -> Iterator[Objection]:
         yield Objection(message=f"tuning {tuning.name[:80]!r} has a name or a unit that the compiler does not make")
     if tuning.system != (operation.of_system or ""):
         yield Objection(message=f"tuning {tuning.name!r} is not of the system that its operation is of")
-    yield from consent_problems(tuning.operation, operation, destructive=tuning.destructive, keep=keep)
+    yield from consents(operation)
 
 
 def consent_problems(kind: str, operation: Operation, *, destructive: bool, keep: bool) -> Iterator[Objection]:

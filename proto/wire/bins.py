@@ -20,6 +20,7 @@ Table = npt.NDArray[np.int64]
 """Rows of bins, shape (bins, `len(COLUMNS)`)."""
 
 WIDTH_NS = 100_000_000
+PER_SECOND = 10
 COLUMNS = ("answered", "failed", "first_ns", "last_ns", "oldest_ns", "slowest_ns", "error_ns", "error_oldest_ns")
 """Of each bin: the transactions that were answered in it, and those that failed; the ends of the first and of the last
 one answered; the earliest intended time of those answered, and their longest response time; the first error, also of
@@ -29,7 +30,7 @@ ANSWERED, FAILED, FIRST, LAST, OLDEST, SLOWEST, ERROR, ERROR_OLDEST = range(len(
 NONE = -(2**63)
 _LEAST = (FIRST, OLDEST, ERROR, ERROR_OLDEST)
 _ITEM = np.dtype("<i8")
-ROWS_MAX = 11
+ROWS_MAX = PER_SECOND + 1
 """The most bins of a second; its last one may be cut."""
 
 

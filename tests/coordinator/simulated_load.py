@@ -9,7 +9,7 @@ ends and after which everything goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +17,14 @@ import numpy.typing as npt
 
 from proveout.agent.load import worker_messages
 from proveout.agent.load.aggregator import LoadAggregator
+from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Timeline
 from proveout.coordinator.measure.summarise import summarise
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Closed, Ladder, Limits, Open, Search, Windows
 from proveout.dsl.plan.topology import Host, System
 from proveout.proto.events import IterationFinished, IterationId
+from proveout.proto.wire.results import FaultInjected
 
 S = 1_000_000_000
 T0 = 100 * S
@@ -81,6 +83,17 @@ class Made:
 
     records: dict[int, list[Floats]]
     waiting: list[tuple[int, float]]
+
+    def killed(self, at_s: float) -> tuple[Incident, ...]:
+        """Turn the transactions that are under way at this instant into errors."""
+        errors = []
+        for number, parts in self.records.items():
+            for index, rows in enumerate(parts):
+                cut = (rows[:, 1] < at_s) & (rows[:, 2] >= at_s)
+                errors += [(number, intended) for intended in rows[cut, 0]]
+                parts[index] = rows[~cut]
+        ended_ns = T0 + round(at_s * 1e9)
+        return tuple(Incident("error", n, "57P01", T0 + round(intended * 1e9), ended_ns) for n, intended in errors)
 
 
 def make(database: Database, speed: Speed, windows: Windows, random: np.random.Generator) -> Made:
@@ -179,17 +192,26 @@ def run(
     repeat: int = 1,
     limits: Limits = LENIENT,
     hosts: int = 1,
+    kills_s: Sequence[float] = (),
+    injected: Mapping[tuple[str, str], FaultInjected] | None = None,
 ) -> IterationFinished:
-    """One iteration, judged; the findings of the mix are left out, as the types are not those of a workload."""
+    """One iteration, judged; the findings of the mix are left out, as the types are not those of a workload. At
+    `kills_s` (after T0) what is under way fails; `injected`: faults, which give the load bins."""
     random = np.random.default_rng(seed)
     timeline = Timeline.of(windows, T0)
     loads, seconds = {}, {}
     for host in range(hosts):
         made = make(database, speed or Speed(), windows, random)
         merger = LoadAggregator(
-            names(database), range(len(database.services)), timeline, workers=1, is_open=database.rate is not None
+            names(database),
+            range(len(database.services)),
+            timeline,
+            workers=1,
+            is_open=database.rate is not None,
+            has_bins=injected is not None,
         )
-        merger.add(0, _chunk(made, timeline))
+        incidents = tuple(incident for at_s in kills_s for incident in made.killed(at_s))
+        merger.add(0, _chunk(made, timeline, incidents))
         waiting = tuple((number, T0 + round(started * 1e9)) for number, started in made.waiting)
         name = f"c{host + 1}"
         seconds[name] = merger.seconds(over=True)
@@ -207,17 +229,19 @@ def run(
         t0_ns=T0,
         started_unix_s=0.0,
         earlier=earlier,
+        injected=injected,
     )
 
 
-def _chunk(made: Made, timeline: Timeline) -> worker_messages.Chunk:
+def _chunk(made: Made, timeline: Timeline, incidents: tuple[Incident, ...] = ()) -> worker_messages.Chunk:
     codes, times = [], []
     for number, parts in made.records.items():
         rows = np.concatenate(parts)
         data = (np.rint(rows * 1e9).astype(np.int64) + T0).tobytes()
         codes.append((2 * number, len(data)))
         times.append(data)
-    return worker_messages.Chunk(until_ns=timeline.end_ns + S, codes=tuple(codes), incidents=(), times=b"".join(times))
+    until_ns = timeline.end_ns + S
+    return worker_messages.Chunk(until_ns=until_ns, codes=tuple(codes), incidents=incidents, times=b"".join(times))
 
 
 def _finished(waiting: tuple[tuple[int, int], ...]) -> worker_messages.Finished:

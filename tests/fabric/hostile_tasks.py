@@ -367,7 +367,8 @@ def _tunings() -> Iterator[Attempt]:
             spec = _with(tasks.ApplyTuning, tunings=(tuning,), check=check)
             yield Attempt(name=f"ApplyTuning: {name}, check={check}", tries=tries, spec=spec, says=says)
         spec = _with(tasks.InjectFault, tunings=(tuning,))
-        yield Attempt(name=f"InjectFault: {name}", tries=tries, spec=spec, says=says)
+        loses = says.replace("destroy data", "lose data")
+        yield Attempt(name=f"InjectFault: {name}", tries=tries, spec=spec, says=loses)
     for name, tries, changes, says in FAULTS:
         yield Attempt(name=f"InjectFault: {name}", tries=tries, spec=_with(tasks.InjectFault, **changes), says=says)
     many = _with(tasks.ApplyTuning, tunings=(SYSCTL,) * 501)

@@ -16,7 +16,7 @@ from sim_machine import Machine
 
 from proveout.agent.tuning import revert as undoing
 from proveout.agent.tuning import transaction
-from proveout.dsl.operations.table import OPERATIONS
+from proveout.dsl.operations.table import TUNING_KEYS
 
 Change = tuple[Any, str, Any]
 
@@ -37,7 +37,7 @@ class Tally:
 
     def lines(self) -> list[str]:
         """Return a line with the three counts of each operation, in the order of their table."""
-        return [f"{name} {self.applied[name]} {self.reverted[name]} {self.struck[name]}" for name in OPERATIONS]
+        return [f"{name} {self.applied[name]} {self.reverted[name]} {self.struck[name]}" for name in TUNING_KEYS]
 
     def changes(self, here: Callable[[], Machine]) -> list[Change]:
         """Return the replacements of functions of tuning during a history, as (module, name, function)."""

@@ -19,7 +19,7 @@ from sim_faults import ON_A_LINK, ON_AN_AGENT, ON_THE_COORDINATOR, Fault
 from sim_history import History
 from sim_operations import OF_A_HOST, OF_A_SYSTEM, alone, drawn
 
-from proveout.dsl.operations.table import OPERATIONS
+from proveout.dsl.operations.table import TUNING_KEYS
 from proveout.dsl.plan.tuning_step import Tuning
 
 SEEDS = 120
@@ -52,7 +52,7 @@ def test_a_seed_gives_the_same_history_in_another_process() -> None:
 def test_every_operation_is_drawn() -> None:
     plans = [drawn(random.Random(f"plan {seed}")) for seed in range(SEEDS)]
     tunings = [one for plan in plans for one in (*plan.tunings, *plan.stages[0].tunings)]
-    assert {one.operation for one in tunings} == set(OPERATIONS)
+    assert {one.operation for one in tunings} == set(TUNING_KEYS)
 
 
 @pytest.mark.parametrize("one", [*OF_A_HOST, *OF_A_SYSTEM], ids=lambda one: one.name)

@@ -39,6 +39,8 @@ REASONS = {
     "agent/tools/program_repeater.py:run_once": "a child that becomes the program at once",
     "agent/tools/program_repeater.py:_execute": "becomes the program of a capture, in an environment of constants",
     "agent/tools/fio.py:version": "fio --version, in an environment of constants (`starter.ENVIRONMENT`)",
+    "agent/faults/fault_host.py:HostDisturbances._occupy": "sys.executable with -I -S: a loop that uses the standard library alone",
+    "agent/faults/fault_host.py:_qdisc": "sys.executable with -I -S, which becomes tc in an environment of constants",
     "agent/tuning/programs.py:Processes.run": "a program of the policy, in an environment of constants",
     "agent/load/pools/ray/ray_node.py:start": "`ray start` below the supervisor, whose environment and folder were made",
     "agent/load/pools/ray/ray_driver.py:run_confined": "the driver below itself, whose environment and folder were made",

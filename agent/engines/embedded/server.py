@@ -24,6 +24,8 @@ from proveout.agent.engines.embedded.server_role import ALONE
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, Workspace, to_its_end
 from proveout.agent.errors import TaskFault
 from proveout.core.disk_space import USED_UP_BYTES, is_used_up
+from proveout.dsl.operations.change import ServerVerb
+from proveout.dsl.operations.facts import ServerState
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint
 
@@ -68,6 +70,7 @@ class EmbeddedServer(ABC, Generic[G]):
         self._kept: data_store.State | None = None
         self._died: str | None = None
         self._log_offset = 0
+        self._is_frozen = False
         self._role = ALONE
         self.superseded_by = ""
         self.pid: int | None = None
@@ -171,6 +174,37 @@ class EmbeddedServer(ABC, Generic[G]):
             self._need_life()  # `_exited` reports no death while the lock is held
         return Endpoint(system=self._system.name, engine=self.ENGINE, dsn=dsn, version=version, provisioned=True)
 
+    @property
+    def state(self) -> ServerState:
+        """Whether it runs, its processes are stopped (by a fault), or it is down."""
+        return "down" if self.pid is None else "stopped" if self._is_frozen else "runs"
+
+    def disturb(self, verb: ServerVerb) -> None:
+        """Begin a fault: kill all its processes, stop them (SIGSTOP), or shut it down. Its session stays open, and its
+        address the same. TaskFault."""
+        with self._lock:
+            self._need_life()
+            if verb == "stop":
+                self._at.supervisor.request("freeze")
+                self._is_frozen = True
+            elif self.pid is not None:
+                self.pid = None
+                fast_s = STOP_S if verb == "shut_down" else 0.0
+                self._at.supervisor.request("stop", timeout_s=STOP_S + 30.0, fast_s=fast_s, how=verb)
+
+    def recover(self) -> None:
+        """End a fault: continue its processes, or start it on its data. TaskFault, also when its address has become
+        another: a start that failed has closed its session."""
+        with self._lock:
+            if self._is_frozen and self.pid is not None:
+                self._at.supervisor.request("thaw")
+                self._is_frozen = False
+                return
+            before = self.dsn if self._workspace is not None else ""
+            self.start()
+            if self.dsn != before:
+                raise TaskFault("fault", f"system {self._system.name!r} was started again at another address")
+
     def _bring_up(self) -> None:
         """Make it run."""
         if self.pid is not None:
@@ -226,6 +260,7 @@ class EmbeddedServer(ABC, Generic[G]):
     def _launch(self, command: list[str] | None = None) -> None:
         """Start the server, by another command than that of `_configure` if one is given."""
         argv = self._configure() if command is None else command
+        self._is_frozen = False
         offset = self._log_offset = log_size(self.log)
         # Before the request: the report of a server that fails at once may overtake the answer.
         self._died = None
@@ -374,6 +409,11 @@ class Embedded(Generic[S]):
     def fresh(self) -> bool:
         """Whether `start` has made new data."""
         return self._server.fresh
+
+    @property
+    def server(self) -> S:
+        """The server, whose methods block."""
+        return self._server
 
     async def start(self) -> Endpoint:
         """Start it; see `EmbeddedServer.start`. A cancelled start is undone."""

@@ -61,6 +61,7 @@ class Supervisor:
         self._server: int | None = None
         self._entry: dict[str, Any] | None = None
         self._fast_signal = int(signal.SIGINT)
+        self._is_frozen = False
         self._statuses: dict[int, int] = {}
         self._identity: tuple[int, int] | None = None
         self._owned: list[str] = []
@@ -76,7 +77,9 @@ class Supervisor:
             "lock": self.lock,
             "run": self.run,
             "start": self.start,
-            "stop": lambda request: self.stop(request["fast_s"], alone=False),
+            "stop": lambda request: self.stop(request["fast_s"], alone=False, how=request.get("how", "shut_down")),
+            "freeze": lambda _request: self.signal_all(signal.SIGSTOP),
+            "thaw": lambda _request: self.signal_all(signal.SIGCONT),
         }
         self._poll = select.poll()
         self._poll.register(0, select.POLLIN)
@@ -239,16 +242,23 @@ class Supervisor:
         self._fast_signal = request.get("fast_signal", int(signal.SIGINT))
         return {"pid": self._server}
 
-    def stop(self, fast_s: float, *, alone: bool) -> dict[str, Any]:
-        """Stop the server: fast, after `fast_s` immediate, then by force; returns which of them it took."""
+    def stop(self, fast_s: float, *, alone: bool, how: str = "shut_down") -> dict[str, Any]:
+        """Stop the server: fast, after `fast_s` immediate, then by force; returns which of them it took. `how`: with
+        "abort" immediate at once, with "kill" by force, all of its processes together."""
         if self._server is None:
             return {"how": "not running"}
-        pid, how = self._server, "killed"
-        for name, number, patience_s in (
+        if how == "kill":
+            self.signal_all(signal.SIGKILL)
+        elif self._is_frozen:
+            self.signal_all(signal.SIGCONT)
+        ways = (
             ("fast", self._fast_signal, fast_s),
             ("immediate", signal.SIGQUIT, IMMEDIATE_S),
             ("killed", signal.SIGKILL, IMMEDIATE_S),
-        ):
+        )
+        pid, first = self._server, {"abort": 1, "kill": 2}.get(how, 0)
+        how = "killed"
+        for name, number, patience_s in ways[first:]:
             if pid not in self._statuses:
                 os.kill(pid, number)
             if self._ended(pid, time.monotonic() + patience_s, alone=alone):
@@ -256,6 +266,19 @@ class Supervisor:
                 break
         status = self._bury()
         return {"how": how, "status": status}
+
+    def signal_all(self, number: int) -> dict[str, Any]:
+        """Send a signal to all processes of the server: first to the one that starts the others, which to continue
+        comes last, and again until there are no new ones."""
+        if self._server is None:
+            return {"error": "the server is not running"}
+        reached: set[int] = set()
+        while new := [pid for pid in (self._server, *_descendants(self._server)) if pid not in reached]:
+            for pid in reversed(new) if number == signal.SIGCONT else new:
+                _kill(pid, number)
+            reached |= {*new}
+        self._is_frozen = number == signal.SIGSTOP
+        return {"processes": len(reached)}
 
     def died(self) -> dict[str, Any] | None:
         """Return the report about a server that ended by itself, once; None otherwise."""
@@ -349,6 +372,21 @@ def _become(
     linux.set_parent_death_signal(death_signal)
     if os.getppid() != parent:
         os._exit(125)
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _descendants(process: int) -> list[int]:
+    """Process ids of the children of a process, their children, and so on."""
+    found = _children(process)
+    for child in found:
+        found += _children(child)
+    return found
 
 
 def _children(parent: int) -> list[int]:

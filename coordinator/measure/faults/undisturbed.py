@@ -15,7 +15,7 @@ from typing import TypeAlias
 from proveout.coordinator.measure.observed import Observed
 from proveout.core.numbers import quantity
 from proveout.proto.events import ValidityFinding
-from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
 
 Span: TypeAlias = tuple[float, float]
 """From, to: seconds after the start of the measure window."""
@@ -24,8 +24,9 @@ WHOLE_S = 0.999
 
 
 def spans(faults: Iterable[FaultMeasured], window_s: float) -> tuple[Span, ...]:
-    """The disturbed times of a measure window, in order and apart. One that is not healed, or whose load does not
-    recover, lasts to the end of the window."""
+    """The disturbed times of a measure window, in order and apart: until the fault is healed, and outage and recovery
+    of each load on each host have ended. One that is not healed, or with a load that does not recover, lasts to the end
+    of the window."""
     joined: list[Span] = []
     for begin_s, end_s in sorted((fault.begins_s, _end_s(fault, window_s)) for fault in faults):
         if joined and begin_s <= joined[-1][1]:
@@ -38,9 +39,16 @@ def spans(faults: Iterable[FaultMeasured], window_s: float) -> tuple[Span, ...]:
 def _end_s(fault: FaultMeasured, window_s: float) -> float:
     if fault.in_place_s is None and fault.healed_s is None and not fault.residue:
         return fault.begins_s  # it could not begin, and nothing is changed
-    if fault.healed_s is None or (fault.recovery_s is None and fault.recovery_at_least_s is not None):
+    if fault.healed_s is None:
         return max(window_s, fault.begins_s)
-    return max(fault.healed_s, fault.begins_s + (fault.recovery_s or 0.0))
+    ends = [fault.healed_s]
+    parts: tuple[FaultMeasured | FaultOnLoad, ...] = (fault, *fault.loads)
+    for part in parts:
+        if part.recovery_s is None and part.recovery_level is not None:
+            return max(window_s, fault.begins_s)  # it did not recover; without a level its recovery is not known
+        ends.append(fault.begins_s + (part.recovery_s or 0.0))
+        ends.append((part.outage_from_s or 0.0) + (part.outage_s or 0.0))
+    return max(ends)
 
 
 def outside(found: Iterable[Span], disturbed: Sequence[Span]) -> Iterator[Span]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from proveout.core.errors import Where
 from proveout.dsl.compile.symbols import Scope, where_of
-from proveout.dsl.compile.tuning import compile_tuning
-from proveout.dsl.operations.table import OPERATIONS, operation_of
+from proveout.dsl.compile.tuning import compile_tuning, is_fault, unknown_operation
+from proveout.dsl.operations.table import FAULT_KEYS, fault_key, operation_of
 from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.tuning_step import Tuning
@@ -21,7 +21,7 @@ from proveout.dsl.rules.fault_rules import operation_problems, window_problems
 from proveout.dsl.rules.host_rules import Objection
 from proveout.dsl.schema.fault_models import FaultEntry
 from proveout.dsl.schema.validation import validate
-from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
+from proveout.dsl.source.nodes import Map, Node, Scalar, Seq
 
 KNOWN = {field.alias or name for name, field in FaultEntry.model_fields.items()}
 OF_TUNING = ("on", "destructive")
@@ -73,12 +73,13 @@ class _Entry:
 
     def parts(self, node: Map) -> tuple[list[tuple[Scalar, Node]] | None, Map]:
         """(the operation beside the other keys, if any; all the other keys); None for keys that are not known."""
-        others = [entry for entry in node.entries if entry[0].text not in KNOWN]
-        operations = [entry for entry in others if entry[0].text in OPERATIONS]
-        rest = Map(entries=tuple(entry for entry in node.entries if entry[0].text in KNOWN), where=node.where)
+        others = [entry for entry in node.entries if entry[0].text not in KNOWN or is_fault(entry)]
+        operations = [entry for entry in others if entry[0].text in FAULT_KEYS]
+        rest = Map(entries=tuple(entry for entry in node.entries if entry not in others), where=node.where)
         for key, _ in others:
-            if key.text not in OPERATIONS:
-                self.problem(key.where, f"unknown key `{key.text}`", did_you_mean(key.text, [*OPERATIONS, *KNOWN]))
+            if key.text not in FAULT_KEYS:
+                text, hint = unknown_operation(key.text, sorted({*FAULT_KEYS, *KNOWN}))
+                self.problem(key.where, text, hint)
         if len(operations) > 1:
             names = " and ".join(f"`{key.text}`" for key, _ in operations)
             self.problem(operations[1][0].where, f"a fault is one operation, not {names}", "tuning: [{…}, {…}]")
@@ -86,7 +87,7 @@ class _Entry:
             where = where_of(node, "tuning")
             self.problem(where, f"`{operations[0][0].text}` beside `tuning`: a fault has one of them", "", "tuning")
         if not others and rest.get("tuning") is None:
-            self.problem(node.where, "this fault does nothing", f"one of {', '.join(OPERATIONS)}")
+            self.problem(node.where, "this fault does nothing", f"one of {', '.join(FAULT_KEYS)}")
         fine = len(operations) == len(others) and len(operations) + (rest.get("tuning") is not None) == 1
         return (operations if fine else None), rest
 
@@ -147,7 +148,7 @@ class _Entry:
     def operation_problems(self, fault: Fault, operations: Sequence[tuple[Scalar, Node]]) -> Iterator[Objection]:
         for number, tuning in enumerate(fault.tunings):
             found = operation_problems(
-                tuning.operation, operation_of(tuning), for_s=fault.for_s, destructive=tuning.destructive
+                fault_key(tuning.operation), operation_of(tuning), for_s=fault.for_s, destructive=tuning.destructive
             )
             for one in found:
                 within = () if operations or one.at == ("for",) else ("tuning", number)

@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from proveout.agent.tuning import revert
 from proveout.agent.tuning.transaction import Stopped, Transaction
 from proveout.agent.tuning.undo_journal import UndoJournal
-from proveout.dsl.operations.table import OPERATIONS
+from proveout.dsl.operations.table import TUNING_KEYS
 from proveout.proto.wire.results import TuningState
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")
@@ -73,7 +73,7 @@ NEVER_CHANGES = {"package_present", "bond_present"}
 
 
 def test_every_operation_has_cases() -> None:
-    assert sorted([*CASES, *ON_A_SERVER]) == sorted(OPERATIONS)
+    assert sorted([*CASES, *ON_A_SERVER]) == sorted(TUNING_KEYS)
 
 
 def test_a_host_without_the_programs_skips_with_the_reason(
@@ -121,7 +121,7 @@ def new_folder(tmp_path: Path) -> Path:
 # ---- applied, again, reverted ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
+@pytest.mark.parametrize("kind", TUNING_KEYS)
 def test_a_second_application_changes_nothing_and_a_revert_restores_all(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -235,7 +235,7 @@ def killed_at(k: int, case: Case, folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("fault", [stopped_at, killed_at], ids=["stopped", "killed"])
-@pytest.mark.parametrize("kind", [kind for kind in OPERATIONS if kind not in NEVER_CHANGES])
+@pytest.mark.parametrize("kind", [kind for kind in TUNING_KEYS if kind not in NEVER_CHANGES])
 def test_a_fault_before_any_step_restores_all(
     kind: str, fault: Callable[[int, Case, Path], bool], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

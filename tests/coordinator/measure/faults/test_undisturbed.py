@@ -13,7 +13,7 @@ from proveout.coordinator.measure.faults.undisturbed import judge, outside, span
 from proveout.coordinator.measure.observed import Observed
 from proveout.coordinator.measure.timeseries import Window
 from proveout.proto.events import ValidityFinding
-from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
 from proveout.proto.wire.histogram import bin_ns
 from proveout.proto.wire.results import LoadResult, LoadSecond, Stall, TransactionCounts, TransactionLoad
 
@@ -31,7 +31,9 @@ def fault(begins_s: float = 2.0, **changes: Any) -> FaultMeasured:
         ((fault(),), ((2.0, 3.5),)),
         ((fault(recovery_s=4.0),), ((2.0, 6.0),)),
         ((fault(recovery_s=0.5),), ((2.0, 3.5),)),
-        ((fault(recovery_at_least_s=8.0),), ((2.0, 10.0),)),
+        ((fault(recovery_at_least_s=8.0, recovery_level=0.95),), ((2.0, 10.0),)),
+        ((fault(recovery_at_least_s=3.0, outage_from_s=2.1, outage_s=2.9),), ((2.0, 5.0),)),
+        ((fault(recovery_s=0.5, loads=(FaultOnLoad(host="c1", recovery_s=5.0),)),), ((2.0, 7.0),)),
         ((fault(healed_s=None, residue=("x",)),), ((2.0, 10.0),)),
         ((fault(5.0), fault(2.0, recovery_s=3.5)), ((2.0, 6.5),)),
         ((fault(in_place_s=None, healing_s=None, healed_s=None, error="no"),), ((2.0, 2.0),)),

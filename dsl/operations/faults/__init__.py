@@ -1,0 +1,1 @@
+"""Operations that only faults are made of: they disturb a host or a system for a time."""
