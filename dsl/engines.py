@@ -51,10 +51,11 @@ class Engine:
     | `populate_workers_max` | how many workers can load a population at once; None for any number |
     | `instances` | whether a system may have several instances |
     | `members` | whether a load can choose among them by `access`, and share or renew its connections (`sessions`) |
-    | `propagates_to` | the engines that its changes can go on to; the capture `lag` measures how far those are behind |
+    | `propagates_to` | the engines that its changes can go on to; the capture `lag` is of those and of standbys |
     | `links_to` | those of them to which proveout itself sets propagation up, and compares the tables |
     | `standbys` | whether a system that proveout starts may have standbys, which can be promoted |
     | `followed` | the settings that a standby has from its primary |
+    | `synchronous_max` | how many synchronous standbys a commit can wait for; None for any number |
     | `procedures` | whether TPROC-C's stored procedures are written for it |
     | `instead_of_populate`, `instead_of_waits`, `instead_of_members` | what to do where it cannot do these |
     | `tested`, `guide` | what the tests run it on; the page for users |
@@ -89,6 +90,7 @@ class Engine:
     links_to: tuple[str, ...] = ()
     standbys: bool = False
     followed: tuple[str, ...] = ()
+    synchronous_max: int | None = None
     procedures: bool = False
     instead_of_populate: str = ""
     instead_of_waits: str = ""
@@ -246,6 +248,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 session=True,
                 sizes=True,
                 queries=True,
+                standbys=True,
+                synchronous_max=1,
                 instead_of_waits="capture its host with kind: os, and look into performance_schema on the server",
                 tested="MariaDB 10.11",
                 guide="docs/guide/mysql.md",
@@ -299,6 +303,12 @@ def of(name: str) -> Engine:
 def named(engines: Iterable[Engine]) -> str:
     """Return the engines' names, joined by commas."""
     return ", ".join(engine.name for engine in engines)
+
+
+def has_lag(source: str, sink: str) -> bool:
+    """Return whether the capture `lag` measures how far a sink is behind its source: by propagation, or as its
+    standby."""
+    return sink in of(source).propagates_to or (sink == source and of(source).standbys)
 
 
 def link_objection(source: tuple[str, str], sink: tuple[str, str]) -> str:

@@ -42,8 +42,9 @@ async def lag(context: TaskContext, spec: RunCapture) -> CaptureResult:
     `waits`."""
     source, sink = spec.endpoints if len(spec.endpoints) == 2 else (spec.endpoints[0],) * 2
     engine = adapter(source.engine)
-    able = source is not sink and sink.engine in engines.of(source.engine).propagates_to
+    able = source is not sink and engines.has_lag(source.engine, sink.engine)
     if not (able and isinstance(engine, CapturesLag)):
-        what = f"capture {spec.capture.name!r}: lag is captured between two postgres systems, a source and its sink"
+        ends = "a source and its sink, or a primary and its standby"
+        what = f"capture {spec.capture.name!r}: lag is captured between two systems, {ends}"
         raise TaskFault("invalid", what)
     return await observe(context, spec, lambda: engine.lag_observer(source, sink), poll_s=LOOK_EVERY_S)

@@ -4,7 +4,6 @@ can be wrong about them."""
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
@@ -376,7 +375,7 @@ def _check_propagation(scope: Scope, nodes: dict[str, Map]) -> None:
 
 def _check_standbys(scope: Scope, nodes: dict[str, Map]) -> None:
     """Each standby has one primary, of its engine, that proveout starts too."""
-    counts: Counter[str] = Counter()
+    groups: dict[str, list[System]] = {}
     for system in list(scope.systems.values()):
         if system.standby_of is None:
             continue
@@ -385,25 +384,42 @@ def _check_standbys(scope: Scope, nodes: dict[str, Map]) -> None:
         primary = scope.resolve("system", system.standby_of, scope.systems, where, path)
         if primary is None:
             continue
-        counts[primary.name] += 1
-        message, hint = "", ""
-        if primary.name == system.name:
-            message = f"`{system.name}` cannot be a standby of itself"
-        elif primary.standby_of is not None:
-            message = f"`{primary.name}` is a standby itself, and a standby follows a primary"
-            hint = f"standby_of: {primary.standby_of}" if primary.standby_of != system.name else ""
-        elif primary.engine != system.engine:
-            message = f"a standby is of the engine of its primary: `{primary.name}` is {primary.engine}"
-        elif primary.provision is None:
-            message, hint = f"`{primary.name}` runs already; proveout makes standbys of what it starts", _OWN_GROUP
-        elif primary.propagates_to is not None or system.propagates_to is not None:
-            message = "a system with standbys does not propagate: the propagation would end with a promotion"
-        elif counts[primary.name] > STANDBYS_MAX:
-            message = f"`{primary.name}` has more than {STANDBYS_MAX} standbys"
-        if message:
-            scope.problems.add(where, message, key=path, hint=hint)
+        group = groups.setdefault(primary.name, [])
+        group.append(system)
+        if found := _standby_problem(primary, system) or _group_problem(group):
+            scope.problems.add(where, found.message, key=path, hint=found.way_out)
         else:
             _check_followed(scope, nodes[system.name], system, primary)
+
+
+def _standby_problem(primary: System, system: System) -> Objection | None:
+    if primary.name == system.name:
+        return Objection(message=f"`{system.name}` cannot be a standby of itself")
+    if primary.standby_of is not None:
+        hint = f"standby_of: {primary.standby_of}" if primary.standby_of != system.name else ""
+        return Objection(message=f"`{primary.name}` is a standby itself, and a standby follows a primary", way_out=hint)
+    if primary.engine != system.engine:
+        message = f"a standby is of the engine of its primary: `{primary.name}` is {primary.engine}"
+        return Objection(message=message)
+    if primary.provision is None:
+        message = f"`{primary.name}` runs already; proveout makes standbys of what it starts"
+        return Objection(message=message, way_out=_OWN_GROUP)
+    if primary.propagates_to is not None or system.propagates_to is not None:
+        message = "a system with standbys does not propagate: the propagation would end with a promotion"
+        return Objection(message=message)
+    return None
+
+
+def _group_problem(standbys: list[System]) -> Objection | None:
+    """The last one of a primary's standbys is one too many."""
+    last, engine = standbys[-1], standbys[-1].engine
+    most = engines.of(engine).synchronous_max
+    if last.synchronous and most is not None and sum(one.synchronous for one in standbys) > most:
+        message = f"a commit of {engine} waits for {most} synchronous standby, not for all of several"
+        return Objection(message=message, way_out="synchronous: false for the others")
+    if len(standbys) > STANDBYS_MAX:
+        return Objection(message=f"`{last.standby_of}` has more than {STANDBYS_MAX} standbys")
+    return None
 
 
 def _check_followed(scope: Scope, node: Map, system: System, primary: System) -> None:

@@ -260,10 +260,8 @@ class Handling:
 class SessionResult:
     """The connections of a load in its measure window.
 
-    `connect`: times of the connects that began in it and succeeded, until the first statement could be prepared;
-    `attempts`, `failed`: of all. `pool_wait`: of each transaction due in it, the wait for a free connection of the
-    pool, also of those that found one at once; `waited` found none. `rerun`: transactions run again after a connection
-    was lost, when it was not known whether they had committed.
+    `connect`: times of those that succeeded; `attempts`, `failed`: of all. `pool_wait`: of each transaction due in it,
+    the wait for a connection of the pool, 0 too; `waited`: found none free. `rerun`: run again, perhaps committed.
     """
 
     connect: Histogram = field(default_factory=Histogram)
@@ -272,9 +270,6 @@ class SessionResult:
     pool_wait: Histogram = field(default_factory=Histogram)
     waited: int = 0
     rerun: int = 0
-
-
-NO_SESSIONS = SessionResult()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,7 +342,7 @@ class LoadResult:
     passes_s: tuple[float, ...] = ()
     output: str = field(default="", repr=False)
     values: tuple[tuple[str, float], ...] = ()
-    sessions: SessionResult = NO_SESSIONS
+    sessions: SessionResult = field(default_factory=SessionResult)
     commits: TrackedCommits = field(default_factory=TrackedCommits)
 
 

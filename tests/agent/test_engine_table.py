@@ -61,7 +61,7 @@ def test_each_capability_is_stated_and_implemented(name: str) -> None:
         "OpensQueries": stated.queries,
         "CapturesWaits": stated.waits,
         "CapturesSizes": stated.sizes,
-        "CapturesLag": bool(stated.propagates_to),
+        "CapturesLag": bool(stated.propagates_to) or stated.standbys,
         "MakesReports": bool(stated.report),
         "Propagates": bool(stated.links_to),
         "OwnsProcess": stated.own_process,

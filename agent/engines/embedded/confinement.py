@@ -6,9 +6,9 @@ be taken back. Only the standard library is imported, and no pathlib: `superviso
 
 `access` maps `read`, `execute` and `write` to lists of paths; access to a folder holds for everything below it.
 `execute` includes `read`, and `write` includes `read`, but not `execute`. A path that does not exist is passed over.
-Where the kernel supports it, three more things are denied: to listen on TCP ports, to connect to abstract unix sockets
-of others, and to send signals to processes outside. Sources: landlock(7), include/uapi/linux/landlock.h,
-capabilities(7).
+`listen` lists the TCP ports that it may listen on. Where the kernel supports it, three more things are denied: to
+listen on other TCP ports, to connect to abstract unix sockets of others, and to send signals to processes outside.
+Sources: landlock(7), include/uapi/linux/landlock.h, capabilities(7).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ else:  # imported by a supervisor that runs from its file
 Access = Mapping[str, Sequence[str]]
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same on all architectures that Landlock runs on
-VERSION_FLAG, RULE_PATH_BENEATH = 1, 1
+VERSION_FLAG, RULE_PATH_BENEATH, RULE_NET_PORT = 1, 1, 2
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 MAKE_CHAR, MAKE_BLOCK, TRUNCATE, IOCTL_DEV = 1 << 6, 1 << 11, 1 << 14, 1 << 15
@@ -53,6 +53,10 @@ class _Ruleset(ctypes.Structure):
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+class _NetPort(ctypes.Structure):
+    _fields_ = (("allowed", ctypes.c_uint64), ("port", ctypes.c_uint64))
 
 
 def landlock_version() -> int:
@@ -83,6 +87,8 @@ def restrict(access: Access) -> None:
         for kind, rights in RIGHTS.items():
             for path in access.get(kind, ()):
                 _allow(descriptor, path, rights & files)
+        for port in access.get("listen", ()) if version >= NETWORK_SINCE else ():
+            _add(descriptor, RULE_NET_PORT, _NetPort(allowed=BIND_TCP, port=int(port)))
         linux.checked(LIBC.syscall(RESTRICT_SELF, descriptor, 0), "landlock")
     finally:
         os.close(descriptor)
@@ -96,10 +102,13 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         if not stat.S_ISDIR(os.fstat(opened).st_mode):
             rights &= OF_FILES
-        rule = _PathBeneath(allowed=rights, parent=opened)
-        linux.checked(LIBC.syscall(ADD_RULE, ruleset, RULE_PATH_BENEATH, ctypes.byref(rule), 0), "landlock")
+        _add(ruleset, RULE_PATH_BENEATH, _PathBeneath(allowed=rights, parent=opened))
     finally:
         os.close(opened)
+
+
+def _add(ruleset: int, kind: int, rule: ctypes.Structure) -> None:
+    linux.checked(LIBC.syscall(ADD_RULE, ruleset, kind, ctypes.byref(rule), 0), "landlock")
 
 
 def give_up_privileges(identity: tuple[int, int] | None) -> None:

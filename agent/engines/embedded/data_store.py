@@ -9,12 +9,14 @@ host.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable
@@ -33,6 +35,8 @@ SWEEP_AGE_S = 60.0
 FORMAT = 2
 """1: one password, of a superuser."""
 FILE = "system.json"
+POINTER = "system"
+"""The file of the session's folder that holds the path of the folder with `system.json`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +140,42 @@ def make_store(folder: Path, uid: int | None, reachable: Callable[[Path], bool])
     state = State(store=str(store), password=password, administrator=administrator, replication=replication, uid=uid)
     write_state(folder, state)
     return state
+
+
+def point(session: Path, folder: Path) -> None:
+    """Write the path of the system's own folder into the session's folder."""
+    path = session / POINTER
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(str(folder.resolve()))
+
+
+def find(session: Path, what: str, title: str) -> tuple[Path, Path, State]:
+    """The session, the system's own folder and the state of a server that this agent's user has started; what others
+    have put there is not read. TaskFault `missing` when `what` is none."""
+    state, folder = None, Path()
+    with contextlib.suppress(OSError):
+        if (
+            session.name.startswith(SESSION_PREFIX)
+            and _is_own(session, stat.S_ISDIR)
+            and _is_own(session / POINTER, stat.S_ISREG)
+        ):
+            folder = Path((session / POINTER).read_text())
+            state = read_state(folder) if _is_own(folder / FILE, stat.S_ISREG) else None
+    if state is None:
+        raise TaskFault(
+            "missing",
+            f"{what} is not a running embedded {title} of this agent's user",
+            way_out="start it in this run, or give the system a dsn",
+        )
+    return session, folder, state
+
+
+def _is_own(path: Path, kind: Callable[[int], bool]) -> bool:
+    """Whether the path itself, not a link's target, is of this kind, belongs to the agent's user, and is not writable
+    for other users."""
+    status = path.lstat()
+    return kind(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 def remove(folder: Path) -> None:

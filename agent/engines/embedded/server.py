@@ -152,6 +152,10 @@ class EmbeddedServer(ABC, Generic[G]):
     def _await_ended(self) -> None:
         """Wait for a server of an earlier session that still uses the data while it ends. TaskFault."""
 
+    def _ports(self) -> tuple[int, ...]:
+        """The TCP ports that it listens on."""
+        return ()
+
     def _before_restored(self) -> None:
         """Prepare for clients of restored data."""
 
@@ -269,7 +273,7 @@ class EmbeddedServer(ABC, Generic[G]):
                 "start",
                 argv=argv,
                 environment=ENVIRONMENT,
-                access=self._at.server_access(Path(argv[0]), self.data),
+                access=self._at.server_access(Path(argv[0]), self.data, self._ports()),
                 directory=str(self.data),
                 log=str(self.log),
                 fast_signal=int(self.STOPS),

@@ -16,7 +16,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -77,12 +77,13 @@ class Workspace:
         """Whether the server's user can enter that folder, or run that program."""
         return bool(self.supervisor.request("reach", path=str(path))["reachable"])
 
-    def server_access(self, program: Path, data: Path) -> Access:
+    def server_access(self, program: Path, data: Path, ports: Sequence[int] = ()) -> Access:
         """Return the files that the server may use: its program, the session's folder to read, its data and its sockets
-        to write."""
-        return file_access.of_server(
+        to write; and the TCP ports that it may listen on."""
+        files = file_access.of_server(
             program, read=[self.session, *self._libraries()], write=[data, *self.session.glob("socket*")]
         )
+        return {**files, "listen": [str(port) for port in ports]}
 
     def _libraries(self) -> list[Path]:
         """Return the folders that the server's program needs beside those next to it."""

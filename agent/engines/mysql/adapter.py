@@ -11,12 +11,14 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import (
+    CapturesLag,
     CapturesSizes,
     Catalogue,
     Checkpoints,
     EngineAdapter,
     FindsServer,
     Loader,
+    Observer,
     OpensCursors,
     OpensQueries,
     Populates,
@@ -44,6 +46,7 @@ class MysqlAdapter(
     OpensCursors,
     OpensQueries,
     CapturesSizes,
+    CapturesLag,
     RedactsDsn,
 ):
     """See `adapter` for the protocols. Provisioning starts the host's own MariaDB; all other work goes through
@@ -115,6 +118,12 @@ class MysqlAdapter(
         from proveout.agent.engines.mysql.sql import SizeCatalogue
 
         return SizeCatalogue(endpoint)
+
+    def lag_observer(self, source: Endpoint, sink: Endpoint) -> Observer:
+        _require_client()
+        from proveout.agent.engines.mysql.lag import LagObserver
+
+        return LagObserver(source, sink)
 
 
 def _require_client() -> None:

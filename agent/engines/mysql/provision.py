@@ -22,24 +22,21 @@ import secrets
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 
-from proveout.agent.engines.embedded import file_access
-from proveout.agent.engines.embedded.server import (
-    LOG_LINES_MAX,
-    READY_S,
-    Embedded,
-    EmbeddedServer,
-    log_lines,
-    program_output,
-)
+from proveout.agent.engines.embedded import data_store, file_access
+from proveout.agent.engines.embedded.group_server import EmbeddedGroup, GroupServer, Primary
+from proveout.agent.engines.embedded.server import LOG_LINES_MAX, READY_S, log_lines, program_output
+from proveout.agent.engines.embedded.server_role import Promotion
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, USER, Workspace
+from proveout.agent.engines.mysql import replica
 from proveout.agent.errors import TaskFault
 from proveout.dsl.operations.database.postgres_parameters import WAY_OUT
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules.mysql_settings import objection
+from proveout.proto.wire.tasks import Endpoint
 
 DATABASE = "proveout"
 ADMINISTRATION = "proveout_administration"
@@ -66,10 +63,11 @@ DEFAULTS: tuple[tuple[str, str], ...] = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Programs:
-    """The server and the program that makes an empty data directory."""
+    """The server, the program that makes an empty data directory, and the client, which standbys need."""
 
     server: Path
     initialise: Path
+    client: Path | None = None
 
 
 def find_programs() -> Programs:
@@ -82,11 +80,19 @@ def find_programs() -> Programs:
             "there is no MariaDB server on this host: mariadbd or mariadb-install-db was not found",
             way_out="install it (Debian: apt-get install mariadb-server), or give the system a dsn",
         )
-    return Programs(server=Path(server).resolve(), initialise=Path(initialise).resolve())
+    client = shutil.which("mariadb", path=path)
+    return Programs(
+        server=Path(server).resolve(),
+        initialise=Path(initialise).resolve(),
+        client=Path(client).resolve() if client is not None else None,
+    )
 
 
-def configuration(settings: Iterable[tuple[str, str]], folder: Path, data: Path) -> str:
-    """The text of the defaults file: ours, then the plan's settings, then what is not negotiable. TaskFault."""
+def configuration(
+    settings: Iterable[tuple[str, str]], folder: Path, data: Path, replication: Mapping[str, str] | None = None
+) -> str:
+    """The text of the defaults file: ours, then the plan's settings, then what is not negotiable, with `replication`,
+    the settings of a server's role in its group. TaskFault."""
     lines = ["[mysqld]"]
     for name, value in (*DEFAULTS, *_checked(settings)):
         lines.append(f"{name} = {value}")
@@ -100,8 +106,8 @@ def configuration(settings: Iterable[tuple[str, str]], folder: Path, data: Path)
         "plugin_dir": f"{folder}/{NOTHING}",
         "allow_suspicious_udfs": "off",
         "symbolic_links": "off",
-        "skip_networking": "on",
         "lc_messages": "en_US",
+        **(replication or {"skip_networking": "on"}),
     }
     return "\n".join([*lines, *(f"{name} = {value}" for name, value in fixed.items())]) + "\n"
 
@@ -115,8 +121,8 @@ def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
         yield name, value
 
 
-class Server(EmbeddedServer[Workspace]):
-    """One embedded MariaDB; see `EmbeddedServer`. TaskFault `missing` when the host has no MariaDB."""
+class Server(GroupServer[Workspace]):
+    """One embedded MariaDB; see `EmbeddedServer`, `GroupServer`. TaskFault `missing` when the host has no MariaDB."""
 
     ENGINE, NAME, STOPS = "mysql", "MariaDB", signal.SIGTERM
     WRONG_SETTING = ("unknown variable", "unknown option", "while setting value")
@@ -125,6 +131,7 @@ class Server(EmbeddedServer[Workspace]):
         self._programs = find_programs()
         super().__init__(system, data_root, on_death)
         self._password = secrets.token_urlsafe(32)
+        self._port = 0
 
     @property
     def dsn(self) -> str:
@@ -165,19 +172,42 @@ class Server(EmbeddedServer[Workspace]):
         accounts.touch(mode=0o600)
         accounts.write_text("".join(f"{statement};\n" for statement in self._accounts()))
         self._at.hand_over(accounts)
+        data_store.point(session, self._folder)
+        if self._ports():
+            (session / replica.PORT_FILE).write_text(str(self._port))
         file = session / "my.cnf"
-        file.write_text(configuration(self._system.settings, session, self.data))
+        file.write_text(self._settings())
         file.chmod(0o644)
         return [str(self._programs.server), f"--defaults-file={file}"]
 
+    def _settings(self) -> str:
+        """The text of its defaults file."""
+        grouped = replica.settings_of(self._system.name, self._role, self._port) if self._role.is_grouped else None
+        return configuration(self._system.settings, self.session, self.data, grouped)
+
+    def _ports(self) -> tuple[int, ...]:
+        """A primary's port for its standbys stays the same for the session."""
+        if not self._role.standbys:
+            return ()
+        self._port = self._port or replica.free_port()
+        return (self._port,)
+
     def _accounts(self) -> tuple[str, ...]:
-        """The statements of the init file, a line each."""
+        """The statements of the init file, a line each. They are not replicated: each member has its own accounts."""
+        of_group: list[str] = []
+        if self._role.is_grouped:
+            of_group += replica.accounts_of(self._state.administrator, self._state.replication)
+        if self._primary is not None:
+            of_group += replica.following(self._primary)
         account = f"{USER}@localhost"
         dirty_pages = (
             "BEGIN SET GLOBAL innodb_max_dirty_pages_pct = percent;"
             " SET GLOBAL innodb_max_dirty_pages_pct_lwm = low_water; END"
         )
+        # Without the right to leave the binary log out, a population goes to the standbys.
+        unlogged = () if of_group else (f"/*M!100502 GRANT BINLOG ADMIN ON *.* TO {account} */",)
         return (
+            "SET SESSION sql_log_bin = 0",
             f"CREATE DATABASE IF NOT EXISTS {DATABASE}",
             f"CREATE DATABASE IF NOT EXISTS {ADMINISTRATION}",
             f"CREATE OR REPLACE DEFINER = root@localhost PROCEDURE {ADMINISTRATION}.dirty_pages"
@@ -186,9 +216,10 @@ class Server(EmbeddedServer[Workspace]):
             f"CREATE OR REPLACE USER {account} IDENTIFIED BY '{self._password}'",
             f"GRANT ALL ON {DATABASE}.* TO {account}",
             f"GRANT PROCESS, RELOAD, REPLICATION CLIENT ON *.* TO {account}",
-            f"/*M!100502 GRANT BINLOG ADMIN ON *.* TO {account} */",  # for a population that is not in the binary log
+            *unlogged,
             f"GRANT EXECUTE ON PROCEDURE {ADMINISTRATION}.dirty_pages TO {account}",
             "ALTER USER root@localhost ACCOUNT LOCK",
+            *of_group,
         )
 
     def _is_ready(self, _pid: int) -> bool:
@@ -204,6 +235,64 @@ class Server(EmbeddedServer[Workspace]):
             return asking.recv(5, socket.MSG_WAITALL)[4:] == bytes([GREETING])
         return False
 
+    # ---- a group of servers --------------------------------------------------------------------------------------
+
+    @property
+    def _client(self) -> replica.Client:
+        if self._programs.client is None:
+            raise TaskFault(
+                "missing",
+                "the client program mariadb, which makes standbys, was not found on this host",
+                way_out="install it (Debian: apt-get install mariadb-client)",
+            )
+        return replica.Client(at=self._at, program=self._programs.client)
+
+    def _find_primary(self, endpoint: Endpoint) -> Primary:
+        socket_path = Path(parse_qs(urlsplit(endpoint.dsn).query).get("unix_socket", [""])[0])
+        session, folder, state = data_store.find(socket_path.parent.parent, f"system {endpoint.system!r}", "MariaDB")
+        return Primary(session=session, folder=folder, state=state)
+
+    def _copy_primary(self, primary: Primary) -> str:
+        """The primary's last snapshot, whose changes since are in its binary log; without one all changes are."""
+        snapshot = Path(primary.state.store) / "snapshot"
+        if not snapshot.is_dir():
+            return "empty, for all changes of its primary"
+        partial = self.data.with_name("data.copied")
+        self._at.copy(snapshot, partial)
+        partial.rename(self.data)
+        return f"a copy of the snapshot of {primary.folder.name}"
+
+    def _adopt(self, primary: Primary) -> None:
+        """Nothing beside the init file."""
+
+    def _is_configured(self) -> bool:
+        try:
+            return (self.session / "my.cnf").read_text() == self._settings() and self._followed() in (
+                self.session / "init.sql"
+            ).read_text()
+        except OSError:
+            return False
+
+    def _followed(self) -> str:
+        return replica.following(self._primary)[2] if self._primary is not None else ""
+
+    def _reach(self, primary: Primary) -> Callable[[], bool | None]:
+        client = self._client
+        is_level = client.reach(self.session, self._state.administrator, client.position(primary))
+
+        def found() -> bool | None:
+            lines = log_lines(self.log, self._log_offset)
+            return is_level() or (None if any(text in line for line in lines for text in replica.BROKEN) else False)
+
+        return found
+
+    def _promote(self) -> Promotion:
+        return self._client.promote(self.session, self._state.administrator)
+
+    def _is_in_order(self, data: Path) -> bool:
+        """A copy of a killed server's data recovers like that data."""
+        return data.is_dir()
+
     def _complaints(self, offset: int) -> str:
         """Return the errors in the server's log since `offset`."""
         lines = log_lines(self.log, offset)
@@ -216,7 +305,7 @@ class Server(EmbeddedServer[Workspace]):
         return printed.partition(" Ver ")[2].partition(" ")[0]
 
 
-class EmbeddedMysql(Embedded[Server]):
+class EmbeddedMysql(EmbeddedGroup[Server]):
     """An embedded MariaDB for asyncio."""
 
     def __init__(self, system: System, data_root: Path, *, on_death: Callable[[str], None] | None = None) -> None:

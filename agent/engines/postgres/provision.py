@@ -17,8 +17,6 @@ else it would acknowledge positions that the restored source has not written yet
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import os
 import re
 import shutil
@@ -26,35 +24,25 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from proveout.agent.engines.embedded import data_store, file_access, server_role
+from proveout.agent.engines.embedded import data_store, file_access
+from proveout.agent.engines.embedded.group_server import EmbeddedGroup, GroupServer, Primary
 from proveout.agent.engines.embedded.server import (
     LOG_LINES_MAX,
     POLL_S,
-    Embedded,
-    EmbeddedServer,
     log_lines,
     program_output,
 )
-from proveout.agent.engines.embedded.server_role import Promotion, ServerRole, Successor
-from proveout.agent.engines.embedded.workspace import (
-    ENVIRONMENT,
-    PREDECESSOR_S,
-    Workspace,
-    give,
-    is_locked,
-    to_its_end,
-)
+from proveout.agent.engines.embedded.server_role import Promotion
+from proveout.agent.engines.embedded.workspace import ENVIRONMENT, PREDECESSOR_S, Workspace, give
 from proveout.agent.engines.postgres import installation as programs
 from proveout.agent.engines.postgres import roles as postgres_roles
 from proveout.agent.engines.postgres import settings, standby
 from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import System
+from proveout.proto.wire.tasks import Endpoint
 
 INITDB_S = 60.0
-LEVEL_S = 75.0
-LEVEL_POLL_S = 0.05
 INITDB_OPTIONS = [
     "-A",
     "scram-sha-256",
@@ -131,17 +119,11 @@ class PostgresWorkspace(Workspace):
         return self.installation.libraries
 
 
-class Server(EmbeddedServer[PostgresWorkspace]):
-    """One embedded PostgreSQL; see `EmbeddedServer`."""
+class Server(GroupServer[PostgresWorkspace]):
+    """One embedded PostgreSQL; see `EmbeddedServer` and `GroupServer`."""
 
     ENGINE, NAME, STOPS = "postgres", "PostgreSQL", signal.SIGINT
     WRONG_SETTING = ("configuration file", "parameter")
-
-    def __init__(self, system: System, data_root: Path, on_death: Callable[[str], None] | None = None) -> None:
-        super().__init__(system, data_root, on_death)
-        self._primary: standby.Primary | None = None
-        self._promoted = False
-        self.note = ""
 
     @property
     def dsn(self) -> str:
@@ -152,11 +134,6 @@ class Server(EmbeddedServer[PostgresWorkspace]):
         return PostgresWorkspace(self._folder, self._exited)
 
     def _make_data(self) -> None:
-        if self._primary is not None:
-            self._programs.base_backup(self._primary, self.data)
-            self.note = f"a base backup of {self._role.primary.system if self._role.primary else ''}"
-            return
-
         def make_roles(data: Path, identity: tuple[int, int] | None) -> None:
             postgres_roles.make_roles(self._at.installation.programs / "postgres", data, self._state, identity)
 
@@ -186,7 +163,7 @@ class Server(EmbeddedServer[PostgresWorkspace]):
             path = self.session / name
             path.write_text(text)
             path.chmod(0o644)
-        postgres_roles.point(self.session, self._folder)
+        data_store.point(self.session, self._folder)
         return [str(self._at.installation.programs / "postgres"), "-D", str(self.data), *self._configuration_files()]
 
     def _sockets(self) -> list[Path]:
@@ -218,85 +195,27 @@ class Server(EmbeddedServer[PostgresWorkspace]):
         printed = program_output(str(self._at.installation.programs / "postgres"), "--version")
         return printed.partition(")")[2].strip()
 
-    def _before_restored(self) -> None:
-        """A new replication socket; see the module's head."""
-        self._keep(generation=self._state.generation + 1)
-
-    def _keep(self, **fields: Any) -> None:
-        self._kept = dataclasses.replace(self._state, **fields)
-        data_store.write_state(self._folder, self._kept)
-
     # ---- a group of servers --------------------------------------------------------------------------------------
 
     @property
     def _programs(self) -> standby.Programs:
         return standby.Programs(at=self._at, installation=self._at.installation)
 
-    def take_role(self, role: ServerRole, system: System) -> None:
-        """Set the role, and the settings, that the next `start` gives the server."""
-        with self._lock:
-            self._role, self._system = role, system
+    def _find_primary(self, endpoint: Endpoint) -> Primary:
+        session, folder, state = postgres_roles.found(endpoint)
+        return Primary(session=session, folder=folder, state=state)
 
-    def _bring_up(self) -> None:
-        self.note = ""
-        self._primary = standby.primary_of(self._role.primary) if self._role.primary is not None else None
-        successor = server_role.successor_of(self._folder)
-        if self._primary is not None:
-            self._follow(self._primary)
-        elif successor is None:
-            super()._bring_up()
-        elif is_locked(Path(successor.folder)):
-            self.superseded_by = successor.system
-            if self._workspace is None:
-                self._prepare()
-        else:
-            self.stop()
-            self._prepare()
-            self.note = self._take_data(successor)
-            server_role.clear(self._folder)
-            super()._bring_up()
+    def _copy_primary(self, primary: Primary) -> str:
+        self._programs.base_backup(primary, self.data)
+        return f"a base backup of {primary.folder.name}"
 
-    def _follow(self, primary: standby.Primary) -> None:
-        """Run as the standby of a primary, level with it."""
-        if self.pid is not None:
-            if not self._promoted and self._is_configured() and self._await_level(primary):
-                return
-            self.stop()
-        try:
-            is_open = self._workspace is not None
-            self._prepare()
-            if is_open:
-                self._prepare_data()
-            self._launch()
-            if self._await_level(primary):
-                return
-            self.stop()
-            shutil.rmtree(self.data)
-            self._make_data()
-            self._launch()
-            if not self._await_level(primary):
-                raise self._failed_start(self._log_offset, "cannot follow its primary")
-        except BaseException:
-            self.close(keep_data=True)
-            raise
-
-    def _before_data(self) -> None:
-        """A standby has the passwords of its primary, and data that was copied from the data the primary has."""
-        if self._primary is None:
-            return
-        primary = self._primary.state
-        if self.data.is_dir() and self._state.origin != self._primary.origin:
-            shutil.rmtree(self.data)
-        self._keep(
-            password=primary.password,
-            administrator=primary.administrator,
-            replication=primary.replication,
-            origin=self._primary.origin,
-        )
-        standby.write_password(self._at, self.session / standby.PASSWORDS, primary.replication)
+    def _adopt(self, primary: Primary) -> None:
+        """Take the passwords of the primary, which are in its data, and follow it."""
+        of = primary.state
+        self._keep(password=of.password, administrator=of.administrator, replication=of.replication)
+        standby.write_password(self._at, self.session / standby.PASSWORDS, of.replication)
         if self.data.is_dir():
             self._programs.mark_standby(self.data)
-        self._promoted = False
 
     def _is_configured(self) -> bool:
         try:
@@ -304,98 +223,39 @@ class Server(EmbeddedServer[PostgresWorkspace]):
         except OSError:
             return False
 
-    def _await_level(self, primary: standby.Primary) -> bool:
-        """Wait until the standby streams and has all that its primary has now; False when it cannot get there."""
+    def _reach(self, primary: Primary) -> Callable[[], bool | None]:
         position = self._programs.position(primary)
-        deadline = time.monotonic() + LEVEL_S
-        while time.monotonic() < deadline:
-            self._need_life()
+
+        def is_level() -> bool | None:
             if self._programs.is_level(self.session, self._state.administrator, position):
                 return True
             lines = log_lines(self.log, self._log_offset)
-            if any(text in line for line in lines for text in standby.BROKEN):
-                return False
-            time.sleep(LEVEL_POLL_S)
-        return False
+            return None if any(text in line for line in lines for text in standby.BROKEN) else False
 
-    def promote(self) -> Promotion:
-        """Make the standby a primary, and wait until it accepts writes. From then on its primary does not start again
-        without its data. TaskFault."""
-        with self._lock:
-            self._need_life()
-            if self._primary is None or self.pid is None or self._promoted:
-                state = "was promoted already" if self._promoted else "is not a running standby"
-                raise TaskFault("invalid", f"system {self._system.name!r} {state}", way_out="promote a standby once")
-            folder = self._primary.folder
-            server_role.supersede(folder, Successor(system=self._system.name, folder=str(self._folder.resolve())))
-            try:
-                done = self._programs.promote(self.session, self._state.administrator)
-            except BaseException:
-                server_role.clear(folder)
-                raise
-            self._promoted = True
-            return done
+        return is_level
 
-    def _take_data(self, successor: Successor) -> str:
-        """Take the data of the promoted standby, which has stopped; return how."""
-        began_s = time.monotonic()
-        state = data_store.read_state(Path(successor.folder))
-        source = Path(state.store) / "data" if state is not None else None
-        if source is None or not self._programs.is_shut_down(source):
-            self._before_restored()  # no standby follows this data as it is
-            return f"kept its own data: {successor.system} had not stopped in order, and what it has committed is lost"
-        try:
-            self._recover()
-            self._programs.rewind(self.data, source)
-            how = "pg_rewind"
-        except TaskFault as fault:
-            self._at.copy(source, self._store / "data.partial")
-            (self._store / "data.partial").rename(self._store / "data.restored")
-            self._finish_restore()
-            how = f"a copy of all of it, as {fault.what}"
-        return f"took the data of {successor.system} in {time.monotonic() - began_s:.1f} s, by {how}"
+    def _promote(self) -> Promotion:
+        return self._programs.promote(self.session, self._state.administrator)
 
-    def _recover(self) -> None:
-        """Run the server without clients until it has recovered from a kill, and stop it in order: pg_rewind needs
-        that, and does it itself in single-user mode, which refuses a user without a name."""
-        if self._programs.is_shut_down(self.data):
-            return
-        nowhere = self._programs.scratch()
-        self._launch([*self._configure(), "-c", f"unix_socket_directories={nowhere}"])
-        self.stop()
+    def _is_in_order(self, data: Path) -> bool:
+        return self._programs.is_shut_down(data)
 
-    def close(self, *, keep_data: bool) -> None:
-        """See `EmbeddedServer`. A promoted standby stops in order, because its primary needs its data."""
-        with self._lock:
-            if self._promoted and keep_data:
-                with contextlib.suppress(TaskFault):
-                    self.stop()
-            super().close(keep_data=keep_data)
+    def _take_differences(self, source: Path) -> str:
+        """pg_rewind needs a server that has stopped in order. It would recover a killed one in single-user mode, which
+        refuses a user without a name: so the server runs without clients until it has recovered."""
+        if not self._programs.is_shut_down(self.data):
+            nowhere = self._programs.scratch()
+            self._launch([*self._configure(), "-c", f"unix_socket_directories={nowhere}"])
+            self.stop()
+        self._programs.rewind(self.data, source)
+        return "pg_rewind"
 
 
-class EmbeddedPostgres(Embedded[Server]):
+class EmbeddedPostgres(EmbeddedGroup[Server]):
     """An embedded PostgreSQL for asyncio."""
 
     def __init__(self, system: System, data_root: Path, *, on_death: Callable[[str], None] | None = None) -> None:
         super().__init__(Server(system, data_root, on_death))
-
-    @property
-    def superseded_by(self) -> str:
-        """See `adapter.Replicates`."""
-        return self._server.superseded_by
-
-    @property
-    def note(self) -> str:
-        """See `adapter.Replicates`."""
-        return self._server.note
-
-    def take_role(self, role: ServerRole, system: System) -> None:
-        """See `Server.take_role`."""
-        self._server.take_role(role, system)
-
-    async def promote(self) -> Promotion:
-        """See `Server.promote`."""
-        return await to_its_end(self._server.promote)
 
     def replication_complaint(self) -> str:
         """The last error of a replication worker in the server's log, with its detail and context; empty if there is

@@ -19,11 +19,9 @@ plugin names): it starts no program, reads and writes no file of the host, loads
 
 from __future__ import annotations
 
-import os
-import stat
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,8 +35,6 @@ from proveout.proto.wire.tasks import Endpoint, LinkSystems
 DATABASE = "postgres"
 ADMINISTRATOR = f"{USER}_administrator"
 REPLICATION = f"{USER}_replication"
-POINTER = "system"
-"""The file of the session's folder that holds the path of the folder with `system.json`."""
 MAKE_S = 60.0
 
 QUIET = (
@@ -155,43 +151,11 @@ def with_keys(spec: LinkSystems) -> LinkSystems:
     )
 
 
-def point(session: Path, folder: Path) -> None:
-    """Write the path of the system's own folder into the session's folder."""
-    path = session / POINTER
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(str(folder.resolve()))
-
-
 def _conninfo(session: Path, role: str, password: str) -> str:
     return f"host={session}/socket port={settings.PORT} user={role} dbname={DATABASE} password={password}"
 
 
 def found(endpoint: Endpoint) -> tuple[Path, Path, data_store.State]:
-    """The session, the system's own folder and the state of a server that this agent's user has started; what others
-    have put there is not read. TaskFault."""
+    """The session, the system's own folder and the state of a server that this agent's user has started. TaskFault."""
     words: Mapping[str, str] = dict(word.partition("=")[::2] for word in endpoint.dsn.split())
-    session, folder = Path(words.get("host", "")).parent, Path()
-    try:
-        if not session.name.startswith(data_store.SESSION_PREFIX) or not _is_own(session, stat.S_ISDIR):
-            raise FileNotFoundError
-        if not _is_own(session / POINTER, stat.S_ISREG):
-            raise FileNotFoundError
-        folder = Path((session / POINTER).read_text())
-        state = data_store.read_state(folder) if _is_own(folder / data_store.FILE, stat.S_ISREG) else None
-    except OSError:
-        state = None
-    if state is None:
-        raise TaskFault(
-            "missing",
-            f"system {endpoint.system!r} is not a running embedded PostgreSQL of this agent's user",
-            way_out="start it in this run, or give the system a dsn",
-        )
-    return session, folder, state
-
-
-def _is_own(path: Path, kind: Callable[[int], bool]) -> bool:
-    """Whether the path itself, not a link's target, is of this kind, belongs to the agent's user, and is not writable
-    for other users."""
-    status = path.lstat()
-    return kind(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    return data_store.find(Path(words.get("host", "")).parent, f"system {endpoint.system!r}", "PostgreSQL")

@@ -1,9 +1,9 @@
 """A standby of an embedded PostgreSQL: a base backup of its primary, streaming replication, promotion; and a replaced
 primary that takes the data of the promoted standby.
 
-Flow: `primary_of(endpoint)` finds the primary's sockets and passwords, which its agent, of the same user, has written
--> `base_backup` makes the data -> the server starts with `settings_of_standby` -> `position` of the primary and
-`is_level` of the standby until the standby streams and has replayed that position. `promote` ends the replication.
+Flow: `embedded.group_server` finds the primary's sockets and passwords -> `base_backup` makes the data -> the server
+starts with `settings_of_standby` -> `position` of the primary and `is_level` of the standby until the standby streams
+and has replayed that position. `promote` ends the replication.
 After that, `rewind` gives the old primary the standby's data: the blocks that differ; where that cannot be done the
 caller copies everything.
 
@@ -21,13 +21,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from proveout.agent.engines.embedded import data_store, file_access
+from proveout.agent.engines.embedded import file_access
+from proveout.agent.engines.embedded.group_server import Primary
 from proveout.agent.engines.embedded.server_role import Promotion
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, Workspace
 from proveout.agent.engines.postgres import roles, settings
 from proveout.agent.engines.postgres.installation import Installation
 from proveout.agent.errors import TaskFault
-from proveout.proto.wire.tasks import Endpoint
 
 BACKUP_S = 3600.0
 REWIND_S = 600.0
@@ -50,29 +50,9 @@ BROKEN = (
 _LSN = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Primary:
-    """A running primary on this machine: its session's folder, the folder of its `system.json`, and what is in it."""
-
-    session: Path
-    folder: Path
-    state: data_store.State
-
-    @property
-    def origin(self) -> str:
-        """Names its data; another one after a restore, which no standby of the data before it can follow."""
-        return f"{self.state.store}:{self.state.generation}"
-
-    @property
-    def replication_socket(self) -> Path:
-        """The folder of the socket for replication."""
-        return self.session / f"socket-{self.state.generation}"
-
-
-def primary_of(endpoint: Endpoint) -> Primary:
-    """The primary at an endpoint. TaskFault `missing` when no agent of this user runs it on this machine."""
-    session, folder, state = roles.found(endpoint)
-    return Primary(session=session, folder=folder, state=state)
+def replication_socket(primary: Primary) -> Path:
+    """The folder of the primary's socket for replication."""
+    return primary.session / f"socket-{primary.state.generation}"
 
 
 def settings_of_primary(standbys: tuple[str, ...], synchronous: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -89,7 +69,7 @@ def settings_of_primary(standbys: tuple[str, ...], synchronous: tuple[str, ...])
 def settings_of_standby(primary: Primary, session: Path, name: str) -> list[tuple[str, str]]:
     """The settings of a standby; its password is in a file of its own, as the configuration can be read by all."""
     words = {
-        "host": str(primary.replication_socket),
+        "host": str(replication_socket(primary)),
         "port": str(settings.PORT),
         "user": roles.REPLICATION,
         "passfile": str(session / PASSWORDS),
@@ -121,7 +101,7 @@ class Programs:
         partial.mkdir(mode=0o700)
         self.at.hand_over(partial)
         conninfo = (
-            f"host={primary.replication_socket} port={settings.PORT} user={roles.REPLICATION}"
+            f"host={replication_socket(primary)} port={settings.PORT} user={roles.REPLICATION}"
             f" passfile={self.at.session / PASSWORDS}"
         )
         options = ["--checkpoint=fast", "--wal-method=stream", "--no-manifest", "--no-sync", "--no-password"]

@@ -328,7 +328,7 @@ def test_passwords_are_read_only_from_folders_of_the_agent(world: World, tmp_pat
     session = Path(world.words["socket"]).parent
     copy = tmp_path / f"{data_store.SESSION_PREFIX}copy"
     copy.mkdir()
-    (copy / postgres_roles.POINTER).write_text((session / postgres_roles.POINTER).read_text())
+    (copy / data_store.POINTER).write_text((session / data_store.POINTER).read_text())
     moved = replace(world.endpoint, dsn=world.endpoint.dsn.replace(str(session), str(copy)))
     assert postgres_roles.administration(moved)
     other = replace(world.endpoint, dsn=world.endpoint.dsn.replace(str(session), str(tmp_path / "elsewhere")))
