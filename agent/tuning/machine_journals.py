@@ -44,15 +44,19 @@ class Machine:
                 raise TurnTaken("refused", "another agent of this machine is applying its tunings")
         except OSError as error:
             if needed:
+                self._remove_if_empty()
                 raise TaskFault("disk_full", f"cannot lock {self.place}: {error}") from error
         try:
             yield
         finally:
             lock.release(remove=True)
-            with suppress(OSError):
-                self.place.rmdir()
-                if self.place.parent.name == FOLDER:
-                    self.place.parent.rmdir()
+            self._remove_if_empty()
+
+    def _remove_if_empty(self) -> None:
+        with suppress(OSError):
+            self.place.rmdir()
+            if self.place.parent.name == FOLDER:
+                self.place.parent.rmdir()
 
     def open(self, holder: Holder) -> UndoJournal:
         """Open a journal for this holder, merged with the journals of ended agents.

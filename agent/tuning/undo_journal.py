@@ -292,8 +292,10 @@ class UndoJournal:
                 lock.write(self.holder)
                 self._db = self._connected()
             except (OSError, sqlite3.Error) as error:
-                lock.release(remove=False)
+                lock.release(remove=not (self.directory / FILE).exists())
                 self._lock = None
+                with suppress(OSError):  # not empty: another agent's, or a journal that cannot be read
+                    self.directory.rmdir()
                 raise self._fault("used", error) from error
         return self._db
 

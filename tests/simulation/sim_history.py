@@ -45,6 +45,7 @@ from proveout.agent.daemon import outbox as agent_outbox
 from proveout.agent.daemon import servicer
 from proveout.agent.daemon import session as agent_session
 from proveout.agent.daemon import task_journal as agent_journal
+from proveout.agent.faults import injection
 from proveout.agent.tuning import file_changes, machine, partition_tables, tuner, undo_journal
 from proveout.agent.tuning import handlers as tuning_handlers
 from proveout.agent.tuning import host as tuning_host
@@ -96,7 +97,10 @@ class _Numbers:
     def __init__(self, history: History) -> None:
         self._history = history
 
-    def summarise(self, gathering: Any, _plan: Any, rate: Any, loads: Any, captures: Any) -> events.IterationFinished:
+    def summarise(
+        self, gathering: Any, _plan: Any, rate: Any, loads: Any, captures: Any, *, faults: Any
+    ) -> events.IterationFinished:
+        assert faults.keys() == gathering.faults.keys(), "all faults have ended"
         outcomes = {**loads, **captures}
         lost = gathering.lost(outcomes)
         self._history.count(gathering, outcomes, lost)
@@ -138,6 +142,7 @@ class History:
             (folder / part).mkdir()
         self.directory = RunDirectory(folder / "run")
         self.world.tuned_by = lambda name: self.hosts[name].tuned_by()
+        self.world.in_place = lambda name: self.hosts[name].faults_in_place()
         self.hosts = {name: SimHost(self, name, folder / name) for name in HOSTS}
         if draws:
             for host in self.hosts.values():
@@ -346,6 +351,7 @@ def _patched(history: History) -> Iterator[None]:
         (task_signing, "time", history.time),
         (task_signing, "_counter", task_signing._counter),
         (tuner, "asyncio", Asyncio(history.threads)),
+        (injection, "time", history.time),
         (tuning_handlers, "time", history.time),
         (
             file_changes,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim_clock import Process
 from sim_machine import POLICY, READS, Machine, SimTools, view
+from sim_plan import IN_PLACE
 from sim_undo import Outstanding, outstanding_in
 from sim_wire import AUTHORITY, KnownKey, ServerSide, outside
 from sim_world import table
@@ -95,6 +96,17 @@ class SimHost:
         """Return the runs whose tunings of this host are not reverted. Empty once the disk was full: then the undo
         journal may lack the record of a revert."""
         return set() if self.machine.was_full else {one.run for one in self.outstanding() if not one.residue}
+
+    def faults_in_place(self) -> set[str]:
+        """Return the names of the faults that have changed something here and are not undone, by the machine's
+        state."""
+        state = self.machine.state()
+        found = {name: {path: state.get(path) for path in values} for name, values in IN_PLACE.items()}
+        return {
+            name
+            for name, now in found.items()
+            if any(getattr(value, "content", value) == IN_PLACE[name][path] for path, value in now.items())
+        }
 
     def unnamed(self) -> str:
         """Return the subjects with a wrong state that the undo journal does not explain; "" for none."""

@@ -50,6 +50,8 @@ def _disk(folder: str, numbers: str) -> dict[str, bytes]:
 BOOT = {
     "/proc/sys/vm/swappiness": "60",
     "/proc/sys/vm/dirty_ratio": "20",
+    "/proc/sys/vm/min_free_kbytes": "67584",
+    "/proc/sys/vm/laptop_mode": "0",
     "/proc/sys/net/core/somaxconn": "128",
     "/proc/sys/vm/nr_hugepages": "0",
     f"{THP}/enabled": "madvise",

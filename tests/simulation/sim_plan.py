@@ -8,6 +8,7 @@ from dataclasses import replace
 from sim_faults import HOSTS
 
 from proveout.dsl.operations.table import OPERATIONS
+from proveout.dsl.plan.faults import Fault as PlannedFault
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Check, Plan, Workload
 from proveout.dsl.plan.stages import Ladder, Populate, Sql, Tune, Windows
@@ -69,6 +70,33 @@ LATER = (
     tuning("file", "more", ("db1",), path="/etc/app/more.conf", content="x = 1\n"),
     tuning("file", "another", ("db1",), path="/etc/app/app.conf", content="port = 3\n"),
 )
+FAULTS = (
+    PlannedFault(
+        name="press",
+        tunings=(
+            tuning("sysctl", "pressed", ("db1", "client1"), settings={"vm.min_free_kbytes": "1"}),
+            tuning("file", "blocked", ("db1",), path="/etc/app/blocked.conf", content="blocked\n"),
+        ),
+        for_s=0.5,
+        between_s=(0.5, 3.0),
+        times=2,
+        apart_s=0.3,
+    ),
+    PlannedFault(
+        name="spill",
+        tunings=(tuning("sysctl", "spilled", ("client1", "client2"), settings={"vm.laptop_mode": "5"}),),
+        for_s=0.4,
+        when=Expression(text="live.tps == 0.0"),
+        times=2,
+        apart_s=0.2,
+    ),
+)
+"""The faults of the load: at random instants, and whenever a second of the window has no transactions, as all have."""
+IN_PLACE = {
+    "press": {"/proc/sys/vm/min_free_kbytes": "1", "/etc/app/blocked.conf": b"blocked\n"},
+    "spill": {"/proc/sys/vm/laptop_mode": "5"},
+}
+"""The state of a host in which a fault is in place, by its name: subject -> value that only the fault sets."""
 RIVALS = (
     tuning("sysctl", "theirs", HOSTS, settings={"vm.swappiness": "33"}, file="/etc/sysctl.d/95-theirs.conf"),
     tuning("file", "theirs_too", HOSTS, path="/etc/app/kept.conf", content="theirs\n"),
@@ -99,6 +127,7 @@ PLAN = Plan(
             windows=Windows(ramp_up_s=1, measure_s=4, ramp_down_s=1),
             repeat=2,
             captures=("os", "waits"),
+            faults=FAULTS,
         ),
         Sql(id="after", system="db", statements=("analyze",)),
     ),

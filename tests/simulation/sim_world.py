@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from sim_clock import SimLoop, SimTime
 from sim_database import Settings
 
 from proveout.agent.daemon.tasks import Handler, Resource, TaskContext
+from proveout.agent.faults.injection import inject_fault
 from proveout.agent.tuning.handlers import apply_tuning, revert_tuning, verify_tuning
 from proveout.proto.wire import results, tasks
 
@@ -58,6 +60,8 @@ class World:
     began_s: dict[str, float] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
     tuned_by: Callable[[str], set[str]] = lambda _host: set()
+    in_place: Callable[[str], set[str]] = lambda _host: set()
+    injected: Counter[str] = field(default_factory=Counter)
     wrongs: list[str] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
 
@@ -168,6 +172,7 @@ def table(world: World) -> dict[type, Handler]:
         tasks.VerifyTuning: tuning("look", verify_tuning),
         tasks.RevertTuning: tuning("revert", revert_tuning),
         tasks.RunLoad: _load(world),
+        tasks.InjectFault: _fault(world),
         tasks.RunCapture: _capture(world),
     }
 
@@ -199,6 +204,28 @@ def _stop(world: World, context: TaskContext, spec: tasks.StopSystem) -> results
     return results.Done()
 
 
+def _fault(world: World) -> Handler:
+    """The real handler of faults; when it ends, its fault is not in place, or the result names what is left."""
+
+    async def handle(context: TaskContext, spec: tasks.InjectFault) -> results.FaultInjected:
+        async with world.doing(context, "fault") as running:
+            if others := world.tuned_by(context.host) - {running.run}:
+                world.wrong(f"{running.key} changes {context.host}, which is tuned by {others}")
+            done: results.FaultInjected | None = None
+            try:
+                done = await inject_fault(context, spec)
+                return done
+            finally:
+                named = done is not None and any(one.residue for one in done.occurrences)
+                if running in world.running and spec.fault in world.in_place(context.host) and not named:
+                    world.wrong(f"{running.key} has ended, and the fault is in place on {context.host}")
+                for one in done.occurrences if done is not None else ():
+                    world.injected[spec.fault] += one.healed_ns is not None
+                    world.note(f"{context.host} {spec.fault} {one.number}: {one.error or one.residue or 'healed'}")
+
+    return handle
+
+
 def _load(world: World) -> Handler:
     async def handle(context: TaskContext, spec: tasks.RunLoad) -> results.LoadResult:
         async with world.doing(context, "load"):
@@ -208,6 +235,8 @@ def _load(world: World) -> Handler:
             while (left_ns := t0_ns - world.time.monotonic_ns()) > 0:  # noqa: ASYNC110 -- a clock that drifts
                 await asyncio.sleep(left_ns / 1e9)
             world.began_s[context.key] = world.loop.now_s
+            if left := world.in_place(context.host):
+                world.wrong(f"{context.key} begins, and {', '.join(sorted(left))} is in place on {context.host}")
             skew_ns = world.time.monotonic_ns() - t0_ns
             seconds = round(spec.windows.total_s)
             for second in range(seconds):

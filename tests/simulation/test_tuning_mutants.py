@@ -18,6 +18,7 @@ from sim_operations import having
 
 from proveout.agent.daemon import session
 from proveout.agent.daemon.task_journal import AgentJournal
+from proveout.agent.faults import injection
 from proveout.agent.tuning import file_changes, transaction, tuner
 from proveout.agent.tuning import revert as undoing
 from proveout.agent.tuning import undo_journal as undo
@@ -254,3 +255,27 @@ def test_sequence_numbers_kept_across_epochs_fail_runs(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(AgentJournal, "note_epoch", note_epoch)
     assert "failed" in {end for seed in range(4) for end in late(seed).ends}
+
+
+# ---- faults of a load ------------------------------------------------------------------------------------------------
+
+
+def test_a_fault_that_is_not_healed_at_its_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def undo(self: Any) -> tuple[str, ...]:
+        return ()
+
+    assert play(0, faults=()).wrongs == ()
+    monkeypatch.setattr(injection._Fault, "_undo", undo)
+    assert "has ended, and the fault is in place on" in found(quiet)
+
+
+def test_a_fault_that_is_not_healed_when_its_task_is_cancelled_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent of a client is killed while a fault is in place on the other hosts: their tasks are cancelled."""
+
+    async def heal_all(self: Any) -> None:
+        return None
+
+    strike: Strike = lambda seed: (Fault(18.0 + 0.15 * seed, "kill", "client2"),)  # noqa: E731
+    assert play(3, faults=strike(3)).wrongs == ()
+    monkeypatch.setattr(injection._Fault, "heal_all", heal_all)
+    assert "has ended, and the fault is in place on" in found(strike, 24)
