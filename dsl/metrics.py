@@ -120,6 +120,26 @@ LOADS = "loads"
 """The group of a stage with several loads with the same names for each, `loads.<load>.response.p99_us`. The names
 outside of it are of the loads with shares together; `cpu`, `waits`, `sizes`, `lag` are of the first load's target."""
 
+PHASE: Tree = {
+    "tps": "transactions that ended in the phase, per second of its length",
+    "threads": "terminals, all agents; of phases of threads the mean of those that were active",
+    "rate": "mean intended rate in the phase, 1/s (0 when arrival is closed)",
+    "begins_s": "start of the phase after the start of the measure window, s",
+    "measure_s": "length of the phase, s",
+    "response": LATENCY,
+    "service": LATENCY,
+    "schedule": LATENCY,
+    **{
+        name: LOAD[name]
+        for name in ("errors", "logical", "due", "begun", "ended", "late", "unfinished", "missed", "retried")
+    },
+    "recovery_s": "time from the end of the phase until throughput and mean response are back within "
+    "`recovered_within` of the phase before, for 3 s, s; whole seconds of the next phase; a lower bound where they are "
+    "not back in it",
+}
+"""`phase("spike").…` of a rung, a load and an iteration: times and outcomes of the transactions due in the phase,
+throughput by their end. Between phases of one level also `recovery_s`."""
+
 INTERFERENCE: Tree = {
     "tps_ratio": "throughput together over throughput alone; not there at a fixed rate",
     "avg_ratio": "mean response time together over that alone",

@@ -97,7 +97,7 @@ def log_line(stamped: Stamped) -> LogLine | None:  # noqa: PLR0911, PLR0912 - on
         case FaultSeen() as seen if seen.step != "healing":  # `healed` follows, or `failed`
             return LogLine(
                 unix_s=now,
-                level="error" if seen.step == "failed" else "warning",
+                level="error" if seen.step == "failed" else "info",  # it is in the plan
                 host=seen.host,
                 text=fault_text(seen),
                 iteration=str(seen.id),

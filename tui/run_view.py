@@ -6,13 +6,11 @@ headless printer or the screens. The time is that of the newest event. Everythin
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from proveout.core.power import CONFIDENCE
-from proveout.core.statistics import estimate, repeats_confidence
+from proveout.core.statistics import repeats_confidence
 from proveout.dsl.plan.matrix_labels import of_stage
 from proveout.proto import tuning_state
 from proveout.proto.events import (
@@ -24,7 +22,6 @@ from proveout.proto.events import (
     HostTick,
     InvariantsSeen,
     IterationFinished,
-    IterationId,
     IterationStarted,
     IterationVoided,
     LadderCut,
@@ -48,107 +45,15 @@ from proveout.proto.events import (
     VerdictReached,
     WaitsTick,
 )
-from proveout.tui.event_log import LogLine, broken, log_line
+from proveout.tui.event_log import LogLine, log_line
+from proveout.tui.stage_view import Progress, StageView, ended_view, share_done
 
-StageState: TypeAlias = Literal["waiting", "running", "ok", "failed", "skipped"]
 RunState: TypeAlias = Literal["starting", "running", "finished", "failed", "interrupted"]
 
 TICKS_MAX = 600
 NOTICES_MAX = 200
 LOG_MAX = 1000
 ITERATIONS_MAX = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Progress of a host in its task of the stage; `total` is 0 when unknown."""
-
-    done: float
-    total: float
-    unit: str
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IterationView:
-    """One iteration that has ended: throughput per second, response times in µs; None where nothing was measured.
-
-    `p99_at_least_us`: a lower bound of the 99th percentile, where transactions had no answer.
-    """
-
-    id: IterationId
-    rate: float | None
-    valid: bool
-    tps: float | None
-    avg_us: float | None
-    p99_us: float | None
-    why: str = ""
-    p99_at_least_us: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Throughput:
-    """Mean throughput over repeats with its confidence interval; no interval from one repeat."""
-
-    mean: float
-    lower: float | None
-    upper: float | None
-
-    @property
-    def half(self) -> float | None:
-        """Half the width of the interval."""
-        return None if self.lower is None or self.upper is None else (self.upper - self.lower) / 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageView:
-    """A stage of the plan; `cell` is its cell of a matrix.
-
-    `iterations` is their largest number; times are Unix seconds, 0 before the start.
-    """
-
-    id: str
-    kind: str
-    cell: str = ""
-    state: StageState = "waiting"
-    iterations: int = 0
-    repeats: int = 0
-    confidence: float = CONFIDENCE
-    estimate_s: float = 0.0
-    began_unix_s: float = 0.0
-    ended_unix_s: float = 0.0
-    finished: tuple[IterationView, ...] = ()
-    voided: int = 0
-    probes: tuple[ProbeFinished, ...] = ()
-    search: SearchFinished | None = None
-    cut: LadderCut | None = None
-    progress: Mapping[str, Progress] = field(default_factory=dict)
-    populated: tuple[PopulateFinished, ...] = ()
-
-    @property
-    def rungs(self) -> dict[int, tuple[IterationView, ...]]:
-        """The valid iterations by rung, fewest threads first."""
-        valid = [item for item in self.finished if item.valid]
-        threads = sorted({item.id.rung for item in valid})
-        return {rung: tuple(item for item in valid if item.id.rung == rung) for rung in threads}
-
-    @property
-    def throughput(self) -> dict[int, Throughput]:
-        """The throughput of each rung that has a valid iteration, with the interval of the report."""
-        found: dict[int, Throughput] = {}
-        for rung, items in self.rungs.items():
-            by_repeat = {item.id.repeat: item for item in items if item.tps is not None}
-            kept = [by_repeat[repeat] for repeat in sorted(by_repeat)]
-            if kept:
-                values = tuple(float(item.tps or 0.0) for item in kept)
-                found[rung] = _throughput(values, self.confidence)
-        return found
-
-
-@functools.lru_cache(maxsize=1024)
-def _throughput(values: tuple[float, ...], confidence: float) -> Throughput:
-    found = estimate(values, confidence=confidence)
-    return Throughput(mean=found["mean"], lower=found.get("lower"), upper=found.get("upper"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +80,8 @@ def is_silent(host: HostView, beat_s: float) -> bool:
 class RunView:
     """The state of the whole run. `now_unix_s` is the time of the newest event.
 
+    `started`: the iteration that `ticks` and `faults`, the steps of its faults, are of, also after its end.
+
     `transactions` and `waits` (by capture and host) are of the iteration under way, `last` of the one that ended before
     it. `foreseen` are the verdicts that are provisional: not those in `verdicts`.
     """
@@ -191,8 +98,10 @@ class RunView:
     stages: tuple[StageView, ...] = ()
     current: str = ""
     iteration: IterationStarted | None = None
+    started: IterationStarted | None = None
     iteration_began_unix_s: float = 0.0
     ticks: tuple[LoadTick, ...] = ()
+    faults: tuple[FaultSeen, ...] = ()
     hosts: Mapping[str, HostView] = field(default_factory=dict)
     systems: Mapping[str, SystemUp] = field(default_factory=dict)
     propagations: Mapping[str, PropagationCompared] = field(default_factory=dict)
@@ -234,20 +143,8 @@ class RunView:
             return 0.0
         done = sum(stage.estimate_s for stage in self.stages if stage.state in ("ok", "failed"))
         running = [stage for stage in self.stages if stage.state == "running"]  # ladders that take turns: more than one
-        done += sum(stage.estimate_s * _share_done(stage, self.now_unix_s) for stage in running)
+        done += sum(stage.estimate_s * share_done(stage, self.now_unix_s) for stage in running)
         return max(self.estimate_s - done, 0.0)
-
-
-def _share_done(stage: StageView, now_unix_s: float) -> float:
-    """The finished share of a running stage, 0 … 1: by time, within the bounds of its finished iterations."""
-    by_time = (now_unix_s - stage.began_unix_s) / stage.estimate_s if stage.estimate_s > 0.0 else 1.0
-    if not stage.iterations or stage.kind == "search":
-        return min(max(by_time, 0.0), 1.0)
-    # An invalid repeat is run again, or, when its retries are used up, left: then another one has followed it.
-    slots = [(item.id.rung, item.id.repeat) for item in stage.finished]
-    valid = {slot for slot, item in zip(slots, stage.finished, strict=True) if item.valid}
-    ended = len(valid | {slot for slot in slots if slot != slots[-1]})
-    return min(max(by_time, ended / stage.iterations, 0.0), (ended + 1) / stage.iterations, 1.0)
 
 
 def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one arm per kind of event
@@ -267,8 +164,10 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
         case SystemUp() | PropagationCompared() | TuningSeen():
             return _of_systems(view, event)
         # A violation or a change comes as a notice; the report has the details.
-        case InvariantsSeen() | FactsTaken() | ValuesTaken() | FaultSeen():
+        case InvariantsSeen() | FactsTaken() | ValuesTaken():
             return view
+        case FaultSeen():
+            return replace(view, faults=(*view.faults, event)[-TICKS_MAX:])
         case VerdictForeseen() | VerdictReached():
             return _verdict(view, event)
         case Notice():
@@ -413,7 +312,9 @@ def _iteration(view: RunView, event: IterationStarted | IterationFinished | Iter
     match event:
         case IterationStarted():
             begins = unix_s + event.starts_in_s
-            view = replace(view, iteration=event, iteration_began_unix_s=begins, ticks=(), lags={})
+            view = replace(
+                view, iteration=event, started=event, iteration_began_unix_s=begins, ticks=(), faults=(), lags={}
+            )
             view = replace(view, transactions=None, waits={})
             return _going(view, event.id.stage, unix_s)
         case IterationFinished():
@@ -421,7 +322,7 @@ def _iteration(view: RunView, event: IterationStarted | IterationFinished | Iter
             ended = replace(view, iteration=None, last=event, transactions=None, waits={})
             if stage is None:
                 return ended
-            return _put(ended, replace(stage, finished=(*stage.finished, _ended(event))[-ITERATIONS_MAX:]))
+            return _put(ended, replace(stage, finished=(*stage.finished, ended_view(event))[-ITERATIONS_MAX:]))
         case IterationVoided():
             stage = view.stage(event.id.stage)
             ended = replace(view, iteration=None, transactions=None, waits={})
@@ -436,25 +337,6 @@ def _going(view: RunView, stage_id: str, unix_s: float) -> RunView:
     return replace(
         _put(view, replace(stage, state="running", began_unix_s=stage.began_unix_s or unix_s)), current=stage_id
     )
-
-
-def _ended(event: IterationFinished) -> IterationView:
-    response = event.metrics.get("response", {})
-    return IterationView(
-        id=event.id,
-        rate=event.rate,
-        valid=event.valid,
-        tps=event.metrics.get("tps"),
-        avg_us=response.get("avg_us"),
-        p99_us=response.get("p99_us"),
-        why=broken(event),
-        p99_at_least_us=at_least_us(event, "response.p99_us"),
-    )
-
-
-def at_least_us(event: IterationFinished, path: str) -> float | None:
-    """The lower bound of a response time that is not known, where it is given."""
-    return None if path in event.not_given else event.at_least.get(path)
 
 
 _OfStage: TypeAlias = (

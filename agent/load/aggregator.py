@@ -1,29 +1,26 @@
 """Aggregates the raw times of all load workers of an agent, per second and for the measure window.
 
 Flow: `Chunk`s -> `add` -> when every worker has reported up to the end of a second -> `seconds()` -> `LoadSecond`s (by
-end time) -> at the end of the load `result()` -> `LoadResult` for the measure window. Memory holds the current second
-and one dense histogram for each transaction type, for any length of the load.
-
-Throughput counts the transactions that ended in the measure window; times and outcomes are those of the transactions
-that were due in it (under closed arrival: begun), whenever they ended. Counting both those that began and those that
-ended in the window would favour long ones, which are more often under way at an edge.
+end time) -> at the end of the load `result()` -> `LoadResult` for the measure window and its phases (`WindowCounts`).
+Memory holds the current second, and for the measure window and each phase the histograms of each transaction type, for
+any length of the load.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from proveout.agent.load.histogram_accumulator import Accumulator
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.load.session_records import SessionRecords
+from proveout.agent.load.window_counts import NO_TIMES, Accumulator, Triples, WindowCounts
 from proveout.agent.load.worker_messages import HANDLING, UNCONNECTED, Chunk, Finished
 from proveout.proto.wire import bins, commit_readings, histogram
 from proveout.proto.wire.results import (
@@ -32,6 +29,7 @@ from proveout.proto.wire.results import (
     Histogram,
     LoadResult,
     LoadSecond,
+    PhaseLoad,
     TrackedCommits,
     TransactionCounts,
     TransactionLoad,
@@ -43,38 +41,12 @@ LATE_NS = 100_000_000  # a thread may add a record just after its chunk was sent
 FIRST_ERRORS_MAX = 20
 HANGS_MAX = 20
 LAST_NS = 2**63 - 1
+ENTRIES_MAX = 400_000
+"""The most buckets of all phases of a result, of at most 8 bytes each, so that it is below 4 MiB."""
+HISTOGRAMS = ("response", "service", "schedule", "response_at_least", "service_at_least", "schedule_at_least")
 HANG_SHARE = 0.9
 """The share of the measure window for which a terminal that waits for one answer hangs. Not the whole of it: without a
 ramp-up, its first transaction begins in the window."""
-
-Triples = npt.NDArray[np.int64]
-NO_TIMES: Triples = np.empty((0, 3), dtype=np.int64)
-
-
-@dataclass(slots=True)
-class Measured:
-    """One transaction type in the measure window so far; see `TransactionLoad`."""
-
-    ok: int = 0
-    ended: int = 0
-    late: int = 0
-    logical_failures: int = 0
-    retried: int = 0
-    errors: Counter[str] = field(default_factory=Counter)
-    response: Accumulator = field(default_factory=Accumulator)
-    service: Accumulator = field(default_factory=Accumulator)
-    schedule: Accumulator = field(default_factory=Accumulator)
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """Transactions of one type due in the measure window without an answer: ages of those that have begun, from the
-    intended time and from the start, their lags of the schedule, and ages of those that have not, ns."""
-
-    response: list[int] = field(default_factory=list)
-    service: list[int] = field(default_factory=list)
-    schedule: list[int] = field(default_factory=list)
-    missed: list[Histogram] = field(default_factory=list)
 
 
 class LoadAggregator:
@@ -99,7 +71,7 @@ class LoadAggregator:
         self._reported_ns = [timeline.t0_ns] * workers
         self._times: list[tuple[int, Triples]] = []
         self._incidents: list[Incident] = []
-        self._measured = {number: Measured() for number in present}
+        self._whole, self._phases = self._windows()
         self._hangs: list[Hang] = []
         self._late = [Accumulator() for _ in range(workers)]
         self._sessions = SessionRecords(self._inside)
@@ -140,6 +112,7 @@ class LoadAggregator:
         if all(worker.completed_ns for worker in finished):
             end_ns = max(worker.completed_ns for worker in finished) + 1
             self._timeline = replace(self._timeline, measure_end_ns=end_ns, end_ns=end_ns)
+            self._whole.end_ns = end_ns
 
     def ready(self) -> bool:
         """Whether a second is complete."""
@@ -156,18 +129,15 @@ class LoadAggregator:
 
     def result(self, finished: Sequence[Finished]) -> LoadResult:
         """The result of the measure window, from all seconds and the workers' `Finished` messages."""
-        times, incidents = self._take(LAST_NS)  # what ended after the end of the load
-        for number in self._present:
-            self._measure(number, times, incidents)
-        waiting = self._waiting(finished)
+        self._measure(*self._take(LAST_NS))  # what ended after the end of the load
         hangs = sorted((*self._hangs, *self._never_answered(finished)), key=lambda hang: -hang.waited_ns)
         committed = _summed(worker.committed for worker in finished)
         unknown = _summed(worker.unknown for worker in finished)
         errors = [text for worker in finished for text in worker.first_errors]
         passes = [seconds for worker in finished for seconds in worker.passes_s]
         return LoadResult(
-            transactions=tuple(self._measured_load(number, waiting[number]) for number in self._present),
-            ended_in_window=sum(measured.ended for measured in self._measured.values()),
+            transactions=self._whole.transactions(finished, (worker.missed for worker in finished)),
+            ended_in_window=self._whole.ended,
             measure_start_ns=self._timeline.measure_start_ns,
             measure_end_ns=self._timeline.measure_end_ns,
             client_cpu_fraction=max(w.cpu_s / w.cpu_window_s if w.cpu_window_s else 0.0 for w in finished),
@@ -194,7 +164,19 @@ class LoadAggregator:
             ),
             passes_s=tuple(passes),
             sessions=self._sessions.result(),
+            phases=fitting(tuple(self._phase(number, finished) for number in range(len(self._phases)))),
             commits=commit_readings.merge(map(self._commits, finished)),
+        )
+
+    def _phase(self, number: int, finished: Sequence[Finished]) -> PhaseLoad:
+        counts = self._phases[number]
+        missed = (worker.missed_in_phases[number] for worker in finished if worker.missed_in_phases)
+        return PhaseLoad(
+            phase=self._timeline.phases[number][0],
+            start_ns=counts.start_ns,
+            end_ns=counts.end_ns,
+            ended=counts.ended,
+            transactions=counts.transactions(finished, missed),
         )
 
     def _commits(self, worker: Finished) -> TrackedCommits:
@@ -214,8 +196,7 @@ class LoadAggregator:
         start_ns, end_ns = self._start(self._seconds), self._edge(self._seconds)
         times, incidents = self._take(end_ns)
         transactions = tuple(self._second_load(number, times, incidents) for number in self._present)
-        for number in self._present:
-            self._measure(number, times, incidents)
+        self._measure(times, incidents)
         self._stalls.add(times, (incident.ended_ns for incident in incidents if incident.what == "error"))
         second = LoadSecond(
             second=self._seconds,
@@ -277,73 +258,36 @@ class LoadAggregator:
 
     # ---- the measure window -----------------------------------------------------------------------------------------
 
-    def _measure(self, number: int, times: dict[int, Triples], incidents: list[Incident]) -> None:
-        """Add the records of a second that belong to the measure window."""
-        measured, end_ns = self._measured[number], self._timeline.measure_end_ns
-        for outcome in (0, 1):
-            triples = times.get(2 * number + outcome, NO_TIMES)
-            measured.ended += int(np.count_nonzero(self._inside(triples[:, 2])))
-            due = triples[self._inside(triples[:, 0])]
-            measured.late += int(np.count_nonzero(due[:, 2] >= end_ns))
-            if outcome == 0:
-                measured.ok += len(due)
-            else:
-                measured.logical_failures += len(due)
-            measured.service.add(due[:, 2] - due[:, 1])
-            if self._is_open:
-                measured.response.add(due[:, 2] - due[:, 0])
-                measured.schedule.add(due[:, 1] - due[:, 0])
-        for incident in incidents:
-            if incident.transaction == number and self._timeline.measures(incident.intended_ns):
-                if incident.what == "retry":
-                    measured.retried += 1
-                else:
-                    measured.errors[incident.code] += 1
-                    measured.late += incident.ended_ns >= end_ns
+    def _windows(self) -> tuple[WindowCounts, list[WindowCounts]]:
+        """The measure window, and its phases."""
+        timeline = self._timeline
+        spans = [("", timeline.measure_start_ns, timeline.measure_end_ns), *timeline.phases]
+        first, *rest = (
+            WindowCounts(self._names, self._present, start_ns, end_ns, is_open=self._is_open)
+            for _, start_ns, end_ns in spans
+        )
+        return first, rest
+
+    def _measure(self, times: dict[int, Triples], incidents: list[Incident]) -> None:
+        """Add the records of a second to the measure window and to the phases that they touch."""
+        self._whole.add(times, incidents)
+        if not self._phases:
+            return
+        filled = [triples for triples in times.values() if triples.size]
+        instants = [(int(triples[:, 0].min()), int(triples[:, 2].max())) for triples in filled]
+        instants += [(incident.intended_ns, incident.ended_ns) for incident in incidents]
+        first_ns = min((first for first, _ in instants), default=0)
+        last_ns = max((last for _, last in instants), default=0)
+        for phase in self._phases:
+            if phase.start_ns <= last_ns and phase.end_ns > first_ns:
+                phase.add(times, incidents)
+                if phase.end_ns <= last_ns:
+                    phase.compact()
 
     def _inside(self, ns: Triples) -> npt.NDArray[np.bool_]:
         return (ns >= self._timeline.measure_start_ns) & (ns < self._timeline.measure_end_ns)
 
-    def _measured_load(self, number: int, waiting: _Waiting) -> TransactionLoad:
-        measured = self._measured[number]
-        missed = histogram.merge(waiting.missed)
-        service = measured.service.histogram()
-        measured.schedule.add(np.array(waiting.schedule, dtype=np.int64))
-        return TransactionLoad(
-            counts=TransactionCounts(
-                name=self._names[number],
-                ok=measured.ok,
-                logical_failures=measured.logical_failures,
-                retried=measured.retried,
-                missed=histogram.count(missed),
-                errors=_sorted(measured.errors),
-            ),
-            response=measured.response.histogram() if self._is_open else service,
-            service=service,
-            schedule=measured.schedule.histogram() if self._is_open else Histogram(),
-            ended=measured.ended,
-            late=measured.late,
-            response_at_least=histogram.merge((histogram.bin_ns(waiting.response), missed)),
-            service_at_least=histogram.bin_ns(waiting.service),
-            schedule_at_least=missed,
-        )
-
     # ---- without an answer ------------------------------------------------------------------------------------------
-
-    def _waiting(self, finished: Sequence[Finished]) -> dict[int, _Waiting]:
-        """The transactions due in the measure window that have no answer, by number."""
-        waiting = {number: _Waiting() for number in self._present}
-        for worker in finished:
-            for number, indices, counts, sum_ns, min_ns, max_ns in worker.missed:
-                waiting[number].missed.append(
-                    Histogram(indices=tuple(indices), counts=tuple(counts), sum_ns=sum_ns, min_ns=min_ns, max_ns=max_ns)
-                )
-            for number, intended_ns, started_ns in worker.unfinished:
-                if number != UNCONNECTED and self._timeline.measures(intended_ns):
-                    waiting[number].response.append(worker.seen_ns - intended_ns)
-                    waiting[number].service.append(worker.seen_ns - started_ns)
-                    waiting[number].schedule.append(started_ns - intended_ns)
-        return waiting
 
     def _answered_late(self, worker: int, name: str, triples: Triples) -> Iterator[Hang]:
         """The terminals of a worker whose answer came after the measure window, for which they had waited."""
@@ -384,3 +328,25 @@ def _summed(parts: Iterable[Iterable[tuple[int, int]]]) -> Counter[int]:
 
 def _sorted(errors: Counter[str]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(errors.items()))
+
+
+def fitting(phases: tuple[PhaseLoad, ...]) -> tuple[PhaseLoad, ...]:
+    """The phases with histograms that fit into a message: where they have more than `ENTRIES_MAX` buckets in all, of
+    twice the width until they do not."""
+    width = 1
+    while sum(len(part.indices) for phase in phases for part in _parts(phase)) > ENTRIES_MAX:
+        width *= 2
+        phases = tuple(
+            replace(phase, transactions=tuple(_wider(load, width) for load in phase.transactions)) for phase in phases
+        )
+    return phases
+
+
+def _parts(phase: PhaseLoad) -> Iterator[Histogram]:
+    for load in phase.transactions:
+        yield from (getattr(load, name) for name in HISTOGRAMS)
+
+
+def _wider(load: TransactionLoad, width: int) -> TransactionLoad:
+    wider: dict[str, Any] = {name: histogram.widened(getattr(load, name), width) for name in HISTOGRAMS}
+    return replace(load, **wider)

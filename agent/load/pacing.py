@@ -1,57 +1,49 @@
-"""Due times of transactions: closed, constant and Poisson arrival, and ramps, as pure functions of (terminal, total,
-rate, seed).
+"""Due times of transactions: closed, constant and Poisson arrival at a level that may change, as pure functions of
+(terminal, total, level, seed).
 
 Flow: `tasks.LoadShare` + `plan.Windows` -> `Pacing` -> `fire_times(terminal)`, an endless iterator of nanoseconds
 after T0, drawn in batches with numpy so that the hot loop only takes the next one. No clock is read here.
 
 **Closed.** A terminal fires again when its transaction has ended (and its think time is over, see `think_time`), so
-only its start is planned: terminal k of N starts at `k/N · R`, where R is half of the ramp-up.
+only its start is planned: terminal k of N starts at `k/N · R`, where R is half of the ramp-up. Where the threads change
+over time, terminal k begins transactions only while k is below their level (`Activity`).
 
 **Open.** All agents together follow one cumulative arrival function Λ(t), the number of arrivals due by t seconds after
-T0. The rate grows linearly over the first half of the ramp-up, R, and stays at λ from there on:
-
-    Λ(t) = λ t² / (2 R)        for t <= R          Λ⁻¹(n) = √(2 R n / λ)     for n <= λ R / 2
-    Λ(t) = λ (t - R / 2)       for t >= R          Λ⁻¹(n) = n / λ + R / 2    for n >= λ R / 2
-
-A rate that goes from λ to μ over the measure window, which begins at W = ramp-up and is M long, adds the rate's
-integral there and stays at μ after it. With n₁ = Λ(W), x = t - W, n' = n - n₁ and a = (μ - λ) / M:
-
-    Λ(t) = n₁ + λ x + a x² / 2               for W <= t <= W + M     x = 2 n' / (λ + √(λ² + 2 a n'))
-    Λ(t) = n₁ + M (λ + μ) / 2 + μ (x - M)    for t >= W + M
-
-The root is taken in the form that does not cancel when a is small, falling rates included.
+T0: the integral of the rate (`intensity`). The rate grows linearly over the first half of the ramp-up, R, and stays;
+from the start of the measure window on it follows its levels, and after them it stays at the last one.
 
 *Constant*: arrival n is due at Λ⁻¹(n), n = 0, 1, 2 …; terminal k of N fires the arrivals k, k + N, k + 2N … These are
 integers, so the shares are exact, add up to the whole whatever the agents, and are staggered by 1/λ between terminals;
 rate/N per terminal in lockstep would make bursts of N instead. *Poisson*: a Poisson process of rate λ is N independent
 ones of rate λ/N; a unit-rate process with points u_i (cumulated exponentials) becomes the wanted one by the change of
-time t_i = Λ⁻¹(N u_i), which holds for a growing rate too (Çinlar's inversion). Times are float64 of n, never sums of
+time t_i = Λ⁻¹(N u_i), which holds for a changing rate too (Çinlar's inversion). Times are float64 of n, never sums of
 rounded steps: at 10⁶/s after a day the error is below a tenth of a nanosecond.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, chain
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from proveout.agent.load.intensity import NEVER_S, Floats, Int64s, Intensity
+from proveout.dsl.plan.phases import Level, edges_s
 from proveout.dsl.plan.stages import Think, Windows
 from proveout.proto.wire.tasks import LoadShare
 
 BATCH_MIN, BATCH_MAX = 16, 1024
 ARRIVALS_PURPOSE = 2_000  # separates these streams from those for keys
-
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
+NEVER_NS = round(NEVER_S * 1e9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The edges of an iteration's windows on the monotonic clock of this host, ns.
+    """The edges of an iteration's windows on the monotonic clock of this host, ns; `phases` with name, start and end.
 
     A window includes its first instant.
     """
@@ -60,25 +52,46 @@ class Timeline:
     measure_start_ns: int
     measure_end_ns: int
     end_ns: int
+    phases: tuple[tuple[str, int, int], ...] = ()
 
     @classmethod
     def of(cls, windows: Windows, t0_ns: int) -> Timeline:
         """The windows with start T0."""
         lengths = [round(seconds * 1e9) for seconds in (windows.ramp_up_s, windows.measure_s, windows.ramp_down_s)]
         first, second, third = accumulate(lengths)
-        return cls(t0_ns=t0_ns, measure_start_ns=t0_ns + first, measure_end_ns=t0_ns + second, end_ns=t0_ns + third)
+        start_ns, end_ns = t0_ns + first, t0_ns + second
+        phases = tuple(
+            (name, start_ns + round(begin * 1e9), min(start_ns + round(end * 1e9), end_ns))
+            for name, begin, end in edges_s(windows.phases)
+        )
+        return cls(t0_ns=t0_ns, measure_start_ns=start_ns, measure_end_ns=end_ns, end_ns=t0_ns + third, phases=phases)
 
     def measures(self, at_ns: int) -> bool:
         """Whether an instant lies in the measure window."""
         return self.measure_start_ns <= at_ns < self.measure_end_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """The times in which a terminal begins transactions, ns after T0."""
+
+    begins: list[int]
+    ends: list[int]
+
+    def from_ns(self, at_ns: int) -> int:
+        """The first instant in them that is not before `at_ns`; NEVER_NS when there is none."""
+        last = bisect_right(self.begins, at_ns) - 1
+        if last >= 0 and at_ns < self.ends[last]:
+            return at_ns
+        return self.begins[last + 1] if last + 1 < len(self.begins) else NEVER_NS
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pacing:
     """Arrival of a load: `rate` in 1/s over all `total` terminals (None = closed), growing over `ramp_s` seconds.
 
-    With `rate_to` the rate goes there in a straight line over the window (first, length) `changing_s`, seconds after
-    T0. `think` is for closed arrival.
+    From `changes_s` after T0 on, `levels` follow each other: of the rate, or of the threads under closed arrival, for
+    which `think` is.
     """
 
     total: int
@@ -86,8 +99,8 @@ class Pacing:
     rate: float | None = None
     distribution: Literal["constant", "poisson"] = "constant"
     seed: int = 0
-    rate_to: float | None = None
-    changing_s: tuple[float, float] = (0.0, 0.0)
+    levels: tuple[Level, ...] = ()
+    changes_s: float = 0.0
     think: Think | None = None
 
     @classmethod
@@ -99,8 +112,8 @@ class Pacing:
             rate=share.rate,
             distribution=share.distribution,
             seed=seed,
-            rate_to=share.rate_to,
-            changing_s=(windows.ramp_up_s, windows.measure_s),
+            levels=share.levels,
+            changes_s=windows.ramp_up_s,
             think=None if share.think_s is None else Think(mean_s=share.think_s, distribution=share.think),
         )
 
@@ -109,28 +122,28 @@ class Pacing:
         """Whether arrivals follow a schedule."""
         return self.rate is not None
 
+    @cached_property
+    def intensity(self) -> Intensity:
+        """The rate over time, 1/s; under closed arrival the threads."""
+        changes_s = max(self.changes_s, self.ramp_s)
+        if self.rate is not None:
+            return Intensity(self.rate, ramp_s=self.ramp_s, changes_s=changes_s, levels=self.levels)
+        return Intensity(self.levels[0].first if self.levels else self.total, changes_s=changes_s, levels=self.levels)
+
     def start_ns(self, terminal: int) -> int:
         """When a closed terminal starts, ns after T0."""
         return round(terminal * self.ramp_s * 1e9 / self.total)
 
+    def activity(self, terminal: int) -> Activity | None:
+        """When a closed terminal is active; None for always."""
+        if self.is_open or not self.levels:
+            return None
+        begins, ends = self.intensity.above(terminal)
+        return Activity(begins.tolist(), ends.tolist())
+
     def due_s(self, arrivals: Floats) -> Floats:
         """Λ⁻¹: when the arrivals of these numbers are due, seconds after T0; open arrival only."""
-        assert self.rate is not None  # noqa: S101 - the caller has checked `is_open`
-        ramp = np.sqrt(2.0 * self.ramp_s * arrivals / self.rate)
-        steady = arrivals / self.rate + self.ramp_s / 2
-        due = np.where(arrivals < self.rate * self.ramp_s / 2, ramp, steady)
-        return due if self.rate_to is None else self._changed(due, arrivals, self.rate, self.rate_to)
-
-    def _changed(self, due: Floats, arrivals: Floats, low: float, high: float) -> Floats:
-        """`due` with the arrivals from the changing window on shifted for the changing rate."""
-        first_s, length_s = self.changing_s
-        beyond = arrivals - low * (first_s - self.ramp_s / 2)
-        within = np.clip(beyond, 0.0, length_s * (low + high) / 2)
-        slope = (high - low) / length_s
-        # Mathematically never below the square of the lower rate; rounding may go below.
-        root = np.sqrt(np.maximum(low * low + 2 * slope * within, min(low, high) ** 2))
-        changing = first_s + 2 * within / (low + root) + (beyond - within) / high
-        return np.where(beyond > 0.0, changing, due)
+        return self.intensity.inverse(arrivals)
 
     def fire_times(self, terminal: int) -> Iterator[int]:
         """The due times of one terminal, ns after T0, ascending, without end; open arrival only."""

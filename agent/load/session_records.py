@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import numpy.typing as npt
 
-from proveout.agent.load.histogram_accumulator import Accumulator
+from proveout.agent.load.window_counts import Accumulator
 from proveout.agent.load.worker_messages import CONNECTS, RERUNS, WAITS
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import SessionResult

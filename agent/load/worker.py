@@ -269,8 +269,10 @@ class Load:
         if self._commits is not None:
             self._commits.finish(self._reader)
         cpu_s, window_s = ticker.cpu()
+        missed, *missed_in_phases = loop.missed()
         return worker_messages.Finished(
-            missed=loop.missed(),
+            missed=missed,
+            missed_in_phases=tuple(missed_in_phases),
             committed=tuple(self._recorder.committed.items()),
             unknown=tuple(Counter(loop.unknown).items()),
             cpu_s=cpu_s,

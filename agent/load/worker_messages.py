@@ -16,6 +16,7 @@ from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Pacing
 from proveout.core.framing import frame as framed
 from proveout.core.framing import read_frame, read_frame_blocking
+from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions, Windows
 from proveout.dsl.plan.values import Value
@@ -45,7 +46,7 @@ class Arm:
     engine: str
     dsn: str = field(repr=False)
     numbers: tuple[int, ...]
-    windows: tuple[float, float, float, int]
+    windows: Any
     share: Any
     seed: int
     instances: tuple[str, ...] = field(default=(), repr=False)
@@ -59,7 +60,6 @@ class Arm:
     @classmethod
     def of(cls, spec: RunLoad, numbers: tuple[int, ...], run: str = "", connections: int = 0) -> Arm:
         """A worker's part of a load task of a run; `connections` of the pool of connections, if it has one."""
-        windows = spec.windows
         return cls(
             workload_name=spec.workload.name,
             workload_kind=spec.workload.kind,
@@ -67,7 +67,7 @@ class Arm:
             engine=spec.endpoint.engine,
             dsn=spec.endpoint.dsn,
             numbers=numbers,
-            windows=(windows.ramp_up_s, windows.measure_s, windows.ramp_down_s, windows.passes),
+            windows=dataclasses.asdict(spec.windows),
             share=dataclasses.asdict(spec.share),
             seed=spec.seed,
             instances=spec.endpoint.instances,
@@ -90,8 +90,8 @@ class Arm:
 
     def plan_windows(self) -> Windows:
         """The windows of the plan."""
-        up, measure, down, passes = self.windows
-        return Windows(ramp_up_s=up, measure_s=measure, ramp_down_s=down, passes=passes)
+        phases = tuple((name, length) for name, length in self.windows["phases"])
+        return Windows(**{**self.windows, "phases": phases})
 
     def plan_sessions(self) -> Sessions:
         """The plan's rules for the connections of the load."""
@@ -99,7 +99,10 @@ class Arm:
 
     def pacing(self) -> Pacing:
         """The pacing of the load."""
-        return Pacing.of(LoadShare(**self.share), self.plan_windows(), self.seed)
+        levels = tuple(
+            Level(**{**one, "values": tuple(one["values"]), "at_s": tuple(one["at_s"])}) for one in self.share["levels"]
+        )
+        return Pacing.of(LoadShare(**{**self.share, "levels": levels}), self.plan_windows(), self.seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +147,9 @@ class Chunk:
 class Finished:
     """The end of a load: over the whole load `committed` and `unknown` (see `LoadResult`), by transaction number.
 
-    `missed`: the ages of the transactions due in the measure window and never begun, and `unfinished`: all transactions
-    begun and not ended, both at `seen_ns`, after the wait at the end of the load.
+    `missed`: the ages of the transactions due in the measure window and never begun, `missed_in_phases` in each of its
+    phases, and `unfinished`: all transactions begun and not ended, all at `seen_ns`, after the wait at the end of the
+    load.
 
     Also CPU of this process in the measure window, lost records, and the longest pause of the process in that window.
     `answers`, `stamped`, `runqueue_s`, `runqueue_fraction`: as in `results.Handling`, over the window; None if unknown.
@@ -173,6 +177,7 @@ class Finished:
     runqueue_fraction: float | None = None
     completed_ns: int = 0
     passes_s: tuple[float, ...] = ()
+    missed_in_phases: tuple[Ages, ...] = ()
     acknowledged: int | None = None
     readings: tuple[tuple[int, ...], ...] = ()
 

@@ -23,6 +23,7 @@ from proveout.dsl.rules import (
     fault_rules,
     host_rules,
     load_sessions,
+    phase_rules,
     session_settings,
     value_rules,
 )
@@ -187,6 +188,8 @@ def _fault(spec: tasks.InjectFault) -> Iterator[Objection]:
 def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
     yield from host_rules.window_problems(spec.windows)
     yield from _share(spec.share)
+    highest = RATE_MAX if spec.share.rate is not None else float(spec.share.total)
+    yield from phase_rules.load_problems(spec.share.levels, spec.windows, highest)
     yield from _workers(spec.workers)
     yield from _pool(spec.pool)
     yield from host_rules.text_problems("the label of a load", spec.label)
@@ -202,9 +205,8 @@ def _share(share: LoadShare) -> Iterator[Objection]:
     if not (share.first >= 0 and share.count >= 1 and share.first + share.count <= share.total <= THREADS_MAX):
         message = f"terminals {share.first} to {share.first + share.count} of {share.total} are not valid"
         yield Objection(message=message, way_out=f"a load has at most {THREADS_MAX} threads")
-    rates = [rate for rate in (share.rate, share.rate_to) if rate is not None]
-    if not all(math.isfinite(rate) and 0.0 <= rate <= RATE_MAX for rate in rates):
-        yield Objection(message=f"a rate of {rates} per second is not valid")
+    if share.rate is not None and not (math.isfinite(share.rate) and 0.0 <= share.rate <= RATE_MAX):
+        yield Objection(message=f"a rate of {share.rate} per second is not valid")
     if share.think_s is not None and not 0.0 <= share.think_s <= WEEK_S:
         yield Objection(message=f"a think time of {share.think_s} s is not valid")
 

@@ -20,7 +20,7 @@ def checked(spec: RunLoad, model: Program) -> None:
     share = spec.share
     if share.think_s is not None or spec.session or spec.pool.kind != "local":
         raise TaskFault("invalid", "a program makes its own connections: no think time, settings or pool")
-    if share.rate_to is not None or spec.windows.passes:
+    if share.levels or spec.windows.phases or spec.windows.passes:
         raise TaskFault("invalid", "a program has one rate, and windows of a fixed length")
     has_rate = bool(model.fields & {"rate", "total_rate"})
     if has_rate != (share.rate is not None):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from proveout.coordinator.measure.capture_metrics import prune
 from proveout.proto.events import Metrics, TransactionSummary
 from proveout.proto.wire import histogram, lateness
 from proveout.proto.wire.results import (
@@ -220,3 +221,82 @@ def session_metrics(parts: Sequence[SessionResult]) -> Metrics:
 def share(part: int, whole: int) -> float | None:
     """A part of a whole; None when there is nothing."""
     return part / whole if whole else None
+
+
+def load_metrics(
+    merged: Sequence[TransactionLoad],
+    loads: Mapping[str, LoadResult],
+    *,
+    threads: float,
+    rate: float | None,
+    ceiling: float | None,
+) -> Metrics:
+    """The numbers of merged transactions as `metrics.LOAD`, without those that are not known; `loads` are the results
+    that they come from, with their window."""
+    ok = sum(item.counts.ok for item in merged)
+    logical = sum(item.counts.logical_failures for item in merged)
+    errors = sum(item.counts.error_count for item in merged)
+    times = times_of(merged)
+    ended = sum(load.ended_in_window for load in loads.values())
+    cpu_s = sum(load.client_cpu_s for load in loads.values())
+    service = histogram.merge(item.service for item in merged)
+    rates = [load.ended_in_window / length_s(load) for load in loads.values() if length_s(load) > 0.0]
+    return prune(
+        {
+            "tps": sum(rates) if rates else None,
+            "threads": threads,
+            "rate": rate or 0.0,
+            "measure_s": max(map(length_s, loads.values())),
+            **{name: one.known for name, one in times.items()},
+            "errors": {"count": errors, "fraction": share(errors, ok + logical + errors)},
+            "logical": {"count": logical, "fraction": share(logical, ok + logical)},
+            **_arrivals(merged, loads),
+            "retried": {"count": sum(item.counts.retried for item in merged)},
+            **session_metrics([load.sessions for load in loads.values()]),
+            "client": {
+                "cpu_fraction": max(load.client_cpu_fraction for load in loads.values()),
+                "cpu_s": cpu_s,
+                "cpu_us": cpu_s / ended * 1e6 if ended else None,
+                "ceiling_per_s": ceiling,
+                "ceiling_fraction": sum(rates) / ceiling if ceiling and rates else None,
+                "start_skew_ms": max(load.start_skew_ns for load in loads.values()) / 1e6,
+                **handling_metrics(handling_parts(loads.values()), ended, service),
+            },
+        }
+    )
+
+
+def _arrivals(merged: Sequence[TransactionLoad], loads: Mapping[str, LoadResult]) -> Metrics:
+    """Counts of the transactions due in the window: due = ended + late + unfinished + missed."""
+    counts = [item.counts for item in merged]
+    answered = sum(one.ok + one.logical_failures + one.error_count for one in counts)
+    late, missed = sum(item.late for item in merged), sum(one.missed for one in counts)
+    unfinished = sum(histogram.count(item.service_at_least) for item in merged)
+    due = answered + unfinished + missed
+    oldest_ns = max(
+        *(item.service_at_least.max_ns for item in merged),
+        *(hang.waited_ns for load in loads.values() for hang in load.hangs if not hang.answered),
+        0,
+        0,
+    )
+    return {
+        "due": {"count": due},
+        "begun": {"count": due - missed},
+        "ended": {"count": answered - late},
+        "late": {"count": late},
+        "unfinished": {"count": unfinished, "fraction": share(unfinished, due), "age_max_us": oldest_ns / 1e3},
+        "missed": {"count": missed, "fraction": share(missed, due)},
+        "hung": {"count": sum(load.hung for load in loads.values())},
+    }
+
+
+def transaction_metrics(item: TransactionSummary) -> Metrics:
+    """The numbers of one transaction type as `metrics.TRANSACTION`."""
+    return {
+        "tps": item.tps,
+        "ok": item.ok,
+        "errors": sum(item.errors.values()),
+        "logical_fraction": share(item.logical_failures, item.ok + item.logical_failures),
+        "response": item.response,
+        "service": item.service,
+    }

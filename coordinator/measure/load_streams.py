@@ -94,3 +94,22 @@ def projected(finished: IterationFinished, load: str) -> IterationFinished:
         metrics=finished.metrics.get("loads", {}).get(load, {}),
         transactions=tuple(item for item in finished.transactions if item.load == load),
     )
+
+
+def prefix_of(stream: Stream) -> str:
+    """The prefix of the paths of a load's numbers."""
+    return f"loads.{stream.name}." if stream.name else ""
+
+
+def whole_seconds(
+    loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]
+) -> dict[int, list[LoadSecond]]:
+    """The whole seconds inside the measure window that all agents reported, by their number after T0."""
+    whole: dict[int, list[LoadSecond]] = {}
+    for host, load in loads.items():
+        for second in seconds.get(host, ()):
+            end_ns = second.start_ns + round(second.duration_s * 1e9)
+            inside = second.start_ns >= load.measure_start_ns - 1_000_000 and end_ns <= load.measure_end_ns + 1_000_000
+            if inside and second.duration_s >= 0.999:
+                whole.setdefault(second.second, []).append(second)
+    return {number: whole[number] for number in sorted(whole) if len(whole[number]) == len(loads)}

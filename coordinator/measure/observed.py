@@ -19,7 +19,8 @@ class Observed:
     clock.
 
     `name`: that of the load where there are several; `stage` has this load alone. `earlier`: the valid iterations of
-    the same rung before this one. `disturbed`: the times of the measure window in which faults have an effect, seconds.
+    the same rung before this one. `tps_in_phases`: `tps_per_second` of each phase of the window.
+    `disturbed`: the times of the measure window in which faults have an effect, seconds.
     """
 
     plan: Plan
@@ -40,6 +41,7 @@ class Observed:
     clock_ends: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     earlier: Sequence[IterationFinished] = ()
     name: str = ""
+    tps_in_phases: Mapping[str, Sequence[float]] = field(default_factory=dict)
     disturbed: Sequence[tuple[float, float]] = ()
 
     @property

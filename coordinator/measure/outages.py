@@ -30,7 +30,8 @@ from proveout.coordinator.measure.faults.undisturbed import Span, outside
 from proveout.coordinator.measure.load_merge import length_s, merge_loads
 from proveout.coordinator.measure.observed import Observed
 from proveout.core.numbers import number, together
-from proveout.dsl.plan.stages import Ladder, Ramp, Tool
+from proveout.dsl.plan.phases import level_at
+from proveout.dsl.plan.stages import Ladder, Phased, Tool
 from proveout.proto.events import IterationFinished, ValidityFinding
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import Histogram, LoadSecond, Stall
@@ -283,10 +284,8 @@ def _offered(seen: Observed, start_s: float) -> float:
     if seen.rate is None:
         return math.inf
     stage = seen.stage
-    if isinstance(stage, Ladder) and isinstance(ramp := stage.arrival, Ramp):
-        window_s = min(length_s(load) for load in seen.loads.values())
-        share = min(max((start_s + 0.5) / window_s, 0.0), 1.0)
-        return ramp.rate_from + share * (ramp.rate_to - ramp.rate_from)
+    if isinstance(stage, Ladder) and isinstance(stage.arrival, Phased):
+        return level_at(stage.arrival.levels, start_s + 0.5)
     return seen.rate
 
 

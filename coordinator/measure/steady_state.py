@@ -39,7 +39,8 @@ DRIFT_MAX = 0.10
 """The bound where a recorded plan does not have one."""
 
 CHECK = "steady-state"
-"""The name of the finding."""
+"""The name of the finding; of one phase with its name, see `check_of`."""
+REMARKS_MAX = 3
 ALONE = "not judged by itself, but with the other repeats"
 """Begins the finding of an iteration whose window has fewer than `BLOCKS` whole seconds: it can show nothing."""
 
@@ -138,22 +139,39 @@ def of_repeats(windows: Sequence[Sequence[float]], bound: float) -> Steadiness:
     return Steadiness(drift=float(np.mean(drifts)), half=half, bound=bound, over=f"{len(drifts)} repeats")
 
 
+def check_of(phase: str) -> str:
+    """The name of the finding on a phase, "" for the whole window."""
+    return f"{CHECK}:{phase}" if phase else CHECK
+
+
+def is_on_steadiness(check: str) -> bool:
+    """Whether a finding of that name is on the steadiness of a window or a phase."""
+    return check.partition(":")[0] == CHECK
+
+
 def remark(iterations: Sequence[IterationFinished], bound: float, unit: str) -> str:
-    """`TPS not shown to be steady: …` of a rung where iterations are not, or are too short to show it, and all repeats
-    together do not show it; "" otherwise."""
-    flagged = [
-        finding
-        for item in iterations
-        for finding in item.findings
-        if finding.check == CHECK and finding.load not in item.beside and _shows_nothing(finding)
-    ]
-    if not flagged:
-        return ""
-    windows = [item.series.get("tps", ()) for item in iterations]
+    """`TPS not shown to be steady: …` of a rung where iterations, or a phase of them, are not, or are too short to show
+    it, and all repeats together do not show it; "" otherwise."""
+    flagged: dict[str, ValidityFinding] = {}
+    for item in iterations:
+        for finding in item.findings:
+            if is_on_steadiness(finding.check) and finding.load not in item.beside and _shows_nothing(finding):
+                flagged.setdefault(finding.check.partition(":")[2], finding)
+    texts = [_remark(iterations, phase, finding, bound, unit) for phase, finding in flagged.items()]
+    said = [text for text in texts if text]
+    more = f"; and {len(said) - REMARKS_MAX} more phases" if len(said) > REMARKS_MAX else ""
+    return "; ".join(said[:REMARKS_MAX]) + more
+
+
+def _remark(
+    iterations: Sequence[IterationFinished], phase: str, finding: ValidityFinding, bound: float, unit: str
+) -> str:
+    name, within = (f"phases.{phase}.tps", f"{phase}: ") if phase else ("tps", "")
+    windows = [item.series.get(name, ()) for item in iterations]
     if len(windows) == 1:
-        return of_window(windows[0], bound).text(unit) if flagged[0].ok else flagged[0].evidence
+        return within + (of_window(windows[0], bound).text(unit) if finding.ok else finding.evidence)
     found = of_repeats(windows, bound)
-    return "" if found.state == "steady" else found.text(unit)
+    return "" if found.state == "steady" else within + found.text(unit)
 
 
 def _shows_nothing(finding: ValidityFinding) -> bool:

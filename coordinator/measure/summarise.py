@@ -34,16 +34,20 @@ from proveout.coordinator.measure.faults.measured import fault_bounds, fault_met
 from proveout.coordinator.measure.faults.occurrences import HostClock
 from proveout.coordinator.measure.faults.undisturbed import judge, spans
 from proveout.coordinator.measure.load_merge import (
-    handling_metrics,
-    handling_parts,
-    length_s,
+    load_metrics,
     merge_loads,
-    session_metrics,
-    share,
     times_of,
+    transaction_metrics,
 )
-from proveout.coordinator.measure.load_streams import Stream, joined, projected, streams_of
+from proveout.coordinator.measure.load_streams import Stream, joined, prefix_of, projected, streams_of, whole_seconds
 from proveout.coordinator.measure.observed import Observed, in_passes
+from proveout.coordinator.measure.phases.phase_metrics import (
+    Phases,
+    add_phases,
+    all_phases,
+    prefixed,
+    prefixed_transactions,
+)
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.coordinator.measure.wait_events import events_read, unknown_events, waits_metrics
 from proveout.dsl.metrics import FAULTS, LOADS, MEASURED
@@ -56,7 +60,6 @@ from proveout.proto.events import (
     IterationId,
     Metrics,
     SizeLine,
-    TransactionSummary,
     ValidityFinding,
     WaitLine,
 )
@@ -90,16 +93,17 @@ def summarise(
 
     `loads`, `seconds`: by client host, of a stage with several loads by `loads.in_load` of load and host. `captures`:
     samples by (capture name, host). `clocks`: per host (offset, uncertainty), ns; `clock_ends`: after the window.
-    `t0_ns`: start on the coordinator's clock. `lost`: lost samples by (capture name, host); lost seconds of load are
-    counted here. `boots`: boot ids by host. `silences`: each agent's longest time without an answer, s. `earlier`: the
-    valid iterations of the same rung before this one. `injected`: the occurrences of faults by (fault, host).
+    `t0_ns`: start on the coordinator's clock. `lost`: lost samples of captures; lost seconds are counted here. `boots`:
+    boot ids by host. `silences`: each agent's longest time without an answer, s. `earlier`: the valid ones of the rung.
+    `injected`: the occurrences of faults by (fault, host).
     """
     streams = streams_of(stage, id.rung, rate, loads, seconds)
     recordings, window = {key: Recording(found) for key, found in captures.items()}, _shared_window(streams, clocks)
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
-    captured, waits, sizes = _captured(cut)
+    captured, lines = _captured(cut)
     trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
     metrics, series = _together(streams, rate, trees, captured), _all_series(streams)
+    add_phases(phases := all_phases(stage, streams, rate), metrics, series)
     host_clocks = _host_clocks(clocks, clock_ends or {}, t0_ns, window)
     faults = measure_faults(streams, injected or {}, host_clocks)
     _add_faults(metrics, faults)
@@ -116,7 +120,7 @@ def summarise(
                 silences=silences or {},
                 clock_ends=clock_ends or {},
                 disturbed=spans(faults, window.seconds),
-                **_observed(stream, tree | captured, series, earlier),
+                **_observed(stream, tree | captured, series, phases, earlier),
             )
             for stream, tree in zip(streams, trees, strict=True)
         )
@@ -129,17 +133,20 @@ def summarise(
         valid=all(finding.ok or not finding.voids for finding in findings),
         findings=(*findings, *cut.unknown_waits()),
         metrics=metrics,
-        waits=waits,
         started_unix_s=started_unix_s,
         series=series,
-        sizes=sizes,
         faults=faults,
-        **_by_load(streams, faults),
+        **_by_load(streams, phases, faults),
+        **lines,
     )
 
 
 def _observed(
-    stream: Stream, metrics: Metrics, series: Mapping[str, tuple[float, ...]], earlier: Sequence[IterationFinished]
+    stream: Stream,
+    metrics: Metrics,
+    series: Mapping[str, tuple[float, ...]],
+    phases: Phases,
+    earlier: Sequence[IterationFinished],
 ) -> dict[str, Any]:
     """The fields of `Observed` that are of one load."""
     return {
@@ -148,9 +155,10 @@ def _observed(
         "rate": stream.rate,
         "metrics": metrics,
         "transactions": stream.summaries,
-        "tps_per_second": series.get(f"loads.{stream.name}.tps" if stream.name else "tps", ()),
+        "tps_per_second": series.get(f"{prefix_of(stream)}tps", ()),
         "loads": stream.loads,
         "seconds": stream.seconds,
+        "tps_in_phases": {phase.name: phase.series.get("tps", ()) for phase in phases[prefix_of(stream)]},
         "earlier": [projected(item, stream.name) for item in earlier],
     }
 
@@ -175,17 +183,21 @@ def _add_faults(metrics: Metrics, faults: Sequence[FaultMeasured]) -> None:
             tree[FAULTS] = fault_metrics(faults, name)
 
 
-def _by_load(streams: Sequence[Stream], faults: Sequence[FaultMeasured]) -> dict[str, Any]:
+def _by_load(streams: Sequence[Stream], phases: Phases, faults: Sequence[FaultMeasured]) -> dict[str, Any]:
     """The fields of `IterationFinished` that are counts and bounds of each load and of its transaction types, and of
     several loads together."""
     at_least = fault_bounds(faults)
     for stream in streams if streams[0].name else ():
         at_least |= {f"loads.{stream.name}.{path}": v for path, v in fault_bounds(faults, stream.name).items()}
     not_given: list[str] = []
-    for prefix, loads in _prefixed(streams):
+    for prefix, loads in (*_prefixed(streams), *prefixed_transactions(phases)):
         for kind, one in times_of(loads).items():
             at_least |= {f"{prefix}{kind}.{name}": value for name, value in one.at_least.items()}
             not_given += [f"{prefix}{kind}.{name}" for name in one.not_given]
+    for prefix, found in phases.items():
+        at_least |= {
+            f"{path}{name}": bound for path, one in prefixed(prefix, found) for name, bound in one.at_least.items()
+        }
     return {
         "transactions": tuple(item for stream in streams for item in stream.summaries),
         "committed": _counted({one.name: [load.committed for load in one.loads.values()] for one in streams}),
@@ -200,7 +212,7 @@ def _prefixed(streams: Sequence[Stream]) -> Iterator[tuple[str, Sequence[Transac
     if streams[0].name:
         yield "", merge_loads(stream.merged for stream in streams if not stream.beside)
     for stream in streams:
-        prefix = f"loads.{stream.name}." if stream.name else ""
+        prefix = prefix_of(stream)
         yield prefix, stream.merged
         yield from ((f"{prefix}transactions.{item.counts.name}.", (item,)) for item in stream.merged)
 
@@ -215,7 +227,7 @@ def _together(streams: Sequence[Stream], rate: float | None, trees: Sequence[Met
     shares = [stream for stream in streams if not stream.beside]
     merged = merge_loads(stream.merged for stream in shares)
     threads, own_rate = sum(stream.threads for stream in shares), shares[0].rate if len(shares) == 1 else rate
-    whole = _load_metrics(merged, joined(shares)[0], threads=threads, rate=own_rate, ceiling=None)
+    whole = load_metrics(merged, joined(shares)[0], threads=threads, rate=own_rate, ceiling=None)
     return whole | captured | {"loads": {stream.name: tree for stream, tree in zip(streams, trees, strict=True)}}
 
 
@@ -235,13 +247,13 @@ def _shared_window(streams: Sequence[Stream], clocks: Mapping[str, tuple[int, in
     return shared if shared.seconds > 0.0 else windows[0]
 
 
-def _captured(cut: _Cut) -> tuple[Metrics, tuple[WaitLine, ...], tuple[SizeLine, ...]]:
-    """The metrics of captures in the window, and the lines of waits and sizes."""
+def _captured(cut: _Cut) -> tuple[Metrics, dict[str, Any]]:
+    """The metrics of captures in the window, and the lines of waits and sizes as fields of the iteration."""
     waits_tree, waits = cut.waits()
     sizes_tree, sizes = cut.sizes()
     captured = {"waits": waits_tree, "lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
     captured |= {kind: cut.measured(kind) for kind in MEASURED}
-    return prune(cut.hosts() | captured), waits, sizes
+    return prune(cut.hosts() | captured), {"waits": waits, "sizes": sizes}
 
 
 def _transaction_tree(stream: Stream, plan: Plan, cut: _Cut) -> Metrics:
@@ -249,7 +261,7 @@ def _transaction_tree(stream: Stream, plan: Plan, cut: _Cut) -> Metrics:
     if isinstance(stream.stage, Tool):
         return {}
     workload = plan.workload(stream.stage.workload)
-    transactions = {item.name: _transaction_metrics(item) for item in stream.summaries}
+    transactions = {item.name: transaction_metrics(item) for item in stream.summaries}
     orders = order_metrics(workload.kind, stream.summaries, cut.counters(stream.stage.target))
     passes = pass_metrics(stream.loads.values()) if in_passes(stream.stage) else {}
     own = own_value_metrics(workload, [*stream.loads.values()])
@@ -263,7 +275,7 @@ def _stage_metrics(stream: Stream, plan: Plan, boots: Mapping[str, str]) -> Metr
         return prune(tool_metrics(stage, stream.threads, loads))
     shared = disturbances.shares_machine(plan, stage, boots)
     ceiling = None if stream.name else _ceiling(loads, shared=shared)
-    return _load_metrics(stream.merged, loads, threads=stream.threads, rate=stream.rate, ceiling=ceiling)
+    return load_metrics(stream.merged, loads, threads=stream.threads, rate=stream.rate, ceiling=ceiling)
 
 
 def _counted(parts: Mapping[str, Iterable[Iterable[tuple[str, int]]]]) -> dict[str, int]:
@@ -298,95 +310,12 @@ def _ceiling(loads: Mapping[str, LoadResult], *, shared: bool) -> float | None:
     return None if None in known else sum(each or 0.0 for each in known)
 
 
-def _load_metrics(
-    merged: Sequence[TransactionLoad],
-    loads: Mapping[str, LoadResult],
-    *,
-    threads: int,
-    rate: float | None,
-    ceiling: float | None,
-) -> Metrics:
-    ok = sum(item.counts.ok for item in merged)
-    logical = sum(item.counts.logical_failures for item in merged)
-    errors = sum(item.counts.error_count for item in merged)
-    times = times_of(merged)
-    ended = sum(load.ended_in_window for load in loads.values())
-    cpu_s = sum(load.client_cpu_s for load in loads.values())
-    service = histogram.merge(item.service for item in merged)
-    rates = [load.ended_in_window / length_s(load) for load in loads.values() if length_s(load) > 0.0]
-    return prune(
-        {
-            "tps": sum(rates) if rates else None,
-            "threads": threads,
-            "rate": rate or 0.0,
-            "measure_s": max(map(length_s, loads.values())),
-            **{name: one.known for name, one in times.items()},
-            "errors": {"count": errors, "fraction": share(errors, ok + logical + errors)},
-            "logical": {"count": logical, "fraction": share(logical, ok + logical)},
-            **_arrivals(merged, loads),
-            "retried": {"count": sum(item.counts.retried for item in merged)},
-            **session_metrics([load.sessions for load in loads.values()]),
-            "client": {
-                "cpu_fraction": max(load.client_cpu_fraction for load in loads.values()),
-                "cpu_s": cpu_s,
-                "cpu_us": cpu_s / ended * 1e6 if ended else None,
-                "ceiling_per_s": ceiling,
-                "ceiling_fraction": sum(rates) / ceiling if ceiling and rates else None,
-                "start_skew_ms": max(load.start_skew_ns for load in loads.values()) / 1e6,
-                **handling_metrics(handling_parts(loads.values()), ended, service),
-            },
-        }
-    )
-
-
-def _arrivals(merged: Sequence[TransactionLoad], loads: Mapping[str, LoadResult]) -> Metrics:
-    """Counts of the transactions due in the window: due = ended + late + unfinished + missed."""
-    counts = [item.counts for item in merged]
-    answered = sum(one.ok + one.logical_failures + one.error_count for one in counts)
-    late, missed = sum(item.late for item in merged), sum(one.missed for one in counts)
-    unfinished = sum(histogram.count(item.service_at_least) for item in merged)
-    due = answered + unfinished + missed
-    oldest_ns = max(
-        *(item.service_at_least.max_ns for item in merged),
-        *(hang.waited_ns for load in loads.values() for hang in load.hangs if not hang.answered),
-        0,
-        0,
-    )
-    return {
-        "due": {"count": due},
-        "begun": {"count": due - missed},
-        "ended": {"count": answered - late},
-        "late": {"count": late},
-        "unfinished": {"count": unfinished, "fraction": share(unfinished, due), "age_max_us": oldest_ns / 1e3},
-        "missed": {"count": missed, "fraction": share(missed, due)},
-        "hung": {"count": sum(load.hung for load in loads.values())},
-    }
-
-
-def _transaction_metrics(item: TransactionSummary) -> Metrics:
-    return {
-        "tps": item.tps,
-        "ok": item.ok,
-        "errors": sum(item.errors.values()),
-        "logical_fraction": share(item.logical_failures, item.ok + item.logical_failures),
-        "response": item.response,
-        "service": item.service,
-    }
-
-
 def per_second(
     loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]
 ) -> dict[str, tuple[float, ...]]:
     """`tps`, `response.avg_us` and, under open arrival, `schedule.avg_us` of each whole second inside the measure
     window that all agents reported."""
-    whole: dict[int, list[LoadSecond]] = {}
-    for host, load in loads.items():
-        for second in seconds.get(host, ()):
-            end_ns = second.start_ns + round(second.duration_s * 1e9)
-            inside = second.start_ns >= load.measure_start_ns - 1_000_000 and end_ns <= load.measure_end_ns + 1_000_000
-            if inside and second.duration_s >= 0.999:
-                whole.setdefault(second.second, []).append(second)
-    rows = [_second(whole[number]) for number in sorted(whole) if len(whole[number]) == len(loads)]
+    rows = [_second(parts) for parts in whole_seconds(loads, seconds).values()]
     if not rows:
         return {}
     series = {"tps": tuple(tps for tps, _, _ in rows)}

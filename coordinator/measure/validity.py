@@ -24,16 +24,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from proveout.coordinator.load_shares import load_hosts, load_shares
-from proveout.coordinator.measure import disturbances, outages, steady_state
+from proveout.coordinator.measure import disturbances, outages
 from proveout.coordinator.measure.faults.undisturbed import undisturbed
 from proveout.coordinator.measure.observed import Observed, in_passes
+from proveout.coordinator.measure.phases import steadiness
 from proveout.coordinator.measure.timeseries import Recording, Window
 from proveout.core.numbers import number, quantity, seconds, together
 from proveout.core.slopes import POINTS_MIN
 from proveout.dsl.plan.iteration_order import group
 from proveout.dsl.plan.loads import workloads
 from proveout.dsl.plan.stages import Ladder, Search, Tool
-from proveout.dsl.rules.repeat_rules import unsteady_by_plan
 from proveout.dsl.workloads.conformance import Seen, conform
 from proveout.dsl.workloads.kinds import transactions
 from proveout.proto.events import ValidityFinding
@@ -92,7 +92,7 @@ def _judge(seen: Observed, *, machines: bool = True) -> tuple[ValidityFinding, .
         )
     if isinstance(seen.stage, Tool):
         return (
-            *_steady(seen, "IOPS"),
+            *steadiness.judge(seen, "IOPS"),
             *_tool_hosts(seen, seen.stage),
             *_start(seen),
             *_errors(seen),
@@ -103,7 +103,7 @@ def _judge(seen: Observed, *, machines: bool = True) -> tuple[ValidityFinding, .
             *disturbances.judge_machines(seen),
         )
     return (
-        *_steady(seen),
+        *steadiness.judge(seen),
         *_present(seen),
         *_client(seen),
         *_handling(seen),
@@ -130,29 +130,6 @@ def _broken(seen: Observed, check: str, ok: bool, evidence: str) -> ValidityFind
     """A finding on a limit that the system keeps or breaks: an iteration that breaks it counts, and no verdict passes
     on it. Of a search's probe it is part of the answer."""
     return ValidityFinding(check=check, ok=ok, evidence=evidence, voids=False, breach=not seen.is_probe)
-
-
-# ---- the system --------------------------------------------------------------------------------------------------
-
-
-def _steady(seen: Observed, unit: str = "TPS") -> Iterator[ValidityFinding]:
-    """Is the throughput shown to be steady, and how much does it vary from second to second? Warnings: the behaviour of
-    the system over time is in its numbers, and a rerun would choose among them."""
-    why = unsteady_by_plan(seen.plan, seen.stage)
-    if why:
-        yield _finding(steady_state.CHECK, True, f"not judged: {why}", voids=False)
-        return
-    found = steady_state.of_window(seen.tps_per_second, seen.limits.tps_slope_fraction_max)
-    if len(seen.tps_per_second) < steady_state.BLOCKS:
-        yield _finding(steady_state.CHECK, True, f"{steady_state.ALONE}: {found.over}", voids=False)
-    else:
-        yield _finding(steady_state.CHECK, found.state == "steady", found.text(unit), voids=False)
-    cv = steady_state.variation(seen.tps_per_second)
-    if cv is not None:
-        limit, seconds = seen.limits.tps_cv_max, len(seen.tps_per_second)
-        varies, most = together("fraction", cv, limit)
-        text = f"{unit} per second varies by {varies} (CV beyond counting noise, {seconds} s, limit {most})"
-        yield _finding("variation", cv <= limit, text, voids=False)
 
 
 # ---- the client --------------------------------------------------------------------------------------------------

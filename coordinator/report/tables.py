@@ -357,7 +357,7 @@ def _flagged(stage: StageResult) -> list[str]:
     flagged: dict[str, list[str]] = {}
     for item in stage.iterations:
         for finding in item.findings:
-            if stage.climbs and finding.check == steady_state.CHECK:
+            if stage.climbs and steady_state.is_on_steadiness(finding.check):
                 continue  # judged by the repeats together
             if not finding.ok and not finding.voids:
                 flagged.setdefault(finding.label, []).append(f"{item.id}: {finding.evidence}")

@@ -39,8 +39,8 @@ from proveout.dsl.plan.stages import (
     Measuring,
     Open,
     Pause,
+    Phased,
     Populate,
-    Ramp,
     Reset,
     Restart,
     Revert,
@@ -60,8 +60,8 @@ def _resolved(turn: Turn, stage: Ladder | Search) -> tuple[float | None, ...] | 
     match stage:
         case Ladder(arrival=Open(rate=rate)):
             wanted = (rate,)
-        case Ladder(arrival=Ramp() as ramp):
-            return (ramp.mean,)
+        case Ladder(arrival=Phased() as phased):
+            return (phased.rate,)
         case Ladder():
             return (None,)
         case Search():

@@ -23,8 +23,8 @@ from proveout.dsl.plan.stages import (
     Closed,
     Drop,
     Ladder,
+    Phased,
     Populate,
-    Ramp,
     Reset,
     Search,
     Think,
@@ -268,12 +268,13 @@ def _distribution(arrival: Arrival) -> Distribution:
 
 
 def _arriving(arrival: Arrival, share: LoadShare) -> LoadShare:
-    """A share with the load's ramp or think time."""
+    """A share with the load's levels and think time."""
+    if isinstance(arrival, Phased):
+        rate = None if arrival.of == "threads" else arrival.levels[0].first
+        share = dataclasses.replace(share, rate=rate, levels=arrival.levels)
     match arrival:
-        case Ramp(rate_from=low, rate_to=high):
-            return dataclasses.replace(share, rate=low, rate_to=high)
-        case Closed(think=Think(mean_s=mean_s, distribution=distribution)):
-            return dataclasses.replace(share, think_s=mean_s, think=distribution)
+        case Closed(think=Think() as think) | Phased(think=Think() as think):
+            return dataclasses.replace(share, think_s=think.mean_s, think=think.distribution)
     return share
 
 

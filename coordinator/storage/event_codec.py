@@ -71,9 +71,24 @@ def _members(holder: Any) -> Iterable[Any]:
 def recorded_plan(data: Any) -> Plan:
     """The plan that `plan.to_data(plan, positions=True)` was given. JournalFault."""
     try:
-        return from_plain(Plan, data)
+        return from_plain(Plan, _with_levels(data))
     except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as fault:
         raise _unknown("the recorded plan", fault) from fault
+
+
+def _with_levels(data: Any) -> Any:
+    """A recorded plan with the arrival of its ramps as levels: earlier versions recorded the two rates."""
+    stages = [
+        {**stage, "arrival": _level_of(stage)} if stage.get("arrival", {}).get("kind") == "ramp" else stage
+        for stage in data["stages"]
+    ]
+    return {**data, "stages": stages}
+
+
+def _level_of(stage: dict[str, Any]) -> dict[str, Any]:
+    ramp, measure_s = stage["arrival"], stage["windows"]["measure_s"]
+    level = {"for_s": measure_s, "at_s": [0.0, measure_s], "values": [ramp["rate_from"], ramp["rate_to"]]}
+    return {"levels": [level], "of": "rate", "distribution": ramp["distribution"], "think": None, "kind": "phased"}
 
 
 def plan_data(plan: Plan) -> Any:

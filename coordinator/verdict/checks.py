@@ -145,7 +145,10 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
     return Judged(outcome=outcome, evidence=evidence, open=outcome == "INCONCLUSIVE")
 
 
-_BOUNDED = re.compile(r"(.*?)\.?((?:transactions\.\w+\.)?(?:response|service|schedule)\.\w+?)(?:\.(?:mean|upper))?")
+_BOUNDED = re.compile(
+    r"(.*?)\.?((?:loads\.\w+\.)?(?:phases\[\"\w+\"\]\.)?(?:transactions\.\w+\.)?"
+    r"(?:(?:response|service|schedule)\.\w+?|recovery_s))(?:\.(?:mean|upper))?"
+)
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -165,6 +168,8 @@ def _by_lower_bound(leaf: Comparison | Bare, tree: Mapping[str, Any]) -> Judged 
     printed = notation(metric_of(time), bound.value, most)
     text = f"{time} ≥ {printed.text(bound.value)} {operator} {printed.text(most)}: "
     why = "transactions without an answer within 1 s after the load make it a lower bound"
+    if metric_of(time) == "recovery_s":
+        why = "in a repeat the next phase ended before it was back"
     words = "undecided" if outcome == "INCONCLUSIVE" else _OUTCOME_TEXT[outcome]
     return Judged(outcome=outcome, evidence=f"{text}{words}; {why}")
 

@@ -297,7 +297,9 @@ def _warnings(iterations: Sequence[IterationFinished]) -> Iterator[str]:
     evidence."""
     distinct = {str(item.id): item for item in iterations}
     warned = {
-        name: [f for f in item.findings if not (f.ok or f.voids or f.breach) and f.check != steady_state.CHECK]
+        name: [
+            f for f in item.findings if not (f.ok or f.voids or f.breach) and not steady_state.is_on_steadiness(f.check)
+        ]
         for name, item in distinct.items()
     }
     yield from (f"note: {text}" for text in _counted_findings(warned))

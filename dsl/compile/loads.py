@@ -142,7 +142,8 @@ def _load(names: StageNames, entry: stage_models.Measured, name: str, load: stag
 
 
 def _is_open(entry: stage_models.Measured) -> bool:
-    return getattr(entry, "rate", None) is not None
+    phases = getattr(entry, "phases", None) or ()
+    return getattr(entry, "rate", None) is not None or any(phase.threads is None for phase in phases)
 
 
 def _rate(names: StageNames, load: stage_models.LoadEntry) -> tuple[float | None, Literal["constant", "poisson"]]:

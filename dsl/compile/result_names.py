@@ -13,6 +13,7 @@ from proveout.dsl import metrics
 from proveout.dsl.expr.name_types import ESTIMATE, NUMBER, Estimate, Group, Number, Shape
 from proveout.dsl.plan.loads import Part, alone_ladders, parts, workloads
 from proveout.dsl.plan.matrix_labels import Label
+from proveout.dsl.plan.phases import recovers
 from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import (
     Closed,
@@ -21,6 +22,7 @@ from proveout.dsl.plan.stages import (
     Ladder,
     Measuring,
     Pause,
+    Phased,
     Populate,
     Reset,
     Restart,
@@ -158,6 +160,8 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
         members, absent = dict(load.members), dict(load.absent)
     else:
         members, absent = dict(_group(metrics.LOAD, leaf, what).members), {}
+        together, absent = _phases(plan, stage, leaf, by_type=False)
+        members |= together
         loads = {
             part.name: _with_interference(plan, stage, part, _load(plan, part.stage, leaf, f"the load `{part.name}`"))
             for part in parts(stage)
@@ -234,10 +238,34 @@ def _load(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what: str
     if not stage.sessions.pool:
         del members["pool_wait"]
         absent["pool_wait"] = (f"the connections of `{stage.id}` are not in a pool", "sessions: {pool: 16}")
-    sets, unset = _sets(workload, stage, leaf, what)
-    members |= sets
-    absent |= unset
+    for there, missing in (_sets(workload, stage, leaf, what), _phases(plan, stage, leaf)):
+        members |= there
+        absent |= missing
     return Group(what=what, members=members, absent=absent)
+
+
+def _phases(
+    plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, *, by_type: bool = True
+) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
+    """`phases["<name>"]`, written `phase("<name>")`, of each phase of a ladder or of one of its loads."""
+    lengths = stage.windows.phases if isinstance(stage, Ladder) else ()
+    if not lengths:
+        return {}, {"phases": (f"`{stage.id}` has no phases", "phases: [{name: calm, for: 20s, rate: 500/s}]")}
+    levels = stage.arrival.levels if isinstance(stage, Ladder) and isinstance(stage.arrival, Phased) else ()
+    found: dict[str, Shape] = {}
+    for number, (name, _) in enumerate(lengths):
+        tree = _group(metrics.PHASE, leaf, f"the phase `{name}`")
+        members, absent = dict(tree.members), {}
+        why = recovers(levels, number) if levels else "its load stays the same in all phases"
+        if why:
+            del members["recovery_s"]
+            absent["recovery_s"] = (why, "the time to recover from a phase between two at one level")
+        if by_type:
+            types = transactions(plan.workload(stage.workload))
+            each = {name: _group(metrics.TRANSACTION, leaf, name) for name in types}
+            members["transactions"] = Group(what="the transactions of a phase", members=each)
+        found[name] = Group(what=tree.what, members=members, absent=absent)
+    return {"phases": Group(what=f"the phases of `{stage.id}`", members=found)}, {}
 
 
 def _sets(

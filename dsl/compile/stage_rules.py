@@ -21,8 +21,8 @@ from proveout.dsl.plan.stages import (
     Drop,
     Ladder,
     Open,
+    Phased,
     Populate,
-    Ramp,
     Reset,
     Restart,
     Revert,
@@ -214,7 +214,7 @@ class _Walk:
 
     def outside(self, stage: Ladder | Search) -> None:
         """An outside program runs ladders, with its own arrival and its own connections."""
-        if not isinstance(stage, Ladder) or isinstance(stage.arrival, Ramp) or stage.windows.passes:
+        if not isinstance(stage, Ladder) or isinstance(stage.arrival, Phased) or stage.windows.passes:
             message = f"the program of `{stage.workload}` runs ladders, at one rate, in windows of a fixed length"
             self.problem(stage.where, message, "a ladder with `measure`, and with one `rate` or none")
             return

@@ -3,34 +3,32 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from proveout.dsl import engines
 from proveout.dsl.compile.faults.fault_checks import check_faults
 from proveout.dsl.compile.faults.fault_entries import compile_faults
-from proveout.dsl.compile.loads import Loads, check_interference, check_loads, compile_loads, think_time
+from proveout.dsl.compile.loads import Loads, check_interference, check_loads, compile_loads
 from proveout.dsl.compile.matrix import Place
+from proveout.dsl.compile.phases.arrivals import compile_arrival, compile_rate
+from proveout.dsl.compile.phases.phase_entries import Phases, compile_phases
 from proveout.dsl.compile.symbols import Scope, StageNames
 from proveout.dsl.compile.tool_stages import tool_job, tool_limits
 from proveout.dsl.compile.topology import setting_text
 from proveout.dsl.compile.tuning import compile_tunings
 from proveout.dsl.compile.value_sources import command_stage, sql_stage
 from proveout.dsl.plan.matrix_labels import Cell
+from proveout.dsl.plan.phases import RECOVERED_WITHIN
 from proveout.dsl.plan.stages import (
-    Arrival,
-    Closed,
     Drop,
     Ladder,
     Limits,
-    Open,
     Pause,
     Pool,
     Populate,
-    Ramp,
     Reset,
     Restart,
     Revert,
@@ -43,6 +41,7 @@ from proveout.dsl.plan.stages import (
 )
 from proveout.dsl.plan.topology import Host
 from proveout.dsl.plan.values import Expression
+from proveout.dsl.rules.bounds import THREADS_MAX
 from proveout.dsl.rules.host_rules import setting_problems
 from proveout.dsl.rules.window_rules import pass_problems
 from proveout.dsl.schema import stage_models
@@ -50,7 +49,6 @@ from proveout.dsl.schema.validation import validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
 
 SERVING_ROLES = frozenset({"server", "storage"})
-_TEMPLATE = re.compile(r"\$\{(.*)\}", re.DOTALL)
 
 Entry = TypeVar("Entry", bound=stage_models.StageBase)
 
@@ -287,9 +285,10 @@ class _Stages(StageNames):
     def ladder(self, entry: stage_models.LadderEntry) -> Ladder | None:
         loads, captures = compile_loads(self, entry), self.captures(entry.capture)
         pool = self.pool(entry, loads)
-        arrival = self.arrival(entry)
         rungs = self.rungs(entry)
-        windows = self.windows(entry)
+        phases = compile_phases(self, entry, rungs or (THREADS_MAX,)) if entry.phases is not None else None
+        arrival = compile_arrival(self, entry, phases)
+        windows = self.windows(entry, phases)
         faults = compile_faults(self.scope, self.body.get("faults"), f"{self.path}.faults", windows)
         if loads is None or captures is None or arrival is None or rungs is None or pool is None or faults is None:
             return None
@@ -315,6 +314,7 @@ class _Stages(StageNames):
             interleaved_with=self.partner(entry),
             captures=captures,
             stop_when=None if stop is None else Expression(text=stop, where=self.where("stop_when")),
+            recovered_within=RECOVERED_WITHIN if entry.recovered_within is None else entry.recovered_within,
             retries=entry.retries,
             workers=max(rungs) if entry.processes is not None else entry.workers,
             pool=pool,
@@ -327,8 +327,8 @@ class _Stages(StageNames):
             where=self.body.where,
         )
 
-    def windows(self, entry: stage_models.LadderEntry) -> Windows:
-        """Three lengths, or passes over a set of queries."""
+    def windows(self, entry: stage_models.LadderEntry, phases: Phases | None) -> Windows:
+        """Three lengths, the middle one perhaps in phases, or passes over a set of queries."""
         given = [key.text for key, _ in self.body.entries]
         loads = list((entry.loads or {}).values())
         names = dict.fromkeys([entry.workload, *(load.workload for load in loads)])
@@ -337,7 +337,14 @@ class _Stages(StageNames):
             self.problem(one.message, *one.at, hint=one.way_out)
         if entry.passes is not None:
             return Windows(ramp_up_s=0.0, measure_s=entry.within, ramp_down_s=0.0, passes=entry.passes)
-        return Windows(ramp_up_s=entry.ramp_up, measure_s=entry.measure or 1.0, ramp_down_s=entry.ramp_down)
+        if phases is None and entry.recovered_within is not None:
+            self.problem("`recovered_within` is for phases", "recovered_within", hint="phases: […]")
+        return Windows(
+            ramp_up_s=entry.ramp_up,
+            measure_s=entry.measure or 1.0 if phases is None else phases.measure_s,
+            ramp_down_s=entry.ramp_down,
+            phases=() if phases is None else phases.lengths,
+        )
 
     def rungs(self, entry: stage_models.LadderEntry) -> tuple[int, ...] | None:
         """The rungs, in `threads` or in `processes`; a process that has one thread is a worker of its own."""
@@ -375,8 +382,8 @@ class _Stages(StageNames):
     def search(self, entry: stage_models.SearchEntry) -> Search | None:
         loads, captures = compile_loads(self, entry), self.captures(entry.capture)
         pool = self.pool(entry, loads)
-        low = self.rate(entry.rate.from_, "rate", "from")
-        high = self.rate(entry.rate.to, "rate", "to")
+        low = compile_rate(self, entry.rate.from_, "rate", "from")
+        high = compile_rate(self, entry.rate.to, "rate", "to")
         if isinstance(low, float) and isinstance(high, float) and low >= high:
             self.problem("the search has no range: `from` is not below `to`", "rate", "from")
         if entry.probes_max <= entry.confirm.times:
@@ -441,42 +448,6 @@ class _Stages(StageNames):
                 return f"beside the database `{system.name}`"
         serving = [role for role in host.roles if role in SERVING_ROLES]
         return f"whose role is `{serving[0]}`" if serving else ""
-
-    def arrival(self, entry: stage_models.LadderEntry) -> Arrival | None:
-        if entry.rate is None:
-            if entry.arrival in ("constant", "poisson"):
-                self.problem(f"arrival {entry.arrival} needs a `rate`", "arrival", hint="rate: 500/s")
-            return Closed(think=think_time(self, entry.think))
-        if entry.arrival == "closed":
-            self.problem("closed arrival has no rate", "rate", hint="leave `arrival` or `rate` away")
-        if entry.think is not None:
-            self.problem("a schedule of arrivals has no think times", "think", hint="leave `think` or `rate` away")
-        distribution: Literal["constant", "poisson"] = "poisson" if entry.arrival == "poisson" else "constant"
-        if isinstance(entry.rate, stage_models.RateRamp):
-            return self.ramp(entry.rate, distribution)
-        rate = self.rate(entry.rate, "rate")
-        return None if rate is None else Open(rate=rate, distribution=distribution)
-
-    def ramp(self, entry: stage_models.RateRamp, distribution: Literal["constant", "poisson"]) -> Ramp | None:
-        """A rate that changes in the measure window; its ends are known when the plan is compiled."""
-        ends: list[float] = []
-        for value, path in ((entry.from_, "from"), (entry.to, "to")):
-            if isinstance(value, str):
-                hint = "a rate that stays may be one: rate: ${cap.rate}"
-                self.problem("the ends of a ramp cannot be expressions", "rate", path, hint=hint)
-            else:
-                ends.append(value)
-        return Ramp(rate_from=ends[0], rate_to=ends[1], distribution=distribution) if len(ends) == 2 else None
-
-    def rate(self, value: float | str, *path: str) -> float | Expression | None:
-        """A rate that is known, or an expression that waits for a result."""
-        if not isinstance(value, str):
-            return float(value)
-        match = _TEMPLATE.fullmatch(value)
-        if match is not None:
-            return Expression(text=match[1].strip(), where=self.where(*path))
-        self.problem("a rate is either 500/s or one ${…}", *path)
-        return None
 
 
 def _limits(entry: stage_models.LimitsEntry) -> Limits:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -56,6 +57,8 @@ class Scope:
     facts: list[Declared] = field(default_factory=list)
     declared: dict[str, set[str]] = field(default_factory=dict)
     unknowable: set[str] = field(default_factory=set)
+    folder: Path | None = None
+    """The plan's own folder, resolved: the files that a plan names are in it."""
     inventory: str | None = None
     """The name of the inventory's file, None without one."""
 

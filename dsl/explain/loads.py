@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
+from proveout.core.numbers import percent, threads_by_rung
 from proveout.core.numbers import threads as counted
-from proveout.core.numbers import threads_by_rung
 from proveout.core.units import format_duration
+from proveout.dsl.explain.host_parts import length
 from proveout.dsl.plan.loads import Part, parts
-from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Open, Ramp, Search, Sessions, Think
+from proveout.dsl.plan.phases import Level, edges_s, mean_level, recovers
+from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Open, Phased, Search, Sessions, Think
 from proveout.dsl.plan.values import Expression
 
 
@@ -25,6 +28,43 @@ def details(stage: Ladder | Search) -> tuple[str, ...]:
     if isinstance(stage, Ladder) and stage.alone:
         why = (f"load {stage.alone} alone, for its interference with the others of {stage.interleaved_with}",)
     return why + tuple(line for part in parts(stage) for line in _lines(stage, part))
+
+
+def phase_lines(stage: Ladder) -> Iterator[str]:
+    """A line for each phase, and the arrivals of all of them."""
+    arrival, phases = stage.arrival, edges_s(stage.windows.phases)
+    if not isinstance(arrival, Phased) or not phases:
+        return
+    for number, ((name, begin, end), level) in enumerate(zip(phases, arrival.levels, strict=True)):
+        count = f", {counted_of(level.area, 'arrival')}" if arrival.of == "rate" else ""
+        line = f"phase {name}: {length(begin)} to {length(end)}, {_level(level, arrival.of)}{count}"
+        reason = recovers(arrival.levels, number)
+        yield line if reason else f"{line}; its recovery within {percent(stage.recovered_within)} is measured"
+    if arrival.of == "rate":
+        total = counted_of(sum(level.area for level in arrival.levels), "arrival")
+        yield f"{total} in {counted_of(len(phases), 'phase')}, {rate_text(mean_level(arrival.levels))} on average"
+
+
+def _level(level: Level, of: Literal["rate", "threads"]) -> str:
+    def text(value: float) -> str:
+        return rate_text(value) if of == "rate" else f"{value:,.6g}"
+
+    unit = "" if of == "rate" else " active threads"
+    if level.amplitude:
+        swing = f"{text(level.first)} ± {text(level.amplitude)}{unit}"
+        return f"{swing} in a sine of {format_duration(level.period_s)}"
+    if level.is_constant:
+        return f"{text(level.first)}{unit}"
+    if len(level.values) == 2:
+        return f"from {text(level.first)} to {text(level.values[-1])}{unit}"
+    low, high = (text(bound) for bound in (level.lowest, level.highest))
+    between = "in steps" if level.steps else "in straight lines"
+    return f"{len(level.values):,} rows from {low} to {high}{unit}, {between}"
+
+
+def counted_of(number: float, what: str) -> str:
+    """`1 arrival`, `2,000 arrivals`."""
+    return f"{number:,.6g} {what}" if number == 1.0 else f"{number:,.0f} {what}s"
 
 
 def _lines(stage: Ladder | Search, part: Part) -> Iterator[str]:
@@ -72,8 +112,13 @@ def arrival_text(arrival: Arrival) -> str:
             return f"closed arrival with {distribution} think times of {format_duration(mean_s)}"
         case Closed():
             return "closed arrival"
-        case Ramp(rate_from=low, rate_to=high, distribution=distribution):
-            return f"{distribution} arrival from {rate_text(low)} to {rate_text(high)} over the measure window"
+        case Phased(of="threads", think=think):
+            return f"{arrival_text(Closed(think=think))} of the threads that are active"
+        case Phased(levels=(level,), distribution=distribution):
+            ends = f"from {rate_text(level.first)} to {rate_text(level.last)}"
+            return f"{distribution} arrival {ends} over the measure window"
+        case Phased(distribution=distribution):
+            return f"{distribution} arrival in phases"
         case Open(rate=rate, distribution=distribution):
             return f"{distribution} arrival at {rate_text(rate)}"
 

@@ -335,6 +335,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
         case Ladder():
             arrival = loads.arrival_text(stage.arrival)
             detail = [f"{_rungs(stage)}, {_times(stage)}; {arrival}", _windows(stage), *_order(plan, stage)]
+            detail += loads.phase_lines(stage)
             detail += loads.details(stage)
             if stage.stop_when is not None:
                 detail.append(f"stops when {stage.stop_when.text}")

@@ -42,8 +42,13 @@ Expected: TypeAlias = Literal["condition", "number", "when"]
 """The required type of an expression; `when` is a condition that may read nothing but parameters."""
 
 NUMERIC_FUNCTIONS = {"us": 1, "ms": 1, "s": 1, "abs": 1, "min": 2, "max": 2}
-EVENT = "event"
-FUNCTIONS = (*NUMERIC_FUNCTIONS, "at", EVENT, "ratio")
+KEYED = {
+    "event": ("events", "a wait event", 'base.at(4).waits.event("WalSync").count'),
+    "phase": ("phases", "a phase", 'run.at(16).phase("spike").response.p99_us'),
+}
+"""Functions that choose by a name, `waits.event("log file sync")`: the group that has the names, what they are, and an
+example."""
+FUNCTIONS = (*NUMERIC_FUNCTIONS, "at", *KEYED, "ratio")
 PARAMS = "params"
 
 
@@ -241,8 +246,8 @@ class _Checker:
     def call(self, node: Call) -> Shape | None:
         if node.function == "at":
             return self.at(node)
-        if node.function == EVENT:
-            return self.event(node)
+        if node.function in KEYED:
+            return self.keyed(node)
         if node.arguments and self.is_matrix(node.arguments[0]):
             return self.axis(node)
         if node.function == "ratio":
@@ -282,22 +287,44 @@ class _Checker:
             )
         return tree.rung
 
-    def event(self, node: Call) -> Shape | None:
-        """`waits.event("log file sync")`, which stands for `waits.events["log file sync"]`."""
+    def keyed(self, node: Call) -> Shape | None:
+        """`waits.event("log file sync")`, which stands for `waits.events["log file sync"]`; of a ladder of one rung
+        that of the rung."""
+        group, what, example = KEYED[node.function]
         of = node.arguments[0] if node.arguments else None
         label = ungroup(node.arguments[1]) if len(node.arguments) == 2 else None
         if of is None or not isinstance(label, Text) or not label.value:
-            self.fault(node, "event() takes the name of a wait event", 'as in waits.event("log file sync")')
+            self.fault(node, f"{node.function}() takes the name of {what}", f"as in {example}")
             return None
         tree = self.shape(of)
         if tree is None:
             return None
-        events = tree.members.get("events") if isinstance(tree, Names) else None
-        if not isinstance(events, Names):
-            self.fault(node, f"`{self.source(of)}` has no wait events", 'as in base.at(4).waits.event("WalSync").count')
+        rung = ""
+        if isinstance(tree, Names) and tree.rung is not None and len(tree.rungs) == 1:
+            rung, tree = f".at({tree.rungs[0]})", tree.rung
+        found = tree.members.get(group) if isinstance(tree, Names) else None
+        if not isinstance(found, Names):
+            self.without(node, of, tree, group)
             return None
-        self.cells += [(node.start, of.start, ""), (of.end, label.start, ".events["), (label.end, node.end, "]")]
-        return events.other
+        if label.value not in found.members and found.other is None:
+            self.unknown(label.value, label.start, found)
+            return None
+        self.cells += [
+            (node.start, of.start, ""), (of.end, label.start, f"{rung}.{group}["), (label.end, node.end, "]")
+        ]  # fmt: skip
+        return found.members.get(label.value, found.other)
+
+    def without(self, node: Call, of: Syntax, tree: Shape, group: str) -> None:
+        """Note that there are no names to choose by."""
+        example = KEYED[node.function][2]
+        if isinstance(tree, Names) and group in tree.absent:
+            self.fault(node, *tree.absent[group])
+        elif isinstance(tree, Names) and tree.rung is not None:
+            self.fault(node, f"{tree.what} has several rungs", f"name the rung, as in {example}")
+        else:
+            self.fault(
+                node, f"`{self.source(of)}` has no {KEYED[node.function][1].partition(' ')[2]}s", f"as in {example}"
+            )
 
     # ---- matrices ----
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from proveout.core.numbers import threads
-from proveout.dsl.expr.checking import shape_of
+from proveout.dsl.expr.checking import KEYED, shape_of
 from proveout.dsl.expr.name_types import Boolean, Estimate, Group, Shape
 from proveout.dsl.plan.matrix_labels import Label, label_text, written
 from proveout.dsl.plan.plan import ChartPoint
@@ -25,8 +25,8 @@ from proveout.dsl.plan.values import Expression
 from proveout.dsl.source.nodes import did_you_mean
 
 EVERY = "*"
-_STEP = re.compile(r'event\("[^"]*"\)|[^.]+')
-_EVENT = re.compile(r'event\("([^"]+)"\)')
+_STEP = re.compile(rf'(?:{"|".join(KEYED)})\("[^"]*"\)|[^.]+')
+_KEYED = re.compile(rf'({"|".join(KEYED)})\("([^"]+)"\)')
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -201,9 +201,9 @@ def leaves(result: Result, metric: str) -> Iterator[Leaf | tuple[str, str]]:
         below: list[tuple[str, Shape, str]] = []
         for text, shape, name in found:
             members = shape.members if isinstance(shape, Group) else {}
-            event, events = _EVENT.fullmatch(step), members.get("events")
-            if event is not None and isinstance(events, Group) and events.other is not None:
-                below.append((f'{text}.events["{event[1]}"]', events.other, name))
+            keyed = _keyed(step, members)
+            if keyed is not None:
+                below.append((f"{text}.{keyed[0]}", keyed[1], name))
             elif step == EVERY:
                 below += [(_member(text, each), member, each) for each, member in members.items()]
             elif step in members:
@@ -222,6 +222,17 @@ def leaves(result: Result, metric: str) -> Iterator[Leaf | tuple[str, str]]:
             yield f"`{metric}` of {result.text} is not a number", f"add one of {names}" if names else ""
         else:
             yield Leaf(text=text, name=name, is_estimate=isinstance(shape, Estimate))
+
+
+def _keyed(step: str, members: Mapping[str, Shape]) -> tuple[str, Shape] | None:
+    """`event("WalSync")` as the step `events["WalSync"]`, and its type; None for another step, or an unknown name."""
+    found = _KEYED.fullmatch(step)
+    if found is None:
+        return None
+    group = KEYED[found[1]][0]
+    names = members.get(group)
+    shape = names.members.get(found[2], names.other) if isinstance(names, Group) else None
+    return None if shape is None else (f'{group}["{found[2]}"]', shape)
 
 
 def _member(text: str, name: str) -> str:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Load, Open, Ramp, Search, Stage
+from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Load, Open, Phased, Search, Stage
 
 WHOLE = Fraction(1)
 
@@ -161,10 +161,11 @@ def _divided(arrival: Arrival, load: Load, share: Fraction) -> Arrival:
             return Closed(think=load.think or arrival.think)
         case Open(rate=float(rate)):
             return replace(arrival, rate=rate * float(share))
-        case Ramp(rate_from=low, rate_to=high):
-            return replace(arrival, rate_from=low * float(share), rate_to=high * float(share))
+        case Phased(levels=levels):
+            parts_of = tuple(level.scaled(float(share)) for level in levels)
+            return replace(arrival, levels=parts_of, think=load.think or arrival.think)
     return arrival
 
 
 def _schedule(arrival: Arrival) -> dict[str, str]:
-    return {} if isinstance(arrival, Closed) else {"distribution": arrival.distribution}
+    return {"distribution": arrival.distribution} if isinstance(arrival, Open) else {}

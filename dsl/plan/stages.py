@@ -16,6 +16,7 @@ from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.matrix_labels import Cell
 from proveout.dsl.plan.measured_values import NO_WAIT, OMITTED, MeasuredValue, WaitUntil
+from proveout.dsl.plan.phases import RECOVERED_WITHIN, Level, mean_level
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.dsl.plan.values import Expression
 
@@ -29,13 +30,15 @@ class Windows:
     """The three windows of an iteration, seconds. Only the measure window counts.
 
     With `passes` above 0 the measure window ends when each terminal has run its transactions in order that many times;
-    `measure_s` is then the time limit of the window, and both ramps are 0.
+    `measure_s` is then the time limit of the window, and both ramps are 0. `phases` divide the measure window: the name
+    and the length of each, seconds.
     """
 
     ramp_up_s: float
     measure_s: float
     ramp_down_s: float
     passes: int = field(default=0, metadata=OMITTED)
+    phases: tuple[tuple[str, float], ...] = field(default=(), metadata=OMITTED)
 
     @property
     def total_s(self) -> float:
@@ -79,21 +82,27 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ramp:
-    """Open arrival at a rate that goes in a straight line from `rate_from` to `rate_to` over the measure window."""
+class Phased:
+    """Arrival that changes over the measure window: the `levels` follow each other in it.
 
-    rate_from: float
-    rate_to: float
+    `of` the rate it is open arrival, transactions a second in total; `of` threads it is closed: thread k is active
+    while k is below the level, with `think` as in `Closed`. The ramp-up reaches the first level, and the ramp-down
+    stays at the last one.
+    """
+
+    levels: tuple[Level, ...]
+    of: Literal["rate", "threads"] = "rate"
     distribution: Literal["constant", "poisson"] = "constant"
-    kind: Literal["ramp"] = "ramp"
+    think: Think | None = None
+    kind: Literal["phased"] = "phased"
 
     @property
-    def mean(self) -> float:
-        """Transactions a second that are intended in the measure window, on average."""
-        return (self.rate_from + self.rate_to) / 2.0
+    def rate(self) -> float | None:
+        """Transactions a second that are intended in the measure window, on average; None for threads."""
+        return mean_level(self.levels) if self.of == "rate" else None
 
 
-Arrival: TypeAlias = Closed | Open | Ramp
+Arrival: TypeAlias = Closed | Open | Phased
 
 
 VOID_FRACTION_MAX = 0.40
@@ -208,7 +217,7 @@ class Ladder:
     when they are interleaved. With several `loads`, `clients` are all of theirs, and `workload`, `target` and `session`
     are empty: `loads.parts` takes the stage apart. `alone`: the only one of the loads that runs, for the interference
     of all of them, which the ladder `interleaved_with` runs. `faults`
-    begin in the measure window of each iteration.
+    begin in the measure window of each iteration. `recovered_within`: see `coordinator.measure.phases.phase_recovery`.
     """
 
     id: str
@@ -238,6 +247,7 @@ class Ladder:
     loads: tuple[Load, ...] = field(default=(), metadata=OMITTED)
     alone: str = field(default="", metadata=OMITTED)
     faults: tuple[Fault, ...] = field(default=(), metadata=OMITTED)
+    recovered_within: float = field(default=RECOVERED_WITHIN, metadata=OMITTED)
     where: Where = NOWHERE
     kind: Literal["ladder"] = "ladder"
 

@@ -31,8 +31,8 @@ from proveout.dsl.plan.stages import (
     Measuring,
     Open,
     Pause,
+    Phased,
     Populate,
-    Ramp,
     Reset,
     Restart,
     Revert,
@@ -311,14 +311,23 @@ def _never_steady(plan: Plan) -> Iterator[PlanProblem]:
 
 def unsteady_by_plan(plan: Plan, stage: Measuring) -> str:
     """The reason for which the plan itself has the throughput change over the window; "" where it does not."""
-    if isinstance(stage, Ladder) and isinstance(ramp := stage.arrival, Ramp):
-        return f"the plan has the rate go from {number(ramp.rate_from)}/s to {number(ramp.rate_to)}/s"
+    if isinstance(stage, Ladder) and isinstance(stage.arrival, Phased) and not stage.windows.phases:
+        first, last = (number(level) for level in (stage.arrival.levels[0].first, stage.arrival.levels[-1].last))
+        return f"the plan has the rate go from {first}/s to {last}/s"
     if isinstance(stage, Ladder) and stage.faults:
         return f"faults disturb it ({', '.join(fault.name for fault in stage.faults)})"
     shares = () if isinstance(stage, Tool) else [part for part in parts(stage) if not part.beside]
     if shares and all(is_in_order(plan.workload(part.stage.workload)) for part in shares):
         return "a set of queries in order is not the same from second to second"
     return ""
+
+
+def changing_phases(stage: Measuring) -> tuple[str, ...]:
+    """The phases in which the plan itself has the load change."""
+    if not isinstance(stage, Ladder) or not isinstance(stage.arrival, Phased):
+        return ()
+    levels = zip(stage.windows.phases, stage.arrival.levels, strict=False)
+    return tuple(name for (name, _), level in levels if not level.is_constant)
 
 
 def _quantile(name: str) -> float | None:

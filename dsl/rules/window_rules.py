@@ -20,8 +20,8 @@ def pass_problems(
         if "within" in given:
             way_out = "passes: 1, or leave `within` out"
             yield Objection(message="`within` is the limit of `passes`", at=("within",), way_out=way_out)
-        if "measure" not in given:
-            way_out = "measure: 10s, or passes: 1 for a set of queries"
+        if "measure" not in given and "phases" not in given:
+            way_out = "measure: 10s, or phases, or passes: 1 for a set of queries"
             yield Objection(message="`measure` is required", way_out=way_out)
         return
     for key in WITHOUT:

@@ -115,6 +115,9 @@ def _rate_or_template(value: object) -> object:
     return number
 
 
+LevelRate: TypeAlias = Annotated[
+    float, _reader(units.rate_per_s, 0.0, RATE_MAX, "a rate is from 0/s to 1_000_000_000/s"), _RATE
+]
 Rate: TypeAlias = Annotated[float | str, BeforeValidator(_rate_or_template), _RATE]
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from proveout.dsl.plan.faults import FAULTS_MAX
 from proveout.dsl.plan.fio_job import DEVICES_MAX, JOBS_MAX
 from proveout.dsl.plan.stages import PASSES_MAX, VOID_FRACTION_MAX
 from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
+from proveout.dsl.schema.phase_models import LadderRate, Phases
 from proveout.dsl.schema.scalar_types import (
     Duration,
     Every,
@@ -183,22 +184,6 @@ class Measured(StageBase, SessionKeys):
     )
 
 
-class RateRamp(Strict):
-    """A rate that goes in a straight line over the measure window."""
-
-    from_: Rate = Field(alias="from", description="Rate at the window's start, which the ramp-up reaches.")
-    to: Rate = Field(description="Rate at the window's end and during the ramp-down.")
-
-
-def _rate_or_ramp(value: object) -> str:
-    return "ramp" if isinstance(value, dict | RateRamp) else "rate"
-
-
-LadderRate: TypeAlias = Annotated[
-    Annotated[Rate, Tag("rate")] | Annotated[RateRamp, Tag("ramp")], Discriminator(_rate_or_ramp)
-]
-
-
 class LadderEntry(Measured):
     """Run the workload with growing numbers of threads, each repeated."""
 
@@ -225,7 +210,15 @@ class LadderEntry(Measured):
         description="Rungs of processes instead, in total over all clients, each of one thread with its connection.",
     )
     ramp_up: Ramp = Field(1.0, description="Load before the measure window.")
-    measure: Duration | None = Field(None, description="The measured window; required without `passes`.")
+    measure: Duration | None = Field(None, description="The measured window; required without `phases` or `passes`.")
+    phases: Phases | None = Field(
+        None, description="In place of `measure` and `rate`: the parts of the measured window, each with its load."
+    )
+    recovered_within: Percentage | None = Field(
+        None,
+        description="phases: how far throughput and response may be from those of the phase before to count as "
+        "recovered; 20%.",
+    )
     passes: int | None = Field(
         None,
         ge=1,

@@ -868,11 +868,16 @@ class Windows(_message.Message):
     MEASURE_S_FIELD_NUMBER: _builtins.int
     RAMP_DOWN_S_FIELD_NUMBER: _builtins.int
     PASSES_FIELD_NUMBER: _builtins.int
+    PHASES_FIELD_NUMBER: _builtins.int
     ramp_up_s: _builtins.float
     measure_s: _builtins.float
     ramp_down_s: _builtins.float
     passes: _builtins.int
     """Passes over the set after which the measure window ends; 0: it ends after measure_s."""
+    @_builtins.property
+    def phases(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedNumber]:
+        """The phases of the measure window, with their lengths in seconds."""
+
     def __init__(
         self,
         *,
@@ -880,14 +885,53 @@ class Windows(_message.Message):
         measure_s: _builtins.float = ...,
         ramp_down_s: _builtins.float = ...,
         passes: _builtins.int = ...,
+        phases: _abc.Iterable[Global___NamedNumber] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["measure_s", b"measure_s", "passes", b"passes", "ramp_down_s", b"ramp_down_s", "ramp_up_s", b"ramp_up_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["measure_s", b"measure_s", "passes", b"passes", "phases", b"phases", "ramp_down_s", b"ramp_down_s", "ramp_up_s", b"ramp_up_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Windows: _TypeAlias = Windows  # noqa: Y015
+
+@_typing.final
+class Level(_message.Message):
+    """The level of a load over a time: transactions a second, or threads that are active."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOR_S_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    AT_S_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    AMPLITUDE_FIELD_NUMBER: _builtins.int
+    PERIOD_S_FIELD_NUMBER: _builtins.int
+    for_s: _builtins.float
+    steps: _builtins.bool
+    amplitude: _builtins.float
+    period_s: _builtins.float
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def at_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        for_s: _builtins.float = ...,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+        at_s: _abc.Iterable[_builtins.float] | None = ...,
+        steps: _builtins.bool = ...,
+        amplitude: _builtins.float = ...,
+        period_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amplitude", b"amplitude", "at_s", b"at_s", "for_s", b"for_s", "period_s", b"period_s", "steps", b"steps", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Level: _TypeAlias = Level  # noqa: Y015
 
 @_typing.final
 class Endpoint(_message.Message):
@@ -1390,17 +1434,18 @@ class LoadShare(_message.Message):
     TOTAL_FIELD_NUMBER: _builtins.int
     RATE_FIELD_NUMBER: _builtins.int
     DISTRIBUTION_FIELD_NUMBER: _builtins.int
-    RATE_TO_FIELD_NUMBER: _builtins.int
     THINK_S_FIELD_NUMBER: _builtins.int
     THINK_FIELD_NUMBER: _builtins.int
+    LEVELS_FIELD_NUMBER: _builtins.int
     first: _builtins.int
     count: _builtins.int
     total: _builtins.int
     rate: _builtins.float
     distribution: Global___Distribution.ValueType
-    rate_to: _builtins.float
     think_s: _builtins.float
     think: Global___ThinkTime.ValueType
+    @_builtins.property
+    def levels(self) -> _containers.RepeatedCompositeFieldContainer[Global___Level]: ...
     def __init__(
         self,
         *,
@@ -1409,24 +1454,20 @@ class LoadShare(_message.Message):
         total: _builtins.int = ...,
         rate: _builtins.float | None = ...,
         distribution: Global___Distribution.ValueType = ...,
-        rate_to: _builtins.float | None = ...,
         think_s: _builtins.float | None = ...,
         think: Global___ThinkTime.ValueType = ...,
+        levels: _abc.Iterable[Global___Level] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "_rate_to", b"_rate_to", "_think_s", b"_think_s", "rate", b"rate", "rate_to", b"rate_to", "think_s", b"think_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "_think_s", b"_think_s", "rate", b"rate", "think_s", b"think_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "_rate_to", b"_rate_to", "_think_s", b"_think_s", "count", b"count", "distribution", b"distribution", "first", b"first", "rate", b"rate", "rate_to", b"rate_to", "think", b"think", "think_s", b"think_s", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "_think_s", b"_think_s", "count", b"count", "distribution", b"distribution", "first", b"first", "levels", b"levels", "rate", b"rate", "think", b"think", "think_s", b"think_s", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rate: _TypeAlias = _typing.Literal["rate"]  # noqa: Y015
     _WhichOneofArgType__rate: _TypeAlias = _typing.Literal["_rate", b"_rate"]  # noqa: Y015
-    _WhichOneofReturnType__rate_to: _TypeAlias = _typing.Literal["rate_to"]  # noqa: Y015
-    _WhichOneofArgType__rate_to: _TypeAlias = _typing.Literal["_rate_to", b"_rate_to"]  # noqa: Y015
     _WhichOneofReturnType__think_s: _TypeAlias = _typing.Literal["think_s"]  # noqa: Y015
     _WhichOneofArgType__think_s: _TypeAlias = _typing.Literal["_think_s", b"_think_s"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rate) -> _WhichOneofReturnType__rate | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__rate_to) -> _WhichOneofReturnType__rate_to | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__think_s) -> _WhichOneofReturnType__think_s | None: ...
 
@@ -2581,6 +2622,7 @@ class LoadResult(_message.Message):
     OUTPUT_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
+    PHASES_FIELD_NUMBER: _builtins.int
     COMMITS_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
     measure_start_ns: _builtins.int
@@ -2616,6 +2658,8 @@ class LoadResult(_message.Message):
     @_builtins.property
     def sessions(self) -> Global___SessionResult: ...
     @_builtins.property
+    def phases(self) -> _containers.RepeatedCompositeFieldContainer[Global___PhaseLoad]: ...
+    @_builtins.property
     def commits(self) -> Global___TrackedCommits: ...
     def __init__(
         self,
@@ -2643,11 +2687,12 @@ class LoadResult(_message.Message):
         output: _builtins.str = ...,
         values: _abc.Iterable[Global___NamedNumber] | None = ...,
         sessions: Global___SessionResult | None = ...,
+        phases: _abc.Iterable[Global___PhaseLoad] | None = ...,
         commits: Global___TrackedCommits | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "commits", b"commits", "sessions", b"sessions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "commits", b"commits", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "output", b"output", "passes_s", b"passes_s", "pause_longest_ns", b"pause_longest_ns", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "sessions", b"sessions", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "commits", b"commits", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "output", b"output", "passes_s", b"passes_s", "pause_longest_ns", b"pause_longest_ns", "phases", b"phases", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "sessions", b"sessions", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
     _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015
@@ -2659,6 +2704,40 @@ class LoadResult(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ceiling_shared_per_s) -> _WhichOneofReturnType__ceiling_shared_per_s | None: ...
 
 Global___LoadResult: _TypeAlias = LoadResult  # noqa: Y015
+
+@_typing.final
+class PhaseLoad(_message.Message):
+    """The transactions of one phase of the measure window."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PHASE_FIELD_NUMBER: _builtins.int
+    START_NS_FIELD_NUMBER: _builtins.int
+    END_NS_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    phase: _builtins.str
+    start_ns: _builtins.int
+    end_ns: _builtins.int
+    ended: _builtins.int
+    @_builtins.property
+    def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionLoad]: ...
+    def __init__(
+        self,
+        *,
+        phase: _builtins.str = ...,
+        start_ns: _builtins.int = ...,
+        end_ns: _builtins.int = ...,
+        ended: _builtins.int = ...,
+        transactions: _abc.Iterable[Global___TransactionLoad] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_ns", b"end_ns", "ended", b"ended", "phase", b"phase", "start_ns", b"start_ns", "transactions", b"transactions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PhaseLoad: _TypeAlias = PhaseLoad  # noqa: Y015
 
 @_typing.final
 class CommitReading(_message.Message):

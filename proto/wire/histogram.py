@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -90,6 +91,14 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
         min_ns=min(histogram.min_ns for histogram in filled),
         max_ns=max(histogram.max_ns for histogram in filled),
     )
+
+
+def widened(histogram: Histogram, width: int) -> Histogram:
+    """The histogram with `width` neighbouring buckets (a power of two) counted as the last of them, so that no
+    percentile is below the true value, and each is above it by less than width / 1000."""
+    indices, inverse = np.unique(np.asarray(histogram.indices, dtype=np.int64) | (width - 1), return_inverse=True)
+    counts = np.bincount(inverse, np.asarray(histogram.counts, dtype=np.float64)).astype(np.int64)
+    return replace(histogram, indices=tuple(indices.tolist()), counts=tuple(counts.tolist()))
 
 
 def count(histogram: Histogram) -> int:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proveout.dsl.plan.values import Value
+from proveout.proto.wire.session_results import Histogram as Histogram  # noqa: PLC0414 - exported here too
+from proveout.proto.wire.session_results import SessionResult as SessionResult  # noqa: PLC0414
 from proveout.proto.wire.tasks import Endpoint
 
 
@@ -139,20 +141,6 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
-    """A log-linear histogram of nanoseconds, 3 significant digits, HdrHistogram's bucket layout, sparse.
-
-    `indices` ascending, `counts` beside them; `sum_ns`, `min_ns`, `max_ns` exact. Merging is adding.
-    """
-
-    indices: tuple[int, ...] = ()
-    counts: tuple[int, ...] = ()
-    sum_ns: int = 0
-    min_ns: int = 0
-    max_ns: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionCounts:
     """Outcomes of one transaction type: errors by class (SQLSTATE or the engine's name for it)."""
 
@@ -257,19 +245,15 @@ class Handling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionResult:
-    """The connections of a load in its measure window.
+class PhaseLoad:
+    """The transactions of one phase of the measure window, as `LoadResult` has those of all of it: `transactions` were
+    due in the phase, `ended` counts those that ended in it."""
 
-    `connect`: times of those that succeeded; `attempts`, `failed`: of all. `pool_wait`: of each transaction due in it,
-    the wait for a connection of the pool, 0 too; `waited`: found none free. `rerun`: run again, perhaps committed.
-    """
-
-    connect: Histogram = field(default_factory=Histogram)
-    attempts: int = 0
-    failed: int = 0
-    pool_wait: Histogram = field(default_factory=Histogram)
-    waited: int = 0
-    rerun: int = 0
+    phase: str
+    start_ns: int
+    end_ns: int
+    ended: int
+    transactions: tuple[TransactionLoad, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,7 +301,8 @@ class LoadResult:
     window; `hangs` has those that waited longest. `handling`: how late answers were handled, of each worker process (of
     a Ray pool: of all together); () from an agent that does not measure it. `passes_s`: the time of each pass of each
     terminal, where the window is counted in passes. `output`: the text that an
-    outside program has written; `values`: numbers of its output by name.
+    outside program has written; `values`: numbers of its output by name. `phases`: those of the measure window, in
+    order; where their histograms do not fit into a message, in wider buckets (`histogram.widened`).
     """
 
     transactions: tuple[TransactionLoad, ...]
@@ -343,6 +328,7 @@ class LoadResult:
     output: str = field(default="", repr=False)
     values: tuple[tuple[str, float], ...] = ()
     sessions: SessionResult = field(default_factory=SessionResult)
+    phases: tuple[PhaseLoad, ...] = ()
     commits: TrackedCommits = field(default_factory=TrackedCommits)
 
 

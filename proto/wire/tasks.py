@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from proveout.dsl.plan.commands import Command
 from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue, WaitUntil
+from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
@@ -212,9 +213,10 @@ class LoadShare:
     """This agent's part of the load: terminals `first` … `first + count - 1` of `total`, over all agents.
 
     With `rate` (transactions a second, all agents together) arrival is open: terminal k fires the schedule's arrivals
-    k, k + total, k + 2 total … (constant), or its own Poisson process of rate/total. `rate_to` is what the rate has
-    become by the end of the measure window, in a straight line. Without `rate`, arrival is closed; `think_s` is then
-    the pause between two transactions, or its mean, in place of the workload's own think times.
+    k, k + total, k + 2 total … (constant), or its own Poisson process of rate/total. Without `rate`, arrival is closed;
+    `think_s` is then the pause between two transactions, or its mean, in place of the workload's own think times.
+    `levels` follow each other in the measure window: of the rate, which begins at `rate`, or under closed arrival of
+    the threads; terminal k is active while k is below the level.
     """
 
     first: int
@@ -222,9 +224,9 @@ class LoadShare:
     total: int
     rate: float | None = None
     distribution: Literal["constant", "poisson"] = "constant"
-    rate_to: float | None = None
     think_s: float | None = None
     think: Literal["constant", "exponential"] = "exponential"
+    levels: tuple[Level, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from proveout.proto.events import (
     AgentLine,
@@ -34,6 +36,7 @@ from proveout.proto.events import (
     WaitLine,
     WaitsTick,
 )
+from proveout.proto.fault_events import FaultSeen
 from proveout.proto.wire.results import TuningState
 
 START_S = 1_767_225_600.0  # 2026-01-01 00:00 UTC
@@ -209,6 +212,16 @@ def troubled() -> list[Event]:
         Notice(level="warning", host=HOSTILE, text=f"said {HOSTILE}"),
         AgentLost(host="client1", reason="no answer for 10.0 s"),
     ]
+
+
+def broken() -> list[Event]:
+    """A fault that is in place: the system does not answer from the seventh second on."""
+    fault = FaultSeen(id=identity(16, 1), host="db1", fault="crash", number=1, step="begins", at_s=3.2)
+    silent: dict[str, Any] = {"tps": 0.0, "avg_us": None, "p50_us": None, "p99_us": None, "errors": 14}
+    whole = climbing()
+    last = max(n for n, event in enumerate(whole) if isinstance(event, LoadTick) and event.second < 7)
+    down = [dataclasses.replace(tick, **silent) for tick in ticks(16, 1, 11)[7:] if isinstance(tick, LoadTick)]
+    return [*whole[: last + 1], fault, dataclasses.replace(fault, step="in_place", after_s=0.012), *down]
 
 
 def judged() -> list[Event]:

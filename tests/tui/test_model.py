@@ -45,10 +45,11 @@ from proveout.proto.events import (
     VerdictReached,
     WaitsTick,
 )
+from proveout.proto.fault_events import FaultSeen
 from proveout.proto.wire.results import Populated, TuningState
 from proveout.tui.run_view import NOTICES_MAX, TICKS_MAX, HostView, RunView, reduce
 from proveout.tui.widgets import plan_tree, tables
-from proveout.tui.widgets.charts import answered
+from proveout.tui.widgets.charts import answered, fault_marks
 from proveout.tui.widgets.header import alert, progress
 from proveout.tui.widgets.tables import lease
 
@@ -264,6 +265,22 @@ def test_a_repeat_whose_retries_are_used_up_counts_as_done() -> None:
     before = view_of((1000.0, STARTED), (1000.0, started), (1010.0, at(1, valid=False)))
     left = view_of((1020.0, at(2, valid=True)), view=before)
     assert before.remaining_s - left.remaining_s >= 10.0
+
+
+def test_a_fault_is_an_alert_while_it_is_in_place_and_a_mark_on_the_time_axis() -> None:
+    def seen(step: Any, at_s: float) -> FaultSeen:
+        return FaultSeen(id=identity(), host="h", fault="crash", number=2, times=3, step=step, at_s=at_s)
+
+    going = view_of((1000.0, STARTED), (1000.0, begun()), (1006.0, tick(0)), (1007.0, seen("begins", 1.0)))
+    gone_s = 1007.0 - going.iteration_began_unix_s - begun().ramp_up_s - 1.0
+    assert str(alert(going)) == f"! fault crash (2 of 3), for {max(gone_s, 0.0):.0f} s so far"
+    assert fault_marks(going) == [(begun().ramp_up_s + 1.0, "red")]
+    healed = view_of((1008.0, seen("in_place", 1.1)), (1009.0, seen("healed", 3.0)), view=going)
+    assert alert(healed) is None
+    assert [colour for _, colour in fault_marks(healed)] == ["red", "green"]
+    after = view_of((1010.0, ended()), view=healed)
+    assert fault_marks(after) == fault_marks(healed), "the charts keep the last iteration"
+    assert not fault_marks(view_of((1011.0, begun()), view=after))
 
 
 def test_a_percentile_beyond_what_was_answered_is_shown_as_a_lower_bound() -> None:

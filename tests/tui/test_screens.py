@@ -26,6 +26,7 @@ STATES: dict[str, Callable[[], list[Event]]] = {
     "climbing": histories.climbing,
     "searching": histories.searching,
     "troubled": histories.troubled,
+    "broken": histories.broken,
     "judged": histories.judged,
 }
 

@@ -13,11 +13,13 @@ from textual_plotext import PlotextPlot
 
 from proveout.core.numbers import percent, rate_unit, safe
 from proveout.proto.events import LoadTick
-from proveout.tui.run_view import RunView, StageView, Throughput
+from proveout.tui.run_view import RunView
+from proveout.tui.stage_view import StageView, Throughput
 
 _COLOURS = ("cyan", "magenta", "green", "orange", "blue", "red")
 
 
+_FAULT_COLOURS = {"begins": "red", "healed": "green"}
 _AXES = {"TPS": "TPS by threads", "IOPS": "IOPS by I/O depth"}
 
 
@@ -53,6 +55,16 @@ def windows(ticks: Sequence[LoadTick]) -> list[tuple[str, list[LoadTick]]]:
         else:
             found[-1][1].append(tick)
     return found
+
+
+def fault_marks(view: RunView) -> list[tuple[float, str]]:
+    """The begin and the end of each fault of the shown iteration on the time axis of its ticks, each with its colour;
+    those before the first tick that is kept are left out."""
+    if not view.ticks or view.started is None or view.started.id != view.ticks[0].id:
+        return []
+    ramp_up_s, first_s = view.started.ramp_up_s, view.ticks[0].second
+    found = [(ramp_up_s + seen.at_s, _FAULT_COLOURS.get(seen.step)) for seen in view.faults]
+    return [(at_s, colour) for at_s, colour in found if colour is not None and at_s >= first_s]
 
 
 def answered(ticks: Sequence[LoadTick]) -> list[list[LoadTick]]:
@@ -92,7 +104,7 @@ class RateChart(Chart):
 
     def show(self, view: RunView) -> None:
         """Draw the ticks of the iteration under way, or of the last one."""
-        if not self.is_news(view.ticks):
+        if not self.is_news((view.ticks, view.faults)):
             return
         self.plt.clear_figure()
         ticks = view.ticks
@@ -106,6 +118,8 @@ class RateChart(Chart):
                 self.plt.plot(seconds, rates, color="orange", marker="braille")
         for second in boundaries(ticks):
             self.plt.vline(second, "gray")
+        for at_s, colour in fault_marks(view):
+            self.plt.vline(at_s, colour)
         if ticks:
             self.plt.ylim(0, max(max(t.tps for t in ticks) * 1.05, 1.0))
         if marks := seconds_axis(ticks, self.size.width):
@@ -118,7 +132,7 @@ class ResponseChart(Chart):
 
     def show(self, view: RunView) -> None:
         """Draw the ticks of the iteration under way, or of the last one."""
-        if not self.is_news(view.ticks):
+        if not self.is_news((view.ticks, view.faults)):
             return
         self.plt.clear_figure()
         self.plt.title("response, ms")
@@ -128,7 +142,10 @@ class ResponseChart(Chart):
             self.plt.plot(*_points(part, "p99_us"), label=p99, color="orange", marker="x")
         for second in boundaries(view.ticks):
             self.plt.vline(second, "gray")
+        for at_s, colour in fault_marks(view):
+            self.plt.vline(at_s, colour)
         if marks := seconds_axis(view.ticks, self.size.width):
+            self.plt.xlim(view.ticks[0].second, max(view.ticks[-1].second, view.ticks[0].second + 1))
             self.plt.xticks(marks, [f"{mark:g} s" for mark in marks])
         self.refresh()
 

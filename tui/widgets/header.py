@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from proveout.core.numbers import clock, number, percent, safe, seconds
 from proveout.proto.events import IterationStarted
+from proveout.proto.fault_events import FaultSeen
 from proveout.tui.run_view import RunView, is_silent
 
 STATES = {
@@ -119,6 +120,7 @@ def alert(view: RunView) -> Text | None:
         most = max(silent, key=lambda host: host.silent_s)
         more = f" ({len(silent)} in all)" if len(silent) > 1 else ""
         parts.append(f"host {safe(most.name)} silent for {most.silent_s:.0f} s, lost after {view.lease_s:.0f} s{more}")
+    parts += faults_in_place(view)
     if standstill := _standstill(view):
         parts.append(standstill)
     bad = [line for line in view.log if line.iteration and line.level != "info"]
@@ -130,6 +132,24 @@ def alert(view: RunView) -> Text | None:
     if view.ended is not None and view.ended.status != "finished":
         parts.append(f"run {view.ended.status}: {safe(view.ended.reason)}")
     return Text("! " + "\n! ".join(parts), style="bold") if parts else None
+
+
+def faults_in_place(view: RunView) -> list[str]:
+    """The faults that have begun in the iteration under way and are not healed yet, with the time since then."""
+    if view.iteration is None:
+        return []
+    since_s = view.now_unix_s - view.iteration_began_unix_s - view.iteration.ramp_up_s
+    begun: dict[tuple[str, int], FaultSeen] = {}
+    for seen in view.faults:
+        if seen.step == "begins":
+            begun.setdefault((seen.fault, seen.number), seen)
+        elif seen.step == "healed":
+            begun.pop((seen.fault, seen.number), None)
+    return [
+        f"fault {safe(seen.fault)}{f' ({seen.number} of {seen.times})' if seen.times > 1 else ''}, for "
+        f"{max(since_s - seen.at_s, 0.0):.0f} s so far"
+        for seen in begun.values()
+    ]
 
 
 def _standstill(view: RunView) -> str:

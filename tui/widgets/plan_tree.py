@@ -14,7 +14,8 @@ from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
 from proveout.core.numbers import clock, lower_bound, microseconds, number, safe, uncertainty
-from proveout.tui.run_view import IterationView, RunView, StageView
+from proveout.tui.run_view import RunView
+from proveout.tui.stage_view import IterationView, StageView
 
 SIGNS = {"waiting": "·", "running": "▶", "ok": "✓", "failed": "✗", "skipped": "–"}
 STYLES = {"waiting": "dim", "running": "bold", "ok": "green", "failed": "bold red", "skipped": "dim"}

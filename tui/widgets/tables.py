@@ -22,7 +22,8 @@ from proveout.proto.events import (
     TransactionSummary,
     WaitLine,
 )
-from proveout.tui.run_view import HostView, RunView, at_least_us, is_silent
+from proveout.tui.run_view import HostView, RunView, is_silent
+from proveout.tui.stage_view import at_least_us
 
 Row: TypeAlias = tuple[str, ...]
 HOSTS_MAX = 128

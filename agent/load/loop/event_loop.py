@@ -124,8 +124,9 @@ class PolledLoop:
         self._next(terminal, now)
         return self.limit_ns > 0
 
-    def missed(self) -> Ages:
-        """The transactions due in the measure window and never begun. Call it once, after `close`."""
+    def missed(self) -> tuple[Ages, ...]:
+        """The transactions due in the measure window, and in each phase, and never begun. Call it once, after
+        `close`."""
         return never_begun(self._all, self._pacing, self._timeline, self.seen_ns)
 
     def close(self) -> None:
@@ -258,7 +259,10 @@ class PolledLoop:
 
     def _go(self, terminal: Terminal, now: int) -> None:
         """Start the pending transaction, or wait until it is due."""
-        if terminal.fires is None:
+        t0_ns = self._timeline.t0_ns
+        if terminal.activity is not None and (until_ns := t0_ns + terminal.active_ns(now - t0_ns)) > now:
+            self._wait(terminal, until_ns)
+        elif terminal.fires is None:
             self._begin(terminal, now, now)
         elif terminal.pending_ns > now:
             self._wait(terminal, terminal.pending_ns)

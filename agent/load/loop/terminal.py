@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from proveout.agent.load.commit_tally import Tally
+from proveout.agent.load.intensity import Int64s
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.transaction import Kind, kinds, mix
 from proveout.agent.load.loop.transaction_loop import TerminalState
-from proveout.agent.load.pacing import Int64s, Pacing
+from proveout.agent.load.pacing import Pacing
 from proveout.agent.load.think_time import ThinkTimes
 from proveout.dsl.workloads.base import WorkloadKind
 
@@ -28,15 +29,17 @@ class Terminal(TerminalState):
     `body` is the generator of the running transaction (None: its only statement was sent directly). `pending_ns` is the
     intended time of the next transaction while the terminal waits for it. `busy`: a transaction is running. `attempts`
     counts the attempts of the transaction that started at `failing_ns`, all with the same `inputs`. A `restless`
-    terminal starts the next transaction as soon as one has ended; other terminals follow a schedule (`fires`) or have
-    `pauses`, until `until_ns`. With `passes`, `left` counts the transactions until the end of the last one, and
-    `passes_s` has the time of each pass; the next one begins at `pass_began_ns`. Where connections are lent, `session`
-    is None between two transactions. `tally`: the account of its commits, where they are tracked.
+    terminal starts the next transaction as soon as one has ended; other terminals follow a schedule (`fires`), have
+    `pauses`, until `until_ns`, or begin transactions only in the times of their `activity`. With `passes`, `left`
+    counts the transactions until the end of the last one, and `passes_s` has the time of each pass; the next one begins
+    at `pass_began_ns`. Where connections are lent, `session` is None between two transactions. `tally`: the account of
+    its commits, where they are tracked.
     """
 
     __slots__ = (
         "_kinds",
         "_weights",
+        "activity",
         "attempts",
         "busy",
         "connects",
@@ -86,7 +89,8 @@ class Terminal(TerminalState):
         self.left = passes * len(self._kinds)
         self.pass_began_ns = 0
         self.passes_s: list[float] = []
-        self.restless = self.fires is None and self.pauses is None and not passes
+        self.activity = pacing.activity(number)
+        self.restless = self.fires is None and self.pauses is None and self.activity is None and not passes
         self.pending_ns = self.failing_ns = self.until_ns = self.lost_ns = 0
         self.attempts = self.connects = 0
         self.busy = self.rolling_back = False
@@ -98,7 +102,11 @@ class Terminal(TerminalState):
         """Due time of the first transaction, ns after T0."""
         if self.fires is not None:
             return self.fires()
-        return pacing.start_ns(self.number) + (self.pauses.first_ns() if self.pauses else 0)
+        return self.active_ns(pacing.start_ns(self.number) + (self.pauses.first_ns() if self.pauses else 0))
+
+    def active_ns(self, at_ns: int) -> int:
+        """The first instant from `at_ns` on at which it may begin a transaction, both ns after T0."""
+        return at_ns if self.activity is None else self.activity.from_ns(at_ns)
 
     def has_more(self, now_ns: int) -> bool:
         """Count a transaction of the passes that has ended, or failed. Returns False after the last one."""

@@ -93,8 +93,9 @@ class ThreadedLoop:
         if self._bugs:
             raise self._bugs[0]
 
-    def missed(self) -> Ages:
-        """The transactions due in the measure window and never begun. Call it once, after `close`."""
+    def missed(self) -> tuple[Ages, ...]:
+        """The transactions due in the measure window, and in each phase, and never begun. Call it once, after
+        `close`."""
         return never_begun(self._all, self._pacing, self._timeline, self.seen_ns)
 
     def close(self) -> None:
@@ -159,7 +160,11 @@ class ThreadedLoop:
         """Due time of the terminal's next transaction; 0 = at once."""
         if terminal.fires is not None:
             return self._timeline.t0_ns + terminal.fires()
-        return 0 if terminal.pauses is None else time.monotonic_ns() + terminal.pauses.next_ns(terminal.kind)
+        if terminal.restless:
+            return 0
+        since_ns = time.monotonic_ns() - self._timeline.t0_ns
+        pause_ns = 0 if terminal.pauses is None else terminal.pauses.next_ns(terminal.kind)
+        return self._timeline.t0_ns + terminal.active_ns(since_ns + pause_ns)
 
     def _await(self, due_ns: int) -> bool:
         """Wait until `due_ns`. Returns False when the load is over."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from proveout.agent.load.loop.terminal import dealt
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.coordinator.load_shares import load_shares
+from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.stages import Windows
 from proveout.proto.wire.tasks import LoadShare
 
@@ -113,10 +114,21 @@ RATES = st.floats(1.0, 5_000.0)
 SECONDS = st.floats(0.5, 20.0)
 
 
+def line(low: float, high: float | None, measure_s: float) -> tuple[Level, ...]:
+    return () if high is None else (Level(for_s=measure_s, at_s=(0.0, measure_s), values=(low, high)),)
+
+
 def ramping(
     total: int, low: float, high: float, up_s: float, measure_s: float, distribution: str = "constant"
 ) -> Pacing:
-    share = LoadShare(first=0, count=total, total=total, rate=low, rate_to=high, distribution=distribution)  # type: ignore[arg-type]
+    share = LoadShare(
+        first=0,
+        count=total,
+        total=total,
+        rate=low,
+        levels=line(low, high, measure_s),
+        distribution=distribution,  # type: ignore[arg-type]
+    )
     return Pacing.of(share, Windows(ramp_up_s=up_s, measure_s=measure_s, ramp_down_s=1.0), seed=9)
 
 
@@ -172,7 +184,14 @@ def test_any_split_into_agents_and_workers_gives_exactly_the_schedule(
     total: int, workers: list[int], low: float, high: float | None, up_s: float, distribution: str
 ) -> None:
     """The union over agents, workers and terminals equals the schedule of one agent with one worker, each arrival once."""
-    share = LoadShare(first=0, count=total, total=total, rate=low, rate_to=high, distribution=distribution)  # type: ignore[arg-type]
+    share = LoadShare(
+        first=0,
+        count=total,
+        total=total,
+        rate=low,
+        levels=line(low, high, 2.0),
+        distribution=distribution,  # type: ignore[arg-type]
+    )
     windows = Windows(ramp_up_s=up_s, measure_s=2.0, ramp_down_s=0.0)
     pacing = Pacing.of(share, windows, seed=4)
     whole = sorted(ns for terminal in range(total) for ns in due(pacing, terminal, 6))
@@ -211,7 +230,14 @@ def test_a_poisson_ramp_has_as_many_arrivals_as_its_rate_s_integral() -> None:
 def test_arrivals_that_were_not_started_are_counted_by_the_schedule(
     total: int, low: float, high: float | None, distribution: str, begin_s: float, end_s: float
 ) -> None:
-    share = LoadShare(first=0, count=total, total=total, rate=low, rate_to=high, distribution=distribution)  # type: ignore[arg-type]
+    share = LoadShare(
+        first=0,
+        count=total,
+        total=total,
+        rate=low,
+        levels=line(low, high, 1.0),
+        distribution=distribution,  # type: ignore[arg-type]
+    )
     pacing = Pacing.of(share, Windows(ramp_up_s=0.5, measure_s=1.0, ramp_down_s=0.5), seed=4)
     first_ns, end_ns = round(begin_s * 1e9), round(end_s * 1e9)
     for terminal in (0, total - 1):

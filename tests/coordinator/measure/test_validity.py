@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from proveout.coordinator.measure.summarise import summarise
+from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Plan, Workload
-from proveout.dsl.plan.stages import Closed, Ladder, Limits, Open, Ramp, Search, Windows
+from proveout.dsl.plan.stages import Closed, Ladder, Limits, Open, Phased, Search, Windows
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.workloads.hlr.parameters import HLR_TRANSACTIONS
@@ -353,7 +354,7 @@ def test_a_ceiling_of_the_other_kind_gives_no_finding() -> None:
 
 
 def test_a_ramp_is_not_judged_for_steady_state() -> None:
-    stage = ladder(arrival=Ramp(rate_from=100.0, rate_to=1900.0))
+    stage = ladder(arrival=Phased(levels=(Level(for_s=10.0, at_s=(0.0, 10.0), values=(100.0, 1900.0)),)))
     found = judged(stage, rate=1000.0, per_second=(200, 400, 600, 800, 1000, 1000, 1200, 1400, 1600, 1800))
     assert found.valid
     assert "100/s to 1,900/s" in of(found, "steady-state").evidence

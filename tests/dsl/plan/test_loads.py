@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from proveout.dsl.plan.loads import alone_ladders, named, part, parts, targets, threads_most, workloads
-from proveout.dsl.plan.stages import Closed, Ladder, Load, Open, Ramp, Search, Think, Windows
+from proveout.dsl.plan.phases import Level
+from proveout.dsl.plan.stages import Closed, Ladder, Load, Open, Phased, Search, Think, Windows
 from proveout.dsl.plan.values import Expression
 
 WINDOWS = Windows(ramp_up_s=1.0, measure_s=5.0, ramp_down_s=0.0)
@@ -36,8 +37,11 @@ def test_the_shares_of_a_rung_add_up_to_it_and_own_threads_stay(rung: int) -> No
 def test_a_rate_is_divided_and_a_rate_of_its_own_is_not() -> None:
     assert [one.rate(600.0) for one in parts(ladder())] == [pytest.approx(100.0), pytest.approx(200.0), 300.0, 2.0]
     assert [one.rate(None) for one in parts(ladder())] == [None, None, None, 2.0]
-    ramp = part(ladder(arrival=Ramp(rate_from=60.0, rate_to=120.0)), "c").arrival
-    assert isinstance(ramp, Ramp) and (ramp.rate_from, ramp.rate_to) == (30.0, 60.0)
+    line = Level(for_s=10.0, at_s=(0.0, 10.0), values=(60.0, 120.0))
+    wave = Level(for_s=10.0, values=(60.0,), amplitude=20.0, period_s=5.0)
+    divided = part(ladder(arrival=Phased(levels=(line, wave))), "c").arrival
+    assert isinstance(divided, Phased)
+    assert [(level.values, level.amplitude) for level in divided.levels] == [((30.0, 60.0), 0.0), ((30.0,), 10.0)]
     later = Open(rate=Expression(text="cap.rate"))
     assert part(ladder(arrival=later), "c").arrival == later
 

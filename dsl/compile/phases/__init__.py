@@ -1,0 +1,1 @@
+"""The phases of a load: entries and tables of a plan -> levels."""

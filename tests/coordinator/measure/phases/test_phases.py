@@ -1,0 +1,287 @@
+"""Phases through the whole chain: due times of the real schedule -> a simulated queue -> records -> the agents'
+aggregator -> the numbers, findings and estimates of each phase."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from proveout.agent.load import worker_messages
+from proveout.agent.load.aggregator import LoadAggregator
+from proveout.agent.load.pacing import Pacing, Timeline
+from proveout.coordinator.measure.phases.phase_recovery import Recovery, Second, recovery
+from proveout.coordinator.measure.steady_state import is_on_steadiness
+from proveout.coordinator.measure.summarise import summarise
+from proveout.coordinator.results.results import rung_tree
+from proveout.coordinator.verdict.checks import judge
+from proveout.dsl.plan.phases import Level
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Ladder, Phased, Windows
+from proveout.dsl.plan.topology import Host, System
+from proveout.proto.events import IterationFinished, IterationId
+from proveout.proto.wire.tasks import LoadShare
+
+S = 1_000_000_000
+T0 = 50 * S
+UP_S = 2.0
+CALM, SPIKE = 100.0, 600.0
+SERVERS, SERVICE_S = 4, 0.01
+"""At most 400 transactions a second."""
+
+
+def ladder(*phases: tuple[str, Level], **more: object) -> Ladder:
+    levels = tuple(level for _, level in phases)
+    windows = Windows(
+        ramp_up_s=UP_S,
+        measure_s=sum(level.for_s for level in levels),
+        ramp_down_s=1.0,
+        phases=tuple((name, level.for_s) for name, level in phases),
+    )
+    return Ladder(
+        id="run",
+        workload="w",
+        target="db",
+        clients=("c1",),
+        threads=(64,),
+        windows=windows,
+        arrival=Phased(levels=levels),
+        repeat=2,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def steady(for_s: float, rate: float) -> Level:
+    return Level(for_s=for_s, values=(rate,))
+
+
+def plan_of(stage: Ladder) -> Plan:
+    return Plan(
+        name="p",
+        title="",
+        parameters=(),
+        hosts=(Host(name="s1", roles=(), address="s:1"), Host(name="c1", roles=(), address="c:1")),
+        systems=(System(name="db", engine="postgres", host="s1", provision="embedded"),),
+        secrets=(),
+        workloads=(Workload(name="w", kind="hlr", parameters=(("population", 100),)),),
+        captures=(),
+        stages=(stage,),
+        verdicts=(),
+    )
+
+
+def measured(stage: Ladder, *, repeat: int = 1, hosts: int = 1, service_s: float = SERVICE_S) -> IterationFinished:
+    """An iteration on a queue with `SERVERS` servers of a constant service time, first come first served."""
+    loads, seconds = {}, {}
+    assert isinstance(stage.arrival, Phased)
+    timeline = Timeline.of(stage.windows, T0)
+    triples = served(stage, service_s)
+    for host in range(hosts):
+        aggregator = LoadAggregator(["GET"], (0,), timeline, workers=1, is_open=True)
+        mine = triples[host::hosts]
+        ended = mine[mine[:, 2] < timeline.end_ns]
+        data = ended.tobytes()
+        chunk = worker_messages.Chunk(until_ns=timeline.end_ns + S, codes=((0, len(data)),), incidents=(), times=data)
+        aggregator.add(0, chunk)
+        name = f"c{host + 1}"
+        seconds[name] = aggregator.seconds(over=True)
+        left = mine[mine[:, 2] >= timeline.end_ns]
+        loads[name] = aggregator.result([finished(left, timeline)])
+    return summarise(
+        id=IterationId(stage="run", rung=64, repeat=repeat, attempt=1),
+        stage=stage,
+        plan=plan_of(stage),
+        rate=stage.arrival.rate,
+        loads=loads,
+        seconds=seconds,
+        captures={},
+        clocks={},
+        t0_ns=T0,
+        started_unix_s=0.0,
+    )
+
+
+def served(stage: Ladder, service_s: float) -> np.ndarray:
+    arrival = stage.arrival
+    assert isinstance(arrival, Phased)
+    share = LoadShare(first=0, count=1, total=1, rate=arrival.levels[0].first, levels=arrival.levels)
+    pacing = Pacing.of(share, stage.windows, seed=1)
+    end_ns = Timeline.of(stage.windows, 0).end_ns
+    due = np.concatenate([*pacing.due_between(0, 0, end_ns)])
+    free = [0] * SERVERS
+    rows = []
+    for at in due.tolist():
+        start = max(at, heapq.heappop(free))
+        heapq.heappush(free, start + round(service_s * 1e9))
+        rows.append((at, start, start + round(service_s * 1e9)))
+    return np.array(rows, dtype=np.int64) + T0
+
+
+def finished(left: np.ndarray, timeline: Timeline) -> worker_messages.Finished:
+    return worker_messages.Finished(
+        missed=(),
+        committed=(),
+        unknown=(),
+        cpu_s=0.1,
+        cpu_window_s=10.0,
+        start_skew_ns=1000,
+        samples_lost=0,
+        first_errors=(),
+        unfinished=tuple((0, intended, started) for intended, started, _ in left.tolist()),
+        seen_ns=timeline.end_ns + S,
+    )
+
+
+THREE = (("calm", steady(8.0, CALM)), ("spike", steady(5.0, SPIKE)), ("after", steady(10.0, CALM)))
+
+
+def test_each_phase_has_the_transactions_that_were_due_in_it_and_its_own_throughput() -> None:
+    found = measured(ladder(*THREE)).metrics["phases"]
+    assert [found[name]["due"]["count"] for name in found] == [800, 3000, 1000]
+    assert [found[name]["rate"] for name in found] == [CALM, SPIKE, CALM]
+    assert [found[name]["begins_s"] for name in found] == [0.0, 8.0, 13.0]
+    assert found["spike"]["tps"] == pytest.approx(400.0, rel=0.01), "it can do no more"
+    assert found["after"]["tps"] == pytest.approx((1000 + 1000) / 10.0, rel=0.01), "and works off what is left"
+    assert found["calm"]["response"]["p99_us"] == pytest.approx(10_000.0, rel=0.002)
+    assert found["spike"]["response"]["max_us"] == pytest.approx(2_500_000.0, rel=0.02), "1000 wait, 400 a second"
+    assert found["spike"]["late"]["count"] == pytest.approx(1000, rel=0.01)
+    assert found["spike"]["transactions"]["GET"]["ok"] == 3000
+
+
+def test_the_phases_of_several_hosts_are_those_of_one() -> None:
+    one, three = (measured(ladder(*THREE), hosts=hosts).metrics["phases"] for hosts in (1, 3))
+    for name in one:
+        for key in ("tps", "due", "late", "errors"):
+            assert three[name][key] == pytest.approx(one[name][key])
+        assert three[name]["response"] == pytest.approx(one[name]["response"])
+
+
+def test_the_phases_add_up_to_the_measure_window() -> None:
+    whole = measured(ladder(*THREE)).metrics
+    for path in (("due", "count"), ("errors", "count"), ("logical", "count"), ("missed", "count")):
+        assert sum(phase[path[0]][path[1]] for phase in whole["phases"].values()) == whole[path[0]][path[1]]
+
+
+@pytest.mark.parametrize(
+    ("spike_s", "expected_s"),
+    # A backlog of (600 - 400) per second of the spike is worked off at (400 - 100)/s.
+    [(1.5, 1.0), (3.0, 2.0), (4.5, 3.0), (6.0, 4.0)],
+)
+def test_the_recovery_is_the_time_in_which_the_backlog_is_worked_off(spike_s: float, expected_s: float) -> None:
+    stage = ladder(("calm", steady(8.0, CALM)), ("spike", steady(spike_s, SPIKE)), ("after", steady(12.0, CALM)))
+    found = measured(stage)
+    got = found.metrics["phases"]["spike"]["recovery_s"]
+    assert expected_s <= got <= expected_s + 1.0
+    assert "recovery_s" not in found.metrics["phases"]["calm"]
+    assert "recovery_s" not in found.metrics["phases"]["after"]
+
+
+def test_a_spike_that_the_system_holds_has_no_time_to_recover() -> None:
+    stage = ladder(("calm", steady(8.0, CALM)), ("spike", steady(5.0, 300.0)), ("after", steady(10.0, CALM)))
+    assert measured(stage).metrics["phases"]["spike"]["recovery_s"] == 0.0
+
+
+def test_a_phase_between_two_levels_has_no_recovery() -> None:
+    stage = ladder(("calm", steady(8.0, CALM)), ("spike", steady(5.0, SPIKE)), ("after", steady(10.0, 50.0)))
+    assert "recovery_s" not in measured(stage).metrics["phases"]["spike"]
+
+
+def test_what_has_not_recovered_is_a_lower_bound_and_passes_no_verdict() -> None:
+    stage = ladder(("calm", steady(8.0, CALM)), ("spike", steady(9.0, SPIKE)), ("after", steady(5.0, CALM)))
+    repeats = [measured(stage, repeat=number) for number in (1, 2)]
+    assert repeats[0].at_least["phases.spike.recovery_s"] == 5.0
+    tree = {"run": {"rungs": {"64": rung_tree(repeats)}}}
+    spike = 'run.at(64).phases["spike"].recovery_s'
+    assert judge(f"{spike} <= 20.0", tree).outcome == "INCONCLUSIVE"
+    failed = judge(f"{spike} <= 4.0", tree)
+    assert failed.outcome == "FAIL"
+    assert "before it was back" in failed.evidence
+
+
+def test_one_repeat_that_has_not_recovered_leaves_the_estimate_out() -> None:
+    fine = ladder(("calm", steady(8.0, CALM)), ("spike", steady(3.0, SPIKE)), ("after", steady(5.0, CALM)))
+    slow = ladder(("calm", steady(8.0, CALM)), ("spike", steady(9.0, SPIKE)), ("after", steady(5.0, CALM)))
+    tree = rung_tree([measured(fine, repeat=1), measured(slow, repeat=2)])
+    assert "recovery_s" not in tree["phases"]["spike"]
+    assert tree["at_least"]["phases"]["spike"]["recovery_s"]["value"] == pytest.approx((2.0 + 5.0) / 2, abs=0.5)
+
+
+def test_estimates_of_a_phase_pass_and_fail_verdicts() -> None:
+    repeats = [measured(ladder(*THREE), repeat=number, service_s=SERVICE_S * (1 + number / 1000)) for number in (1, 2)]
+    tree = {"run": {"rungs": {"64": rung_tree(repeats)}}}
+    assert judge('run.at(64).phases["calm"].response.p99_us <= 11000.0', tree).outcome == "PASS"
+    assert judge('run.at(64).phases["spike"].response.p99_us <= 100000.0', tree).outcome == "FAIL"
+    assert judge('run.at(64).phases["spike"].recovery_s <= 60.0', tree).outcome == "PASS"
+
+
+def test_a_spike_is_neither_drift_nor_variation() -> None:
+    stage = ladder(("calm", steady(8.0, 100.0)), ("spike", steady(8.0, 300.0)), ("after", steady(8.0, 100.0)))
+    found = measured(stage)
+    checks = {finding.check: finding for finding in found.findings}
+    assert {check for check in checks if is_on_steadiness(check)} == {
+        "steady-state:calm",
+        "steady-state:spike",
+        "steady-state:after",
+    }
+    assert all(finding.ok for check, finding in checks.items() if is_on_steadiness(check))
+    assert all(checks[f"variation:{name}"].ok for name in ("calm", "spike", "after"))
+    assert checks["rate-held"].ok
+    assert "achieved" in checks["rate-held"].evidence
+    assert found.valid
+
+
+def test_a_phase_that_changes_by_plan_is_not_judged_for_steady_state() -> None:
+    climb = Level(for_s=8.0, at_s=(0.0, 8.0), values=(100.0, 300.0))
+    found = measured(ladder(("calm", steady(8.0, 100.0)), ("climb", climb)))
+    checks = {finding.check: finding for finding in found.findings}
+    assert "steady-state:climb" not in checks
+    assert "climb" in checks["steady-state"].evidence
+
+
+def test_a_phase_without_load_does_not_count_as_an_outage() -> None:
+    stage = ladder(("calm", steady(8.0, 100.0)), ("off", steady(8.0, 0.0)), ("after", steady(8.0, 100.0)))
+    found = measured(stage)
+    assert not [finding for finding in found.findings if finding.check.startswith(("outage", "pause"))]
+    assert found.metrics["phases"]["off"]["due"]["count"] == 0
+
+
+# ---- the definition of the recovery ----------------------------------------------------------------------------------
+
+
+def row(ended: Sequence[float], average_us: float | Sequence[float], begins_s: float = 0.0) -> list[Second]:
+    times = average_us if isinstance(average_us, Sequence) else [average_us] * len(ended)
+    pairs = enumerate(zip(ended, times, strict=True))
+    return [Second(start_s=begins_s + at, ended=count, response_us=count * mean) for at, (count, mean) in pairs]
+
+
+@pytest.mark.parametrize(
+    ("ended", "average_us", "expected"),
+    [
+        ([100] * 5, 1000.0, Recovery(seconds=0.0)),
+        ([100] * 5, 100.0, Recovery(seconds=0.0)),
+        ([150, 150, 100, 100, 100], 1000.0, Recovery(seconds=1.0)),
+        ([50, 100, 100, 100, 100], 1000.0, Recovery(seconds=0.0)),
+        ([100] * 5, [9000.0, 1000.0, 1000.0, 1000.0, 1000.0], Recovery(seconds=1.0)),
+        ([100] * 5, 1300.0, Recovery(at_least=5.0)),
+        ([0] * 5, 0.0, Recovery(at_least=5.0)),
+        ([100] * 2, 1000.0, None),
+    ],
+)
+def test_the_recovery_begins_with_the_first_three_seconds_that_are_back(
+    ended: list[float], average_us: float | list[float], expected: Recovery | None
+) -> None:
+    before = row([100] * 4, 1000.0)
+    assert recovery(before, row(ended, average_us, begins_s=10.0), 10.0, 0.2) == expected
+
+
+def test_without_anything_before_there_is_no_recovery() -> None:
+    assert recovery(row([0, 0], 0.0), row([10] * 5, 1.0), 2.0, 0.2) is None
+    assert recovery([], row([10] * 5, 1.0), 2.0, 0.2) is None
+
+
+def test_a_tighter_bound_takes_longer() -> None:
+    before, after = row([100] * 4, 1000.0), row([100] * 8, [1190.0 - 20.0 * n for n in range(8)])
+    times = [recovery(before, after, 0.0, within) for within in (0.2, 0.1, 0.05)]
+    assert [one.seconds for one in times if one is not None] == [0.0, 4.0, None]
