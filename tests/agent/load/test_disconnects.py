@@ -118,7 +118,7 @@ def totals(result: LoadResult) -> tuple[int, int, int]:
 async def test_reconnect_counts_the_transactions_under_way_as_errors(
     context: LoadContext, proxy: Proxy, hlr_database: str, spec: Spec, rate: float | None
 ) -> None:
-    load = spec(through(hlr_database, proxy), rate=rate, windows=(0.5, 2.5, 0.2))
+    load = spec(through(hlr_database, proxy), rate=rate, windows=(0.0, 3.0, 0.2))
     result = await cut_during(context, proxy, load)
     done, errors, retried = totals(result)
     assert done
@@ -133,7 +133,7 @@ async def test_reconnect_counts_the_transactions_under_way_as_errors(
 async def test_retry_runs_the_transactions_again_and_their_times_count_from_the_first_start(
     context: LoadContext, proxy: Proxy, hlr_database: str, spec: Spec, rate: float | None
 ) -> None:
-    load = spec(through(hlr_database, proxy), rate=rate, windows=(0.5, 2.5, 0.2))
+    load = spec(through(hlr_database, proxy), rate=rate, windows=(0.0, 3.0, 0.2))
     result = await cut_during(context, proxy, replace(load, sessions=Sessions(on_disconnect="retry")))
     done, errors, retried = totals(result)
     assert done
