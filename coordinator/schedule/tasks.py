@@ -207,6 +207,7 @@ def load_tasks(
                 session=part.stage.session,
                 sessions=part.stage.sessions,
                 load=part.name,
+                tracked=part.stage.tracked,
                 bins=isinstance(stage, Ladder) and bool(stage.faults),
             ),
         )

@@ -17,10 +17,11 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import OWN_SESSIONS, Load, Sessions, Think
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules import load_sessions, session_settings
+from proveout.dsl.rules.commit_rules import tracking_problems
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.session_models import USUAL_SESSIONS, SessionKeys
 from proveout.dsl.source.nodes import Map, locate
-from proveout.dsl.workloads.kinds import with_range
+from proveout.dsl.workloads.kinds import has_own_arrival, with_range, writes
 
 _ACCESS: Mapping[str, Literal["", "any", "read_write", "read_only"]] = {
     "": "",
@@ -40,6 +41,7 @@ class Loads:
     target: str = ""
     session: tuple[tuple[str, str], ...] = ()
     sessions: Sessions = OWN_SESSIONS
+    tracked: bool = False
     loads: tuple[Load, ...] = ()
 
     @property
@@ -64,8 +66,14 @@ def compile_loads(names: StageNames, entry: stage_models.Measured) -> Loads | No
     if target is None or not known or clients is None:
         return None
     session = _session(names, target, entry.session)
-    sessions = _sessions(names, target, entry, entry)
-    return Loads(clients=clients, workload=entry.workload, target=target.name, session=session, sessions=sessions)
+    return Loads(
+        clients=clients,
+        workload=entry.workload,
+        target=target.name,
+        session=session,
+        sessions=_sessions(names, target, entry, entry),
+        tracked=_tracked(names, target, entry.workload, entry.commits),
+    )
 
 
 def _several(
@@ -137,6 +145,7 @@ def _load(names: StageNames, entry: stage_models.Measured, name: str, load: stag
         think=think,
         session=_session(here, target, {**entry.session, **load.session}),
         sessions=_sessions(here, target, entry, load),
+        tracked=_tracked(here, target, load.workload, load.commits, entry.commits),
         where=body.where,
     )
 
@@ -221,6 +230,19 @@ def _sessions(names: StageNames, target: System, stage: stage_models.Measured, l
     if pool is not None and pool.kind == "ray" and sessions.are_lent:
         names.problem("a Ray pool does not share or renew connections", "sessions", hint="pool: local")
     return sessions
+
+
+def _tracked(names: StageNames, target: System, name: str, commits: str | None, of_stage: str | None = None) -> bool:
+    """Whether the commits of a load are tracked; a problem where they cannot be. The stage's word is for those of its
+    loads that change rows."""
+    workload = names.scope.workloads[name]
+    if commits is None and of_stage == "tracked" and writes(workload) and not has_own_arrival(workload):
+        commits = of_stage
+    if commits != "tracked":
+        return False
+    for problem in tracking_problems(workload, target.engine):
+        names.problem(problem.message, "commits", hint=problem.way_out)
+    return True
 
 
 def check_loads(names: StageNames, loads: Loads, lowest: int, key: str, *, processes: int) -> None:

@@ -321,6 +321,7 @@ class _Stages(StageNames):
             limits=_limits(entry.limits),
             session=loads.session,
             sessions=loads.sessions,
+            tracked=loads.tracked,
             loads=loads.loads,
             cell=self.cell,
             faults=faults,
@@ -420,6 +421,7 @@ class _Stages(StageNames):
             limits=_limits(entry.limits),
             session=loads.session,
             sessions=loads.sessions,
+            tracked=loads.tracked,
             loads=loads.loads,
             where=self.body.where,
         )

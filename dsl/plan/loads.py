@@ -134,6 +134,7 @@ def _parts(stage: Ladder | Search) -> Iterator[Part]:
             clients=load.clients,
             session=load.session,
             sessions=load.sessions,
+            tracked=load.tracked,
             **({"arrival": arrival} if isinstance(stage, Ladder) else _schedule(arrival)),
         )
         own = load if load.share is None else None

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from proveout.dsl.plan.faults import FAULTS_MAX
 from proveout.dsl.plan.fio_job import DEVICES_MAX, JOBS_MAX
 from proveout.dsl.plan.stages import PASSES_MAX, VOID_FRACTION_MAX
+from proveout.dsl.schema.commit_models import CommitsEntry
 from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
 from proveout.dsl.schema.phase_models import LadderRate, Phases
 from proveout.dsl.schema.scalar_types import (
@@ -131,7 +132,7 @@ class ThinkEntry(Strict):
     constant: Duration | None = Field(None, description="Always of this length.")
 
 
-class LoadEntry(SessionKeys):
+class LoadEntry(SessionKeys, CommitsEntry):
     """One of several loads at the same time: with a share of the stage's threads and rate, or with its own."""
 
     workload: Name
@@ -156,7 +157,7 @@ class LoadEntry(SessionKeys):
     )
 
 
-class Measured(StageBase, SessionKeys):
+class Measured(StageBase, SessionKeys, CommitsEntry):
     """The keys that ladder and search share."""
 
     workload: Name | None = Field(None, description="The workload of the load.")

@@ -28,15 +28,16 @@ def spans(faults: Iterable[FaultMeasured], window_s: float) -> tuple[Span, ...]:
     of each load on each host have ended. One that is not healed, or with a load that does not recover, lasts to the end
     of the window."""
     joined: list[Span] = []
-    for begin_s, end_s in sorted((fault.begins_s, _end_s(fault, window_s)) for fault in faults):
+    for begin_s, over_s in sorted((fault.begins_s, end_s(fault, window_s)) for fault in faults):
         if joined and begin_s <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end_s, joined[-1][1]))
+            joined[-1] = (joined[-1][0], max(over_s, joined[-1][1]))
         else:
-            joined.append((begin_s, end_s))
+            joined.append((begin_s, over_s))
     return tuple(joined)
 
 
-def _end_s(fault: FaultMeasured, window_s: float) -> float:
+def end_s(fault: FaultMeasured, window_s: float) -> float:
+    """When an occurrence disturbs no longer, as in `spans`; `window_s` or later: not within the window."""
     if fault.in_place_s is None and fault.healed_s is None and not fault.residue:
         return fault.begins_s  # it could not begin, and nothing is changed
     if fault.healed_s is None:
