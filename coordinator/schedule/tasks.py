@@ -193,11 +193,7 @@ def load_tasks(
             host,
             RunLoad(
                 workload=plan.workload(part.stage.workload),
-                endpoint=endpoints[part.stage.target].among(
-                    endpoints[one.name]
-                    for one in plan.group_of(part.stage.target)
-                    if part.stage.sessions.access and one.name in endpoints
-                ),
+                endpoint=endpoints[part.stage.target].among(endpoints, part.members(plan)),
                 share=_arriving(part.arrival, share),
                 windows=windows,
                 workers=_workers(stage, share, max(cores.get(host, 1) // crowd[host], 1)),

@@ -6,7 +6,7 @@ answers for that key and runs no task twice. The outcomes are in `results`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -35,9 +35,9 @@ class Endpoint:
     provisioned: bool = False
     instances: tuple[str, ...] = field(default=(), repr=False)
 
-    def among(self, members: Iterable[Endpoint]) -> Endpoint:
-        """The same with the dsns of the members of its group as instances; () for a system without a group."""
-        dsns = tuple(member.dsn for member in members)
+    def among(self, endpoints: Mapping[str, Endpoint], members: Iterable[str]) -> Endpoint:
+        """The same with the dsns of the systems `members` as instances; its own ones where there are none."""
+        dsns = tuple(endpoints[name].dsn for name in members if name in endpoints)
         return replace(self, instances=dsns) if dsns else self
 
 
