@@ -22,7 +22,6 @@ from proveout.dsl.rules import (
     command_rules,
     fault_rules,
     host_rules,
-    load_rules,
     phase_rules,
     session_settings,
     value_rules,
@@ -197,7 +196,7 @@ def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
         yield Objection(message=f"{spec.seed} is not a valid seed")
     yield from _endpoint(spec.endpoint, members=bool(spec.sessions.access))
     yield from _session(spec.endpoint.engine, spec.session)
-    yield from load_rules.session_problems(spec.endpoint.engine, spec.sessions, len(spec.endpoint.instances))
+    yield from session_settings.session_problems(spec.endpoint.engine, spec.sessions, len(spec.endpoint.instances))
     yield from host_rules.workload_problems(spec.workload)
     if spec.tracked:
         from proveout.dsl.rules.commit_rules import tracking_problems  # noqa: PLC0415 - agents start faster without it

@@ -16,7 +16,7 @@ from proveout.dsl.compile.topology import setting_text
 from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import OWN_SESSIONS, Load, Sessions, Think
 from proveout.dsl.plan.topology import System
-from proveout.dsl.rules import load_rules, session_settings
+from proveout.dsl.rules import session_settings
 from proveout.dsl.rules.commit_rules import tracking_problems
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.session_models import USUAL_SESSIONS, SessionKeys
@@ -224,7 +224,7 @@ def _sessions(names: StageNames, target: System, stage: stage_models.Measured, l
         connect_every=own.connect_every or of_stage.connect_every or 0,
         prepared=True if prepared is None else prepared,
     )
-    for found in load_rules.session_problems(target.engine, sessions, len(target.instances)):
+    for found in session_settings.session_problems(target.engine, sessions, len(target.instances)):
         names.problem(found.message, *found.at, hint=found.way_out)
     pool = names.scope.pools.get(stage.pool)
     if pool is not None and pool.kind == "ray" and sessions.are_lent:
