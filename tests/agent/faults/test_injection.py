@@ -14,6 +14,7 @@ from tuning_bench import host_in, picture, put, tuning
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.faults.injection import inject_fault
+from proveout.agent.security.policy import Policy, Tool
 from proveout.agent.tuning.tuner import RESOURCE, Tuner
 from proveout.dsl.plan.tuning_step import Tuning
 from proveout.proto.wire.results import FaultInjected
@@ -168,6 +169,33 @@ async def test_tunings_of_the_run_and_of_faults_do_not_undo_each_other(
     assert swappiness.read_text().strip() == "10"
     assert [(state.name, state.outcome) for state in await tuner(context).revert()] == [("base", "reverted")]
     assert swappiness.read_text().strip() == "60"
+
+
+async def test_a_command_of_the_policy_is_a_fault(context: Any, root: Path, tmp_path: Path) -> None:
+    """Its check tells whether it is in place: it does not hold before, holds in place, and not after."""
+    place = tmp_path / "failed-over"
+    programs = ("/usr/bin/test", "/usr/bin/touch", "/usr/bin/rm")
+    policy = Policy(tools=tuple(Tool(path=path, arguments=("*",)) for path in programs))
+    context.resources[RESOURCE] = Tuner(tmp_path / "undo", policy)
+    failover = tuning(
+        "command",
+        "failover",
+        verify={"run": ["/usr/bin/test", "-e", str(place)]},
+        apply=[["/usr/bin/touch", str(place)]],
+        revert=[["/usr/bin/rm", "-f", str(place)]],
+    )
+    task = asyncio.ensure_future(inject_fault(context, injection(failover, for_s=3600.0)))
+    await until(context, 1, "in_place")
+    assert place.exists()
+    context.end()
+    (one,) = (await task).occurrences
+    assert (one.error, one.residue) == ("", ())
+    assert not place.exists()
+    context.restart()
+    place.touch()
+    (one,) = (await inject_fault(context, injection(failover))).occurrences
+    assert one.error == "failover changes nothing: the host is so already"
+    assert place.exists()
 
 
 async def test_the_end_of_a_session_heals_what_a_fault_has_left(
