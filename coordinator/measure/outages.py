@@ -144,7 +144,8 @@ class _Usual:
         merged = merge_loads(second.transactions for second in chain.from_iterable(parts))
         seconds = _whole_seconds(seen)
         # Threads begin one after the other in the first half of the ramp-up.
-        settled = [second.count for second in seconds if second.start_s >= -_ramp_up_s(parts) / 2]
+        settled_s = -_ramp_up_s(parts) / 2
+        settled = [second.count for second in seconds if second.start_s >= settled_s]
         own = float(max(settled, default=0))  # a trickle may leave only a second of the ramp as it usually is
         rates = [float(item.metrics.get("tps", 0.0)) for item in seen.earlier]
         return cls(
