@@ -27,7 +27,7 @@ run: $(VENV)/.run  ## Run the main job (PLAN=… for another plan)
 	$(BIN)/proveout run $(PLAN)
 
 lab: $(VENV)/.run  ## Run plans/netns-lab.yaml on hosts made of network namespaces, as root (CUT= leaves the cables alone)
-	$(BIN)/python docs/lab/lab.py run $(if $(CUT),--cut $(CUT))
+	$(BIN)/python docs/lab/lab.py run $(if $(PLAN),--plan $(PLAN)) $(if $(CUT),--cut $(CUT))
 
 # Half of the time tests wait for servers: two workers for each core. The tests of a file share servers: one worker runs them.
 test: $(VENV)/.dev  ## Run the tests (WORKERS=N at a time, two for each core)
