@@ -47,6 +47,7 @@ class Engine:
     | `own_process` | whether its client library needs a process that loads no other engine's client |
     | `populate`, `waits`, `sizes`, `tune`, `session` | whether these stages, captures, tuning, `session:` work |
     | `report` | the kind of the captures that keep its own report on the measure window; "" for none |
+    | `tracks_commits` | whether loads on it can have `commits: tracked` |
     | `queries` | whether metrics come from queries: `query` and `wait_until` of sql stages, captures of kind sql |
     | `populate_workers_max` | how many workers can load a population at once; None for any number |
     | `instances` | whether a system may have several instances |
@@ -83,6 +84,7 @@ class Engine:
     waits: bool = False
     sizes: bool = False
     queries: bool = False
+    tracks_commits: bool = False
     report: str = ""
     propagates_to: tuple[str, ...] = ()
     links_to: tuple[str, ...] = ()
@@ -141,6 +143,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 waits=True,
                 sizes=True,
                 queries=True,
+                tracks_commits=True,
                 propagates_to=("postgres",),
                 links_to=("postgres",),
                 standbys=True,
@@ -169,6 +172,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 session=True,
                 sizes=True,
                 queries=True,
+                tracks_commits=True,
                 tested="the SQLite of apsw",
             ),
             Engine(
@@ -186,6 +190,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 waits=True,
                 sizes=True,
                 queries=True,
+                tracks_commits=True,
                 report="awr",
                 procedures=True,
                 tested="its protocol, on a stand-in for the server; not on an Oracle yet",
@@ -241,6 +246,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 session=True,
                 sizes=True,
                 queries=True,
+                tracks_commits=True,
                 standbys=True,
                 synchronous_max=1,
                 instead_of_waits="capture its host with kind: os, and look into performance_schema on the server",

@@ -137,6 +137,15 @@ INTERFERENCE: Tree = {
 """`loads.<load>.interference.…` of a rung of a stage with `interference: true`: ratios of the two numbers, with the
 interval over the pairs of the same repeat."""
 
+COMMITS: Tree = {
+    "acknowledged": "commits of transactions that change rows that the client has an answer for, ramps included",
+    "lost": "of those, commits that the system no longer has",
+    "unknown": "transactions that change rows without an answer, ramps included",
+    "unknown_committed": "of those, the ones that the system has, read back afterwards",
+    "duplicates": "commits that the system has more often than once",
+}
+"""Of a load with `commits: tracked`."""
+
 FAULTS = "faults"
 """The group of a stage with faults: `faults.<name>` has `FAULT`, also written `fault("name")`."""
 FAULT_NUMBERS = {
@@ -351,6 +360,7 @@ _EXTREMES = ("p999_us", "max_us", "max_s", "max_bytes", "max")
 _SIGNED = ("slope", "grown_bytes", "avg", "min", "end", "per_s", "delta")
 _EVENTS = ("errors", "missed", "logical", "retried")
 _COUNTED = ("errors", "missed", "retried")
+_WRONG_COMMITS = ("lost", "unknown", "unknown_committed", "duplicates")
 
 
 def kind(path: Sequence[str]) -> Kind:
@@ -361,6 +371,7 @@ def kind(path: Sequence[str]) -> Kind:
     if name in _SIGNED:
         return "signed"
     counted = (name in ("count", "fraction") and len(path) > 1 and path[-2] in _EVENTS) or _is_of_fault(path)
+    counted = counted or _is_of_commits(path)
     return "events" if counted or name in ("errors", "logical_fraction") else "level"
 
 
@@ -378,7 +389,14 @@ def is_counted(path: Sequence[str], *, shares: bool = False) -> bool:
     share of all."""
     kept = ("count", "fraction") if shares else ("count",)
     above = path[-2] if len(path) > 1 else ""
-    return bool(path) and (path[-1] == "errors" or (path[-1] in kept and above in _COUNTED) or _is_of_fault(path))
+    if not path or path[-1] == "errors" or _is_of_fault(path) or _is_of_commits(path):
+        return bool(path)
+    return path[-1] in kept and above in _COUNTED
+
+
+def _is_of_commits(path: Sequence[str]) -> bool:
+    """Whether the metric is a number of commits that went wrong."""
+    return path[-1] in _WRONG_COMMITS and tuple(path[-2:-1]) != ("program",)
 
 
 def _is_of_fault(path: Sequence[str]) -> bool:

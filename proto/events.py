@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from proveout.dsl.plan.loads import in_load
-from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.fault_events import CommitsMeasured, FaultMeasured
 from proveout.proto.fault_events import FaultSeen as FaultSeen  # noqa: PLC0414 - re-exported
 from proveout.proto.iteration_id import IterationId as IterationId  # noqa: PLC0414 - re-exported
 from proveout.proto.wire.results import InvariantCheck, Populated, TableDifference, TuningState
@@ -297,7 +297,7 @@ class IterationFinished:
     for figures. `committed` and `unknown` are those of all `LoadResult`s, by transaction (`in_load`).
     `at_least` holds lower bounds of numbers that are not in `metrics`, by path (`response.p99_us`), as they depend on
     transactions without an answer at the end of the load; `not_given` names those that are not shown. `beside`: the
-    loads that are in `metrics` under `loads` only.
+    loads that are in `metrics` under `loads` only. `commits`: of each load with tracked commits.
     """
 
     id: IterationId
@@ -317,6 +317,7 @@ class IterationFinished:
     not_given: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     faults: tuple[FaultMeasured, ...] = ()
+    commits: tuple[CommitsMeasured, ...] = ()
 
     @property
     def is_typical(self) -> bool:

@@ -55,6 +55,10 @@ class FaultOnLoad:
     recovery_level: float | None = None
     tps_before: float | None = None
     failed: int | None = None
+    lost: int | None = None
+    unknown: int | None = None
+    unknown_committed: int | None = None
+    duplicates: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,3 +104,22 @@ class FaultMeasured:
     unknown_committed: int | None = None
     duplicates: int | None = None
     staleness_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitsMeasured:
+    """The tracked commits of a load in an iteration, ramps included.
+
+    Of the `acknowledged` ones `lost` are not in the system, and `lost_apart` of those were lost apart from any fault.
+    `unknown` had no answer, `unknown_committed` of them are there; `duplicates` are there more often than once.
+    `unread`: terminals whose commits could not be read back when the load had ended.
+    """
+
+    acknowledged: int
+    load: str = ""
+    lost: int = 0
+    lost_apart: int = 0
+    unknown: int = 0
+    unknown_committed: int = 0
+    duplicates: int = 0
+    unread: int = 0

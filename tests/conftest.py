@@ -372,6 +372,10 @@ class RecordingContext:
         """Say `Finish`."""
         self._finished.set()
 
+    def restart(self) -> None:
+        """Await another `Finish`, for the next handler."""
+        self._finished = asyncio.Event()
+
     async def close(self, *, keep_data: bool = False) -> None:
         """End the resources as a session does."""
         for name, resource in reversed(list(self.resources.items())):

@@ -94,6 +94,11 @@ class Replicates(Protocol):
         """The effect of the last `start` on the data, for people; "" for none."""
         ...
 
+    @property
+    def promotion(self) -> Promotion | None:
+        """The last promotion, while the standby is promoted."""
+        ...
+
     def take_role(self, role: ServerRole, system: System) -> None:
         """Set the role, and the settings, that the next `start` gives it."""
         ...

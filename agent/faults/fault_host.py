@@ -83,8 +83,7 @@ class HostDisturbances:
         """Answer a query."""
         match query:
             case ServerQuery(system=system):
-                server = self._server(system)
-                return None if server is None else ServerFact(state=server.state, data=str(server.data))
+                return self._server_fact(system)
             case AddressQuery(name=name):
                 return _addresses(name)
             case PlaceQuery():
@@ -101,6 +100,12 @@ class HostDisturbances:
     def _server(self, system: str) -> EmbeddedServer[Any] | None:
         found = self.resources.get(resource_name(system))
         return found.server if isinstance(found, Embedded) else None
+
+    def _server_fact(self, system: str) -> ServerFact | None:
+        server = self._server(system)
+        if server is None:
+            return None
+        return ServerFact(state=server.state, data=str(server.data), is_standby=server.is_standby)
 
     def _running(self) -> tuple[int, ...]:
         return tuple(sorted(cpu for cpu, process in self._busy.items() if process.poll() is None))
@@ -125,8 +130,8 @@ class HostDisturbances:
     def undo(self, change: Disturbance) -> None:
         """Undo a change. TaskFault if that fails."""
         match change:
-            case ServerAction(system=system):
-                if (server := self._server(system)) is not None:
+            case ServerAction(system=system, undo=action):
+                if action and (server := self._server(system)) is not None:
                     server.recover()
             case TakeSpace(path=path):
                 with suppress(FileNotFoundError), _Folder(Path(path)) as folder:
@@ -138,12 +143,12 @@ class HostDisturbances:
 
     def compare(self, change: Disturbance) -> Literal["before", "made", "other"]:
         """Compare the host with a change. A server that has ended with its session is as before; so is a primary that a
-        promoted standby has replaced, after an attempt to start it.
+        promoted standby has replaced, after an attempt to start it; and a promotion is not undone here.
         """
         match change:
             case ServerAction(system=system, verb=verb):
                 server = self._server(system)
-                if server is None or server.state == "runs" or server.superseded_by:
+                if server is None or server.state == "runs" or server.superseded_by or verb == "promote":
                     return "before"
                 return "made" if server.state == ("stopped" if verb == "stop" else "down") else "other"
             case TakeSpace(path=path):

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from proveout.agent.daemon.tasks import TaskContext
+from proveout.agent.engines.handlers import resource_name
 from proveout.agent.errors import TaskFault
 from proveout.agent.tuning.handlers import holder_of, tuner_of
 from proveout.agent.tuning.transaction import Moment
@@ -119,9 +120,16 @@ class _Fault:
             self._failed(wrong)
             self.occurrences[-1] = replace(self._now, residue=await _to_its_end(self._undo()))
             return
+        self.occurrences[-1] = replace(self._now, staleness_s=self._staleness_s())
         self._step("in_place", self._now.in_place_ns or time.monotonic_ns())
         await _before(finish, asyncio.sleep(self.spec.for_s))
         await _to_its_end(self._heal())
+
+    def _staleness_s(self) -> float | None:
+        """The age of the newest commit of a standby at its promotion, if the fault has promoted one."""
+        names = [tuning.system for tuning in self.spec.tunings if tuning.operation == "promote"]
+        done = [getattr(self.context.resources.get(resource_name(name)), "promotion", None) for name in names]
+        return max((one.staleness_s for one in done if one and one.staleness_s is not None), default=None)
 
     def _reached(self, moment: Moment, at_ns: int) -> None:
         """Note a moment of one of the tunings: the fault begins with the first, and is in place with the last."""

@@ -190,6 +190,10 @@ def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
     yield from _endpoint(spec.endpoint)
     yield from _session(spec.endpoint.engine, spec.session)
     yield from host_rules.workload_problems(spec.workload)
+    if spec.tracked:
+        from proveout.dsl.rules.commit_rules import tracking_problems  # noqa: PLC0415 - agents start faster without it
+
+        yield from tracking_problems(spec.workload, spec.endpoint.engine)
 
 
 def _share(share: LoadShare) -> Iterator[Objection]:

@@ -30,6 +30,7 @@ from proveout.coordinator.measure.derived import (
     set_metrics,
     tool_metrics,
 )
+from proveout.coordinator.measure.faults.lost_commits import commit_metrics, tracked_commits, with_commits
 from proveout.coordinator.measure.faults.measured import fault_bounds, fault_metrics, measure_faults
 from proveout.coordinator.measure.faults.occurrences import HostClock
 from proveout.coordinator.measure.faults.undisturbed import judge, spans
@@ -105,7 +106,7 @@ def summarise(
     metrics, series = _together(streams, rate, trees, captured), _all_series(streams)
     add_phases(phases := all_phases(stage, streams, rate), metrics, series)
     host_clocks = _host_clocks(clocks, clock_ends or {}, t0_ns, window)
-    faults = measure_faults(streams, injected or {}, host_clocks)
+    faults = with_commits(measure_faults(streams, injected or {}, host_clocks), streams, metrics["measure_s"])
     _add_faults(metrics, faults)
     findings = validity.judge(
         *(
@@ -136,6 +137,7 @@ def summarise(
         started_unix_s=started_unix_s,
         series=series,
         faults=faults,
+        commits=tracked_commits(faults, streams, metrics["measure_s"]),
         **_by_load(streams, phases, faults),
         **lines,
     )
@@ -275,7 +277,8 @@ def _stage_metrics(stream: Stream, plan: Plan, boots: Mapping[str, str]) -> Metr
         return prune(tool_metrics(stage, stream.threads, loads))
     shared = disturbances.shares_machine(plan, stage, boots)
     ceiling = None if stream.name else _ceiling(loads, shared=shared)
-    return load_metrics(stream.merged, loads, threads=stream.threads, rate=stream.rate, ceiling=ceiling)
+    numbers = load_metrics(stream.merged, loads, threads=stream.threads, rate=stream.rate, ceiling=ceiling)
+    return numbers | commit_metrics(loads.values())
 
 
 def _counted(parts: Mapping[str, Iterable[Iterable[tuple[str, int]]]]) -> dict[str, int]:

@@ -202,6 +202,7 @@ def load_tasks(
                 pool=LoadPool(kind=pool.kind, address=pool.address, placement=pool.placement),
                 session=part.stage.session,
                 load=part.name,
+                tracked=part.stage.tracked,
                 bins=isinstance(stage, Ladder) and bool(stage.faults),
             ),
         )

@@ -6,6 +6,10 @@ iterations between them report how often their clients saw that transaction comm
 to the last statement after the end (`IterationFinished.committed`), and how often the outcome is unknown (`unknown`:
 the connection was lost, or closed, before the answer) -> one verdict `counted:<system>`.
 
+Where commits are tracked (`dsl.workloads.commits`), those that were found lost are allowed to be missing, and
+`judge_lost` gives one verdict `commits:<stage>`: none was lost apart from a declared fault. The verdicts of the plan
+judge those that a fault has lost.
+
 The sink of a propagation also has the commits of its source, and is not judged. Spans that cannot be judged are left
 out and listed: those with an iteration whose clients were lost, with their count, and those in which the plan restored
 or changed the system's data.
@@ -13,7 +17,7 @@ or changed the system's data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from proveout.coordinator.schedule.tasks import propagations
@@ -36,7 +40,7 @@ from proveout.proto.events import (
 class Span:
     """The time between two readings of one number: where it ended, by how much it went up, what clients saw of it.
 
-    `spoilt` says why it cannot be judged.
+    `lost`: tracked commits of any transaction that are known to be lost. `spoilt` says why it cannot be judged.
     """
 
     after: str
@@ -44,17 +48,20 @@ class Span:
     advance: int
     committed: int
     unknown: int
+    lost: int = 0
     spoilt: str = ""
 
     @property
     def holds(self) -> bool:
-        """Whether every commit was counted, and only commits were."""
-        return self.committed <= self.advance <= self.committed + self.unknown
+        """Whether every commit was counted but the lost ones, and only commits were."""
+        return self.committed - self.lost <= self.advance <= self.committed + self.unknown
 
     @property
     def evidence(self) -> str:
         """The numbers in words."""
-        doubt = f" ({self.unknown:,} without an answer)" if self.unknown else ""
+        doubts = [f"{self.unknown:,} without an answer"] if self.unknown else []
+        doubts += [f"{self.lost:,} found lost, of all transactions"] if self.lost else []
+        doubt = f" ({', '.join(doubts)})" if doubts else ""
         database = f"the database counts {self.advance:,} {self.transaction}"
         return f"{self.after}: {database}, the clients {self.committed:,}{doubt}"
 
@@ -66,11 +73,13 @@ class _Reading:
     tallies: dict[str, int]
     committed: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
+    lost: int = 0
     spoilt: str = ""
 
     def count(self, ended: IterationFinished, load: str) -> None:
         """Add the counts of a load, whose transactions are named by `loads.in_load`."""
         prefix = in_load(load, "")
+        self.lost += sum(one.lost for one in ended.commits if one.load == load)
         for total, part in ((self.committed, ended.committed), (self.unknown, ended.unknown)):
             for name, number in part.items():
                 if name.startswith(prefix):
@@ -111,6 +120,50 @@ def judge_tallies(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[Verdic
     return tuple(_verdict(system, found) for system, found in spans(plan, events).items())
 
 
+def judge_lost(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached, ...]:
+    """The built-in verdicts `commits:<stage>` of the stages with tracked commits that have run."""
+    loaded = (stage for stage in plan.stages if isinstance(stage, Ladder | Search))
+    stages = [stage.id for stage in loaded if any(part.stage.tracked for part in parts(stage))]
+    ended: dict[str, list[IterationFinished]] = {name: [] for name in stages}
+    for item in events:
+        event = item.event if isinstance(item, Stamped) else item
+        if isinstance(event, IterationFinished) and event.id.stage in ended:
+            ended[event.id.stage].append(event)
+    return tuple(_tracked(name, found) for name, found in ended.items() if found)
+
+
+def _tracked(stage: str, ended: Sequence[IterationFinished]) -> VerdictReached:
+    every = [(one.id, commits) for one in ended for commits in one.commits]
+    apart = [(identity, one) for identity, one in every if one.lost_apart]
+    acknowledged, lost = (sum(getattr(one, name) for _, one in every) for name in ("acknowledged", "lost"))
+    unread = sum(one.unread for _, one in every)
+    missing = sum(not one.commits for one in ended)
+    evidence = f"{acknowledged:,} commits were acknowledged in {_iterations(len(ended))}, {lost:,} are lost"
+    if lost:
+        evidence += f", {lost - sum(one.lost_apart for _, one in apart):,} of them by faults"
+    if apart:
+        identity, one = apart[0]
+        first = f"{one.lost_apart:,} of {one.acknowledged:,} acknowledged commits are lost apart from a fault"
+        evidence = f"iteration {identity}: {first}; in all {evidence}"
+    if unread:
+        evidence += f"; those of {unread:,} terminals could not be read back"
+    if missing:
+        evidence += f"; {_iterations(missing)} without a count"
+    return VerdictReached(
+        id=f"commits:{stage}",
+        title=f"No acknowledged commit of {stage} was lost apart from a fault",
+        severity="fail",
+        outcome="FAIL" if apart else "INCONCLUSIVE" if unread or missing else "PASS",
+        check="each acknowledged commit is in the database when it is read back, but for those that a fault has lost",
+        evidence=evidence,
+        iterations=tuple(str(identity) for identity, _ in apart),
+    )
+
+
+def _iterations(count: int) -> str:
+    return f"{count} iteration{'s' if count != 1 else ''}"
+
+
 def _between(reading: _Reading, seen: InvariantsSeen) -> Iterator[Span]:
     after = f"iteration {seen.iteration}" if seen.iteration else f"stage {seen.stage}"
     for name, number in seen.tallies.items():
@@ -121,6 +174,7 @@ def _between(reading: _Reading, seen: InvariantsSeen) -> Iterator[Span]:
                 advance=number - reading.tallies[name],
                 committed=reading.committed.get(name, 0),
                 unknown=reading.unknown.get(name, 0),
+                lost=reading.lost,
                 spoilt=reading.spoilt,
             )
 

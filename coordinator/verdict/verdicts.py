@@ -20,7 +20,7 @@ from typing import Any
 
 from proveout.coordinator.results.results import RunResults, climbed, environment, load_results
 from proveout.coordinator.verdict.checks import Judged, holds_for_interval, judge
-from proveout.coordinator.verdict.commit_audit import judge_tallies
+from proveout.coordinator.verdict.commit_audit import judge_lost, judge_tallies
 from proveout.coordinator.verdict.provenance import Provenance, advise, provenance
 from proveout.core.numbers import quantity
 from proveout.dsl.expr.syntax import Name, Syntax, children, parse
@@ -56,7 +56,7 @@ def reach(plan: Plan, events: Iterable[Stamped | Event]) -> tuple[VerdictReached
     written = tuple(_verdict(check, tree, results) for check in plan.verdicts)
     systems = dict.fromkeys(seen.system for seen in results.invariants)
     conserved = (judge_invariants(name, [s for s in results.invariants if s.system == name]) for name in systems)
-    counted = judge_tallies(plan, events)
+    counted = (*judge_lost(plan, events), *judge_tallies(plan, events))
     return (*written, *conserved, *counted, *(judge_propagation(compared) for compared in results.propagations))
 
 

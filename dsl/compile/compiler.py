@@ -30,6 +30,7 @@ from proveout.dsl.expr.checking import Expected, check_expression
 from proveout.dsl.expr.name_types import Group
 from proveout.dsl.expr.result_paths import lay_out
 from proveout.dsl.expr.syntax import Binary, Call, ExpressionFault, Member, Name, Number, parse
+from proveout.dsl.operations.database.commit_table import commit_tables
 from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published
@@ -93,7 +94,10 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
         written = sum(len(section.items) if isinstance(section, Seq) else 1 for section in lists)
         check_repeats(problems, stages, verdicts, whole=len(verdicts) + len(published) - len(compared) == written)
         check_slopes(problems, stages, verdicts, draft.captures)
-    whole = dataclasses.replace(draft, stages=stages, verdicts=verdicts, published=published, conditions=conditions)
+    tables = commit_tables(draft) if not problems.found else ()
+    whole = dataclasses.replace(
+        draft, tunings=(*tunings, *tables), stages=stages, verdicts=verdicts, published=published, conditions=conditions
+    )
     whole = dataclasses.replace(whole, charts=checker.charts(report.charts))
     return one_agent_per_machine(whole)
 

@@ -16,9 +16,10 @@ from proveout.dsl.plan.plan import Workload
 from proveout.dsl.plan.stages import Load, Think
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules import session_settings
+from proveout.dsl.rules.commit_rules import tracking_problems
 from proveout.dsl.schema import stage_models
 from proveout.dsl.source.nodes import Map, locate
-from proveout.dsl.workloads.kinds import with_range
+from proveout.dsl.workloads.kinds import has_own_arrival, with_range, writes
 
 RANGE_HINT = "leave `range` out, or give keys that the workload has"
 
@@ -31,6 +32,7 @@ class Loads:
     workload: str = ""
     target: str = ""
     session: tuple[tuple[str, str], ...] = ()
+    tracked: bool = False
     loads: tuple[Load, ...] = ()
 
     @property
@@ -55,7 +57,8 @@ def compile_loads(names: StageNames, entry: stage_models.Measured) -> Loads | No
     if target is None or not known or clients is None:
         return None
     session = _session(names, target, entry.session)
-    return Loads(clients=clients, workload=entry.workload, target=target.name, session=session)
+    tracked = _tracked(names, target, entry.workload, entry.commits)
+    return Loads(clients=clients, workload=entry.workload, target=target.name, session=session, tracked=tracked)
 
 
 def _several(
@@ -126,6 +129,7 @@ def _load(names: StageNames, entry: stage_models.Measured, name: str, load: stag
         distribution=distribution,
         think=think,
         session=_session(here, target, {**entry.session, **load.session}),
+        tracked=_tracked(here, target, load.workload, load.commits, entry.commits),
         where=body.where,
     )
 
@@ -190,6 +194,19 @@ def _session(names: StageNames, target: System, given: stage_models.Session) -> 
     own = {name: setting_text(value) for name, value in given.items()}
     own = session_settings.expanded(target.engine, own)
     return tuple(sorted({**names.scope.sessions.get(target.name, {}), **own}.items()))
+
+
+def _tracked(names: StageNames, target: System, name: str, commits: str | None, of_stage: str | None = None) -> bool:
+    """Whether the commits of a load are tracked; a problem where they cannot be. The stage's word is for those of its
+    loads that change rows."""
+    workload = names.scope.workloads[name]
+    if commits is None and of_stage == "tracked" and writes(workload) and not has_own_arrival(workload):
+        commits = of_stage
+    if commits != "tracked":
+        return False
+    for problem in tracking_problems(workload, target.engine):
+        names.problem(problem.message, "commits", hint=problem.way_out)
+    return True
 
 
 def check_loads(names: StageNames, loads: Loads, lowest: int, key: str, *, processes: int) -> None:

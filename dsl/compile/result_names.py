@@ -268,7 +268,7 @@ def _phases(
 def _sets(
     workload: Workload, stage: Ladder | Search, leaf: Number | Estimate, what: str
 ) -> tuple[dict[str, Shape], dict[str, tuple[str, str]]]:
-    """The numbers of a set of queries, of its updates, and of a window that is counted in passes."""
+    """The numbers of a set of queries, its updates, a window that is counted in passes, and tracked commits."""
     changing, passes = updates(workload), isinstance(stage, Ladder) and stage.windows.passes
     mix = (f"`{workload.name}` is a mix, not a set of queries", "in_order: true of a kind: sql workload")
     no_query = (f"`{workload.name}` has no queries", "another `test`")
@@ -277,6 +277,7 @@ def _sets(
         (metrics.SET, set(transactions(workload)) != set(changing), no_query),
         (metrics.UPDATES, bool(changing), (f"`{workload.name}` changes no rows", "refresh: true, or test: refresh")),
         (metrics.PASSES, bool(passes), (f"`{stage.id}` has a window of a fixed length", "passes: 1")),
+        (metrics.COMMITS, stage.tracked, (f"the commits of `{stage.id}` are not tracked", "commits: tracked")),
     )
     members: dict[str, Shape] = {}
     absent: dict[str, tuple[str, str]] = {}

@@ -320,6 +320,7 @@ class _Stages(StageNames):
             pool=pool,
             limits=_limits(entry.limits),
             session=loads.session,
+            tracked=loads.tracked,
             loads=loads.loads,
             cell=self.cell,
             faults=faults,
@@ -418,6 +419,7 @@ class _Stages(StageNames):
             pool=pool,
             limits=_limits(entry.limits),
             session=loads.session,
+            tracked=loads.tracked,
             loads=loads.loads,
             where=self.body.where,
         )

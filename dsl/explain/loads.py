@@ -21,9 +21,9 @@ def title(stage: Ladder | Search) -> str:
 
 
 def details(stage: Ladder | Search) -> tuple[str, ...]:
-    """The settings of the connections, and a line for each of several loads."""
+    """The settings of the connections, whether commits are tracked, and a line for each of several loads."""
     if not stage.loads:
-        return _session(stage)
+        return (*_session(stage), *_commits(stage))
     why: tuple[str, ...] = ()
     if isinstance(stage, Ladder) and stage.alone:
         why = (f"load {stage.alone} alone, for its interference with the others of {stage.interleaved_with}",)
@@ -77,13 +77,19 @@ def _lines(stage: Ladder | Search, part: Part) -> Iterator[str]:
     arrival = arrival_text(part.arrival) if part.own or isinstance(stage, Ladder) else "its share of the rate"
     yield f"load {part.name}: {part.stage.workload} on {part.stage.target} from {', '.join(part.stage.clients)}"
     yield f"  {how}; {arrival}"
-    yield from (f"  {line}" for line in _session(part.stage))
+    yield from (f"  {line}" for line in (*_session(part.stage), *_commits(part.stage)))
 
 
 def _session(stage: Ladder | Search) -> tuple[str, ...]:
     """The settings of the load's connections."""
     settings = ", ".join(f"{name} = {value}" for name, value in stage.session)
     return (f"connections with {settings}",) if settings else ()
+
+
+def _commits(stage: Ladder | Search) -> tuple[str, ...]:
+    """The statement that tracking adds."""
+    text = "commits are tracked: one more statement, an UPDATE, in each transaction that changes rows"
+    return (text,) if stage.tracked else ()
 
 
 def arrival_text(arrival: Arrival) -> str:

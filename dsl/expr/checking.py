@@ -35,6 +35,7 @@ from proveout.dsl.expr.syntax import (
     parse,
     ungroup,
 )
+from proveout.dsl.metrics import is_counted
 from proveout.dsl.plan.matrix_labels import Label, same, written
 from proveout.dsl.source.nodes import did_you_mean
 
@@ -425,17 +426,28 @@ class _Checker:
         return NUMBER
 
     def comparison(self, node: Binary, left: Shape | None, right: Shape | None) -> None:
-        """Numbers with numbers; an estimate by its interval, so only where one side can lie beyond the other."""
+        """Numbers with numbers; an estimate by its interval, so only where one side can lie beyond the other; one of
+        counts in every repeat."""
         if isinstance(left, Boolean) and isinstance(right, Boolean) and node.operator in ("==", "!="):
             return
         by_interval = node.operator not in ("==", "!=")
         for side, shape in ((node.left, left), (node.right, right)):
-            if not (by_interval and isinstance(shape, Estimate)):
+            if not (isinstance(shape, Estimate) and (by_interval or _is_counted(side))):
                 self.number(side, shape)
 
 
 def _is_part_of_estimate(node: Syntax) -> bool:
     return isinstance(node, Member) and node.name in ESTIMATE_MEMBERS
+
+
+def _is_counted(node: Syntax) -> bool:
+    """Whether an estimate is of numbers of events that were counted."""
+    names: list[str] = []
+    node = ungroup(node)
+    while isinstance(node, Member):
+        names.append(node.name)
+        node = ungroup(node.of)
+    return is_counted(names[::-1])
 
 
 def _label(node: Syntax) -> Label | None:

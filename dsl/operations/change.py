@@ -158,7 +158,7 @@ class Statement:
     kind: Literal["statement"] = "statement"
 
 
-ServerVerb: TypeAlias = Literal["kill", "stop", "shut_down", "abort"]
+ServerVerb: TypeAlias = Literal["kill", "stop", "shut_down", "abort", "promote"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class ServerAction:
 
     `kill`: SIGKILL for all of its processes; `stop`: SIGSTOP; `shut_down`: it disconnects its clients and writes a
     checkpoint; `abort`: it ends at once, and recovers at its start. Undoing starts it on its data at the same address,
-    or continues its processes (SIGCONT).
+    or continues its processes (SIGCONT). `promote`: a standby becomes a primary; the scheduler restores the roles.
     """
 
     system: str
@@ -175,8 +175,10 @@ class ServerAction:
     kind: Literal["server_action"] = "server_action"
 
     @property
-    def undo(self) -> Literal["start", "continue"]:
+    def undo(self) -> Literal["start", "continue", ""]:
         """The action that undoes it."""
+        if self.verb == "promote":
+            return ""
         return "continue" if self.verb == "stop" else "start"
 
 
@@ -257,7 +259,8 @@ def diff(change: Change) -> tuple[str, ...]:  # noqa: PLR0911 - one per kind of 
             lines = _sided(f"{change.system}: {change.text}", f"{change.system}: {change.undo}", change)
             return (*lines, *(f"  destroys the data on {names[0]}" for names in change.devices if names))
         case ServerAction():
-            return (f"{change.verb.replace('_', ' ')} the server of {change.system}", f"  to undo: {change.undo} it")
+            line = f"{change.verb.replace('_', ' ')} the server of {change.system}"
+            return (line, f"  to undo: {change.undo} it") if change.undo else (line,)
         case TakeSpace():
             return (f"a file of {change.size_bytes / (1 << 20):,.0f} MiB: {change.path}", "  to undo: remove it")
         case BusyCpus():

@@ -182,15 +182,17 @@ class Output:
     text: str
 
 
-ServerState: TypeAlias = Literal["runs", "stopped", "down"]
+ServerState: TypeAlias = Literal["runs", "stopped", "down", "promoted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFact:
-    """A server: it runs, its processes are stopped, or it is down. `data`: its data directory."""
+    """A server: it runs, as a standby or after its promotion too, its processes are stopped, or it is down. `data`: its
+    data directory."""
 
     state: ServerState
     data: str
+    is_standby: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,12 @@ class Operation(BaseModel, ABC):
 
     @property
     def ends_by_itself(self) -> bool:
-        """Whether, as a fault, it is over as soon as it is done (a restart, a promotion): such a fault has no `for`."""
+        """Whether, as a fault, it is over as soon as it is done (a restart): such a fault has no `for`."""
+        return False
+
+    @property
+    def outlasts(self) -> bool:
+        """Whether, as a fault, it stays in place until the load has ended, and the run then restores the roles."""
         return False
 
     @property

@@ -15,6 +15,7 @@ from proveout.dsl.operations.database.sql import Sql
 from proveout.dsl.operations.faults.cpu_pressure import CpuPressure
 from proveout.dsl.operations.faults.fill_disk import FillDisk
 from proveout.dsl.operations.faults.network_faults import Delay, Loss, NetworkPartition
+from proveout.dsl.operations.faults.promotion import Promote
 from proveout.dsl.operations.faults.server_faults import Kill, ServerRestart, Stop
 from proveout.dsl.operations.host.command import HostCommand
 from proveout.dsl.operations.host.file import File
@@ -69,6 +70,7 @@ OPERATIONS: Mapping[str, type[Operation]] = MappingProxyType(
         "kill": Kill,
         "stop": Stop,
         "server_restart": ServerRestart,
+        "promote": Promote,
         "network_partition": NetworkPartition,
         "loss": Loss,
         "delay": Delay,

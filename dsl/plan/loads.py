@@ -133,6 +133,7 @@ def _parts(stage: Ladder | Search) -> Iterator[Part]:
             target=load.target,
             clients=load.clients,
             session=load.session,
+            tracked=load.tracked,
             **({"arrival": arrival} if isinstance(stage, Ladder) else _schedule(arrival)),
         )
         own = load if load.share is None else None

@@ -30,6 +30,8 @@ def operation_problems(kind: str, operation: Operation, *, for_s: float, destruc
         message = f"{operation.lasting} cannot be set back, so the fault could not be healed"
         way_out = "`revert` with the programs that undo it" if kind == "command" else "another operation"
         yield Objection(message=message, way_out=way_out, at=(kind,))
+    elif operation.outlasts:
+        return
     elif operation.ends_by_itself and for_s > 0.0:
         message = f"`{kind}` ends by itself, so there is nothing to heal after a time"
         yield Objection(message=message, way_out="leave `for` out", at=("for",))

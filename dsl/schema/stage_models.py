@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from proveout.dsl.plan.faults import FAULTS_MAX
 from proveout.dsl.plan.fio_job import DEVICES_MAX, JOBS_MAX
 from proveout.dsl.plan.stages import PASSES_MAX, VOID_FRACTION_MAX
+from proveout.dsl.schema.commit_models import CommitsEntry
 from proveout.dsl.schema.models import Argv, ExitCodes, Output, Values
 from proveout.dsl.schema.phase_models import LadderRate, Phases
 from proveout.dsl.schema.scalar_types import (
@@ -130,7 +131,7 @@ class ThinkEntry(Strict):
     constant: Duration | None = Field(None, description="Always of this length.")
 
 
-class LoadEntry(Strict):
+class LoadEntry(CommitsEntry):
     """One of several loads at the same time: with a share of the stage's threads and rate, or with its own."""
 
     workload: Name
@@ -155,7 +156,7 @@ class LoadEntry(Strict):
     )
 
 
-class Measured(StageBase):
+class Measured(StageBase, CommitsEntry):
     """The keys that ladder and search share."""
 
     workload: Name | None = Field(None, description="The workload of the load.")

@@ -2965,12 +2965,14 @@ class FaultOccurrence(_message.Message):
     HEALED_NS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     RESIDUE_FIELD_NUMBER: _builtins.int
+    STALENESS_S_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     begins_ns: _builtins.int
     in_place_ns: _builtins.int
     healing_ns: _builtins.int
     healed_ns: _builtins.int
     error: _builtins.str
+    staleness_s: _builtins.float
     @_builtins.property
     def residue(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -2983,10 +2985,11 @@ class FaultOccurrence(_message.Message):
         healed_ns: _builtins.int | None = ...,
         error: _builtins.str = ...,
         residue: _abc.Iterable[_builtins.str] | None = ...,
+        staleness_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_healed_ns", b"_healed_ns", "_healing_ns", b"_healing_ns", "_in_place_ns", b"_in_place_ns", "healed_ns", b"healed_ns", "healing_ns", b"healing_ns", "in_place_ns", b"in_place_ns"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_healed_ns", b"_healed_ns", "_healing_ns", b"_healing_ns", "_in_place_ns", b"_in_place_ns", "_staleness_s", b"_staleness_s", "healed_ns", b"healed_ns", "healing_ns", b"healing_ns", "in_place_ns", b"in_place_ns", "staleness_s", b"staleness_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_healed_ns", b"_healed_ns", "_healing_ns", b"_healing_ns", "_in_place_ns", b"_in_place_ns", "begins_ns", b"begins_ns", "error", b"error", "healed_ns", b"healed_ns", "healing_ns", b"healing_ns", "in_place_ns", b"in_place_ns", "number", b"number", "residue", b"residue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_healed_ns", b"_healed_ns", "_healing_ns", b"_healing_ns", "_in_place_ns", b"_in_place_ns", "_staleness_s", b"_staleness_s", "begins_ns", b"begins_ns", "error", b"error", "healed_ns", b"healed_ns", "healing_ns", b"healing_ns", "in_place_ns", b"in_place_ns", "number", b"number", "residue", b"residue", "staleness_s", b"staleness_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__healed_ns: _TypeAlias = _typing.Literal["healed_ns"]  # noqa: Y015
     _WhichOneofArgType__healed_ns: _TypeAlias = _typing.Literal["_healed_ns", b"_healed_ns"]  # noqa: Y015
@@ -2994,12 +2997,16 @@ class FaultOccurrence(_message.Message):
     _WhichOneofArgType__healing_ns: _TypeAlias = _typing.Literal["_healing_ns", b"_healing_ns"]  # noqa: Y015
     _WhichOneofReturnType__in_place_ns: _TypeAlias = _typing.Literal["in_place_ns"]  # noqa: Y015
     _WhichOneofArgType__in_place_ns: _TypeAlias = _typing.Literal["_in_place_ns", b"_in_place_ns"]  # noqa: Y015
+    _WhichOneofReturnType__staleness_s: _TypeAlias = _typing.Literal["staleness_s"]  # noqa: Y015
+    _WhichOneofArgType__staleness_s: _TypeAlias = _typing.Literal["_staleness_s", b"_staleness_s"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__healed_ns) -> _WhichOneofReturnType__healed_ns | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__healing_ns) -> _WhichOneofReturnType__healing_ns | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__in_place_ns) -> _WhichOneofReturnType__in_place_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__staleness_s) -> _WhichOneofReturnType__staleness_s | None: ...
 
 Global___FaultOccurrence: _TypeAlias = FaultOccurrence  # noqa: Y015
 

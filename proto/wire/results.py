@@ -447,6 +447,7 @@ class FaultOccurrence:
     """One occurrence of a fault on a host: the instants of its steps, None for those that were not reached.
 
     `error`: why a change could not be made; `residue`: what could not be undone, and is left on the host.
+    `staleness_s`: the age of the newest commit that a standby had when its promotion began.
     """
 
     number: int
@@ -456,6 +457,7 @@ class FaultOccurrence:
     healed_ns: int | None = None
     error: str = ""
     residue: tuple[str, ...] = ()
+    staleness_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

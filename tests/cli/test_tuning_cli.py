@@ -49,7 +49,7 @@ def proveout(folder: Path, *words: str) -> tuple[int, str]:
 def test_explain_with_facts_reads_the_hosts(folder: Path) -> None:
     code, output = proveout(folder, "explain", "--facts", "--policy", "policy/policy.yaml", "plan.yaml")
     assert code == 0, output
-    tuning = output.partition("tuning, as the hosts are now")[2]
+    tuning = output.partition("tuning and faults, as the hosts are now")[2]
     assert [line.strip() for line in tuning.splitlines() if line] == [
         "tuned-test",
         "application (file): would change",

@@ -24,6 +24,7 @@ from proveout.agent.engines.embedded.server import Embedded, EmbeddedServer
 from proveout.agent.engines.embedded.server_role import Promotion, ServerRole, Successor
 from proveout.agent.engines.embedded.workspace import Workspace, is_locked, to_its_end
 from proveout.agent.errors import TaskFault
+from proveout.dsl.operations.facts import ServerState
 from proveout.dsl.plan.topology import System
 from proveout.proto.wire.tasks import Endpoint
 
@@ -56,6 +57,8 @@ class GroupServer(EmbeddedServer[G]):
         super().__init__(system, data_root, on_death)
         self._primary: Primary | None = None
         self._promoted = False
+        self._is_recovering = False
+        self.promotion: Promotion | None = None
         self.note = ""
 
     # ---- members of each engine -----------------------------------------------------------------------------
@@ -100,7 +103,34 @@ class GroupServer(EmbeddedServer[G]):
         with self._lock:
             self._role, self._system = role, system
 
+    @property
+    def is_standby(self) -> bool:
+        """See `EmbeddedServer.is_standby`."""
+        return self._primary is not None and not self._promoted
+
+    @property
+    def state(self) -> ServerState:
+        """See `EmbeddedServer.state`; and whether it was promoted."""
+        state = super().state
+        return "promoted" if state == "runs" and self._promoted else state
+
+    def recover(self) -> None:
+        """See `EmbeddedServer.recover`. A server has the role that it had; a primary that a promoted standby has
+        replaced is not started, and a standby is not waited for."""
+        with self._lock:
+            self._is_recovering = True
+            try:
+                super().recover()
+            finally:
+                self._is_recovering = False
+
     def _bring_up(self) -> None:
+        if self._is_recovering:
+            successor = server_role.successor_of(self._folder)
+            self.superseded_by = successor.system if successor is not None else ""
+            if successor is None:
+                super()._bring_up()
+            return
         self.note = ""
         self._primary = self._find_primary(self._role.primary) if self._role.primary is not None else None
         successor = server_role.successor_of(self._folder)
@@ -152,7 +182,7 @@ class GroupServer(EmbeddedServer[G]):
             shutil.rmtree(self.data)
         self._keep(origin=self._primary.origin)
         self._adopt(self._primary)
-        self._promoted = False
+        self._promoted, self.promotion = False, None
         if not self.data.is_dir():
             self.note = self._copy_primary(self._primary)
 
@@ -193,7 +223,7 @@ class GroupServer(EmbeddedServer[G]):
             except BaseException:
                 server_role.clear(folder)
                 raise
-            self._promoted = True
+            self._promoted, self.promotion = True, done
             return done
 
     def _take_data(self, successor: Successor) -> str:
@@ -236,6 +266,11 @@ class EmbeddedGroup(Embedded[S]):
     def note(self) -> str:
         """The effect of the last `start` on the data, for people; "" for none."""
         return self._server.note
+
+    @property
+    def promotion(self) -> Promotion | None:
+        """The last promotion, while the standby is promoted."""
+        return self._server.promotion
 
     def take_role(self, role: ServerRole, system: System) -> None:
         """See `GroupServer.take_role`."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from proveout.agent.engines.embedded import data_store
-from proveout.agent.engines.embedded.server_role import ALONE
+from proveout.agent.engines.embedded.server_role import ALONE, Promotion
 from proveout.agent.engines.embedded.workspace import ENVIRONMENT, Workspace, to_its_end
 from proveout.agent.errors import TaskFault
 from proveout.core.disk_space import USED_UP_BYTES, is_used_up
@@ -183,12 +183,23 @@ class EmbeddedServer(ABC, Generic[G]):
         """Whether it runs, its processes are stopped (by a fault), or it is down."""
         return "down" if self.pid is None else "stopped" if self._is_frozen else "runs"
 
+    @property
+    def is_standby(self) -> bool:
+        """Whether it follows a primary."""
+        return False
+
+    def promote(self) -> Promotion:
+        """Make a standby a primary. TaskFault."""
+        raise TaskFault("invalid", f"system {self._system.name!r} is not a standby", way_out="promote a standby")
+
     def disturb(self, verb: ServerVerb) -> None:
-        """Begin a fault: kill all its processes, stop them (SIGSTOP), or shut it down. Its session stays open, and its
-        address the same. TaskFault."""
+        """Begin a fault: kill all its processes, stop them (SIGSTOP), shut it down, or promote it. Its session stays
+        open, and its address the same. TaskFault."""
         with self._lock:
             self._need_life()
-            if verb == "stop":
+            if verb == "promote":
+                self.promote()
+            elif verb == "stop":
                 self._at.supervisor.request("freeze")
                 self._is_frozen = True
             elif self.pid is not None:

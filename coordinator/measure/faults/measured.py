@@ -62,6 +62,7 @@ def measure_faults(
             healed_s=_s(one.healed_ns),
             error=one.error,
             residue=one.residue,
+            staleness_s=one.staleness_s,
             loads=tuple(held),
             **_in_seconds(effect_of_all),
         )

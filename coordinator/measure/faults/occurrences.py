@@ -29,6 +29,7 @@ class Occurrence:
     healed_ns: int | None = None
     error: str = ""
     residue: tuple[str, ...] = ()
+    staleness_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,4 +91,5 @@ def _occurrence(
         healed_ns=max(healed) if healed else None,
         error="; ".join(errors),
         residue=tuple(residue),
+        staleness_s=max((one.staleness_s for _, one in parts if one.staleness_s is not None), default=None),
     )

@@ -19,6 +19,8 @@ from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
 
 Span: TypeAlias = tuple[float, float]
 """From, to: seconds after the start of the measure window."""
+EDGE_S = 1.0
+"""A load that has not recovered so shortly before the end of the window does not recover within it."""
 WHOLE_S = 0.999
 """A second of a load that is shorter is cut by an end of the window."""
 
@@ -26,17 +28,18 @@ WHOLE_S = 0.999
 def spans(faults: Iterable[FaultMeasured], window_s: float) -> tuple[Span, ...]:
     """The disturbed times of a measure window, in order and apart: until the fault is healed, and outage and recovery
     of each load on each host have ended. One that is not healed, or with a load that does not recover, lasts to the end
-    of the window."""
+    of the window, or until the next fault begins."""
     joined: list[Span] = []
-    for begin_s, end_s in sorted((fault.begins_s, _end_s(fault, window_s)) for fault in faults):
+    for begin_s, over_s in sorted((fault.begins_s, end_s(fault, window_s)) for fault in faults):
         if joined and begin_s <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end_s, joined[-1][1]))
+            joined[-1] = (joined[-1][0], max(over_s, joined[-1][1]))
         else:
-            joined.append((begin_s, end_s))
+            joined.append((begin_s, over_s))
     return tuple(joined)
 
 
-def _end_s(fault: FaultMeasured, window_s: float) -> float:
+def end_s(fault: FaultMeasured, window_s: float) -> float:
+    """When an occurrence disturbs no longer, as in `spans`; `window_s` or later: not within the window."""
     if fault.in_place_s is None and fault.healed_s is None and not fault.residue:
         return fault.begins_s  # it could not begin, and nothing is changed
     if fault.healed_s is None:
@@ -44,8 +47,9 @@ def _end_s(fault: FaultMeasured, window_s: float) -> float:
     ends = [fault.healed_s]
     parts: tuple[FaultMeasured | FaultOnLoad, ...] = (fault, *fault.loads)
     for part in parts:
-        if part.recovery_s is None and part.recovery_level is not None:
-            return max(window_s, fault.begins_s)  # it did not recover; without a level its recovery is not known
+        if part.recovery_s is None and part.recovery_level is not None:  # without a level it is not known
+            watched_s = fault.begins_s + (part.recovery_at_least_s or window_s)
+            ends.append(watched_s if watched_s < window_s - EDGE_S else max(window_s, fault.begins_s))
         ends.append(fault.begins_s + (part.recovery_s or 0.0))
         ends.append((part.outage_from_s or 0.0) + (part.outage_s or 0.0))
     return max(ends)

@@ -29,6 +29,7 @@ def check_faults(names: StageNames, entry: LadderEntry, faults: Sequence[Fault],
             message = f"another fault of this ladder is called `{fault.name}`"
             names.problem(message, "faults", number, "name", hint="results tell faults apart by name")
     _check_changes(names, faults)
+    _check_promotions(names, faults)
     for one, other in combinations(range(len(faults)), 2):
         _check_overlap(names, faults[one], faults[other], other, windows.measure_s)
 
@@ -42,6 +43,25 @@ def _check_changes(names: StageNames, faults: Sequence[Fault]) -> None:
                 if seen.setdefault((machine, target), value) != value:
                     message = f"two changes of `{fault.name}` are in conflict over {target}"
                     names.problem(message, "faults", number, "tuning", hint="leave one of them out")
+
+
+def _check_promotions(names: StageNames, faults: Sequence[Fault]) -> None:
+    """A standby is promoted once in an iteration, as the only one of its primary, and stays promoted until its end."""
+    first: dict[str, str] = {}
+    for number, fault in enumerate(faults):
+        promoted = [tuning for tuning in fault.tunings if tuning.operation == "promote"]
+        if promoted and fault.times > 1:
+            message = f"`{fault.name}` begins {fault.times} times, and a standby is promoted once in an iteration"
+            names.problem(message, "faults", number, "times", hint="`repeat` of the ladder, which restores the roles")
+        if len(promoted) == len(fault.tunings) and fault.for_s > 0.0:
+            message = "`promote` stays until the load has ended, so there is nothing to heal after a time"
+            names.problem(message, "faults", number, "for", hint="leave `for` out")
+        for tuning in promoted:
+            system = names.scope.systems.get(tuning.system)
+            primary = system.standby_of if system is not None else None
+            if primary is not None and (other := first.setdefault(primary, tuning.system)) != tuning.system:
+                message = f"`{other}` and `{tuning.system}` would both be primaries in place of `{primary}`"
+                names.problem(message, "faults", number, hint="promote one standby of a primary")
 
 
 def _check_overlap(names: StageNames, one: Fault, other: Fault, number: int, measure_s: float) -> None:

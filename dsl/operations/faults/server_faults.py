@@ -83,7 +83,7 @@ class ServerFault(Operation):
             return Step(refusals=(f"the agent has not started a server of {self.system}",))
         if server.state == self.state:
             return Step()
-        if server.state != "runs":
+        if server.state not in ("runs", "promoted"):
             return Step(refusals=(f"the server of {self.system} is {server.state} already",))
         return Step(changes=(ServerAction(system=self.system, verb=self.action),))
 

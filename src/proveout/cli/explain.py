@@ -34,7 +34,7 @@ def explain(
     inventory: Inventory = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     facts: Annotated[
-        bool, typer.Option("--facts", help="Ask the hosts' agents what the tunings would change there.")
+        bool, typer.Option("--facts", help="Ask the hosts' agents what tunings would change, and whether faults could.")
     ] = False,
     pki: Annotated[
         Path | None,
@@ -91,9 +91,12 @@ def _asked(plan: Plan, pki: Path | None, policy: Path | None) -> tuple[HostAnswe
     from proveout.coordinator.agents.dry_run import Reach, ask
     from proveout.coordinator.agents.endpoints import external_endpoints
     from proveout.core import private_directory
+    from proveout.dsl.plan.stages import Ladder
 
     credentials = remote_credentials(plan, str(pki) if pki is not None else os.environ.get(PKI_VARIABLE))
-    external = external_endpoints(plan, os.environ) if any(tuning.system for tuning in plan.tunings) else {}
+    faults = (fault for stage in plan.stages if isinstance(stage, Ladder) for fault in stage.faults)
+    tunings = (*plan.tunings, *(tuning for fault in faults for tuning in fault.tunings))
+    external = external_endpoints(plan, os.environ) if any(tuning.system for tuning in tunings) else {}
     with private_directory.make("explain") as logs:
         where = policy.absolute() if policy is not None else None
         return asyncio.run(ask(plan, Reach(log_dir=logs, credentials=credentials, policy=where, external=external)))
@@ -115,7 +118,7 @@ def _noise_lines(plan: Plan, records: Sequence[NoiseRecord]) -> Iterator[str]:
 def _lines(answers: Sequence[HostAnswer]) -> Iterator[str]:
     """The difference, host by host."""
     if answers:
-        yield "\ntuning, as the hosts are now"
+        yield "\ntuning and faults, as the hosts are now"
     for answer in answers:
         yield f"  {answer.host}"
         if answer.problem:

@@ -7,20 +7,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+import fault_bench
 import pytest
+from fault_bench import steps, tuner, until
 from tuning_bench import host_in, picture, put, tuning
 
 from proveout.agent.errors import TaskFault
 from proveout.agent.faults.injection import inject_fault
 from proveout.agent.tuning.tuner import RESOURCE, Tuner
-from proveout.dsl.plan.stages import Windows
 from proveout.dsl.plan.tuning_step import Tuning
-from proveout.proto.wire.results import FaultInjected, FaultStep
+from proveout.proto.wire.results import FaultInjected
 from proveout.proto.wire.tasks import InjectFault
 
 SWAP = tuning("sysctl", "swap", settings={"vm.swappiness": "1"})
 FILE = tuning("file", "file", path="/etc/app/a.conf", content="in place\n")
-PATIENCE_S = 30.0
 
 
 @pytest.fixture
@@ -39,26 +39,7 @@ def context(task_context: Any, root: Path, tmp_path: Path) -> Any:
 
 
 def injection(*tunings: Tuning, begins_s: tuple[float, ...] = (0.0,), for_s: float = 0.0) -> InjectFault:
-    windows = Windows(ramp_up_s=0.0, measure_s=60.0, ramp_down_s=0.0)
-    return InjectFault(
-        fault="f", tunings=tunings or (SWAP,), for_s=for_s, begins_s=begins_s, windows=windows, label="run/1/1/1"
-    )
-
-
-def steps(context: Any) -> list[tuple[int, str]]:
-    return [(one.number, one.step) for one in context.samples if isinstance(one, FaultStep)]
-
-
-async def until(context: Any, number: int, step: str) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while (number, step) not in steps(context):  # noqa: ASYNC110 -- samples come without an event
-            await asyncio.sleep(0.005)
-
-
-def tuner(context: Any) -> Tuner:
-    found = context.resources[RESOURCE]
-    assert isinstance(found, Tuner)
-    return found
+    return fault_bench.injection(*(tunings or (SWAP,)), begins_s=begins_s, for_s=for_s)
 
 
 async def test_a_fault_begins_and_is_healed_at_its_instants(context: Any, root: Path) -> None:

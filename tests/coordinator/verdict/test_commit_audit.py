@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from proveout.coordinator.verdict.commit_audit import judge_tallies
+from proveout.coordinator.verdict.commit_audit import judge_lost, judge_tallies
 from proveout.coordinator.verdict.verdicts import reach
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.plan.plan import Plan
@@ -21,6 +22,7 @@ from proveout.proto.events import (
     PopulateFinished,
     StageStarted,
 )
+from proveout.proto.fault_events import CommitsMeasured
 from proveout.proto.wire.results import Populated
 
 TEXT = """
@@ -132,3 +134,62 @@ def test_what_is_propagated_to_has_the_commits_of_others_and_is_not_judged(plan:
 
 def test_one_reading_says_nothing(plan: Plan) -> None:
     assert judge_tallies(plan, [populated(), read(100), ran(5)]) == ()
+
+
+# ---- tracked commits -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tracking(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    path = tmp_path_factory.mktemp("plan") / "tracked.yaml"
+    path.write_text(TEXT.replace("threads: [1, 2], measure: 2s", "threads: [1, 2], measure: 2s, commits: tracked"))
+    return compile_plan(path)
+
+
+def tracked(*commits: CommitsMeasured, committed: int = 20, stage: str = "first") -> IterationFinished:
+    return replace(ran(committed, stage=stage), commits=commits)
+
+
+@pytest.mark.parametrize(
+    ("history", "outcome", "words"),
+    [
+        ([tracked(CommitsMeasured(acknowledged=1_200))] * 2, "PASS", "2,400 commits were acknowledged in 2 iterations, 0 are lost"),
+        (
+            [tracked(CommitsMeasured(acknowledged=9, lost=4))],
+            "PASS",
+            "9 commits were acknowledged in 1 iteration, 4 are lost, 4 of them by faults",
+        ),
+        (
+            [tracked(CommitsMeasured(acknowledged=9)), tracked(CommitsMeasured(acknowledged=7, lost=4, lost_apart=1))],
+            "FAIL",
+            "iteration first/1/1/1: 1 of 7 acknowledged commits are lost apart from a fault; in all 16 commits were",
+        ),
+        (
+            [tracked(CommitsMeasured(acknowledged=9, unread=2))],
+            "INCONCLUSIVE",
+            "those of 2 terminals could not be read back",
+        ),
+        ([tracked(CommitsMeasured(acknowledged=9)), tracked()], "INCONCLUSIVE", "1 iteration without a count"),
+    ],
+)  # fmt: skip
+def test_no_commit_is_lost_apart_from_a_fault(
+    tracking: Plan, history: Sequence[Event], outcome: str, words: str
+) -> None:
+    (verdict,) = judge_lost(tracking, history)
+    assert (verdict.id, verdict.outcome, verdict.severity) == ("commits:first", outcome, "fail")
+    assert words in verdict.evidence
+    assert ("commits:first", outcome) in [(one.id, one.outcome) for one in reach(tracking, history)]
+
+
+def test_a_stage_that_is_not_tracked_or_has_not_run_is_not_judged(plan: Plan, tracking: Plan) -> None:
+    assert judge_lost(plan, [ran(5)]) == ()
+    assert judge_lost(tracking, [ran(5, stage="second")]) == ()
+
+
+def test_commits_that_are_known_to_be_lost_may_be_missing_in_the_database(tracking: Plan) -> None:
+    history = [populated(), read(100), tracked(CommitsMeasured(acknowledged=23, lost=2)), read(118, "first")]
+    (verdict,) = judge_tallies(tracking, history)
+    assert verdict.outcome == "PASS"
+    assert "the clients 20 (2 found lost, of all transactions)" in verdict.evidence
+    (verdict,) = judge_tallies(tracking, [*history[:3], read(117, "first")])
+    assert verdict.outcome == "FAIL", "one more is missing than was found"

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -15,7 +17,9 @@ import psycopg
 import pytest
 
 from proveout.agent.engines.embedded.server_role import ServerRole
+from proveout.agent.engines.embedded.workspace import is_locked
 from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.errors import TaskFault
 from proveout.dsl.plan.topology import System
 
 pytestmark = pytest.mark.server
@@ -122,6 +126,52 @@ def test_a_standby_is_level_when_it_has_started_and_refuses_writes(begin: Callab
     assert sorted(path.name for path in root.rglob("*") if path.is_file()) == ["server.log", "server.log"]
 
 
+def test_a_killed_standby_follows_again_and_a_primary_is_not_promoted(begin: Callable[..., Group]) -> None:
+    group = begin()
+    run(group.primary, "CREATE TABLE t AS SELECT 1 AS n")
+    group.standby.disturb("kill")
+    run(group.primary, "INSERT INTO t VALUES (2)")
+    group.standby.recover()
+    group.start_standby()
+    assert numbers(group.standby) == [1, 2]
+    with pytest.raises(TaskFault, match="is not a running standby"):
+        group.primary.disturb("promote")
+    assert group.primary.superseded_by == ""
+
+
+AGENT = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_standby import Group
+group = Group(Path(sys.argv[1]), synchronous=False)
+group.start()
+group.primary.disturb("kill")
+group.standby.disturb("promote")
+print(group.primary.session, group.standby.session, group.standby.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_of_the_agent_after_a_promotion_leaves_no_server_and_the_primary_keeps_its_data(
+    root: Path, begin: Callable[..., Group]
+) -> None:
+    command = [sys.executable, "-c", AGENT, str(root), str(Path(__file__).parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+        assert agent.stdout is not None
+        first, second, pid = agent.stdout.readline().split()
+        agent.kill()
+    await_true(lambda: not (Path(first).exists() or Path(second).exists() or Path("/proc", pid).exists()))
+    await_true(lambda: not (is_locked(root / "a") or is_locked(root / "b")))
+    group = begin()
+    assert group.primary.superseded_by == ""
+    assert group.primary.note.startswith(("took the data of b", "kept its own data"))
+    run(group.primary, "CREATE TABLE t AS SELECT 1 AS n")
+    group.start_standby()
+    assert numbers(group.standby) == [1]
+
+
 def test_a_standby_of_restored_data_is_copied_again(begin: Callable[..., Group]) -> None:
     group = begin()
     run(group.primary, "CREATE TABLE t AS SELECT 1 AS n")
@@ -160,11 +210,22 @@ def test_the_old_primary_takes_the_history_of_the_promoted_standby(begin: Callab
     (sender,) = processes(group.primary, "walsender")
     os.kill(sender, signal.SIGSTOP)
     run(group.primary, "INSERT INTO t VALUES (2)")  # acknowledged, and not on the standby
-    group.kill_primary()
-    done = group.standby.promote()
-    assert done.staleness_s is not None
+    group.primary.disturb("kill")
+    assert (group.primary.state, group.standby.state, group.standby.is_standby) == ("down", "runs", True)
+    group.standby.disturb("promote")
+    done = group.standby.promotion
+    assert done is not None and done.staleness_s is not None
     assert 0.0 <= done.staleness_s < 600.0
+    assert (group.standby.state, group.standby.is_standby) == ("promoted", False)
+    with pytest.raises(TaskFault, match="was promoted already"):
+        group.standby.promote()
     run(group.standby, "INSERT INTO t VALUES (3)")
+    group.primary.recover()  # the healing of its kill
+    assert (group.primary.state, group.primary.superseded_by) == ("down", "b")
+    group.standby.disturb("kill")
+    group.standby.recover()
+    assert group.standby.state == "promoted"
+    assert numbers(group.standby) == [1, 3]
 
     group.start_primary()
     assert group.primary.superseded_by == "b"

@@ -32,6 +32,7 @@ def fault(begins_s: float = 2.0, **changes: Any) -> FaultMeasured:
         ((fault(recovery_s=4.0),), ((2.0, 6.0),)),
         ((fault(recovery_s=0.5),), ((2.0, 3.5),)),
         ((fault(recovery_at_least_s=8.0, recovery_level=0.95),), ((2.0, 10.0),)),
+        ((fault(recovery_at_least_s=3.0, recovery_level=0.95), fault(5.0, recovery_s=2.0)), ((2.0, 7.0),)),
         ((fault(recovery_at_least_s=3.0, outage_from_s=2.1, outage_s=2.9),), ((2.0, 5.0),)),
         ((fault(recovery_s=0.5, loads=(FaultOnLoad(host="c1", recovery_s=5.0),)),), ((2.0, 7.0),)),
         ((fault(healed_s=None, residue=("x",)),), ((2.0, 10.0),)),

@@ -1,0 +1,282 @@
+"""Partition, loss and delay with real nftables, in network namespaces, between real sockets."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import ctypes
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import pytest
+from fault_bench import disturbance
+
+from proveout.agent.faults.fault_host import HostDisturbances
+from proveout.agent.security.policy import Policy
+from proveout.agent.tuning import revert
+from proveout.agent.tuning.host import DisturbanceQuery, Host
+from proveout.agent.tuning.programs import Processes
+from proveout.agent.tuning.transaction import Transaction
+from proveout.agent.tuning.undo_journal import UndoJournal
+from proveout.dsl.operations.facts import (
+    Fact,
+    Facts,
+    Output,
+    OutputQuery,
+    PlaceFact,
+    PlaceQuery,
+    QdiscQuery,
+)
+from proveout.dsl.operations.faults.network_faults import Delay, NetworkPartition
+from proveout.dsl.operations.operation import Misfit
+from proveout.dsl.plan.topology import Host as PlanHost
+from proveout.dsl.plan.topology import System
+from proveout.dsl.plan.tuning_step import Tuning
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not all(map(shutil.which, ("ip", "nft", "tc"))), reason="needs root, ip, nft and tc"
+    ),
+]
+POLICY = Policy(source="/etc/proveout/policy.yaml", faults=("partition", "loss", "delay"))
+A, B = "10.231.0.1", "10.231.0.2"
+DATABASE, AGENT = 5432, 7443
+CLONE_NEWNET = 0x40000000
+ANSWER_S = 0.3
+"""The wait for a packet that must not come."""
+T = TypeVar("T")
+
+
+def ran(*argv: str) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+class InNamespace(Processes):
+    """Programs in a network namespace."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def run(self, argv: Sequence[str], within_s: float = 60.0) -> Output:
+        return super().run(("ip", "netns", "exec", self._name, *argv), within_s)
+
+
+class Placed(HostDisturbances):
+    """An agent in a network namespace."""
+
+    addresses: tuple[str, ...] = ()
+
+    def answer(self, query: DisturbanceQuery) -> Fact:
+        if isinstance(query, PlaceQuery):
+            return PlaceFact(host=self.host, port=AGENT, addresses=(*self.addresses, "127.0.0.1"))
+        return super().answer(query)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A host in a namespace, and a thread in it, whose sockets are the namespace's."""
+
+    name: str
+    namespace: str
+    address: str
+    thread: concurrent.futures.ThreadPoolExecutor
+
+    def do(self, work: Callable[[], T]) -> T:
+        return self.thread.submit(work).result(timeout=60)
+
+    def host(self, folder: Path) -> Host:
+        placed = Placed(host=self.name)
+        placed.addresses = (self.address,)
+        return Host(policy=POLICY, scratch=folder, tools=InNamespace(self.namespace), disturbances=placed)
+
+    def tables(self) -> str:
+        return ran("ip", "netns", "exec", self.namespace, "nft", "list", "tables")
+
+    def listener(self, address: str, port: int) -> socket.socket:
+        return self.do(lambda: socket.create_server((address, port)))
+
+    def reaches(self, address: str, port: int) -> bool:
+        def connect() -> bool:
+            with contextlib.suppress(TimeoutError), socket.create_connection((address, port), timeout=ANSWER_S):
+                return True
+            return False
+
+        return self.do(connect)
+
+
+@pytest.fixture
+def places() -> Iterator[tuple[Place, Place]]:
+    """Two hosts, `a` and `b`, with a cable between them."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    suffix = secrets.token_hex(3)
+    names = [f"pv-{suffix}-{side}" for side in "ab"]
+    with contextlib.ExitStack() as stack:
+        found = []
+        for name in names:
+            ran("ip", "netns", "add", name)
+            stack.callback(ran, "ip", "netns", "delete", name)
+        ran("ip", "link", "add", "eth1", "netns", names[0], "type", "veth", "peer", "name", "eth1", "netns", names[1])
+        for side, name, address in zip("ab", names, (A, B), strict=True):
+            ran("ip", "-n", name, "address", "add", f"{address}/24", "dev", "eth1")
+            ran("ip", "-n", name, "link", "set", "lo", "up")
+            ran("ip", "-n", name, "link", "set", "eth1", "up")
+            thread = stack.enter_context(concurrent.futures.ThreadPoolExecutor(max_workers=1))
+            with Path("/run/netns", name).open("rb") as namespace:
+                assert thread.submit(libc.setns, namespace.fileno(), CLONE_NEWNET).result() == 0
+            found.append(Place(name=side, namespace=name, address=address, thread=thread))
+        yield found[0], found[1]
+
+
+def cut(key: str, direction: Literal["both", "to", "from"] = "both", **more: object) -> Tuning:
+    ends = [
+        {"hosts": ["a"], "addresses": [A], "agents": [], "loopback": []},
+        {"hosts": ["b"], "addresses": [B], "agents": [AGENT], "loopback": []},
+    ]
+    return disturbance(key, between=[["a"], ["b"]], direction=direction, ends=ends, **more)
+
+
+@contextlib.contextmanager
+def in_place(folder: Path, tuning: Tuning, *hosts: Host) -> Iterator[None]:
+    journals = [UndoJournal(folder / f"undo{number}") for number in range(len(hosts))]
+    for host, journal in zip(hosts, journals, strict=True):
+        (state,) = Transaction(host=host, journal=journal, run="r", fault="f").apply([tuning])
+        assert state.outcome == "applied", state
+    yield
+    for host, journal in zip(hosts, journals, strict=True):
+        assert [state.outcome for state in revert.revert(host, journal, fault="f")] == ["reverted"]
+        journal.close()
+
+
+@pytest.mark.parametrize("where", ["a", "b"])
+def test_a_partition_cuts_two_hosts_but_not_agents_nor_loopbacks(
+    where: str, places: tuple[Place, Place], tmp_path: Path
+) -> None:
+    a, b = places
+    with b.listener(B, DATABASE), b.listener(B, AGENT), b.listener("127.0.0.1", DATABASE):
+        assert a.reaches(B, DATABASE)
+        with in_place(tmp_path, cut("partition"), (a if where == "a" else b).host(tmp_path)):
+            assert not a.reaches(B, DATABASE)
+            assert a.reaches(B, AGENT)
+            assert b.reaches("127.0.0.1", DATABASE)
+            assert b.reaches(B, DATABASE)
+        assert a.reaches(B, DATABASE)
+    assert (a.tables(), b.tables()) == ("", "")
+
+
+@pytest.mark.parametrize("direction", ["to", "from"])
+def test_a_partition_of_one_direction_lets_the_other_pass(
+    direction: Literal["to", "from"], places: tuple[Place, Place], tmp_path: Path
+) -> None:
+    a, b = places
+    with in_place(tmp_path, cut("partition", direction), a.host(tmp_path), b.host(tmp_path)):
+        there, back = datagrams(a, b, 1), datagrams(b, a, 1)
+    assert (there, back) == ((0, 1) if direction == "to" else (1, 0))
+
+
+def test_a_loss_drops_a_share_of_the_packets(places: tuple[Place, Place], tmp_path: Path) -> None:
+    a, b = places
+    assert datagrams(a, b, 400) == 400
+    with in_place(tmp_path, cut("loss", share="50%"), b.host(tmp_path)):
+        came = datagrams(a, b, 400)
+    assert 100 < came < 300  # ten standard deviations
+    assert b.tables() == ""
+
+
+def test_systems_on_one_machine_are_cut_at_their_ports(places: tuple[Place, Place], tmp_path: Path) -> None:
+    a, _ = places
+    hosts = [PlanHost(name=name, roles=(name,), address="local") for name in ("a", "server")]
+    dsn = f"host=127.0.0.1 port={DATABASE} dbname=x"
+    system = System(name="db", engine="postgres", host="server", dsn=dsn)
+    made = NetworkPartition(between=[["a"], ["server"]]).placed(([hosts[0]], [hosts[1]]), {"db": system})
+    assert not isinstance(made, Misfit)
+    with a.listener("127.0.0.1", DATABASE), a.listener("127.0.0.1", DATABASE + 1):
+        with in_place(tmp_path, disturbance("partition", **made.model_dump()), a.host(tmp_path)):
+            assert not a.reaches("127.0.0.1", DATABASE)
+            assert a.reaches("127.0.0.1", DATABASE + 1)
+        assert a.reaches("127.0.0.1", DATABASE)
+
+
+def datagrams(one: Place, other: Place, count: int) -> int:
+    """The number of datagrams, of `count`, that arrive."""
+
+    def receiver() -> socket.socket:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        made.bind((other.address, 0))
+        made.settimeout(ANSWER_S)
+        return made
+
+    def send(port: int) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for _ in range(count):
+                with contextlib.suppress(PermissionError):  # how nftables drops what a host sends itself
+                    sender.sendto(b"x", (other.address, port))
+
+    def received(of: socket.socket) -> int:
+        came = 0
+        with contextlib.suppress(TimeoutError):
+            while came < count:
+                of.recv(1)
+                came += 1
+        return came
+
+    with other.do(receiver) as listening:
+        one.do(lambda: send(listening.getsockname()[1]))
+        return other.do(lambda: received(listening))
+
+
+def test_a_policy_without_the_fault_refuses_it(places: tuple[Place, Place], tmp_path: Path) -> None:
+    host = places[0].host(tmp_path)
+    host.policy = Policy(source="/etc/proveout/policy.yaml", own=True)
+    (state,) = Transaction(host=host, journal=UndoJournal(tmp_path / "undo"), run="r").apply([cut("partition")])
+    assert state.outcome == "refused"
+    assert "the fault partition is not allowed on this host" in state.lines[0]
+    assert "`- partition` under `faults` in /etc/proveout/policy.yaml" in state.lines[0]
+
+
+# ---- delay -----------------------------------------------------------------------------------------------------------
+
+
+def delayed(shown: str, netem: str = "yes", code: int = 0) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """(refusals, argvs) of a delay on an interface with these disciplines."""
+    operation = Delay(interfaces=["eth1"], time="20ms", jitter="1.5ms")
+    query = OutputQuery(("tc", "qdisc", "show", "dev", "eth1"), fault="delay")
+    facts = Facts({QdiscQuery("netem"): netem, query: Output(code=code, text=shown)})
+    step = operation.changes(facts)
+    return step.refusals, [change.argv for change in step.changes if hasattr(change, "argv")]
+
+
+def test_a_delay_is_for_interfaces_with_the_discipline_of_the_kernel() -> None:
+    argv = (*["tc", "qdisc", "add", "dev", "eth1", "root", "handle", "5050:", "netem", "delay", "20000us", "1500us"],)
+    assert delayed("qdisc noqueue 0: root refcnt 2\n") == ((), [argv])
+    assert delayed("qdisc netem 5050: root refcnt 9 limit 1000 delay 20ms\n") == ((), [])
+    assert delayed("qdisc htb 1: root refcnt 2 r2q 10\n")[0] == (
+        "eth1 has a queueing discipline of its own already: qdisc htb 1:",
+    )
+    assert delayed("Cannot find device", code=1)[0] == ("this host has no network interface eth1",)
+    assert "it has no netem: Error: x" in delayed("qdisc noqueue 0: root\n", netem="Error: x")[0][0]
+
+
+def test_a_delay_is_in_place_or_refused_where_the_kernel_has_no_netem(
+    places: tuple[Place, Place], tmp_path: Path
+) -> None:
+    a, _ = places
+    tuning = disturbance("delay", interfaces="eth1", time="20ms")
+    host, journal = a.host(tmp_path), UndoJournal(tmp_path / "undo")
+    (state,) = Transaction(host=host, journal=journal, run="r", fault="f").apply([tuning])
+    if HostDisturbances().answer(QdiscQuery("netem")) == "yes":
+        assert state.outcome == "applied"
+        assert [one.outcome for one in revert.revert(host, journal, fault="f")] == ["reverted"]
+    else:
+        assert state.outcome == "refused"
+        assert "the kernel of this host cannot delay packets, as it has no netem" in state.lines[0]
+    assert "netem" not in ran("ip", "netns", "exec", a.namespace, "tc", "qdisc", "show", "dev", "eth1")
