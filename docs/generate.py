@@ -44,6 +44,7 @@ TREES = {
     "Windows of `passes`": metrics.PASSES,
     "Waits: `waits.…` (capture `waits`)": metrics.WAITS,
     'Wait event: `waits.event("NAME").…`': metrics.WAIT_EVENT,
+    'Fault: `fault("NAME").…`, also `loads.LOAD.fault("NAME").…` (a ladder with `faults`)': metrics.FAULT,
     "Sizes: `sizes.…` and `sizes.tables.<name>.…` (capture `sizes`)": metrics.SIZE,
     "Replication lag: `lag.…` (capture `lag`)": metrics.LAG,
     "Exporter: `prometheus.CAPTURE.NAME.…` (capture `prometheus`), a gauge": metrics.EXPORTED_GAUGE,

@@ -405,6 +405,11 @@ def _is_of_fault(path: Sequence[str]) -> bool:
     return names[-1] in FAULT_COUNTS and FAULTS in (names[-3:-2] + names[-4:-3])
 
 
+def is_largest(path: Sequence[str]) -> bool:
+    """Whether the metric is the largest of all occurrences of a fault (`faults.crash.max.outage_s`), a plain number."""
+    return tuple(path[-2:-1]) == ("max",) and tuple(path[-4:-3]) == (FAULTS,)
+
+
 def is_bound(name: str) -> bool:
     """Whether a metric is a confidence bound, so that a rung takes the worst repeat instead of an estimate."""
     return name.endswith(("_lower", "_upper"))

@@ -18,14 +18,17 @@ def with_lower_bounds(tree: Metrics, iterations: Sequence[IterationFinished], co
     """The tree without the numbers of which some repeat has only a lower bound, and with `at_least` for them.
 
     `at_least` has the same paths, each with `value`, the mean of min(time, age) over the repeats; `lower`, the lower
-    end of its interval where it has one: the true mean is not below that of min(time, age); `given`: it is shown.
+    end of its interval where it has one: the true mean is not below that of min(time, age); `given`: it is shown. The
+    largest number of all occurrences of a fault is not below the largest of their lower bounds.
     """
     for path in dict.fromkeys(path for item in iterations for path in item.at_least):
         names = path.split(".")
         found = [item.at_least.get(path, number_at(item.metrics, *names)) for item in iterations]
         values = [value for value in found if value is not None]
         bound: Metrics = {"given": not any(path in item.not_given for item in iterations)}
-        if len(values) == len(found):
+        if metrics.is_largest(names) and values:
+            bound |= {"value": max(values), "lower": max(values)}
+        elif len(values) == len(found):
             estimate = statistics.estimate(values, kind=metrics.kind(tuple(names)), confidence=confidence)
             bound |= {"value": estimate["mean"]} | ({"lower": estimate["lower"]} if "lower" in estimate else {})
         _remove(tree, names)

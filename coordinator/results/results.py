@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 from proveout.coordinator.measure.knee import Knee, NoKnee, find
 from proveout.coordinator.results.blocks import alone_ladders, block_of
 from proveout.coordinator.results.event_metrics import populate_metrics, propagation_metrics, value_estimates
+from proveout.coordinator.results.fault_estimates import with_faults
 from proveout.coordinator.results.interference import with_interference
 from proveout.coordinator.results.lower_bounds import with_lower_bounds
 from proveout.core import statistics
@@ -316,7 +317,7 @@ def rung_tree(
     """
     parts = [_Part(item.id.repeat, item.metrics, item.series, item.measure_s) for item in iterations]
     tree = _estimates(parts, (), _Stated(len(parts), confidence, chosen_from, block))
-    return with_lower_bounds(tree, iterations, confidence)
+    return with_lower_bounds(with_faults(tree, iterations, confidence, block), iterations, confidence)
 
 
 @dataclass(frozen=True, slots=True)

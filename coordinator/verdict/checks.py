@@ -47,7 +47,7 @@ from proveout.dsl.expr.evaluation import (
     evaluate,
     metric_of,
 )
-from proveout.dsl.expr.syntax import Call, Member, Name, Node, Syntax, children, parse, render, ungroup
+from proveout.dsl.expr.syntax import Call, Index, Member, Name, Node, Syntax, children, parse, render, ungroup
 from proveout.proto.events import Outcome
 
 POINTS = ("mean", "median")
@@ -146,8 +146,9 @@ def _leaf(leaf: Comparison | Bare, tree: Mapping[str, Any], lenient: bool) -> Ju
 
 
 _BOUNDED = re.compile(
-    r"(.*?)\.?((?:loads\.\w+\.)?(?:phases\[\"\w+\"\]\.)?(?:transactions\.\w+\.)?"
-    r"(?:(?:response|service|schedule)\.\w+?|recovery_s))(?:\.(?:mean|upper))?"
+    r"(.*?)\.?((?:loads\.\w+\.)?(?:(?:phases\[\"\w+\"\]\.)?(?:transactions\.\w+\.)?"
+    r"(?:(?:response|service|schedule)\.\w+?|recovery_s)"
+    r'|faults\["[^"]+"\]\.(?:max\.)?\w+?))(?:\.(?:mean|upper))?'
 )
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -168,7 +169,9 @@ def _by_lower_bound(leaf: Comparison | Bare, tree: Mapping[str, Any]) -> Judged 
     printed = notation(metric_of(time), bound.value, most)
     text = f"{time} ≥ {printed.text(bound.value)} {operator} {printed.text(most)}: "
     why = "transactions without an answer within 1 s after the load make it a lower bound"
-    if metric_of(time) == "recovery_s":
+    if "faults[" in time:
+        why = "occurrences that did not end within the observed time make it a lower bound"
+    elif metric_of(time) == "recovery_s":
         why = "in a repeat the next phase ended before it was back"
     words = "undecided" if outcome == "INCONCLUSIVE" else _OUTCOME_TEXT[outcome]
     return Judged(outcome=outcome, evidence=f"{text}{words}; {why}")
@@ -230,8 +233,8 @@ def _is_counted(text: str, *, shares: bool = False) -> bool:
     """Whether a side is a number of counted events (`errors.count`); with `shares` also a share of them."""
     names: list[str] = []
     node = ungroup(parse(text))
-    while isinstance(node, Member):
-        names.append(node.name)
+    while isinstance(node, Member | Index):
+        names.append(node.name if isinstance(node, Member) else str(getattr(ungroup(node.key), "value", "")))
         node = ungroup(node.of)
     path = [name for name in reversed(names) if name not in (*STATISTICS, "base", "other")]
     return metrics.is_counted(path, shares=shares)

@@ -27,7 +27,18 @@ from proveout.coordinator.results.results import (
 from proveout.coordinator.verdict.checks import NEEDED, STATISTICS, Judged
 from proveout.core.json_data import at_path
 from proveout.core.numbers import rung_name, together
-from proveout.dsl.expr.syntax import Call, ExpressionFault, Member, Name, Number, Syntax, children, parse, ungroup
+from proveout.dsl.expr.syntax import (
+    Call,
+    ExpressionFault,
+    Index,
+    Member,
+    Name,
+    Number,
+    Syntax,
+    children,
+    parse,
+    ungroup,
+)
 from proveout.dsl.plan.stages import VOID_FRACTION_MAX
 from proveout.dsl.rules.repeat_rules import compared
 from proveout.proto.events import IterationFinished, ValidityFinding
@@ -255,8 +266,12 @@ def _chain(node: Syntax, results: RunResults) -> tuple[str, int, tuple[str, ...]
     node."""
     path: list[str] = []
     node = ungroup(node)
-    while isinstance(node, Member):
+    while isinstance(node, Member | Index):
         of = ungroup(node.of)
+        if isinstance(node, Index):
+            path.insert(0, str(getattr(ungroup(node.key), "value", "")))
+            node = of
+            continue
         if node.name in ("peak", KNEE) and isinstance(of, Name) and of.name in results.stages:
             chosen = _chosen(results.stages[of.name], node.name)
             return None if chosen is None else (of.name, chosen, _measured(path))

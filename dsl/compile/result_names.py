@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from proveout.dsl import metrics
 from proveout.dsl.expr.name_types import ESTIMATE, NUMBER, Estimate, Group, Number, Shape
+from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.loads import Part, alone_ladders, parts, workloads
 from proveout.dsl.plan.matrix_labels import Label
 from proveout.dsl.plan.phases import recovers
@@ -166,6 +167,7 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
             part.name: _with_interference(plan, stage, part, _load(plan, part.stage, leaf, f"the load `{part.name}`"))
             for part in parts(stage)
         }
+        loads = {name: _with_faults(plan, stage, load, leaf, name) for name, load in loads.items()}
         if isinstance(leaf, Number):
             loads = {name: _without_interference(load) for name, load in loads.items()}
         members["loads"] = Group(what=f"`{stage.id}.loads`", members=loads)
@@ -191,7 +193,39 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
     for taken, unasked in (_exporters(stage, captures, leaf), _measured_values(stage, captures, leaf)):
         members |= taken
         absent |= unasked
-    return Group(what=what, members=members, absent=absent)
+    return _with_faults(plan, stage, Group(what=what, members=members, absent=absent), leaf)
+
+
+def _with_faults(plan: Plan, stage: Ladder | Search, tree: Group, leaf: Number | Estimate, load: str = "") -> Group:
+    """The names of a stage, or of one of its loads, with those of its faults."""
+    if not isinstance(stage, Ladder) or not stage.faults:
+        why = (f"stage `{stage.id}` has no faults", "add `faults:` to a ladder")
+        return replace(tree, absent={**tree.absent, metrics.FAULTS: why})
+    shares = [part for part in parts(stage) if (part.name == load if load else not part.beside)]
+    programs = [part.stage.workload for part in shares if plan.workload(part.stage.workload).kind == "program"]
+    tracked = all(part.stage.tracked for part in shares)
+    faults = {fault.name: _fault(fault, leaf, programs, tracked=tracked) for fault in stage.faults}
+    group = Group(what=f"`{stage.id}.{f'loads.{load}.' if load else ''}faults`", members=faults)
+    return replace(tree, members={**tree.members, metrics.FAULTS: group})
+
+
+def _fault(fault: Fault, leaf: Number | Estimate, programs: Sequence[str], *, tracked: bool) -> Group:
+    """The numbers of a fault: estimates, and plain numbers of what is the largest of all."""
+    what = f"the fault `{fault.name}`"
+    absent: dict[str, tuple[str, str]] = {}
+    if programs:
+        why = f"the times of the transactions of the program `{programs[0]}` are not known"
+        absent |= dict.fromkeys(("detection_s", "outage_s", "recovery_s", "failed"), (why, "another workload"))
+    if not tracked:
+        untracked = ("the commits of its load are not tracked", "commits: tracked")
+        absent |= {name: untracked for name in metrics.FAULT_COUNTS if name != "failed"}
+    if not any(tuning.operation == "promote" for tuning in fault.tunings):
+        absent["staleness_s"] = (f"{what} promotes no standby", "a fault with `promote`")
+    tree, largest = _group(metrics.FAULT, leaf, what), _group(metrics.FAULT_NUMBERS, NUMBER, f"max of {what}")
+    kept = {name: shape for name, shape in tree.members.items() if name not in absent}
+    most = {name: shape for name, shape in largest.members.items() if name not in absent}
+    kept |= {"occurrences": NUMBER, "max": replace(largest, members=most, absent=absent)}
+    return replace(tree, members=kept, absent=absent)
 
 
 def _with_interference(plan: Plan, stage: Ladder | Search, part: Part, load: Group) -> Group:

@@ -45,6 +45,7 @@ Expected: TypeAlias = Literal["condition", "number", "when"]
 NUMERIC_FUNCTIONS = {"us": 1, "ms": 1, "s": 1, "abs": 1, "min": 2, "max": 2}
 KEYED = {
     "event": ("events", "a wait event", 'base.at(4).waits.event("WalSync").count'),
+    "fault": ("faults", "a fault", 'run.at(16).fault("crash").outage_s'),
     "phase": ("phases", "a phase", 'run.at(16).phase("spike").response.p99_us'),
 }
 """Functions that choose by a name, `waits.event("log file sync")`: the group that has the names, what they are, and an
@@ -317,15 +318,13 @@ class _Checker:
 
     def without(self, node: Call, of: Syntax, tree: Shape, group: str) -> None:
         """Note that there are no names to choose by."""
-        example = KEYED[node.function][2]
+        _, what, example = KEYED[node.function]
         if isinstance(tree, Names) and group in tree.absent:
             self.fault(node, *tree.absent[group])
         elif isinstance(tree, Names) and tree.rung is not None:
             self.fault(node, f"{tree.what} has several rungs", f"name the rung, as in {example}")
         else:
-            self.fault(
-                node, f"`{self.source(of)}` has no {KEYED[node.function][1].partition(' ')[2]}s", f"as in {example}"
-            )
+            self.fault(node, f"`{self.source(of)}` has no {what.partition(' ')[2]}s", f"as in {example}")
 
     # ---- matrices ----
 
@@ -447,6 +446,8 @@ def _is_counted(node: Syntax) -> bool:
     while isinstance(node, Member):
         names.append(node.name)
         node = ungroup(node.of)
+    if isinstance(node, Call) and node.function in KEYED:
+        names += ["", KEYED[node.function][0]]
     return is_counted(names[::-1])
 
 

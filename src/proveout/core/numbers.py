@@ -152,7 +152,7 @@ class Notation:
         of = "median" if estimate.get("of") == "median" else "mean"
         centre, repeats = self.text(estimate.get(of), half_width(estimate)), round(float(estimate.get("n", 0)))
         lower, upper = estimate.get("lower"), estimate.get("upper")
-        count = f"n = {repeats}"
+        count = f"n = {repeats}" + _occurrences(estimate, repeats)
         if estimate.get("method") == SEARCH:
             count = "confirmed once" if repeats == 1 else f"confirmed {repeats} times"
         if lower is None and upper is None:
@@ -160,6 +160,14 @@ class Notation:
         chosen = f", best of {round(float(estimate['chosen_from']))}" if "chosen_from" in estimate else ""
         shown = f"median {centre}" if of == "median" else centre
         return f"{shown} ({level(estimate)} CI {self.bounds(lower, upper)}, {count}{chosen})"
+
+
+def _occurrences(estimate: Estimate, repeats: int) -> str:
+    """The occurrences of a fault behind an estimate: of one repeat they are its unit."""
+    occurrences = estimate.get("occurrences", repeats)
+    if estimate.get("unit") == "occurrences":
+        return " occurrences of one repeat"
+    return f", {occurrences} occurrences" if occurrences != repeats else ""
 
 
 def each_repeat(name: str, found: Estimate) -> str:
