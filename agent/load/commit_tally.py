@@ -28,23 +28,24 @@ from proveout.proto.wire.results import CommitReading
 class Tally:
     """The account of the terminal whose row is (load id, terminal).
 
-    `due`: its row must be read before its next transaction. `settled`: the acknowledged commits at the last reading;
-    `unknown`: transactions of unknown outcome since; `since_ns`: the last answer before the connection was lost, or
-    else the last reading.
+    `due`: its row must be read before its next transaction. `count`: the number in its row at the last reading, None
+    before the first; `settled`: the acknowledged commits then; `unknown`: transactions of unknown outcome since;
+    `since_ns`: the last answer before the connection was lost, or else the last reading.
     """
 
     row: tuple[int, int]
     due: bool = True
-    was_committed: bool = False
-    """Whether the last transaction of unknown outcome had committed, by the last reading."""
     count: int | None = None
-    """The number in its row at the last reading; None before the first."""
     settled: int = 0
     unknown: int = 0
     since_ns: int = 0
-    duplicates: int = 0
-    """Transactions that were run again though they had committed, since the last reading."""
     _counters: list[AcknowledgedTimes] = field(default_factory=list)
+    _doubted_ns: int = 0
+    """When the last transaction of unknown outcome began."""
+    _committed_ns: int = 0
+    """When the last one of them that had committed began."""
+    _repeated: int = 0
+    """The transactions that had committed twice at the last reading."""
 
     def counted(self, kind: TransactionType, times: Sequence[Times]) -> tuple[TransactionType, Sequence[Times]]:
         """A type of transactions with the statement that counts its commits, and its times for each outcome, the first
@@ -66,9 +67,11 @@ class Tally:
         if not self.due:
             self.due, self.since_ns = True, max(self.since_ns, answered_ns)
 
-    def doubt(self) -> None:
-        """A transaction that changes rows has no answer."""
+    def doubt(self, started_ns: int) -> None:
+        """A transaction that changes rows, and began at `started_ns`, has no answer. It keeps that instant when it is
+        run again."""
         self.unknown += 1
+        self._doubted_ns = started_ns
 
     def settle(self, found: int, at_ns: int) -> CommitReading:
         """The difference, with the number `found` in the row; the account goes on from there. The first time it only
@@ -84,9 +87,19 @@ class Tally:
                 lost=max(expected - rise, 0),
                 unknown=self.unknown,
                 unknown_committed=committed,
-                duplicates=max(rise - expected - self.unknown, 0) + self.duplicates,
+                duplicates=max(rise - expected - self.unknown, 0) + self._duplicates(committed),
             )
-            self.was_committed = self.unknown > 0 and committed == self.unknown
-        self.count, self.settled, self.unknown, self.duplicates = found, acknowledged, 0, 0
+        self.count, self.settled, self.unknown = found, acknowledged, 0
         self.since_ns, self.due = at_ns, False
         return reading
+
+    def _duplicates(self, committed: int) -> int:
+        """The transactions since the last reading that had committed when they were run again, and committed again."""
+        repeated = sum(counter.repeated for counter in self._counters)
+        found, self._repeated = repeated - self._repeated, repeated
+        if self.unknown and committed == self.unknown:
+            found += self._committed_ns == self._doubted_ns  # committed again, without an answer again
+            self._committed_ns = self._doubted_ns
+            for counter in self._counters:
+                counter.committed_ns = self._doubted_ns
+        return found

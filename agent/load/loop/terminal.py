@@ -128,7 +128,7 @@ class Terminal(TerminalState):
     def doubt(self) -> None:
         """The running transaction will have no answer."""
         if self.tally is not None and self.kind.tracked:
-            self.tally.doubt()
+            self.tally.doubt(self.started_ns)
 
     def bind(self, session: Any, prepared: dict[str, Any]) -> None:
         """Use a session with its prepared statements, by name."""

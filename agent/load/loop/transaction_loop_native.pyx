@@ -104,14 +104,16 @@ cdef class AcknowledgedTimes(Times):
     """See `transaction_loop_python.AcknowledgedTimes`."""
 
     cdef Times into
-    cdef public int64_t acknowledged
+    cdef public int64_t acknowledged, repeated, committed_ns
 
     def __init__(self, Times into):
         self.into = into
-        self.acknowledged = 0
+        self.acknowledged = self.repeated = self.committed_ns = 0
 
     cdef int add(self, int64_t intended, int64_t started, int64_t ended) except -1:
         self.acknowledged += 1
+        if started == self.committed_ns:
+            self.repeated += 1
         return self.into.add(intended, started, ended)
 
 

@@ -57,18 +57,22 @@ class Times(list[int]):
 
 
 class AcknowledgedTimes(Times):
-    """Records that go into other times, of which one terminal counts its own: `acknowledged`."""
+    """Records that go into other times, of which one terminal counts its own: `acknowledged`, and `repeated` those of a
+    transaction that had committed before; it began at `committed_ns`.
+    """
 
-    __slots__ = ("_into", "acknowledged")
+    __slots__ = ("_into", "acknowledged", "committed_ns", "repeated")
 
     def __init__(self, into: Times) -> None:
         super().__init__()
         self._into = into
-        self.acknowledged = 0
+        self.acknowledged = self.repeated = self.committed_ns = 0
 
     def extend(self, times: Any) -> None:
         """Add a record."""
         self.acknowledged += 1
+        if times[1] == self.committed_ns:
+            self.repeated += 1
         self._into.extend(times)
 
 

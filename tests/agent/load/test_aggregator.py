@@ -18,7 +18,7 @@ from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.recorder import Incident, Recorder
 from proveout.agent.load.pacing import Timeline
 from proveout.proto.wire import histogram
-from proveout.proto.wire.results import Handling, Hang, Histogram, LoadSecond
+from proveout.proto.wire.results import CommitReading, Handling, Hang, Histogram, LoadSecond, TrackedCommits
 
 S = 1_000_000_000
 NAMES = ("read", "write", "never")
@@ -154,6 +154,28 @@ def test_the_samples_of_handling_are_counted_inside_the_window() -> None:
         9000,
         16_000,
     )
+
+
+def test_readings_of_commits_are_in_time_after_the_start_of_the_window() -> None:
+    one = replace(LAST, acknowledged=7, readings=((12 * S, 12 * S + 5, 3, 2, 1, 0, 0), (13 * S, 14 * S, 0, 0, 0, 0, 1)))
+    two = replace(LAST, acknowledged=5, readings=((12 * S + 7, 12 * S + 9, 1, 0, 0, 0, 0),))
+    load = merger(workers=2, is_open=False)
+    load.seconds(over=True)
+    commits = load.result([one, worker_messages.decode(*parts(worker_messages.encode(two)))]).commits
+    assert commits == TrackedCommits(
+        acknowledged=12,
+        readings=(
+            CommitReading(since_ns=S, at_ns=S + 9, lost=4, unknown=2, unknown_committed=1),
+            CommitReading(since_ns=2 * S, at_ns=3 * S, unread=1),
+        ),
+    )
+    assert load.result([LAST, LAST]).commits == TrackedCommits()
+
+
+def parts(frame: bytes) -> tuple[bytes, bytes]:
+    """The two parts of a message."""
+    head, rest = frame[4 : 4 + int.from_bytes(frame[:4], "big")], frame[4 + int.from_bytes(frame[:4], "big") :]
+    return head, rest[4:]
 
 
 def test_the_summaries_of_all_workers_are_merged() -> None:

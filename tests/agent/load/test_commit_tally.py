@@ -129,7 +129,7 @@ class Simulated:
     def cut(self) -> None:
         """The connection is lost at a COMMIT that the server gets, or does not."""
         self.tally.lose(self.now)
-        self.tally.doubt()
+        self.tally.doubt(self.now)
         if self.random.random() < 0.5:
             self.commit(acknowledged=False)
 
@@ -180,6 +180,39 @@ def test_the_account_equals_the_truth_whatever_happens(seed: int) -> None:
             duplicates,
         )
         world.flushed = len(world.commits)
+
+
+@pytest.mark.parametrize(
+    ("history", "duplicates"),
+    [
+        ("committed, run again, answered", 1),
+        ("absent, run again, answered", 0),
+        ("committed, run again, failed, another answered", 0),
+        ("committed, not run again, another answered", 0),
+        ("committed, run again, committed, run again, answered", 2),
+        ("committed, run again, absent, run again, answered", 1),
+        ("committed, run again, committed, not run again, another answered", 1),
+    ],
+)
+def test_a_transaction_that_is_run_again_after_it_has_committed_is_a_duplicate(history: str, duplicates: int) -> None:
+    tally = Tally(ROW)
+    _, times = tally.counted(single(), Recorder(1).times)
+    row = found = now = 0
+    tally.settle(row, now)
+    for step in history.split(", "):
+        now += 10
+        match step:
+            case "committed" | "absent":
+                tally.lose(now)
+                tally.doubt(7)
+                row += step == "committed"
+                found += tally.settle(row, now).duplicates
+            case "answered" | "another answered":
+                times[Outcome.COMMIT].extend((5, 7 if step == "answered" else 8, now))
+                row += 1
+    last = tally.settle(row, now + 10)
+    assert (last.lost, last.unknown) == (0, 0)
+    assert found + last.duplicates == duplicates
 
 
 def test_a_lost_connection_makes_a_reading_due_once() -> None:

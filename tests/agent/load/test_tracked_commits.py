@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 import yaml
 from cutting_proxy import CuttingProxy
@@ -31,7 +32,7 @@ from proveout.dsl.workloads.sql.parameters import Custom
 from proveout.proto.wire.results import CommitReading, LoadResult, TrackedCommits
 from proveout.proto.wire.tasks import Endpoint, PopulateSystem, RunLoad
 
-from .conftest import LoadContext, Spec
+from .conftest import LoadContext, Spec, hlr
 
 pytestmark = pytest.mark.server
 
@@ -224,3 +225,22 @@ async def test_commits_without_an_answer_are_resolved(
     assert cutting.cut == ["after", "before", "after", "before", "after"]
     assert (sums.lost, sums.unknown, sums.unknown_committed) == (0, 5, 3), tracked(result)
     assert agrees(result, rows(endpoint) - 1)
+
+
+@pytest.mark.slow
+async def test_over_the_protocol_of_oracle(oracle: str, tns_database: str, context: LoadContext, spec: Spec) -> None:
+    """The statements in their dialect; PL/SQL is not tried, so the table is made behind the server."""
+    endpoint = Endpoint(system="ora", engine="oracle", dsn=oracle)
+    with psycopg.connect(tns_database, autocommit=True) as behind:
+        behind.execute(table_operation("ora", "postgres")["apply"][0])
+        try:
+            await populate(context, PopulateSystem(workload=hlr(), endpoint=endpoint, workers=1))
+            load = spec(oracle, engine="oracle", terminals=2, workers=1, windows=(0.1, 1.0, 0.1))
+            result = await run_load(context, replace(load, tracked=True, label="run/1"))
+            left = behind.execute(f"SELECT count(*) FROM {TABLE}").fetchone()
+        finally:
+            for table in (TABLE, "call_forwarding", "special_facility", "access_info", "subscriber"):
+                behind.execute(f"DROP TABLE IF EXISTS {table} CASCADE")
+    assert tracked(result).acknowledged
+    assert tracked(result).readings == ()
+    assert left == (0,)

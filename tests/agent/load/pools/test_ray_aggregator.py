@@ -10,11 +10,13 @@ import pytest
 from proveout.agent.load.pools.ray.ray_aggregator import RayAggregator, Total, pack, unpack
 from proveout.proto.wire import bins, histogram
 from proveout.proto.wire.results import (
+    CommitReading,
     Handling,
     Hang,
     Histogram,
     LoadResult,
     LoadSecond,
+    TrackedCommits,
     TransactionCounts,
     TransactionLoad,
 )
@@ -157,6 +159,17 @@ def test_the_result_sums_counts_and_takes_the_worst_of_other_values() -> None:
     assert [(t.ended, t.late) for t in found.transactions] == [(10, 2)] * len(NAMES)
     assert found.transactions[0].response_at_least == histogram.bin_ns([9, 9])
     assert found.handling == (Handling(answers=17, stamped=3, runqueue_s=0.75, runqueue_fraction=0.4),)
+
+
+def test_tracked_commits_of_all_workers_are_added() -> None:
+    parts = [pack(part, is_open=False) for part in workers(2, is_open=False)]
+    gatherer = RayAggregator(NAMES, workers=2, is_open=False, t0_ns=T0_NS)
+    for number, acknowledged in enumerate((40, 2)):
+        readings = (CommitReading(since_ns=5, at_ns=9, lost=number + 1, unread=1),)
+        commits = TrackedCommits(acknowledged=acknowledged, readings=readings)
+        gatherer.finish(number, result(commits=commits), parts[number])
+    whole = CommitReading(since_ns=5, at_ns=9, lost=3, unread=2)
+    assert gatherer.result().commits == TrackedCommits(acknowledged=42, readings=(whole,))
 
 
 def test_bytes_of_a_wrong_length_are_refused() -> None:
