@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
@@ -13,14 +14,21 @@ from proveout.dsl import engines
 from proveout.dsl.compile.symbols import StageNames
 from proveout.dsl.compile.topology import setting_text
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Load, Think
+from proveout.dsl.plan.stages import OWN_SESSIONS, Load, Sessions, Think
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules import session_settings
 from proveout.dsl.rules.commit_rules import tracking_problems
 from proveout.dsl.schema import stage_models
+from proveout.dsl.schema.session_models import USUAL_SESSIONS, SessionKeys
 from proveout.dsl.source.nodes import Map, locate
 from proveout.dsl.workloads.kinds import has_own_arrival, with_range, writes
 
+_ACCESS: Mapping[str, Literal["", "any", "read_write", "read_only"]] = {
+    "": "",
+    "any": "any",
+    "read-write": "read_write",
+    "read-only": "read_only",
+}
 RANGE_HINT = "leave `range` out, or give keys that the workload has"
 
 
@@ -32,6 +40,7 @@ class Loads:
     workload: str = ""
     target: str = ""
     session: tuple[tuple[str, str], ...] = ()
+    sessions: Sessions = OWN_SESSIONS
     tracked: bool = False
     loads: tuple[Load, ...] = ()
 
@@ -57,8 +66,14 @@ def compile_loads(names: StageNames, entry: stage_models.Measured) -> Loads | No
     if target is None or not known or clients is None:
         return None
     session = _session(names, target, entry.session)
-    tracked = _tracked(names, target, entry.workload, entry.commits)
-    return Loads(clients=clients, workload=entry.workload, target=target.name, session=session, tracked=tracked)
+    return Loads(
+        clients=clients,
+        workload=entry.workload,
+        target=target.name,
+        session=session,
+        sessions=_sessions(names, target, entry, entry),
+        tracked=_tracked(names, target, entry.workload, entry.commits),
+    )
 
 
 def _several(
@@ -129,6 +144,7 @@ def _load(names: StageNames, entry: stage_models.Measured, name: str, load: stag
         distribution=distribution,
         think=think,
         session=_session(here, target, {**entry.session, **load.session}),
+        sessions=_sessions(here, target, entry, load),
         tracked=_tracked(here, target, load.workload, load.commits, entry.commits),
         where=body.where,
     )
@@ -194,6 +210,26 @@ def _session(names: StageNames, target: System, given: stage_models.Session) -> 
     own = {name: setting_text(value) for name, value in given.items()}
     own = session_settings.expanded(target.engine, own)
     return tuple(sorted({**names.scope.sessions.get(target.name, {}), **own}.items()))
+
+
+def _sessions(names: StageNames, target: System, stage: stage_models.Measured, load: SessionKeys) -> Sessions:
+    """The rules for a load's connections: its own keys before those of the stage."""
+    of_stage, own = stage.sessions or USUAL_SESSIONS, load.sessions or USUAL_SESSIONS
+    access = load.access or stage.access or ""
+    prepared = own.prepared if own.prepared is not None else of_stage.prepared
+    sessions = Sessions(
+        on_disconnect=load.on_disconnect or stage.on_disconnect or "reconnect",
+        access=_ACCESS[access],
+        pool=own.pool or of_stage.pool or 0,
+        connect_every=own.connect_every or of_stage.connect_every or 0,
+        prepared=True if prepared is None else prepared,
+    )
+    for found in session_settings.session_problems(target.engine, sessions, len(target.instances)):
+        names.problem(found.message, *found.at, hint=found.way_out)
+    pool = names.scope.pools.get(stage.pool)
+    if pool is not None and pool.kind == "ray" and sessions.are_lent:
+        names.problem("a Ray pool does not share or renew connections", "sessions", hint="pool: local")
+    return sessions
 
 
 def _tracked(names: StageNames, target: System, name: str, commits: str | None, of_stage: str | None = None) -> bool:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proveout.dsl.plan.values import Value
+from proveout.proto.wire.session_results import Histogram as Histogram  # noqa: PLC0414 - exported here too
+from proveout.proto.wire.session_results import SessionResult as SessionResult  # noqa: PLC0414
 from proveout.proto.wire.tasks import Endpoint
 
 
@@ -136,20 +138,6 @@ class Done:
     """It is done; there is nothing to say about it but how long it took."""
 
     seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
-    """A log-linear histogram of nanoseconds, 3 significant digits, HdrHistogram's bucket layout, sparse.
-
-    `indices` ascending, `counts` beside them; `sum_ns`, `min_ns`, `max_ns` exact. Merging is adding.
-    """
-
-    indices: tuple[int, ...] = ()
-    counts: tuple[int, ...] = ()
-    sum_ns: int = 0
-    min_ns: int = 0
-    max_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,6 +327,7 @@ class LoadResult:
     passes_s: tuple[float, ...] = ()
     output: str = field(default="", repr=False)
     values: tuple[tuple[str, float], ...] = ()
+    sessions: SessionResult = field(default_factory=SessionResult)
     phases: tuple[PhaseLoad, ...] = ()
     commits: TrackedCommits = field(default_factory=TrackedCommits)
 
