@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proveout.coordinator.report.phases.phase_tables import phase_rows
 from proveout.coordinator.report.tables import cell_of, program_values
 from proveout.coordinator.results.results import RunResults
 from proveout.core.json_data import number_at
@@ -47,10 +48,16 @@ SIZE_COLUMNS = ("run", "stage", "threads", "repeat", "attempt", "valid", *_SIZES
 
 
 def columns(results: RunResults) -> tuple[str, ...]:
-    """`COLUMNS`, and behind them, where there are any, `solve_s` and `geomean_s` of sets, and `matrix` with
-    `matrix.<axis>` for each axis.
+    """`COLUMNS`, and behind them, where there are any, `solve_s` and `geomean_s` of sets, `matrix` with
+    `matrix.<axis>` for each axis, and `phase`.
     """
-    return (*COLUMNS, *set_columns(results), *label_columns(results))
+    return (*COLUMNS, *set_columns(results), *label_columns(results), *phase_columns(results))
+
+
+def phase_columns(results: RunResults) -> tuple[str, ...]:
+    """The column of phases, empty in the rows of whole measure windows; () for a run without phases."""
+    iterations = (item for stage in results.stages.values() for item in stage.iterations)
+    return ("phase",) if any("phases" in item.metrics for item in iterations) else ()
 
 
 def set_columns(results: RunResults) -> tuple[str, ...]:
@@ -74,7 +81,9 @@ def labels(results: RunResults, stage: str) -> dict[str, Any]:
 
 def rows(results: RunResults) -> Iterator[dict[str, Any]]:
     """The rows, in the order in which the iterations ended; keys are `columns`."""
-    blank: dict[str, Any] = dict.fromkeys(set_columns(results)) | dict.fromkeys(label_columns(results), "")
+    blank: dict[str, Any] = dict.fromkeys(set_columns(results)) | dict.fromkeys(
+        (*label_columns(results), *phase_columns(results)), ""
+    )
     for stage in results.stages.values():
         plan = results.plan_stage(stage.id)
         target = str(plan.get("target", ""))
@@ -98,6 +107,11 @@ def rows(results: RunResults) -> Iterator[dict[str, Any]]:
                 }
                 on = {"target": targets.get(load, target)}
                 yield about | on | numbers | blank | labels(results, stage.id) | times
+                if numbers["transaction"] in (ALL, in_load(load, ALL)):
+                    for row in phase_rows(item, in_load_path(load), LATENCIES):
+                        named = {"transaction": in_load(load, row["transaction"] or ALL)}
+                        empty = dict.fromkeys(_OUTCOMES)
+                        yield about | on | blank | empty | labels(results, stage.id) | row | named
 
 
 def in_load_path(load: str) -> tuple[str, ...]:
@@ -217,7 +231,7 @@ def to_table(results: RunResults) -> pa.Table:
     """The same rows as an Arrow table."""
     import pyarrow as pa  # noqa: PLC0415  # 100 ms that only a report needs to pay
 
-    words = ("run", "stage", "target", "transaction", *label_columns(results))
+    words = ("run", "stage", "target", "transaction", *label_columns(results), *phase_columns(results))
     counts = ("threads", "repeat", "attempt", *_OUTCOMES)
     kinds = {name: pa.string() for name in words} | {name: pa.int64() for name in counts} | {"valid": pa.bool_()}
     schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in columns(results)])

@@ -26,6 +26,7 @@ from proveout.coordinator.report.figures.query_set_figures import (
     size_table,
     solve_table,
 )
+from proveout.coordinator.report.phases.phase_tables import phase_tables
 from proveout.coordinator.report.query_sets import apart, size_rows, solve_rows
 from proveout.coordinator.report.tables import IO_HEADS, LATENCIES, NODE_HEADS, LoadRow, peak
 from proveout.coordinator.results.event_metrics import value_estimates
@@ -79,6 +80,7 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
                 rows=tuple(_load_cells(row, divisor, figures(row.relative)) for row in rungs),
             ),
             *_remarks(stage, top, rungs),
+            *phase_tables(stage),
             *_by_load(stage),
             *_interference(stage),
             *_orders(stage),

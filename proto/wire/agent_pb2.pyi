@@ -1977,8 +1977,10 @@ class SystemStarted(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     FRESH_FIELD_NUMBER: _builtins.int
     SUPERSEDED_BY_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     fresh: _builtins.bool
     superseded_by: _builtins.str
+    note: _builtins.str
     @_builtins.property
     def endpoint(self) -> Global___Endpoint: ...
     @_builtins.property
@@ -1990,10 +1992,11 @@ class SystemStarted(_message.Message):
         settings: _abc.Iterable[Global___NamedText] | None = ...,
         fresh: _builtins.bool = ...,
         superseded_by: _builtins.str = ...,
+        note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "fresh", b"fresh", "settings", b"settings", "superseded_by", b"superseded_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "fresh", b"fresh", "note", b"note", "settings", b"settings", "superseded_by", b"superseded_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

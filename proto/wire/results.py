@@ -21,12 +21,14 @@ class SystemStarted:
     """A system is up: how to reach it, and its settings that travel with the results (name -> value, sorted).
 
     `superseded_by`: the promoted standby that holds the group's data now; a primary starts only after it has stopped.
+    `note`: the effect of the start on the data of a member of a group, for people.
     """
 
     endpoint: Endpoint
     settings: tuple[tuple[str, str], ...] = ()
     fresh: bool = True
     superseded_by: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""The phases of loads in reports."""
