@@ -51,13 +51,14 @@ class Engine:
     | `queries` | whether metrics come from queries: `query` and `wait_until` of sql stages, captures of kind sql |
     | `populate_workers_max` | how many workers can load a population at once; None for any number |
     | `instances` | whether a system may have several instances |
+    | `members` | whether a load can choose among them by `access`, and share or renew its connections (`sessions`) |
     | `propagates_to` | the engines that its changes can go on to; the capture `lag` is of those and of standbys |
     | `links_to` | those of them to which proveout itself sets propagation up, and compares the tables |
     | `standbys` | whether a system that proveout starts may have standbys, which can be promoted |
     | `followed` | the settings that a standby has from its primary |
     | `synchronous_max` | how many synchronous standbys a commit can wait for; None for any number |
     | `procedures` | whether TPROC-C's stored procedures are written for it |
-    | `instead_of_populate`, `instead_of_waits` | what to do where it cannot do these |
+    | `instead_of_populate`, `instead_of_waits`, `instead_of_members` | what to do where it cannot do these |
     | `tested`, `guide` | what the tests run it on; the page for users |
     """
 
@@ -78,6 +79,7 @@ class Engine:
     populate: bool = False
     populate_workers_max: int | None = None
     instances: bool = False
+    members: bool = False
     checkpoint: bool = False
     tune: bool = False
     session: bool = False
@@ -94,6 +96,7 @@ class Engine:
     procedures: bool = False
     instead_of_populate: str = ""
     instead_of_waits: str = ""
+    instead_of_members: str = ""
     tested: str = ""
     guide: str = ""
 
@@ -137,6 +140,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 schemes=("postgres", "postgresql"),
                 populate=True,
                 instances=True,
+                members=True,
                 checkpoint=True,
                 tune=True,
                 session=True,
@@ -193,6 +197,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 tracks_commits=True,
                 report="awr",
                 procedures=True,
+                instead_of_members="name the members in the connect descriptor of the dsn (FAILOVER, TAF)",
                 tested="its protocol, on a stand-in for the server; not on an Oracle yet",
                 guide="docs/guide/oracle.md",
             ),
@@ -219,6 +224,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 report="ttstats",
                 propagates_to=("oracle",),
                 populate=True,
+                instead_of_members="name the members in the connect descriptor of the dsn (FAILOVER, TAF)",
                 tested="a stand-in for the client library; not on a TimesTen yet",
                 guide="docs/guide/oracle.md",
             ),
@@ -241,6 +247,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 schemes=("mysql", "mariadb"),
                 populate=True,
                 instances=True,
+                members=True,
                 checkpoint=True,
                 tune=True,
                 session=True,

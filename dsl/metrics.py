@@ -84,7 +84,21 @@ LOAD: Tree = {
     },
     "missed": {"count": "of those due, never begun", "fraction": "over all due"},
     "hung": {"count": "terminals that waited for one answer for at least 90 % of the measure window, and to its end"},
-    "retried": {"count": "retries after deadlock or serialization failure"},
+    "retried": {"count": "retries after deadlock or serialization failure, or after a lost connection"},
+    "rerun": {
+        "count": "of these, transactions run again after a lost connection when it was not known whether they had "
+        "committed (`on_disconnect: retry`): each may be a duplicate"
+    },
+    "connect": {
+        **LATENCY,
+        "count": "attempts to connect that began in the measure window; the times are of those that succeeded, until "
+        "the first statement could be sent",
+    },
+    "connect_failures": {"count": "of these attempts, failed"},
+    "pool_wait": {
+        **LATENCY,
+        "fraction": "transactions that found no free connection in the load's pool, over all; the times are of all",
+    },
     "client": {
         "cpu_fraction": "CPU of the busiest worker process, of one core",
         "cpu_s": "CPU of all worker processes in the measure window, s",
@@ -358,8 +372,8 @@ PROPAGATION: Tree = {
 
 _EXTREMES = ("p999_us", "max_us", "max_s", "max_bytes", "max")
 _SIGNED = ("slope", "grown_bytes", "avg", "min", "end", "per_s", "delta")
-_EVENTS = ("errors", "missed", "logical", "retried")
-_COUNTED = ("errors", "missed", "retried")
+_EVENTS = ("errors", "missed", "logical", "retried", "rerun", "connect_failures")
+_COUNTED = ("errors", "missed", "retried", "rerun", "connect_failures")
 _WRONG_COMMITS = ("lost", "unknown", "unknown_committed", "duplicates")
 
 

@@ -119,6 +119,20 @@ class OpensWithSettings(Protocol):
         ...
 
 
+@runtime_checkable
+class FindsMember(Protocol):
+    """A driver of an engine whose systems may have several members, of which one accepts changes."""
+
+    def members(self, dsn: str) -> Sequence[str]:
+        """A dsn for each host that a dsn names, in the order to try. Raises StatementFailure (lost)."""
+        ...
+
+    def open(self, dsn: str, *, access: str, within_s: float | None) -> Any:
+        """A new connection to one member, within so many seconds (None: the driver's own limit). `access` as
+        `Sessions.access`; StatementFailure (lost) if the member does not have it."""
+        ...
+
+
 class PolledDriver(Protocol):
     """Makes polled sessions. `connect` waits, at most some seconds, with the GIL released."""
 

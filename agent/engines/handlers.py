@@ -83,7 +83,13 @@ async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted
     endpoint, fresh = await start(context, spec)
     if by := superseded_by(context, spec.system.name):
         return SystemStarted(endpoint=endpoint, fresh=False, superseded_by=by)
-    return SystemStarted(endpoint=endpoint, settings=await _settings(endpoint), fresh=fresh)
+    note = note_of(context, spec.system.name)
+    return SystemStarted(endpoint=endpoint, settings=await _settings(endpoint), fresh=fresh, note=note)
+
+
+def note_of(context: TaskContext, system: str) -> str:
+    """The effect of the last start of a system on its data; "" for none."""
+    return str(getattr(context.resources.get(resource_name(system)), "note", ""))
 
 
 def superseded_by(context: TaskContext, system: str) -> str:
@@ -106,8 +112,6 @@ async def start(context: TaskContext, spec: StartSystem, make: Provisioner = pro
     except BaseException:
         context.resources.pop(name, None)
         raise
-    if isinstance(system, Replicates) and system.note:
-        context.log("info", f"system {spec.system.name}: {system.note}")
     return endpoint, system.fresh
 
 

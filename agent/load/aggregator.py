@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from proveout.agent.load.loop.recorder import Incident
 from proveout.agent.load.pacing import Timeline
+from proveout.agent.load.session_records import SessionRecords
 from proveout.agent.load.window_counts import NO_TIMES, Accumulator, Triples, WindowCounts
 from proveout.agent.load.worker_messages import HANDLING, UNCONNECTED, Chunk, Finished
 from proveout.proto.wire import bins, commit_readings, histogram
@@ -73,6 +74,7 @@ class LoadAggregator:
         self._whole, self._phases = self._windows()
         self._hangs: list[Hang] = []
         self._late = [Accumulator() for _ in range(workers)]
+        self._sessions = SessionRecords(self._inside)
         self._seconds = 0
         window = (timeline.measure_start_ns, timeline.measure_end_ns)
         self._stalls = StallDetector(names, t0_ns=timeline.t0_ns, end_ns=timeline.end_ns, measure=window)
@@ -83,8 +85,11 @@ class LoadAggregator:
         for code, length in chunk.codes:
             triples = np.frombuffer(chunk.times, dtype=np.int64, count=length // 8, offset=at).reshape(-1, 3)
             at += length
-            if code == HANDLING:
-                self._handle(worker, triples)
+            if code < 0:
+                if code == HANDLING:
+                    self._handle(worker, triples)
+                else:
+                    self._sessions.add(code, triples)
                 continue
             self._times.append((code, triples))
             if chunk.until_ns >= self._timeline.measure_end_ns:
@@ -158,6 +163,7 @@ class LoadAggregator:
                 for late, worker in zip(self._late, finished, strict=True)
             ),
             passes_s=tuple(passes),
+            sessions=self._sessions.result(),
             phases=fitting(tuple(self._phase(number, finished) for number in range(len(self._phases)))),
             commits=commit_readings.merge(map(self._commits, finished)),
         )

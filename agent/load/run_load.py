@@ -9,10 +9,12 @@ connections within about a second, and are killed after `local.END_S`.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +34,7 @@ from proveout.agent.sandbox.privileges import Privileges
 from proveout.agent.tools.generator import run_generator
 from proveout.core.disk_space import describe
 from proveout.dsl import engines
+from proveout.dsl.rules.bounds import THREADS_MAX
 from proveout.dsl.workloads.kinds import build
 from proveout.proto.wire.results import LoadResult
 from proveout.proto.wire.tasks import Endpoint, RunLoad
@@ -60,7 +63,9 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
         pool = context.resources[name] = Pool()
     cores = len(os.sched_getaffinity(0))
     one = engines.of(spec.endpoint.engine).one_process
-    hands = dealt(spec.share.first, spec.share.count, 1 if one else spec.workers or cores)
+    connections = pool_share(spec)
+    workers_most = 1 if one else min(spec.workers or cores, connections or THREADS_MAX)
+    hands = dealt(spec.share.first, spec.share.count, workers_most)
     if not hands:
         raise TaskFault("invalid", "the load has no terminals for this agent", way_out="plan fewer client hosts")
     privileges = Privileges.for_endpoint(spec.endpoint, context.policy)
@@ -72,6 +77,16 @@ async def run_load(context: TaskContext, spec: RunLoad) -> LoadResult:
         raise
     pool.release(workers)
     return _with_room(spec.endpoint, result)
+
+
+def pool_share(spec: RunLoad) -> int:
+    """The connections of the load's pool that this agent has: in proportion to its terminals, the shares of all agents
+    adding up to the whole, but at least one; 0 without a pool."""
+    size, share = spec.sessions.pool, spec.share
+    if not size:
+        return 0
+    first, behind = (math.ceil(Fraction(size * at, share.total)) for at in (share.first, share.first + share.count))
+    return max(behind - first, 1)
 
 
 def _with_room(endpoint: Endpoint, result: LoadResult) -> LoadResult:
@@ -95,8 +110,11 @@ class _Run:
         self._context, self._spec, self._workers = context, spec, workers
 
     async def run(self, hands: list[tuple[int, ...]]) -> LoadResult:
-        for worker, hand in zip(self._workers, hands, strict=True):
-            worker.send(worker_messages.Arm.of(self._spec, hand, self._context.key.partition("/")[0]))
+        total, count = pool_share(self._spec), len(hands)
+        for index, (worker, hand) in enumerate(zip(self._workers, hands, strict=True)):
+            connections = (total + count - 1 - index) // count
+            run = self._context.key.partition("/")[0]
+            worker.send(worker_messages.Arm.of(self._spec, hand, run, min(connections, len(hand))))
         await _together(self._armed(worker) for worker in self._workers)
         self._context.armed()
         t0_ns = await self._started()
@@ -166,6 +184,9 @@ class _Run:
                 case worker_messages.Finished() as finished:
                     aggregator.end_worker(number)
                     return finished
+                case worker_messages.Fault() as fault:
+                    name = f"{self._spec.endpoint.system} ({self._spec.endpoint.engine})"
+                    raise TaskFault(fault.code, f"the load on {name} has ended: {fault.message}", way_out=fault.way_out)
                 case other:
                     raise TaskFault(
                         "fault", f"load worker {worker.pid} sent an unexpected {type(other).__name__} during the load"

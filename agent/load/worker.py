@@ -29,6 +29,7 @@ from proveout.agent.engines.driver_contract import (
     OpensWithSettings,
     StatementFailure,
 )
+from proveout.agent.engines.members import Members
 from proveout.agent.engines.table import driver
 from proveout.agent.load import worker_messages
 from proveout.agent.load.commit_log import CommitLog
@@ -36,11 +37,12 @@ from proveout.agent.load.loop.cancellation import cancel_statements
 from proveout.agent.load.loop.chunk_writer import ChunkWriter
 from proveout.agent.load.loop.event_loop import PolledLoop
 from proveout.agent.load.loop.handling import runqueue_ns
-from proveout.agent.load.loop.reconnect import Reconnector
+from proveout.agent.load.loop.reconnect import RECONNECT_S, Reconnector
 from proveout.agent.load.loop.recorder import Recorder
+from proveout.agent.load.loop.session_loop import Connection, SessionLoop
 from proveout.agent.load.loop.terminal import Terminal
 from proveout.agent.load.loop.thread_loop import ThreadedLoop
-from proveout.agent.load.loop.transaction import statements
+from proveout.agent.load.loop.transaction import statements, statements_of
 from proveout.agent.load.pacing import Timeline
 from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
@@ -114,8 +116,14 @@ class LoadTicker:
     def pack(self, now_ns: int) -> None:
         """Send the records since the last call."""
         taken = self._recorder.take()
-        if samples := self._recorder.sampler.take():
-            taken[worker_messages.HANDLING] = samples
+        connects, waits, reruns = self._recorder.take_sessions()
+        more = {
+            worker_messages.HANDLING: self._recorder.sampler.take(),
+            worker_messages.CONNECTS: connects,
+            worker_messages.WAITS: waits,
+            worker_messages.RERUNS: reruns,
+        }
+        taken |= {code: records for code, records in more.items() if records}
         chunk = worker_messages.Chunk(
             until_ns=now_ns,
             codes=tuple((code, len(times)) for code, times in taken.items()),
@@ -175,25 +183,28 @@ class Load:
         self._driver: Driver = driver(arm.engine)
         self._workload: WorkloadKind = build(arm.workload())
         self._dsns = arm.instances or (arm.dsn,)
-        count = len(self._dsns)
+        self._sessions = arm.plan_sessions()
+        count = 1 if self._sessions.access else len(self._dsns)
         parts = (part_of(arm.workload(), index, count) for index in range(count))
         self._parts = [self._workload] if count == 1 else [build(part) for part in parts]
         self._needed = statements(self._workload, tracked=arm.tracked)
         self._commits: CommitLog | None = None
         if arm.tracked:
-            self._commits = CommitLog(arm.run, arm.label, arm.numbers, self._driver.waits)
+            self._commits = CommitLog(arm, self._driver.waits)
         self._session = arm.session
         if isinstance(self._driver, OpensWithSettings):
             changes = any(s.changes for kind in self._workload.transactions if kind.weight > 0 for s in kind.statements)
             engine, given = self._driver, arm.session
             self._dsns = tuple(engine.dsn_for_load(dsn, given, changes=changes) for dsn in self._dsns)
             self._session = ()
+        self._members = Members(self._driver, self._dsns, self._sessions.access)
         self._pacing = arm.pacing()
         self._recorder = Recorder(len(self._workload.transactions))
         self._opened: list[Any] = []
         self._preparing: list[Any] = []
         self._stopped = False
         self._terminals: list[Terminal] = []
+        self._connections: list[Connection] = []
 
     def arm(self) -> worker_messages.Armed | worker_messages.Fault:
         """Connect and prepare all terminals. After a failure no connection stays open.
@@ -202,6 +213,8 @@ class Load:
         many loads on a few cores would begin late.
         """
         try:
+            if self._sessions.are_lent:
+                self._arm_lent()
             for number in self._arm.numbers:
                 self._terminals.append(self._terminal(number))
         except StatementFailure as failure:
@@ -211,13 +224,27 @@ class Load:
         gc.collect()
         return worker_messages.Armed()
 
+    def _arm_lent(self) -> None:
+        """Open the connections of the pool. Without a pool only try one: each terminal makes its own when it needs
+        it."""
+        if self._sessions.pool:
+            self._connections = [Connection(number) for number in range(max(self._arm.connections, 1))]
+        else:
+            self._connections = [Connection(number) for number in self._arm.numbers]
+        kept = self._connections if self._sessions.pool and not self._sessions.connect_every else []
+        for connection in kept:
+            connection.hold(self._connect(connection.number))
+        if not kept:
+            session, _ = self._connect(self._arm.numbers[0])
+            session.close()
+
     def stop_arming(self, arming: Future[Any]) -> None:
         """Called from another thread while it arms: open no more connections, and cancel running statements."""
         self._stopped = True
         cancel_statements(lambda: list(self._preparing), lambda seconds: wait([arming], seconds))
 
-    def run(self, t0_ns: int, outlet: ChunkWriter, stdin: int) -> worker_messages.Finished:
-        """Run the windows from T0 on."""
+    def run(self, t0_ns: int, outlet: ChunkWriter, stdin: int) -> worker_messages.Finished | worker_messages.Fault:
+        """Run the windows from T0 on. A `Fault` if a connection was lost, and the load must not go on without it."""
         timeline = Timeline.of(self._arm.plan_windows(), t0_ns)
         ticker = LoadTicker(self._recorder, outlet, timeline, stdin)
         loop = self._loop(timeline, ticker)
@@ -231,6 +258,10 @@ class Load:
             self._stopped = True  # stops connections that are being opened
             loop.close()
             cancel_statements(lambda: list(self._preparing), time.sleep)
+        if loop.failure is not None:
+            code, what = loop.failure.code, loop.failure.what
+            message = f"a connection was lost, and `on_disconnect: fail` ends the load: {code}: {what}"
+            return worker_messages.Fault(code="refused", message=message, way_out="on_disconnect: reconnect, or retry")
         ticker.pack(time.monotonic_ns())
         if self._commits is not None:
             self._commits.finish(self._reader)
@@ -263,7 +294,7 @@ class Load:
             session.close()
 
     def _terminal(self, number: int) -> Terminal:
-        session, prepared = self._connect(number)
+        session, prepared = (None, {}) if self._sessions.are_lent else self._connect(number)
         return Terminal(
             number,
             workload=self._parts[number % len(self._parts)],
@@ -276,19 +307,31 @@ class Load:
             tally=None if self._commits is None else self._commits.tallies[number],
         )
 
-    def _connect(self, number: int) -> tuple[Any, dict[str, Any]]:
-        """A prepared session for a terminal. With several instances, a terminal always uses the same one."""
-        session = self._driver.connect(self._dsns[number % len(self._dsns)])
-        self._opened.append(session)
-        # Before the check whether the load is stopped: `stop_arming` cancels these sessions.
-        self._preparing.append(session)
+    def _reconnect(self, number: int, kind: int | None = None) -> tuple[Any, dict[str, Any]]:
+        """As `_connect`, while the load runs: an attempt is shorter."""
+        return self._connect(number, kind, within_s=RECONNECT_S)
+
+    def _connect(
+        self, number: int, kind: int | None = None, *, within_s: float | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """A session for the terminal, or the place of a pool, of that number, prepared for the transaction `kind`, or
+        for all. With several instances, a terminal always uses the same one, unless the load has an access."""
+        began_ns, session = time.monotonic_ns(), None
         try:
+            session = self._members.connect(number, within_s)
+            if within_s is None:
+                self._opened.append(session)
+            # Before the check whether the load is stopped: `stop_arming` cancels these sessions.
+            self._preparing.append(session)
             self._check_stopped()
             self._configure(session)
-            prepared = {}
-            for needed in self._needed:
-                self._check_stopped()
-                prepared[needed.name] = session.prepare(needed)
+        except BaseException:
+            self._recorder.connects.extend((began_ns, 0, time.monotonic_ns()))
+            self._abandon_session(session)
+            raise
+        self._recorder.connects.extend((began_ns, 1, time.monotonic_ns()))
+        try:
+            prepared = self._prepared(session, kind)
             if self._commits is not None:
                 self._commits.resume(number, session, prepared)
             return session, prepared
@@ -298,9 +341,27 @@ class Load:
         finally:
             self._preparing.remove(session)
 
+    def _abandon_session(self, session: Any) -> None:
+        if session is not None:
+            session.close()
+            self._preparing.remove(session)
+
+    def _prepared(self, session: Any, kind: int | None) -> dict[str, Any]:
+        """The prepared statements of a transaction, or of all, by name."""
+        needed = (
+            self._needed
+            if kind is None
+            else statements_of(self._workload.transactions[kind], tracked=self._commits is not None)
+        )
+        prepared = {}
+        for statement_ in needed:
+            self._check_stopped()
+            prepared[statement_.name] = session.prepare(statement_)
+        return prepared
+
     def _reader(self) -> tuple[Any, dict[str, Any]]:
         """A session after the load, to read commits back."""
-        session = self._driver.connect(self._dsns[0])
+        session = self._members.connect(0, RECONNECT_S)
         try:
             self._configure(session)
         except BaseException:
@@ -325,10 +386,14 @@ class Load:
             "pacing": self._pacing,
             "timeline": timeline,
             "ticker": ticker,
+            "sessions": self._sessions,
         }
-        if self._driver.waits == "polled":
-            return PolledLoop(**common, reconnector=Reconnector(self._connect))
-        return ThreadedLoop(**common, connect=self._connect)
+        if self._driver.waits != "polled":
+            return ThreadedLoop(**common, connect=self._reconnect)
+        common["reconnector"] = Reconnector(self._reconnect)
+        if not self._sessions.are_lent:
+            return PolledLoop(**common)
+        return SessionLoop(**common, **{"pool" if self._sessions.pool else "own": self._connections})
 
 
 def configure(session: Any, engine: Driver, settings: Iterable[tuple[str, str]]) -> None:

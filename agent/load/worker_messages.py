@@ -18,14 +18,15 @@ from proveout.core.framing import frame as framed
 from proveout.core.framing import read_frame, read_frame_blocking
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Windows
+from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions, Windows
 from proveout.dsl.plan.values import Value
 from proveout.proto.wire.tasks import Endpoint, LoadShare, RunLoad
 
 if TYPE_CHECKING:
     import asyncio
 
-HANDLING = -1
+HANDLING, CONNECTS, WAITS, RERUNS = -1, -2, -3, -4
+"""Codes of a chunk that are not transactions."""
 _PART_BYTES_MAX = 1 << 30
 
 Ages: TypeAlias = tuple[tuple[int, tuple[int, ...], tuple[int, ...], int, int, int], ...]
@@ -52,11 +53,14 @@ class Arm:
     run: str = ""
     label: str = ""
     session: tuple[tuple[str, str], ...] = ()
+    sessions: Any = None
+    connections: int = 0
     tracked: bool = False
+    checked: bool = False
 
     @classmethod
-    def of(cls, spec: RunLoad, numbers: tuple[int, ...], run: str = "") -> Arm:
-        """A worker's part of a load task of a run."""
+    def of(cls, spec: RunLoad, numbers: tuple[int, ...], run: str = "", connections: int = 0) -> Arm:
+        """A worker's part of a load task of a run; `connections` of the pool of connections, if it has one."""
         return cls(
             workload_name=spec.workload.name,
             workload_kind=spec.workload.kind,
@@ -71,7 +75,10 @@ class Arm:
             run=run,
             label=spec.label,
             session=spec.session,
+            sessions=dataclasses.asdict(spec.sessions),
+            connections=connections,
             tracked=spec.tracked,
+            checked=spec.checked,
         )
 
     def workload(self) -> Workload:
@@ -87,6 +94,10 @@ class Arm:
         """The windows of the plan."""
         phases = tuple((name, length) for name, length in self.windows["phases"])
         return Windows(**{**self.windows, "phases": phases})
+
+    def plan_sessions(self) -> Sessions:
+        """The plan's rules for the connections of the load."""
+        return Sessions(**self.sessions) if self.sessions else OWN_SESSIONS
 
     def pacing(self) -> Pacing:
         """The pacing of the load."""
@@ -124,7 +135,8 @@ class Armed:
 class Chunk:
     """New records before `until_ns`: `codes`, and byte lengths of the triples in `times`, in order.
 
-    The code `HANDLING` has the samples of `loop.handling`, also triples.
+    The code `HANDLING` has the samples of `loop.handling`, also triples; the other codes below 0 have records of
+    `loop.recorder` on sessions.
     """
 
     until_ns: int

@@ -64,7 +64,8 @@ async def start_system(context: TaskContext, spec: StartSystem) -> SystemStarted
     if by := handlers.superseded_by(context, spec.system.name):
         return SystemStarted(endpoint=endpoint, fresh=False, superseded_by=by)
     found = await run_in_helper(context, InspectSystem(endpoint=endpoint))
-    return SystemStarted(endpoint=endpoint, settings=cast(SystemStarted, found).settings, fresh=fresh)
+    note = handlers.note_of(context, spec.system.name)
+    return SystemStarted(endpoint=endpoint, settings=cast(SystemStarted, found).settings, fresh=fresh, note=note)
 
 
 def _provision(context: TaskContext, system: System, data_root: Path) -> ProvisionedSystem:

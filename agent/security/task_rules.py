@@ -18,7 +18,14 @@ from proveout.dsl import engines
 from proveout.dsl.plan.commands import NO_COMMAND, Command
 from proveout.dsl.plan.faults import TIMES_MAX
 from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue
-from proveout.dsl.rules import command_rules, fault_rules, host_rules, phase_rules, session_settings, value_rules
+from proveout.dsl.rules import (
+    command_rules,
+    fault_rules,
+    host_rules,
+    phase_rules,
+    session_settings,
+    value_rules,
+)
 from proveout.dsl.rules.bounds import RATE_MAX, STANDBYS_MAX, STATEMENTS_MAX, THREADS_MAX, WEEK_S
 from proveout.dsl.rules.host_rules import Objection
 from proveout.proto.wire import tasks
@@ -80,9 +87,9 @@ def _stop(spec: tasks.StopSystem) -> Iterator[Objection]:
     yield from host_rules.text_problems("the folder of a run", spec.data_root)
 
 
-def _endpoint(end: Endpoint) -> Iterator[Objection]:
+def _endpoint(end: Endpoint, *, members: bool = False) -> Iterator[Objection]:
     return host_rules.endpoint_problems(
-        end.system, end.engine, end.dsn, instances=end.instances, provisioned=end.provisioned
+        end.system, end.engine, end.dsn, instances=end.instances, provisioned=end.provisioned, members=members
     )
 
 
@@ -187,13 +194,14 @@ def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
     yield from host_rules.text_problems("the label of a load", spec.label)
     if not 0 <= spec.seed < SEED_MAX:
         yield Objection(message=f"{spec.seed} is not a valid seed")
-    yield from _endpoint(spec.endpoint)
+    yield from _endpoint(spec.endpoint, members=bool(spec.sessions.access))
     yield from _session(spec.endpoint.engine, spec.session)
+    yield from session_settings.session_problems(spec.endpoint.engine, spec.sessions, len(spec.endpoint.instances))
     yield from host_rules.workload_problems(spec.workload)
     if spec.tracked:
         from proveout.dsl.rules.commit_rules import tracking_problems  # noqa: PLC0415 - agents start faster without it
 
-        yield from tracking_problems(spec.workload, spec.endpoint.engine)
+        yield from tracking_problems(spec.workload, spec.endpoint.engine, spec.sessions, checked=spec.checked)
 
 
 def _share(share: LoadShare) -> Iterator[Objection]:

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from proveout.coordinator.measure.capture_metrics import prune
 from proveout.proto.events import Metrics, TransactionSummary
 from proveout.proto.wire import histogram, lateness
-from proveout.proto.wire.results import Handling, Histogram, LoadResult, TransactionCounts, TransactionLoad
+from proveout.proto.wire.results import (
+    Handling,
+    Histogram,
+    LoadResult,
+    SessionResult,
+    TransactionCounts,
+    TransactionLoad,
+)
 
 MERGED_AT_ONCE = 1000
 SAMPLES_MIN = 10
@@ -207,6 +214,23 @@ def handling_metrics(parts: Sequence[Handling], ended: int, service: Histogram) 
     return found
 
 
+def session_metrics(parts: Sequence[SessionResult]) -> Metrics:
+    """The connects of a load, and the waits for a connection of its pool, over all hosts; as in `metrics.LOAD`."""
+    waits = histogram.merge(part.pool_wait for part in parts)
+    return {
+        "rerun": {"count": sum(part.rerun for part in parts)},
+        "connect": {
+            **latency_us(histogram.merge(part.connect for part in parts)),
+            "count": sum(part.attempts for part in parts),
+        },
+        "connect_failures": {"count": sum(part.failed for part in parts)},
+        "pool_wait": {
+            **latency_us(waits),
+            "fraction": share(sum(part.waited for part in parts), histogram.count(waits)),
+        },
+    }
+
+
 def share(part: int, whole: int) -> float | None:
     """A part of a whole; None when there is nothing."""
     return part / whole if whole else None
@@ -241,6 +265,7 @@ def load_metrics(
             "logical": {"count": logical, "fraction": share(logical, ok + logical)},
             **_arrivals(merged, loads),
             "retried": {"count": sum(item.counts.retried for item in merged)},
+            **session_metrics([load.sessions for load in loads.values()]),
             "client": {
                 "cpu_fraction": max(load.client_cpu_fraction for load in loads.values()),
                 "cpu_s": cpu_s,

@@ -125,7 +125,7 @@ def summarise(
             for stream, tree in zip(streams, trees, strict=True)
         )
     )
-    findings = (*findings, *judge(faults))
+    findings = (*findings, *judge(stage, faults, window.seconds))
     return IterationFinished(
         id=id,
         rate=rate,

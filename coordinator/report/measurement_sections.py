@@ -19,6 +19,7 @@ from proveout.coordinator.report.figures.interference_figures import (
     interference_cells,
     interference_rows,
 )
+from proveout.coordinator.report.figures.over_time.fault_tables import fault_tables
 from proveout.coordinator.report.figures.query_set_figures import (
     SIZE_HEADS,
     SOLVE_HEADS,
@@ -48,6 +49,7 @@ from proveout.core.numbers import (
     search_answer,
     seconds,
     threads,
+    together,
 )
 from proveout.dsl.metrics import MEASURED
 from proveout.proto.events import PropagationCompared
@@ -82,6 +84,7 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
             *phase_tables(stage),
             *_by_load(stage),
             *_interference(stage),
+            *fault_tables(stage),
             *_orders(stage),
             Table(
                 title=f"By transaction, {threads(top.threads)}",
@@ -167,11 +170,33 @@ def _remarks(stage: StageResult, top: RungResult, rungs: Sequence[LoadRow]) -> I
             repeats = f"{row.excluded} of {row.excluded + row.repeats} repeats invalid, not counted."
             repeats += " Its numbers (✗) are those of the invalid repeats." if row.is_invalid else ""
             yield Paragraph(f"{threads(int(row.label))}: {repeats}", "warn")
-    for line in (tables.knee_line(stage), tables.client_ceiling(top), tables.client_handling(top)):
+    for line in (tables.knee_line(stage), tables.client_ceiling(top), tables.client_handling(top), *session_lines(top)):
         if line:
             yield Paragraph(line)
     if stage.cut:
         yield Paragraph(f"Stopped at {threads(stage.cut.at_rung)}: {stage.cut.evidence}", "warn")
+
+
+def session_lines(rung: RungResult) -> Iterator[str]:
+    """The waits for a connection of the pool at a rung, and its connects; nothing where there are none."""
+    waited = number_at(rung.tree, "pool_wait", "fraction")
+    typical, tail = number_at(rung.tree, "pool_wait", "p50_us"), number_at(rung.tree, "pool_wait", "p99_us")
+    if waited is not None and typical is not None and tail is not None:
+        half, most = together("p50_us", typical, tail)
+        yield f"{percent(waited)} of the transactions waited for a connection of the pool: {half} (p50), {most} (p99)."
+    attempts, failed = number_at(rung.tree, "connect", "count"), number_at(rung.tree, "connect_failures", "count")
+    typical, tail = number_at(rung.tree, "connect", "p50_us"), number_at(rung.tree, "connect", "p99_us")
+    if attempts:
+        text = f"{number(attempts)} connects in the measure window, {number(failed or 0.0)} failed"
+        if typical is not None and tail is not None:
+            half, most = together("p50_us", typical, tail)
+            text += f"; one took {half} (p50), {most} (p99)"
+        yield f"{text}."
+    if rerun := number_at(rung.tree, "rerun", "count"):
+        yield (
+            f"{number(rerun)} transactions ran again after a lost connection, when it was not known whether they had "
+            "committed: each may be there twice."
+        )
 
 
 def _orders(stage: StageResult) -> Iterator[Table]:

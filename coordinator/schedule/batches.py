@@ -227,6 +227,8 @@ def _command_done(turn: Turn, stage_id: str, host: str, result: CommandDone) -> 
 
 def _started(turn: Turn, system: System, result: SystemStarted) -> None:
     _inspect_standbys(turn, system)
+    if result.note:
+        turn.notice("info", f"{system.name}: {result.note}", system.host)
     if result.superseded_by:
         text = f"{result.superseded_by} was promoted in place of {system.name}, which takes its data now"
         turn.notice("info", text, system.host)

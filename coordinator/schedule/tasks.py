@@ -193,7 +193,7 @@ def load_tasks(
             host,
             RunLoad(
                 workload=plan.workload(part.stage.workload),
-                endpoint=endpoints[part.stage.target],
+                endpoint=endpoints[part.stage.target].among(endpoints, part.members(plan)),
                 share=_arriving(part.arrival, share),
                 windows=windows,
                 workers=_workers(stage, share, max(cores.get(host, 1) // crowd[host], 1)),
@@ -201,8 +201,10 @@ def load_tasks(
                 label=f"{iteration}/{part.name}" if part.name else str(iteration),
                 pool=LoadPool(kind=pool.kind, address=pool.address, placement=pool.placement),
                 session=part.stage.session,
+                sessions=part.stage.sessions,
                 load=part.name,
                 tracked=part.stage.tracked,
+                checked=part.stage.checked,
                 bins=isinstance(stage, Ladder) and bool(stage.faults),
             ),
         )

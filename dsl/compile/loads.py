@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from proveout.core.numbers import threads
 from proveout.dsl import engines
 from proveout.dsl.compile.symbols import StageNames
 from proveout.dsl.compile.topology import setting_text
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Load, Think
+from proveout.dsl.plan.stages import OWN_SESSIONS, Load, Sessions, Think
 from proveout.dsl.plan.topology import System
 from proveout.dsl.rules import session_settings
 from proveout.dsl.rules.commit_rules import tracking_problems
 from proveout.dsl.schema import stage_models
+from proveout.dsl.schema.session_models import USUAL_SESSIONS, SessionKeys
 from proveout.dsl.source.nodes import Map, locate
 from proveout.dsl.workloads.kinds import has_own_arrival, with_range, writes
 
+_ACCESS: Mapping[str, Literal["", "any", "read_write", "read_only"]] = {
+    "": "",
+    "any": "any",
+    "read-write": "read_write",
+    "read-only": "read_only",
+}
 RANGE_HINT = "leave `range` out, or give keys that the workload has"
 
 
@@ -32,7 +40,9 @@ class Loads:
     workload: str = ""
     target: str = ""
     session: tuple[tuple[str, str], ...] = ()
+    sessions: Sessions = OWN_SESSIONS
     tracked: bool = False
+    checked: bool = False
     loads: tuple[Load, ...] = ()
 
     @property
@@ -56,9 +66,15 @@ def compile_loads(names: StageNames, entry: stage_models.Measured) -> Loads | No
         names.reachable(target, clients, "from")
     if target is None or not known or clients is None:
         return None
-    session = _session(names, target, entry.session)
-    tracked = _tracked(names, target, entry.workload, entry.commits)
-    return Loads(clients=clients, workload=entry.workload, target=target.name, session=session, tracked=tracked)
+    sessions = _sessions(names, target, entry, entry)
+    return Loads(
+        clients=clients,
+        workload=entry.workload,
+        target=target.name,
+        session=_session(names, target, entry.session),
+        sessions=sessions,
+        **_commits(names, target, entry.workload, entry.commits, sessions),
+    )
 
 
 def _several(
@@ -118,6 +134,8 @@ def _load(names: StageNames, entry: stage_models.Measured, name: str, load: stag
     think = think_time(here, load.think)
     if think is not None and (rate is not None or (load.share is not None and _is_open(entry))):
         here.problem("a schedule of arrivals has no think times", "think", hint="leave `think` or the rate away")
+    sessions = _sessions(here, target, entry, load)
+    commits = load.commits or _of_stage(names, load.workload, entry.commits)
     return Load(
         name=name,
         workload=_ranged(here, name, load),
@@ -129,7 +147,8 @@ def _load(names: StageNames, entry: stage_models.Measured, name: str, load: stag
         distribution=distribution,
         think=think,
         session=_session(here, target, {**entry.session, **load.session}),
-        tracked=_tracked(here, target, load.workload, load.commits, entry.commits),
+        sessions=sessions,
+        **_commits(here, target, load.workload, commits, sessions),
         where=body.where,
     )
 
@@ -196,17 +215,39 @@ def _session(names: StageNames, target: System, given: stage_models.Session) -> 
     return tuple(sorted({**names.scope.sessions.get(target.name, {}), **own}.items()))
 
 
-def _tracked(names: StageNames, target: System, name: str, commits: str | None, of_stage: str | None = None) -> bool:
-    """Whether the commits of a load are tracked; a problem where they cannot be. The stage's word is for those of its
-    loads that change rows."""
+def _sessions(names: StageNames, target: System, stage: stage_models.Measured, load: SessionKeys) -> Sessions:
+    """The rules for a load's connections: its own keys before those of the stage."""
+    of_stage, own = stage.sessions or USUAL_SESSIONS, load.sessions or USUAL_SESSIONS
+    access = load.access or stage.access or ""
+    prepared = own.prepared if own.prepared is not None else of_stage.prepared
+    sessions = Sessions(
+        on_disconnect=load.on_disconnect or stage.on_disconnect or "reconnect",
+        access=_ACCESS[access],
+        pool=own.pool or of_stage.pool or 0,
+        connect_every=own.connect_every or of_stage.connect_every or 0,
+        prepared=True if prepared is None else prepared,
+    )
+    for found in session_settings.session_problems(target.engine, sessions, len(target.instances)):
+        names.problem(found.message, *found.at, hint=found.way_out)
+    pool = names.scope.pools.get(stage.pool)
+    if pool is not None and pool.kind == "ray" and sessions.are_lent:
+        names.problem("a Ray pool does not share or renew connections", "sessions", hint="pool: local")
+    return sessions
+
+
+def _of_stage(names: StageNames, name: str, commits: str | None) -> str | None:
+    """The stage's `commits` for one of its loads: those that change no rows have none to track."""
     workload = names.scope.workloads[name]
-    if commits is None and of_stage == "tracked" and writes(workload) and not has_own_arrival(workload):
-        commits = of_stage
-    if commits != "tracked":
-        return False
-    for problem in tracking_problems(workload, target.engine):
-        names.problem(problem.message, "commits", hint=problem.way_out)
-    return True
+    return commits if writes(workload) and not has_own_arrival(workload) else None
+
+
+def _commits(names: StageNames, target: System, name: str, commits: str | None, sessions: Sessions) -> dict[str, Any]:
+    """`tracked` and `checked` of a load; problems where its commits cannot be tracked."""
+    tracked, checked = commits in ("tracked", "checked"), commits == "checked"
+    if tracked:
+        for problem in tracking_problems(names.scope.workloads[name], target.engine, sessions, checked=checked):
+            names.problem(problem.message, "commits", hint=problem.way_out)
+    return {"tracked": tracked, "checked": checked}
 
 
 def check_loads(names: StageNames, loads: Loads, lowest: int, key: str, *, processes: int) -> None:

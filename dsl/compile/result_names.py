@@ -269,6 +269,9 @@ def _load(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what: str
         members["program"] = Group(what=f"the program of `{workload.name}`", members=dict.fromkeys(names, leaf))
     else:
         absent["program"] = (f"`{workload.name}` has no numbers of a program", "kind: program with `metrics`")
+    if not stage.sessions.pool:
+        del members["pool_wait"]
+        absent["pool_wait"] = (f"the connections of `{stage.id}` are not in a pool", "sessions: {pool: 16}")
     for there, missing in (_sets(workload, stage, leaf, what), _phases(plan, stage, leaf)):
         members |= there
         absent |= missing

@@ -16,6 +16,7 @@ from proveout.dsl.compile.topology import leads_back
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import parts, threads_most
 from proveout.dsl.plan.stages import (
+    OWN_SESSIONS,
     Closed,
     Drop,
     Ladder,
@@ -206,7 +207,7 @@ class _Walk:
             self.problem(stage.where, message, f"populate it with `{stage.workload}`")
         if has_own_arrival(workload):
             self.outside(stage)
-        objection = division_problem(workload, len(system.instances))
+        objection = None if stage.sessions.access else division_problem(workload, len(system.instances))
         if objection is not None:
             self.problem(stage.where, objection)
         self.writes_through(stage)
@@ -221,6 +222,9 @@ class _Walk:
         if (isinstance(arrival, Closed) and arrival.think is not None) or stage.session or stage.pool.kind != "local":
             message = f"the program of `{stage.workload}` makes its own connections, in its own process"
             self.problem(stage.where, message, "leave `think`, `session` and `pool` away")
+        if stage.sessions != OWN_SESSIONS:
+            message = f"the program of `{stage.workload}` makes and keeps its connections by itself"
+            self.problem(stage.where, message, "leave `on_disconnect`, `access` and `sessions` away")
         for problem in stage_problems(
             self.scope.workloads[stage.workload],
             has_rate=isinstance(arrival, Open),

@@ -11,7 +11,7 @@ from proveout.core.units import format_duration
 from proveout.dsl.explain.host_parts import length
 from proveout.dsl.plan.loads import Part, parts
 from proveout.dsl.plan.phases import Level, edges_s, mean_level, recovers
-from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Open, Phased, Search, Think
+from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Open, Phased, Search, Sessions, Think
 from proveout.dsl.plan.values import Expression
 
 
@@ -83,12 +83,33 @@ def _lines(stage: Ladder | Search, part: Part) -> Iterator[str]:
 def _session(stage: Ladder | Search) -> tuple[str, ...]:
     """The settings of the load's connections."""
     settings = ", ".join(f"{name} = {value}" for name, value in stage.session)
-    return (f"connections with {settings}",) if settings else ()
+    own = ", ".join(sessions_text(stage.sessions))
+    return (*((f"connections with {settings}",) if settings else ()), *((own,) if own else ()))
+
+
+def sessions_text(sessions: Sessions) -> Iterator[str]:
+    """The rules for connections, in words, where they are not the default."""
+    if sessions.pool:
+        yield f"a pool of {sessions.pool} connections in total"
+    if sessions.connect_every == 1:
+        yield "a new connection for each transaction"
+    elif sessions.connect_every:
+        yield f"a new connection after {sessions.connect_every} transactions"
+    if sessions.access:
+        which = {"any": "any", "read_write": "the writable", "read_only": "a read-only"}[sessions.access]
+        yield f"to {which} member"
+    if not sessions.prepared:
+        yield "statements not prepared"
+    if sessions.on_disconnect != "reconnect":
+        what = {"retry": "runs its transaction again", "fail": "ends the load"}[sessions.on_disconnect]
+        yield f"a lost connection {what}"
 
 
 def _commits(stage: Ladder | Search) -> tuple[str, ...]:
     """The statement that tracking adds."""
     text = "commits are tracked: one more statement, an UPDATE, in each transaction that changes rows"
+    if stage.checked:
+        text += "; one that had committed without an answer is not run again"
     return (text,) if stage.tracked else ()
 
 

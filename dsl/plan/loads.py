@@ -18,9 +18,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Load, Open, Phased, Search, Stage
+
+if TYPE_CHECKING:
+    from proveout.dsl.plan.plan import Plan
 
 WHOLE = Fraction(1)
 
@@ -52,6 +55,10 @@ class Part:
         if self.own is not None:
             return self.own.threads or 1
         return math.ceil(rung * (self.before + self.share)) - math.ceil(rung * self.before)
+
+    def members(self, plan: Plan) -> tuple[str, ...]:
+        """The systems of the target's group, of which the load chooses one by its access; () without one."""
+        return tuple(one.name for one in plan.group_of(self.stage.target)) if self.stage.sessions.access else ()
 
     def rate(self, rate: float | None) -> float | None:
         """Its intended rate of that of an iteration, 1/s; None for closed arrival."""
@@ -133,7 +140,9 @@ def _parts(stage: Ladder | Search) -> Iterator[Part]:
             target=load.target,
             clients=load.clients,
             session=load.session,
+            sessions=load.sessions,
             tracked=load.tracked,
+            checked=load.checked,
             **({"arrival": arrival} if isinstance(stage, Ladder) else _schedule(arrival)),
         )
         own = load if load.share is None else None

@@ -143,6 +143,34 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sessions:
+    """The rules for the connections of a load: making, keeping and losing them.
+
+    `on_disconnect`: the transaction under way is an error, and the terminal connects again (`reconnect`); it runs again
+    with the same inputs (`retry`); or the load ends (`fail`). `access`: the member of the system to connect to, the one
+    that accepts changes, one that does not, or any; "" is the one of the dsn, and of several instances each terminal's
+    own. `pool`: connections in total, of which a transaction takes one that is free; 0 is one for each terminal.
+    `connect_every`: the transactions after which a connection is closed and another one made; 0: it is kept.
+    `prepared`: whether statements are prepared once for each connection, or sent with their text each time.
+    """
+
+    on_disconnect: Literal["reconnect", "retry", "fail"] = "reconnect"
+    access: Literal["", "any", "read_write", "read_only"] = ""
+    pool: int = 0
+    connect_every: int = 0
+    prepared: bool = True
+
+    @property
+    def are_lent(self) -> bool:
+        """Whether terminals have no connection of their own that they keep."""
+        return self.pool > 0 or self.connect_every > 0
+
+
+OWN_SESSIONS = Sessions()
+"""Each terminal keeps a connection of its own, and makes another one when it is lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Populate:
     """Create the workload's schema in each system of `into` and load it, the same rows in each."""
 
@@ -161,7 +189,8 @@ class Load:
 
     It has a `share` (numerator, denominator) of the threads and the rate of each rung; or, without one, `threads` of
     its own that are the same at every rung, at `rate` transactions a second in total, or closed without it. `tracked`:
-    its commits are counted in the database too.
+    its commits are counted in the database too; `checked`: a transaction that had
+    committed without an answer is not run again.
     """
 
     name: str
@@ -174,7 +203,9 @@ class Load:
     distribution: Literal["constant", "poisson"] = "constant"
     think: Think | None = None
     session: tuple[tuple[str, str], ...] = ()
+    sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
     tracked: bool = field(default=False, metadata=OMITTED)
+    checked: bool = field(default=False, metadata=OMITTED)
     where: Where = NOWHERE
 
 
@@ -214,7 +245,9 @@ class Ladder:
     pool: Pool = field(default_factory=Pool)
     limits: Limits = field(default_factory=Limits)
     session: tuple[tuple[str, str], ...] = ()
+    sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
     tracked: bool = field(default=False, metadata=OMITTED)
+    checked: bool = field(default=False, metadata=OMITTED)
     cell: Cell | None = None
     apart: str = field(default="", metadata=OMITTED)
     loads: tuple[Load, ...] = field(default=(), metadata=OMITTED)
@@ -274,7 +307,9 @@ class Search:
     pool: Pool = field(default_factory=Pool)
     limits: Limits = field(default_factory=Limits)
     session: tuple[tuple[str, str], ...] = ()
+    sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
     tracked: bool = field(default=False, metadata=OMITTED)
+    checked: bool = field(default=False, metadata=OMITTED)
     loads: tuple[Load, ...] = field(default=(), metadata=OMITTED)
     where: Where = NOWHERE
     kind: Literal["search"] = "search"

@@ -22,3 +22,4 @@ NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 FACT_PATTERN = r"^[A-Za-z][A-Za-z0-9_.:-]{0,99}$"
 EXPECTED_FACT_PATTERN = r"^[A-Za-z*][A-Za-z0-9_.:*-]{0,99}$"
 ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+CONNECT_EVERY_MAX = 1_000_000

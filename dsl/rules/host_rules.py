@@ -192,9 +192,16 @@ def instances_problems(engine: str, dsns: Sequence[str]) -> Iterator[Objection]:
 
 
 def endpoint_problems(
-    system: str, engine: str, dsn: str, *, instances: Sequence[str] = (), provisioned: bool = False
+    system: str,
+    engine: str,
+    dsn: str,
+    *,
+    instances: Sequence[str] = (),
+    provisioned: bool = False,
+    members: bool = False,
 ) -> Iterator[Objection]:
-    """The endpoint of a system in a task."""
+    """The endpoint of a system in a task. `members`: a load that chooses among them, such as servers of a group that
+    agents start."""
     yield from name_problems("system", system)
     if not _NAME.fullmatch(engine):
         yield Objection(message=f"{engine[:80]!r} is not the name of an engine")
@@ -205,10 +212,10 @@ def endpoint_problems(
         return
     if instances:
         yield from instances_problems(engine, instances)
-    if instances and provisioned:
-        yield Objection(message=f"system {system}, which an agent starts, has one address")
     if provisioned or engine != engines.NO_DATABASE:
         yield from provision_problems(engine) if provisioned else without_dsn_problems(engine)
+    if instances and provisioned and not members:
+        yield Objection(message=f"system {system}, which an agent starts, has one address")
     if engines.of(engine).dsn_form == "path":
         yield from _file_problems(engine, dsn)
     for one in dsns:

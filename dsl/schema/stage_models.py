@@ -38,6 +38,7 @@ from proveout.dsl.schema.scalar_types import (
     Variation,
     one_or_many,
 )
+from proveout.dsl.schema.session_models import SessionKeys
 
 AxisValue: TypeAlias = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean"]})]
 
@@ -131,7 +132,7 @@ class ThinkEntry(Strict):
     constant: Duration | None = Field(None, description="Always of this length.")
 
 
-class LoadEntry(CommitsEntry):
+class LoadEntry(SessionKeys, CommitsEntry):
     """One of several loads at the same time: with a share of the stage's threads and rate, or with its own."""
 
     workload: Name
@@ -156,7 +157,7 @@ class LoadEntry(CommitsEntry):
     )
 
 
-class Measured(StageBase, CommitsEntry):
+class Measured(StageBase, SessionKeys, CommitsEntry):
     """The keys that ladder and search share."""
 
     workload: Name | None = Field(None, description="The workload of the load.")

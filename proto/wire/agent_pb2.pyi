@@ -257,6 +257,25 @@ PLACEMENT_SPREAD: Placement.ValueType  # 1
 PLACEMENT_PACK: Placement.ValueType  # 2
 Global___Placement: _TypeAlias = Placement  # noqa: Y015
 
+class _OnDisconnect:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OnDisconnectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnDisconnect.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ON_DISCONNECT_UNSPECIFIED: _OnDisconnect.ValueType  # 0
+    ON_DISCONNECT_RECONNECT: _OnDisconnect.ValueType  # 1
+    ON_DISCONNECT_RETRY: _OnDisconnect.ValueType  # 2
+    ON_DISCONNECT_FAIL: _OnDisconnect.ValueType  # 3
+
+class OnDisconnect(_OnDisconnect, metaclass=_OnDisconnectEnumTypeWrapper): ...
+
+ON_DISCONNECT_UNSPECIFIED: OnDisconnect.ValueType  # 0
+ON_DISCONNECT_RECONNECT: OnDisconnect.ValueType  # 1
+ON_DISCONNECT_RETRY: OnDisconnect.ValueType  # 2
+ON_DISCONNECT_FAIL: OnDisconnect.ValueType  # 3
+Global___OnDisconnect: _TypeAlias = OnDisconnect  # noqa: Y015
+
 class _TuningOutcome:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -1556,6 +1575,38 @@ class LoadPool(_message.Message):
 Global___LoadPool: _TypeAlias = LoadPool  # noqa: Y015
 
 @_typing.final
+class Sessions(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ON_DISCONNECT_FIELD_NUMBER: _builtins.int
+    ACCESS_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    CONNECT_EVERY_FIELD_NUMBER: _builtins.int
+    PREPARED_FIELD_NUMBER: _builtins.int
+    on_disconnect: Global___OnDisconnect.ValueType
+    access: _builtins.str
+    """"", any, read_write or read_only."""
+    pool: _builtins.int
+    connect_every: _builtins.int
+    prepared: _builtins.bool
+    def __init__(
+        self,
+        *,
+        on_disconnect: Global___OnDisconnect.ValueType = ...,
+        access: _builtins.str = ...,
+        pool: _builtins.int = ...,
+        connect_every: _builtins.int = ...,
+        prepared: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "connect_every", b"connect_every", "on_disconnect", b"on_disconnect", "pool", b"pool", "prepared", b"prepared"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Sessions: _TypeAlias = Sessions  # noqa: Y015
+
+@_typing.final
 class RunLoad(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1571,12 +1622,15 @@ class RunLoad(_message.Message):
     LOAD_FIELD_NUMBER: _builtins.int
     BINS_FIELD_NUMBER: _builtins.int
     TRACKED_FIELD_NUMBER: _builtins.int
+    CHECKED_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
     seed: _builtins.int
     label: _builtins.str
     load: _builtins.str
     bins: _builtins.bool
     tracked: _builtins.bool
+    checked: _builtins.bool
     @_builtins.property
     def workload(self) -> Global___Workload: ...
     @_builtins.property
@@ -1589,6 +1643,8 @@ class RunLoad(_message.Message):
     def pool(self) -> Global___LoadPool: ...
     @_builtins.property
     def session(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
+    @_builtins.property
+    def sessions(self) -> Global___Sessions: ...
     def __init__(
         self,
         *,
@@ -1604,10 +1660,12 @@ class RunLoad(_message.Message):
         load: _builtins.str = ...,
         bins: _builtins.bool = ...,
         tracked: _builtins.bool = ...,
+        checked: _builtins.bool = ...,
+        sessions: Global___Sessions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "pool", b"pool", "share", b"share", "windows", b"windows", "workload", b"workload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "pool", b"pool", "sessions", b"sessions", "share", b"share", "windows", b"windows", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bins", b"bins", "endpoint", b"endpoint", "label", b"label", "load", b"load", "pool", b"pool", "seed", b"seed", "session", b"session", "share", b"share", "tracked", b"tracked", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bins", b"bins", "checked", b"checked", "endpoint", b"endpoint", "label", b"label", "load", b"load", "pool", b"pool", "seed", b"seed", "session", b"session", "sessions", b"sessions", "share", b"share", "tracked", b"tracked", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1919,8 +1977,10 @@ class SystemStarted(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     FRESH_FIELD_NUMBER: _builtins.int
     SUPERSEDED_BY_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     fresh: _builtins.bool
     superseded_by: _builtins.str
+    note: _builtins.str
     @_builtins.property
     def endpoint(self) -> Global___Endpoint: ...
     @_builtins.property
@@ -1932,10 +1992,11 @@ class SystemStarted(_message.Message):
         settings: _abc.Iterable[Global___NamedText] | None = ...,
         fresh: _builtins.bool = ...,
         superseded_by: _builtins.str = ...,
+        note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "fresh", b"fresh", "settings", b"settings", "superseded_by", b"superseded_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "fresh", b"fresh", "note", b"note", "settings", b"settings", "superseded_by", b"superseded_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2505,6 +2566,42 @@ class LoadSecond(_message.Message):
 Global___LoadSecond: _TypeAlias = LoadSecond  # noqa: Y015
 
 @_typing.final
+class SessionResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONNECT_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    POOL_WAIT_FIELD_NUMBER: _builtins.int
+    WAITED_FIELD_NUMBER: _builtins.int
+    RERUN_FIELD_NUMBER: _builtins.int
+    attempts: _builtins.int
+    failed: _builtins.int
+    waited: _builtins.int
+    rerun: _builtins.int
+    @_builtins.property
+    def connect(self) -> Global___Histogram: ...
+    @_builtins.property
+    def pool_wait(self) -> Global___Histogram: ...
+    def __init__(
+        self,
+        *,
+        connect: Global___Histogram | None = ...,
+        attempts: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        pool_wait: Global___Histogram | None = ...,
+        waited: _builtins.int = ...,
+        rerun: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["connect", b"connect", "pool_wait", b"pool_wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "connect", b"connect", "failed", b"failed", "pool_wait", b"pool_wait", "rerun", b"rerun", "waited", b"waited"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionResult: _TypeAlias = SessionResult  # noqa: Y015
+
+@_typing.final
 class LoadResult(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2530,6 +2627,7 @@ class LoadResult(_message.Message):
     PASSES_S_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
     PHASES_FIELD_NUMBER: _builtins.int
     COMMITS_FIELD_NUMBER: _builtins.int
     ended_in_window: _builtins.int
@@ -2564,6 +2662,8 @@ class LoadResult(_message.Message):
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedNumber]: ...
     @_builtins.property
+    def sessions(self) -> Global___SessionResult: ...
+    @_builtins.property
     def phases(self) -> _containers.RepeatedCompositeFieldContainer[Global___PhaseLoad]: ...
     @_builtins.property
     def commits(self) -> Global___TrackedCommits: ...
@@ -2592,12 +2692,13 @@ class LoadResult(_message.Message):
         passes_s: _abc.Iterable[_builtins.float] | None = ...,
         output: _builtins.str = ...,
         values: _abc.Iterable[Global___NamedNumber] | None = ...,
+        sessions: Global___SessionResult | None = ...,
         phases: _abc.Iterable[Global___PhaseLoad] | None = ...,
         commits: Global___TrackedCommits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "commits", b"commits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "commits", b"commits", "sessions", b"sessions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "commits", b"commits", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "output", b"output", "passes_s", b"passes_s", "pause_longest_ns", b"pause_longest_ns", "phases", b"phases", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s", "_ceiling_shared_per_s", b"_ceiling_shared_per_s", "ceiling_apart_per_s", b"ceiling_apart_per_s", "ceiling_shared_per_s", b"ceiling_shared_per_s", "client_cpu_fraction", b"client_cpu_fraction", "client_cpu_s", b"client_cpu_s", "commits", b"commits", "committed", b"committed", "ended_in_window", b"ended_in_window", "first_errors", b"first_errors", "handling", b"handling", "hangs", b"hangs", "hung", b"hung", "measure_end_ns", b"measure_end_ns", "measure_start_ns", b"measure_start_ns", "output", b"output", "passes_s", b"passes_s", "pause_longest_ns", b"pause_longest_ns", "phases", b"phases", "samples_lost", b"samples_lost", "seconds_produced", b"seconds_produced", "sessions", b"sessions", "stalls", b"stalls", "start_skew_ns", b"start_skew_ns", "transactions", b"transactions", "unknown", b"unknown", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["ceiling_apart_per_s"]  # noqa: Y015
     _WhichOneofArgType__ceiling_apart_per_s: _TypeAlias = _typing.Literal["_ceiling_apart_per_s", b"_ceiling_apart_per_s"]  # noqa: Y015

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proveout.dsl.plan.values import Value
+from proveout.proto.wire.session_results import Histogram as Histogram  # noqa: PLC0414 - exported here too
+from proveout.proto.wire.session_results import SessionResult as SessionResult  # noqa: PLC0414
 from proveout.proto.wire.tasks import Endpoint
 
 
@@ -19,12 +21,14 @@ class SystemStarted:
     """A system is up: how to reach it, and its settings that travel with the results (name -> value, sorted).
 
     `superseded_by`: the promoted standby that holds the group's data now; a primary starts only after it has stopped.
+    `note`: the effect of the start on the data of a member of a group, for people.
     """
 
     endpoint: Endpoint
     settings: tuple[tuple[str, str], ...] = ()
     fresh: bool = True
     superseded_by: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,20 +140,6 @@ class Done:
     """It is done; there is nothing to say about it but how long it took."""
 
     seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
-    """A log-linear histogram of nanoseconds, 3 significant digits, HdrHistogram's bucket layout, sparse.
-
-    `indices` ascending, `counts` beside them; `sum_ns`, `min_ns`, `max_ns` exact. Merging is adding.
-    """
-
-    indices: tuple[int, ...] = ()
-    counts: tuple[int, ...] = ()
-    sum_ns: int = 0
-    min_ns: int = 0
-    max_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,6 +329,7 @@ class LoadResult:
     passes_s: tuple[float, ...] = ()
     output: str = field(default="", repr=False)
     values: tuple[tuple[str, float], ...] = ()
+    sessions: SessionResult = field(default_factory=SessionResult)
     phases: tuple[PhaseLoad, ...] = ()
     commits: TrackedCommits = field(default_factory=TrackedCommits)
 

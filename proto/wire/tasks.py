@@ -6,7 +6,8 @@ answers for that key and runs no task twice. The outcomes are in `results`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from proveout.dsl.plan.commands import Command
@@ -14,7 +15,7 @@ from proveout.dsl.plan.fio_job import FioJob
 from proveout.dsl.plan.measured_values import NO_WAIT, MeasuredValue, WaitUntil
 from proveout.dsl.plan.phases import Level
 from proveout.dsl.plan.plan import Workload
-from proveout.dsl.plan.stages import Windows
+from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions, Windows
 from proveout.dsl.plan.topology import Capture, Scrape, System
 from proveout.dsl.plan.tuning_step import Tuning
 
@@ -33,6 +34,11 @@ class Endpoint:
     version: str = ""
     provisioned: bool = False
     instances: tuple[str, ...] = field(default=(), repr=False)
+
+    def among(self, endpoints: Mapping[str, Endpoint], members: Iterable[str]) -> Endpoint:
+        """The same with the dsns of the systems `members` as instances; its own ones where there are none."""
+        dsns = tuple(endpoints[name].dsn for name in members if name in endpoints)
+        return replace(self, instances=dsns) if dsns else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +271,7 @@ class RunLoad:
     `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`:
     settings, (name, value), of every connection. `load`: its name among the loads of a stage that has several. `bins`:
     its seconds have tenths (`LoadSecond.bins`). `tracked`: count the commits of each terminal in the database too, in
-    the table of `dsl.workloads.commits`.
+    the table of `dsl.workloads.commits`; `checked`: and do not run a transaction again that had committed.
     """
 
     workload: Workload
@@ -280,6 +286,8 @@ class RunLoad:
     load: str = ""
     bins: bool = False
     tracked: bool = False
+    checked: bool = False
+    sessions: Sessions = OWN_SESSIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import pymysql
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.mysql.binary_values import COM_QUERY, COM_STMT_PREPARE, execute, packet, placeholders
-from proveout.agent.engines.mysql.dsn import Address, MalformedDsn, connect, one_line, parse
+from proveout.agent.engines.mysql.dsn import CONNECT_S, Address, MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.mysql.protocol import (
     READ_BYTES,
     SERVER_GONE,
@@ -112,14 +112,41 @@ class MysqlDriver:
 
     def connect(self, dsn: str) -> MysqlSession:
         """A new connection, within 5 s. The password is in no message."""
+        return self.open(dsn, access="", within_s=None)
+
+    def members(self, dsn: str) -> tuple[str, ...]:
+        """The dsn, which names one host."""
+        return (dsn,)
+
+    def open(self, dsn: str, *, access: str, within_s: float | None) -> MysqlSession:
+        """A new connection, within 5 s or `within_s`, to a server with that access by its `read_only`."""
         try:
             address = parse(dsn)
-            return MysqlSession(connect(address, read_timeout_s=5.0), address)
+            connection = connect(address, timeout_s=within_s or CONNECT_S, read_timeout_s=within_s or CONNECT_S)
+            if access in ("read_write", "read_only"):
+                _require(connection, access)
+            return MysqlSession(connection, address)
         except MalformedDsn as error:
             raise StatementFailure(CANNOT_CONNECT, error.what, FailureKind.LOST) from None
         except pymysql.err.MySQLError as error:
             code, text = one_line(error)
             raise StatementFailure(code, text, FailureKind.LOST) from None
+
+
+def _require(connection: Any, access: str) -> None:
+    """Close a connection to a server without that access. Raises StatementFailure (lost)."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT @@global.read_only")
+            ((value,),) = cursor.fetchall()
+    except BaseException:
+        connection.close()
+        raise
+    read_only = str(value).upper() not in ("0", "OFF")
+    if read_only != (access == "read_only"):
+        connection.close()
+        text = "the server is read-only (read_only = 1)" if read_only else "the server is not read-only"
+        raise StatementFailure(CANNOT_CONNECT, text, FailureKind.LOST)
 
 
 def failure_of(code: str, text: str, statement: Statement | None) -> StatementFailure:

@@ -32,7 +32,9 @@ from proveout.agent.engines.postgres.wire.protocol import CONNECTION_LOST, WireP
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Row, Statement
 
-_DEFAULTS: dict[str, Any] = {"connect_timeout": "5", "application_name": "proveout", "gssencmode": "disable"}
+_DEFAULTS: dict[str, Any] = {"application_name": "proveout", "gssencmode": "disable"}
+CONNECT_S = 5.0
+_ATTRIBUTES = {"any": "any", "read_write": "read-write", "read_only": "read-only"}
 CANCEL_S = 2.0
 PURE_PYTHON = "PROVEOUT_PURE_PYTHON"  # set in the environment: leave the compiled hot path aside
 TEXT, BINARY = 0, 1
@@ -86,8 +88,10 @@ class PostgresSession:
         """Prepare, and request the types of parameters and columns."""
         name = b"s%d" % self._names
         self._names += 1
-        self._check(self._conn.prepare(name, statement.text["postgres"].encode()), statement)
-        described = self._conn.describe_prepared(name)
+        self._conn.send_prepare(name, statement.text["postgres"].encode())
+        self._check(self._answer(), statement)
+        self._conn.send_describe_prepared(name)
+        described = self._answer()
         self._check(described, statement)
         parameters = travels(statement, [described.param_type(i) for i in range(described.nparams)])
         columns = [described.ftype(i) for i in range(described.nfields)]
@@ -101,6 +105,26 @@ class PostgresSession:
             result_format=BINARY if binary else TEXT,
             decoders=decoders(columns, statement, binary=binary),
         )
+
+    def _answer(self) -> pq.abc.PGresult:
+        """Wait for the answer to the request that was sent, with the GIL released. StatementFailure (lost)."""
+        result: pq.abc.PGresult | None = None
+        try:
+            while self._conn.flush():
+                _wait_until(self._conn.socket, select.POLLOUT, None)
+            while True:
+                while self._busy():
+                    _wait_until(self._conn.socket, select.POLLIN, None)
+                    self._consume()
+                following = self._get()
+                if following is None:
+                    break
+                result = following
+        except OperationalError as error:
+            raise StatementFailure(CONNECTION_LOST, _one_line(str(error)), FailureKind.LOST) from None
+        if result is None:
+            raise StatementFailure(CONNECTION_LOST, "the server sent no answer", FailureKind.LOST)
+        return result
 
     def send(self, prepared: PostgresPrepared, arguments: Sequence[Any]) -> None:
         """Send one prepared statement."""
@@ -232,21 +256,100 @@ class PostgresDriver:
     waits: Literal["polled"] = "polled"
 
     def connect(self, dsn: str) -> PolledSession:
-        """A new connection, within 5 s unless the conninfo says otherwise. The password is in no message of libpq's."""
-        try:
-            given = conninfo_to_dict(dsn)
-        except ProgrammingError as error:
-            raise StatementFailure(CANNOT_CONNECT, _one_line(str(error)), FailureKind.LOST) from None
-        parameters = {**_DEFAULTS, **given}
-        conn = pq.PGconn.connect(make_conninfo("", **parameters).encode())
-        if conn.status != pq.ConnStatus.OK:
-            text = _one_line(conn.get_error_message())
-            conn.finish()
-            raise StatementFailure(CANNOT_CONNECT, text, FailureKind.LOST)
+        """A new connection to the first host of the conninfo that accepts it."""
+        failure: StatementFailure | None = None
+        for member in self.members(dsn):
+            try:
+                return self.open(member, access="", within_s=None)
+            except StatementFailure as failed:
+                failure = failed
+        assert failure is not None  # noqa: S101 - a conninfo has a host
+        raise failure
+
+    def members(self, dsn: str) -> tuple[str, ...]:
+        """A conninfo for each host, as libpq tries them: in order; with `prefer-standby`, all of them twice."""
+        return hosts_of(_given(dsn))
+
+    def open(self, dsn: str, *, access: str, within_s: float | None) -> PolledSession:
+        """A new connection to one host, within its `connect_timeout`, or `within_s`, or 5 s. The password is in no
+        message of libpq's."""
+        parameters = {**_DEFAULTS, **_given(dsn)}
+        limit_s = float(parameters.pop("connect_timeout", 0) or 0) or within_s or CONNECT_S
+        if access:
+            parameters["target_session_attrs"] = _ATTRIBUTES[access]
+        conn = _connected(make_conninfo("", **parameters), limit_s)
         conn.nonblocking = 1
         encrypted = conn.ssl_in_use or parameters["gssencmode"] != "disable"
         session = PostgresSession(conn)
         return session if encrypted else direct_session()(session)
+
+
+def _given(dsn: str) -> dict[str, Any]:
+    try:
+        return conninfo_to_dict(dsn)
+    except ProgrammingError as error:
+        raise StatementFailure(CANNOT_CONNECT, _one_line(str(error)), FailureKind.LOST) from None
+
+
+def _connected(conninfo: str, limit_s: float) -> pq.abc.PGconn:
+    """Connect, with the GIL released while waiting: `PGconn.connect` would hold it, and stop every other terminal."""
+    deadline_s = time.monotonic() + limit_s
+    conn = pq.PGconn.connect_start(conninfo.encode())
+    waits_for = select.POLLOUT
+    try:
+        while conn.status != pq.ConnStatus.BAD:
+            if not _wait_until(conn.socket, waits_for, deadline_s):
+                text = f"connection to {_place(conn)} failed: no answer within {limit_s:g} s"
+                raise StatementFailure(CANNOT_CONNECT, text, FailureKind.LOST)
+            match conn.connect_poll():
+                case pq.PollingStatus.OK:
+                    return conn
+                case pq.PollingStatus.READING:
+                    waits_for = select.POLLIN
+                case pq.PollingStatus.WRITING:
+                    waits_for = select.POLLOUT
+                case _:
+                    break
+        raise StatementFailure(CANNOT_CONNECT, _one_line(conn.get_error_message()), FailureKind.LOST)
+    except OperationalError as error:
+        conn.finish()
+        raise StatementFailure(CANNOT_CONNECT, _one_line(str(error)), FailureKind.LOST) from None
+    except BaseException:
+        conn.finish()
+        raise
+
+
+def _place(conn: pq.abc.PGconn) -> str:
+    """The host and port that a connection is made to."""
+    host, port = conn.host.decode(), conn.port.decode()
+    return f'server on socket "{host}/.s.PGSQL.{port}"' if host.startswith("/") else f'server at "{host}", port {port}'
+
+
+def _wait_until(fd: int, event: int, deadline_s: float | None) -> bool:
+    """Wait until a descriptor can be read or written. Returns False after the deadline."""
+    ready = select.poll()
+    ready.register(fd, event)
+    left_ms = None if deadline_s is None else max(deadline_s - time.monotonic(), 0.0) * 1000
+    return bool(ready.poll(left_ms))
+
+
+def hosts_of(given: dict[str, Any]) -> tuple[str, ...]:
+    """The parts of a conninfo with several hosts, as conninfos with one each.
+
+    >>> hosts_of({"host": "a,b", "port": "1", "dbname": "x"})
+    ('dbname=x host=a port=1', 'dbname=x host=b port=1')
+    """
+    lists = {key: str(given[key]).split(",") for key in ("host", "hostaddr", "port") if given.get(key)}
+    count = max((len(lists[key]) for key in ("host", "hostaddr") if key in lists), default=1)
+    rest = {key: value for key, value in given.items() if key not in lists and key != "load_balance_hosts"}
+    ways = ("standby", "any") if rest.get("target_session_attrs") == "prefer-standby" else ("",)
+    found = []
+    for way in ways:
+        for index in range(count):
+            own = {key: each[index if len(each) > 1 else 0] for key, each in lists.items() if len(each) in (1, count)}
+            parts = {**rest, **own, **({"target_session_attrs": way} if way else {})}
+            found.append(make_conninfo("", **parts))
+    return tuple(found)
 
 
 @cache

@@ -33,7 +33,7 @@ class ChunkWriter:
     def offer(self, chunk: worker_messages.Chunk) -> None:
         """Write a chunk without blocking. The rest waits for the next call, or is dropped and counted."""
         if self._bytes > WAITING_MAX:
-            records = sum(length for code, length in chunk.codes if code != worker_messages.HANDLING)
+            records = sum(length for code, length in chunk.codes if code >= 0)
             self.lost += records // (INT64_BYTES * TRIPLE)
         else:
             self._keep(worker_messages.encode(chunk))

@@ -5,43 +5,40 @@ kind and sends its first statement -> the socket is readable -> `transaction_loo
 end, which is one record of (intended, started, ended) -> the next transaction. `tick` is called about ten times a
 second and packs the records.
 
-A thread opens lost connections again (`Reconnector`), with a pause that doubles up to one second.
+Threads open lost connections again (`Reconnector`), with a pause that doubles up to a quarter of a second; the first
+that succeeds ends the pauses of the other terminals. `on_disconnect` of the load decides what becomes of the
+transaction under way. Where terminals do not keep a connection of their own, `session_loop` lends them one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import heapq
-import os
 import select
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-import numpy as np
-
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
-from proveout.agent.load.intensity import Int64s
+from proveout.agent.engines.members import READ_ONLY_CODES
 from proveout.agent.load.loop.cancellation import cancel_statements
 from proveout.agent.load.loop.handling import request_stamps
-from proveout.agent.load.loop.reconnect import Reconnector
+from proveout.agent.load.loop.reconnect import Opened, Reconnector, pause_ns
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
+from proveout.agent.load.loop.timer import Timer
 from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLED_BACK, rolled_back
 from proveout.agent.load.loop.transaction_loop import NEXT, SETTLE, WAIT, again, first, serve, turns
+from proveout.agent.load.loop.unanswered import has_answer, never_begun, under_way, under_way_with_times
 from proveout.agent.load.pacing import Pacing, Timeline
-from proveout.agent.load.worker_messages import UNCONNECTED, Ages, Unfinished
-from proveout.core.errors import ProveoutError
+from proveout.agent.load.worker_messages import Ages, Unfinished
+from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions
 from proveout.dsl.workloads.base import Outcome
-from proveout.proto.wire import histogram
 
 DRAIN_POLL_S = 0.05
 DRAIN_S = 1.0
-PAUSE_MIN_S, PAUSE_MAX_S = 0.1, 1.0
-_CLOCK_MONOTONIC = 1
-_TFD_NONBLOCK, _TFD_CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC
-_TFD_TIMER_ABSTIME = 1
+LOSSES_NS = 1_000_000_000
+"""Losses of a terminal within this time are in a row."""
 
 
 class Ticker(Protocol):
@@ -72,7 +69,13 @@ class PolledLoop:
         timeline: Timeline,
         ticker: Ticker,
         reconnector: Reconnector,
+        sessions: Sessions = OWN_SESSIONS,
     ) -> None:
+        self._sessions = sessions
+        self.failure: StatementFailure | None = None
+        """The lost connection that has ended the load, with `on_disconnect: fail`."""
+        self._pausing: dict[int, Terminal] = {}
+        """Terminals that wait before the next attempt to connect, by number."""
         self._terminals: dict[int, Terminal] = {}
         self._all = terminals
         self._recorder, self._pacing, self._timeline, self._ticker = recorder, pacing, timeline, ticker
@@ -90,8 +93,7 @@ class PolledLoop:
         self._epoll = select.epoll()
         for fd in (ticker.control(), self._timer.fileno(), reconnector.fileno()):
             self._epoll.register(fd, select.EPOLLIN)
-        for terminal in terminals:
-            self._watch(terminal)
+        self._watch_all()
         self.waiting: list[tuple[int, int]] = []
         """(transaction number, start ns) of transactions without an answer at the end of the load."""
         self.unknown: list[int] = []
@@ -132,9 +134,9 @@ class PolledLoop:
         self._reconnector.end()
         self._settle(self._unanswered(), time.monotonic() + DRAIN_S, self._has_ended)
         self.seen_ns = time.monotonic_ns()
-        self.unfinished = under_way_with_times(self._all)
+        self.unfinished = under_way_with_times(self._all, lent=self._sessions.are_lent)
         for terminal in self._all:
-            if terminal.busy and not terminal.rolling_back:
+            if terminal.busy and not terminal.rolling_back and terminal.session is not None:
                 self.unknown.append(terminal.kind.number)
                 terminal.doubt()
         busy = self._unanswered()
@@ -142,9 +144,7 @@ class PolledLoop:
             lambda: [terminal.session for terminal in busy.values()],
             lambda seconds: self._settle(busy, time.monotonic() + seconds, has_answer),
         )
-        for terminal in self._all:
-            if terminal.session is not None:
-                terminal.session.close()
+        self._close_sessions()
         self._epoll.close()
         self._timer.close()
         self.sampler.close()
@@ -160,7 +160,7 @@ class PolledLoop:
                 if (terminal := busy.get(fd)) is None:
                     with contextlib.suppress(OSError):
                         self._epoll.unregister(fd)
-                elif has_ended(terminal):
+                elif has_ended(terminal) and busy.get(fd) is terminal:
                     del busy[fd]
 
     def _has_ended(self, terminal: Terminal) -> bool:
@@ -182,8 +182,13 @@ class PolledLoop:
             self._wait(terminal, terminal.pending_ns)
 
     def _wait(self, terminal: Terminal, until_ns: int) -> None:
-        """Let `_fire` resume the terminal at `until_ns`."""
+        """Let `_fire` start the terminal's next transaction at `until_ns`."""
         terminal.busy = False
+        self._pause(terminal, until_ns)
+
+    def _pause(self, terminal: Terminal, until_ns: int) -> None:
+        """Let `_fire` resume the terminal at `until_ns`; an earlier instant is no longer valid."""
+        terminal.until_ns = until_ns
         heapq.heappush(self._due, (until_ns, terminal.number, terminal))
         self._arm()
 
@@ -205,14 +210,21 @@ class PolledLoop:
             return
         while due and due[0][0] <= (now := time.monotonic_ns()):
             when, _, terminal = heapq.heappop(due)
-            if terminal.session is None:
-                self._reconnector.request(terminal)
+            if when != terminal.until_ns:
                 continue
             if not self.start_skew_ns:
                 self.start_skew_ns = max(now - when, 1)
-            with self._failing(terminal):
-                self._go(terminal, now)
+            self._resume(terminal, now)
         self._arm()
+
+    def _resume(self, terminal: Terminal, now: int) -> None:
+        """The instant of a terminal has come: open its connection, or start its transaction."""
+        if terminal.session is None:
+            self._pausing.pop(terminal.number, None)
+            self._reconnector.request(terminal)
+            return
+        with self._failing(terminal):
+            self._go(terminal, now)
 
     def _continue(self, terminal: Terminal, now: int) -> None:
         """Start the next transaction after one has ended, or wait until it is due."""
@@ -294,7 +306,8 @@ class PolledLoop:
     def failed(self, terminal: Terminal, failure: StatementFailure) -> None:
         """A statement has failed: decide the outcome of the transaction; inside BEGIN, roll back first."""
         now = time.monotonic_ns()
-        if failure.kind is FailureKind.LOST or terminal.rolling_back:
+        demoted = failure.code in READ_ONLY_CODES and self._sessions.access == "read_write"
+        if failure.kind is FailureKind.LOST or terminal.rolling_back or demoted:
             self._lost(terminal, failure, now)
             return
         outcome = self._judged(terminal, failure, now)
@@ -339,54 +352,113 @@ class PolledLoop:
             self.failed(terminal, failure)
 
     def _lost(self, terminal: Terminal, failure: StatementFailure, now: int) -> None:
-        """The connection is lost: the running transaction is an error, and a new connection is requested after a
-        pause.
+        """The connection is lost: the policy of the load decides on the transaction, and a new one is requested.
+
+        At once after the first loss; after losses in a row with pauses, as after failed attempts to connect.
         """
-        self._terminals.pop(terminal.fd, None)
-        with contextlib.suppress(OSError, ValueError):  # libpq may have closed it already
-            self._epoll.unregister(terminal.fd)
-        terminal.session.close()
         terminal.lost(terminal.ended_ns)
-        terminal.session, terminal.ended_ns = None, now
-        rolling_back, terminal.rolling_back = (
-            terminal.rolling_back,
-            False,
-        )  # the server rolls back when the connection ends
+        self._drop(terminal)
+        again_soon, terminal.ended_ns, terminal.lost_ns = now - terminal.lost_ns < LOSSES_NS, now, now
+        terminal.connects = terminal.connects + 1 if again_soon else 0
+        # The server rolls back when the connection ends.
+        rolling_back, terminal.rolling_back = terminal.rolling_back, False
         if not terminal.busy:  # the terminal waits in the heap
             return
-        self._recorder.error(terminal.kind.number, failure.code, failure.what, terminal.intended_ns, now)
-        if not rolling_back:
+        unknown = not rolling_back and failure.kind is FailureKind.LOST
+        if unknown:
             self.unknown.append(terminal.kind.number)
             terminal.doubt()
+        if self._sessions.on_disconnect == "fail":
+            self._fail(failure, now)
+        elif self._sessions.on_disconnect == "retry" and self._may_retry(terminal, rolling_back=rolling_back):
+            self._recorder.retry(terminal.kind.number, failure.code, terminal.intended_ns, now)
+            self._recorder.note(failure.code, failure.what)
+            if unknown:
+                self._recorder.reruns.extend((terminal.intended_ns, now, terminal.kind.number))
+            self._pause(terminal, now + pause_ns(terminal))
+        else:
+            if not (rolling_back and terminal.outcome == ERROR):  # recorded before the rollback
+                self._recorder.error(terminal.kind.number, failure.code, failure.what, terminal.intended_ns, now)
+            self._after_error(terminal, now)
+
+    def _may_retry(self, terminal: Terminal, *, rolling_back: bool) -> bool:
+        """Count a retry after a lost connection; False after the last one, or of a transaction that has its outcome."""
+        if rolling_back and terminal.outcome != RETRY:
+            return False
+        if terminal.failing_ns != terminal.started_ns:
+            terminal.failing_ns, terminal.attempts = terminal.started_ns, 0
+        terminal.attempts += 1
+        return terminal.attempts <= RETRIES_MAX
+
+    def _fail(self, failure: StatementFailure, now: int) -> None:
+        """End the load, `on_disconnect: fail`."""
+        if self.failure is None:
+            self.failure = failure
+            self._ticker.complete(now)
+            self._tick(now)
+
+    def _after_error(self, terminal: Terminal, now: int) -> None:
+        """A transaction has ended with a lost connection: connect again, then start the next one."""
         if terminal.left and not terminal.has_more(now):
             self._end_passes(terminal, now)
             return
         if terminal.fires is not None:
             terminal.pending_ns = self._timeline.t0_ns + terminal.fires()
-        self._wait(terminal, now + round(PAUSE_MIN_S * 1e9))
+        self._wait(terminal, now + pause_ns(terminal))
+
+    def _drop(self, terminal: Terminal) -> None:
+        """Close the lost connection."""
+        self._terminals.pop(terminal.fd, None)
+        with contextlib.suppress(OSError, ValueError):  # libpq may have closed it already
+            self._epoll.unregister(terminal.fd)
+        terminal.session.close()
+        terminal.session = None
 
     def _reconnected(self) -> None:
-        """Use new connections; pause again after a failed attempt.
-
-        Under closed arrival a failed attempt is an error. Under open arrival the due transactions wait, and become late
-        or missed.
-        """
-        for terminal, opened in self._reconnector.results():
+        """Use new connections; pause again after a failed attempt."""
+        for owner, opened in self._reconnector.results():
             now = time.monotonic_ns()
             if isinstance(opened, StatementFailure):
-                if terminal.fires is None:
-                    self._recorder.error(terminal.next_kind().number, opened.code, opened.what, now, now)
-                else:
-                    self._recorder.note(opened.code, opened.what)
-                pause_s = min(PAUSE_MIN_S * 2**terminal.connects, PAUSE_MAX_S)
-                terminal.connects += 1
-                self._wait(terminal, now + round(pause_s * 1e9))
+                self._unconnected(owner, opened, now)
                 continue
-            terminal.connects = 0
-            terminal.bind(*opened)
-            self._watch(terminal)
-            with self._failing(terminal):
+            self._connected(owner, opened, now)
+            for terminal in tuple(self._pausing.values()):
+                terminal.until_ns = 0
+                self._resume(terminal, now)
+
+    def _unconnected(self, terminal: Terminal, failure: StatementFailure, now: int) -> None:
+        """An attempt to connect has failed. Under closed arrival it is an error, unless its transaction is run again;
+        under open arrival the due transactions wait, and become late or missed."""
+        if self._sessions.on_disconnect == "fail":
+            self._fail(failure, now)
+        elif self._sessions.on_disconnect == "reconnect" and terminal.fires is None:
+            self._recorder.error(terminal.next_kind().number, failure.code, failure.what, now, now)
+        else:
+            self._recorder.note(failure.code, failure.what)
+        terminal.connects += 1
+        self._pausing[terminal.number] = terminal
+        self._pause(terminal, now + pause_ns(terminal))
+
+    def _connected(self, terminal: Terminal, opened: Opened, now: int) -> None:
+        terminal.bind(*opened)
+        self._watch(terminal)
+        with self._failing(terminal):
+            if terminal.busy and terminal.has_committed():
+                terminal.kind.times[Outcome.COMMIT].extend((terminal.intended_ns, terminal.started_ns, now))
+                self._next(terminal, now)
+            elif terminal.busy:
+                terminal.session.send(*again(terminal))
+            else:
                 self._go(terminal, now)
+
+    def _watch_all(self) -> None:
+        for terminal in self._all:
+            self._watch(terminal)
+
+    def _close_sessions(self) -> None:
+        for terminal in self._all:
+            if terminal.session is not None:
+                terminal.session.close()
 
     def _watch(self, terminal: Terminal) -> None:
         terminal.fd = terminal.session.fileno()
@@ -394,96 +466,3 @@ class PolledLoop:
         self._epoll.register(terminal.fd, select.EPOLLIN)
         if not request_stamps(terminal.fd):
             self.sampler.all_stamped = False
-
-
-def has_answer(terminal: Terminal) -> bool:
-    """Whether a cancelled statement has its answer, success or failure."""
-    try:
-        return bool(terminal.session.receive())
-    except StatementFailure:
-        return True
-
-
-def under_way(terminals: Sequence[Terminal]) -> list[tuple[int, int]]:
-    """The transactions that have started and not ended, as (number, start ns)."""
-    return [(terminal.kind.number, terminal.started_ns) for terminal in terminals if terminal.busy]
-
-
-def under_way_with_times(terminals: Sequence[Terminal]) -> list[Unfinished]:
-    """The transactions that have begun and not ended, and the terminals without a connection (`UNCONNECTED`).
-
-    A failed transaction is recorded as an error before its rollback: it is not listed while it is rolled back.
-    """
-    found = []
-    for terminal in terminals:
-        if terminal.busy and not (terminal.rolling_back and terminal.outcome == ERROR):
-            found.append((terminal.kind.number, terminal.intended_ns, terminal.started_ns))
-        elif terminal.session is None:
-            found.append((UNCONNECTED, terminal.ended_ns, terminal.ended_ns))
-    return found
-
-
-def never_begun(terminals: Sequence[Terminal], pacing: Pacing, timeline: Timeline, seen_ns: int) -> tuple[Ages, ...]:
-    """The arrivals due in the measure window, and in each of its phases, that have not begun at `seen_ns`: their ages
-    then, binned, by number.
-
-    If the system was far below the rate, most of the schedule may be left: it is computed in bulk.
-    """
-    found: dict[int, list[Int64s]] = {}
-    end_ns = timeline.measure_end_ns - timeline.t0_ns
-    for terminal in terminals:
-        if terminal.fires is None:
-            continue
-        due_ns = terminal.fires() if terminal.busy else terminal.pending_ns - timeline.t0_ns
-        first_ns = max(due_ns, timeline.measure_start_ns - timeline.t0_ns)
-        for due in pacing.due_between(terminal.number, first_ns, end_ns):
-            for number, dealt in terminal.deal(seen_ns - timeline.t0_ns - due):
-                found.setdefault(number, []).append(dealt)
-    ages = {number: np.concatenate(parts) for number, parts in sorted(found.items())}
-    spans = [(timeline.measure_start_ns, timeline.measure_end_ns), *((start, end) for _, start, end in timeline.phases)]
-    return tuple(_binned(ages, seen_ns - end, seen_ns - start) for start, end in spans)
-
-
-def _binned(ages: dict[int, Int64s], above_ns: int, most_ns: int) -> Ages:
-    inside = ((number, each[(each > above_ns) & (each <= most_ns)]) for number, each in ages.items())
-    binned = ((number, histogram.bin_ns(each)) for number, each in inside)
-    return tuple((number, h.indices, h.counts, h.sum_ns, h.min_ns, h.max_ns) for number, h in binned)
-
-
-class _Itimerspec(ctypes.Structure):
-    """struct itimerspec: interval and value, each seconds and nanoseconds."""
-
-    _fields_ = [(name, ctypes.c_long) for name in ("interval_s", "interval_ns", "value_s", "value_ns")]
-
-
-class Timer:
-    """A timerfd on CLOCK_MONOTONIC, exact to the scheduler. Readable from the armed instant until it is armed again.
-
-    The timeout of epoll is in whole milliseconds in Python, too coarse for arrivals 100 µs apart.
-    """
-
-    def __init__(self) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._fd: int = libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK | _TFD_CLOEXEC)
-        if self._fd < 0:
-            raise ProveoutError(
-                f"cannot create a timer (timerfd_create): {os.strerror(ctypes.get_errno())}",
-                way_out="run load agents on Linux",
-            )
-        self._set = libc.timerfd_settime
-        self._set.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-        self._spec = _Itimerspec(0, 0, 0, 0)
-        self._address = ctypes.addressof(self._spec)
-
-    def fileno(self) -> int:
-        """The descriptor to wait on."""
-        return self._fd
-
-    def arm(self, at_ns: int) -> None:
-        """Become readable at `at_ns` of the monotonic clock, at once if that is past; 0 disarms."""
-        self._spec.value_s, self._spec.value_ns = divmod(at_ns, 1_000_000_000)
-        self._set(self._fd, _TFD_TIMER_ABSTIME, self._address, None)
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        os.close(self._fd)

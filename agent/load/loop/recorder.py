@@ -33,9 +33,12 @@ class Incident(NamedTuple):
 class Recorder:
     """The records of all terminals of one worker. `committed` counts the records taken, by transaction number;
     `sampler` has the samples of late handling.
+
+    Records on sessions are triples too. `connects`: (began, 1 or 0 for a failure, ended); `waits` for a connection of a
+    pool: (transaction due, began, given); `reruns`, with an unknown outcome before: (transaction due, lost, number).
     """
 
-    __slots__ = ("_incidents", "_texts", "committed", "sampler", "times")
+    __slots__ = ("_incidents", "_texts", "committed", "connects", "reruns", "sampler", "times", "waits")
 
     def __init__(self, transactions: int) -> None:
         self.times = [Times() for _ in range(2 * transactions)]
@@ -43,6 +46,7 @@ class Recorder:
         self._texts: dict[str, str] = {}
         self.committed: dict[int, int] = {}
         self.sampler = Sampler()
+        self.connects, self.waits, self.reruns = Times(), Times(), Times()
 
     def error(self, transaction: int, code: str, text: str, intended_ns: int, ended_ns: int) -> None:
         """Record an error, and its text if it is the first of its class."""
@@ -68,6 +72,10 @@ class Recorder:
                     number, records = code // 2, len(taken[code]) // (TRIPLE * 8)
                     self.committed[number] = self.committed.get(number, 0) + records
         return taken
+
+    def take_sessions(self) -> tuple[bytes, bytes, bytes]:
+        """Take the connects, waits and reruns since the last call."""
+        return self.connects.take(), self.waits.take(), self.reruns.take()
 
     def take_incidents(self) -> list[Incident]:
         """Take the errors and retries since the last call."""

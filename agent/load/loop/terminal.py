@@ -30,9 +30,10 @@ class Terminal(TerminalState):
     intended time of the next transaction while the terminal waits for it. `busy`: a transaction is running. `attempts`
     counts the attempts of the transaction that started at `failing_ns`, all with the same `inputs`. A `restless`
     terminal starts the next transaction as soon as one has ended; other terminals follow a schedule (`fires`), have
-    `pauses`, or begin transactions only in the times of their `activity`. With `passes`, `left` counts the transactions
-    until the end of the last one, and `passes_s` has the time of each pass; the next one begins at `pass_began_ns`.
-    `tally`: the account of its commits, where they are tracked.
+    `pauses`, until `until_ns`, or begin transactions only in the times of their `activity`. With `passes`, `left`
+    counts the transactions until the end of the last one, and `passes_s` has the time of each pass; the next one begins
+    at `pass_began_ns`. Where connections are lent, `session` is None between two transactions. `tally`: the account of
+    its commits, where they are tracked.
     """
 
     __slots__ = (
@@ -46,6 +47,7 @@ class Terminal(TerminalState):
         "fd",
         "fires",
         "left",
+        "lost_ns",
         "next_kind",
         "number",
         "pass_began_ns",
@@ -54,6 +56,7 @@ class Terminal(TerminalState):
         "pending_ns",
         "rolling_back",
         "tally",
+        "until_ns",
     )
 
     def __init__(
@@ -88,11 +91,12 @@ class Terminal(TerminalState):
         self.passes_s: list[float] = []
         self.activity = pacing.activity(number)
         self.restless = self.fires is None and self.pauses is None and self.activity is None and not passes
-        self.pending_ns = self.failing_ns = 0
+        self.pending_ns = self.failing_ns = self.until_ns = self.lost_ns = 0
         self.attempts = self.connects = 0
         self.busy = self.rolling_back = False
         self.fd = -1
-        self.bind(session, prepared)
+        if session is not None:
+            self.bind(session, prepared)
 
     def begins_ns(self, pacing: Pacing) -> int:
         """Due time of the first transaction, ns after T0."""
@@ -129,6 +133,10 @@ class Terminal(TerminalState):
         """The running transaction will have no answer."""
         if self.tally is not None and self.kind.tracked:
             self.tally.doubt(self.started_ns)
+
+    def has_committed(self) -> bool:
+        """Whether the running transaction, which had no answer, has committed and is not to be run again."""
+        return self.tally is not None and self.kind.tracked and self.tally.accepts(self.started_ns)
 
     def bind(self, session: Any, prepared: dict[str, Any]) -> None:
         """Use a session with its prepared statements, by name."""

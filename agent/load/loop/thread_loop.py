@@ -16,20 +16,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.engines.members import READ_ONLY_CODES
 from proveout.agent.load.loop.cancellation import cancel_statements
-from proveout.agent.load.loop.event_loop import (
-    PAUSE_MAX_S,
-    PAUSE_MIN_S,
-    Ticker,
-    never_begun,
-    under_way,
-    under_way_with_times,
-)
+from proveout.agent.load.loop.event_loop import Ticker
+from proveout.agent.load.loop.reconnect import pause_ns
 from proveout.agent.load.loop.recorder import Recorder
 from proveout.agent.load.loop.terminal import RETRIES_MAX, Terminal
 from proveout.agent.load.loop.transaction import ERROR, RETRY, ROLLBACK, Kind
+from proveout.agent.load.loop.unanswered import never_begun, under_way, under_way_with_times
 from proveout.agent.load.pacing import Pacing, Timeline
 from proveout.agent.load.worker_messages import Ages, Unfinished
+from proveout.dsl.plan.stages import OWN_SESSIONS, Sessions
 from proveout.dsl.workloads.base import Outcome
 
 JOIN_S = 1.0
@@ -47,7 +44,10 @@ class ThreadedLoop:
         timeline: Timeline,
         ticker: Ticker,
         connect: Callable[[int], tuple[Any, dict[str, Any]]],
+        sessions: Sessions = OWN_SESSIONS,
     ) -> None:
+        self._sessions = sessions
+        self.failure: StatementFailure | None = None
         self._all = terminals
         self._recorder, self._pacing, self._timeline, self._ticker = recorder, pacing, timeline, ticker
         self._connect = connect
@@ -83,7 +83,7 @@ class ThreadedLoop:
         if self._passed >= 0:
             control.register(self._passed, select.POLLIN)
         limit_ns = 1
-        while limit_ns and not self._bugs:
+        while limit_ns and not self._bugs and self.failure is None:
             if self.completed_ns:
                 self._ticker.complete(self.completed_ns)
             limit_ns = self._ticker.tick(time.monotonic_ns())
@@ -183,7 +183,7 @@ class ThreadedLoop:
                 outcome = self._drive(terminal, kind)
             except StatementFailure as failure:
                 outcome = self._failed(terminal, failure, last=attempt == RETRIES_MAX)
-            if outcome != RETRY:
+            if outcome != RETRY or self.failure is not None:
                 break
             if self._cut or (self._over.is_set() and terminal.session is None):
                 return
@@ -225,31 +225,50 @@ class ThreadedLoop:
     def _failed(self, terminal: Terminal, failure: StatementFailure, *, last: bool) -> int:
         """Roll back if needed; returns the outcome of the transaction."""
         now, number = time.monotonic_ns(), terminal.kind.number
-        if terminal.session is not None and terminal.kind.bracketed:
+        connected = terminal.session is not None
+        lost = failure.kind is FailureKind.LOST or (
+            failure.code in READ_ONLY_CODES and self._sessions.access == "read_write"
+        )
+        if connected and terminal.kind.bracketed:
             with contextlib.suppress(StatementFailure):  # BEGIN itself failed, or the engine has rolled back already
                 terminal.session.execute(terminal.prepared[ROLLBACK.name], ())
         if failure.kind is FailureKind.LOGICAL:
             return int(Outcome.LOGICAL_FAILURE)
-        if failure.kind is FailureKind.RETRYABLE and not last:
-            self._recorder.retry(number, failure.code, terminal.intended_ns, now)
-            return RETRY
-        if not self._cut:
-            self._recorder.error(number, failure.code, failure.what, terminal.intended_ns, now)
-        if failure.kind is FailureKind.LOST and terminal.session is not None:
-            self.unknown.append(number)
-            terminal.lost(terminal.started_ns)
-            terminal.doubt()
+        if lost and connected:
             session, terminal.session = terminal.session, None
             terminal.ended_ns = now
             session.close()
+            terminal.lost(terminal.started_ns)
+            if failure.kind is FailureKind.LOST:
+                self.unknown.append(number)
+                terminal.doubt()
+        policy = self._sessions.on_disconnect
+        if lost and policy == "fail":
+            self.failure = self.failure or failure
+            return ERROR
+        if (failure.kind is FailureKind.RETRYABLE or (lost and policy == "retry")) and not last:
+            if connected:
+                self._recorder.retry(number, failure.code, terminal.intended_ns, now)
+            self._recorder.note(failure.code, failure.what)
+            if connected and failure.kind is FailureKind.LOST:
+                self._recorder.reruns.extend((terminal.intended_ns, now, number))
+            return RETRY
+        if not self._cut:
+            self._recorder.error(number, failure.code, failure.what, terminal.intended_ns, now)
         return ERROR
 
     def _reopened(self, terminal: Terminal) -> int:
-        """Open the database again after a pause, then run the transaction."""
-        pause_s = min(PAUSE_MIN_S * 2**terminal.connects, PAUSE_MAX_S)
-        terminal.connects += 1
-        if self._over.wait(pause_s):
-            return RETRY
-        terminal.bind(*self._connect(terminal.number))
-        terminal.connects = 0
-        return self._drive(terminal, terminal.kind)
+        """Open the database again, after failed attempts with a pause, then run the transaction."""
+        while True:
+            if self._over.wait(pause_ns(terminal) / 1e9):
+                return RETRY
+            terminal.connects += 1
+            try:
+                terminal.bind(*self._connect(terminal.number))
+            except StatementFailure as failure:
+                if self._sessions.on_disconnect != "retry":
+                    raise
+                self._recorder.note(failure.code, failure.what)
+                continue
+            terminal.connects = 0
+            return Outcome.COMMIT if terminal.has_committed() else self._drive(terminal, terminal.kind)

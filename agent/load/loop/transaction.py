@@ -109,6 +109,13 @@ def rolled_back(outcome: int) -> Body:
     return outcome  # type: ignore[return-value]  # these values stay inside the load loop
 
 
+def statements_of(kind: TransactionType, *, tracked: bool = False) -> tuple[Statement, ...]:
+    """The statements that one transaction needs, with the one that counts commits if they are `tracked`."""
+    counts = tracked and writes(kind)
+    bracketed = counts or not kind.single
+    return (*kind.statements, *((COUNT_COMMIT,) if counts else ()), *(CONTROLS if bracketed else ()))
+
+
 def statements(workload: WorkloadKind, *, tracked: bool = False) -> tuple[Statement, ...]:
     """The statements that a session prepares: those of the transactions in the mix, with the one that counts commits if
     they are `tracked`, and BEGIN, COMMIT and ROLLBACK.

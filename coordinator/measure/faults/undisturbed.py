@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from proveout.coordinator.measure.observed import Observed
 from proveout.core.numbers import quantity
+from proveout.dsl.plan.stages import Ladder, Measuring
 from proveout.proto.events import ValidityFinding
 from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
 
@@ -98,18 +99,40 @@ def undisturbed(seen: Observed) -> Undisturbed:
     return Undisturbed(seconds=counted / max(len(seen.loads), 1), ended=ended, errors=errors)
 
 
-def judge(faults: Iterable[FaultMeasured]) -> Iterator[ValidityFinding]:
-    """A finding of each occurrence. One that could not begin voids the iteration, which is without its fault."""
+def judge(stage: Measuring, faults: Sequence[FaultMeasured], window_s: float) -> Iterator[ValidityFinding]:
+    """A finding of each occurrence, and of each that did not come. One that could not begin, or only after the window,
+    voids the iteration, which is without its fault."""
     for fault in faults:
-        name = f"fault:{fault.fault}" + (f"/{fault.number}" if fault.number > 1 else "")
-        began = quantity(fault.begins_s, "begins_s")
-        if fault.error:
-            evidence = f"it could not begin at {began}: {fault.error}"
-            yield ValidityFinding(check=name, ok=False, evidence=evidence, voids=True)
-        elif fault.healed_s is None:
-            evidence = f"it began at {began} and was not healed: {'; '.join(fault.residue)}"
-            yield ValidityFinding(check=name, ok=False, evidence=evidence, voids=False, breach=True)
-        else:
-            healed = quantity(fault.healed_s, "healed_s")
-            evidence = f"in place from {began} to {healed}: errors and outages until the load is back are its result"
-            yield ValidityFinding(check=name, ok=True, evidence=evidence, voids=False)
+        ok, voids, evidence = _judged(fault, window_s)
+        breach = not ok and not voids and fault.healed_s is None
+        yield ValidityFinding(
+            check=_check(fault.fault, fault.number), ok=ok, evidence=evidence, voids=voids, breach=breach
+        )
+    seen = {(fault.fault, fault.number) for fault in faults}
+    for planned in stage.faults if isinstance(stage, Ladder) else ():
+        if planned.when is not None and (planned.name, 1) not in seen:
+            evidence = f"it did not begin: {planned.when.text} held in no second of the measure window"
+            yield ValidityFinding(check=_check(planned.name, 1), ok=False, evidence=evidence, voids=False)
+        for number in range(1, planned.times + 1) if planned.when is None else ():
+            if (planned.name, number) not in seen:
+                evidence = "it did not begin: the one before it was not healed by then, or the load had ended"
+                yield ValidityFinding(check=_check(planned.name, number), ok=False, evidence=evidence, voids=True)
+
+
+def _check(name: str, number: int) -> str:
+    return f"fault:{name}" + (f"/{number}" if number > 1 else "")
+
+
+def _judged(fault: FaultMeasured, window_s: float) -> tuple[bool, bool, str]:
+    """(whether an occurrence was as planned, whether it voids, the evidence)."""
+    began = quantity(fault.begins_s, "begins_s")
+    if fault.error:
+        return False, True, f"it could not begin at {began}: {fault.error}"
+    if fault.begins_s >= window_s:
+        return False, True, f"it began at {began}, after the measure window of {quantity(window_s, 'window_s')}"
+    if fault.healed_s is None:
+        return False, False, f"it began at {began} and was not healed: {'; '.join(fault.residue)}"
+    healed = quantity(fault.healed_s, "healed_s")
+    if fault.healed_s > window_s:
+        return False, False, f"in place from {began} to {healed}, after the end of the measure window"
+    return True, False, f"in place from {began} to {healed}: errors and outages until the load is back are its result"

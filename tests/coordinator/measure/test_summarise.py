@@ -23,6 +23,7 @@ from proveout.proto.wire.results import (
     LoadResult,
     LoadSecond,
     Reading,
+    SessionResult,
     TransactionCounts,
     TransactionLoad,
 )
@@ -93,6 +94,14 @@ def load(host: str, transactions: tuple[TransactionLoad, ...], **changes: Any) -
         "ceiling_shared_per_s": 10_000.0,
         "ceiling_apart_per_s": 20_000.0,
         "handling": (Handling(late=bin_ns([1000] * 100), answers=500, runqueue_s=0.1, runqueue_fraction=0.05),),
+        "sessions": SessionResult(
+            connect=bin_ns([2 * MS, 4 * MS]),
+            attempts=3,
+            failed=1,
+            pool_wait=bin_ns([0, 0, 0, 8 * MS]),
+            waited=1,
+            rerun=2,
+        ),
     }
     return LoadResult(**(fields | changes))
 
@@ -300,6 +309,17 @@ def test_the_tree_has_exactly_the_names_of_the_vocabulary() -> None:
         }
     )
     assert paths(evidence().metrics) == expected
+
+
+def test_connects_and_waits_for_a_connection_are_those_of_all_hosts() -> None:
+    metrics = evidence().metrics
+    hosts = len(OFFSETS) - 1
+    assert metrics["connect"]["count"] == 3 * hosts
+    assert metrics["connect"]["avg_us"] == pytest.approx(3_000, rel=1e-3)
+    assert metrics["connect_failures"] == {"count": hosts}
+    assert metrics["pool_wait"]["fraction"] == pytest.approx(0.25)
+    assert metrics["pool_wait"]["max_us"] == pytest.approx(8_000)
+    assert metrics["rerun"] == {"count": 2 * hosts}
 
 
 def test_what_was_not_captured_is_absent() -> None:

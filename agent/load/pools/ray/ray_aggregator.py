@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proveout.agent.load.aggregator import FIRST_ERRORS_MAX, HANGS_MAX, SECOND_NS
+from proveout.agent.load.session_records import joined
 from proveout.proto.wire import bins, commit_readings, histogram
 from proveout.proto.wire.lateness import merge
 from proveout.proto.wire.results import Histogram, LoadResult, LoadSecond, TransactionCounts, TransactionLoad
@@ -267,6 +268,7 @@ class RayAggregator:
             hangs=tuple(hangs[:HANGS_MAX]),
             hung=sum(result.hung for result in results),
             handling=() if handling is None else (handling,),
+            sessions=joined(result.sessions for result in results),
             commits=commit_readings.merge(result.commits for result in results),
         )
 

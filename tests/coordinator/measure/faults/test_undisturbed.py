@@ -12,6 +12,8 @@ from proveout.coordinator.measure import validity
 from proveout.coordinator.measure.faults.undisturbed import judge, outside, spans
 from proveout.coordinator.measure.observed import Observed
 from proveout.coordinator.measure.timeseries import Window
+from proveout.dsl.plan.faults import Fault
+from proveout.dsl.plan.values import Expression
 from proveout.proto.events import ValidityFinding
 from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
 from proveout.proto.wire.histogram import bin_ns
@@ -160,15 +162,35 @@ def test_a_rate_is_held_outside_of_faults() -> None:
     assert nothing.evidence == "not judged: no second of the window is without a fault"
 
 
-def test_an_occurrence_that_could_not_begin_voids_and_one_that_is_left_is_a_breach() -> None:
-    made, failed, left = judge(
-        [
-            fault(),
-            fault(number=2, in_place_s=None, healing_s=None, healed_s=None, error="nft: no such program"),
-            fault(number=3, healed_s=None, residue=("table proveout",)),
-        ]
+@pytest.mark.parametrize(
+    ("changes", "ok", "voids", "breach", "evidence"),
+    [
+        ({}, True, False, False, "in place from 2 s to 3.5 s: errors and outages until the load is back are its result"),
+        (
+            {"in_place_s": None, "healing_s": None, "healed_s": None, "error": "nft: no such program"},
+            False, True, False, "it could not begin at 2 s: nft: no such program",
+        ),
+        ({"healed_s": None, "residue": ("table x",)}, False, False, True, "it began at 2 s and was not healed: table x"),
+        ({"begins_s": 19.6, "healed_s": 21.0}, False, True, False,
+         "it began at 19.6 s, after the measure window of 10 s"),
+        ({"healed_s": 11.0}, False, False, False, "in place from 2 s to 11 s, after the end of the measure window"),
+    ],
+)  # fmt: skip
+def test_a_finding_on_each_occurrence(
+    changes: dict[str, Any], ok: bool, voids: bool, breach: bool, evidence: str
+) -> None:
+    (found,) = judge(ladder(), [fault(**changes)], 10.0)
+    assert (found.check, found.ok, found.voids, found.breach) == ("fault:crash", ok, voids, breach)
+    assert found.evidence == evidence
+
+
+def test_a_planned_occurrence_that_did_not_come_voids_and_a_condition_that_did_not_hold_warns() -> None:
+    drawn = Fault(name="crash", tunings=(), for_s=1.0, between_s=(1.0, 8.0), times=2)
+    spill = Fault(name="spill", tunings=(), for_s=1.0, when=Expression(text="live.tps > 9"), times=3)
+    made, warned, missed = sorted(
+        judge(ladder(faults=(drawn, spill)), [fault()], 10.0), key=lambda one: (one.voids, one.check)
     )
-    assert (made.ok, made.check) == (True, "fault:crash")
-    assert (failed.ok, failed.voids, failed.check) == (False, True, "fault:crash/2")
-    assert "nft: no such program" in failed.evidence
-    assert (left.ok, left.voids, left.breach) == (False, False, True)
+    assert (made.check, made.ok) == ("fault:crash", True)
+    assert (warned.check, warned.ok, warned.voids) == ("fault:spill", False, False)
+    assert warned.evidence == "it did not begin: live.tps > 9 held in no second of the measure window"
+    assert (missed.check, missed.ok, missed.voids) == ("fault:crash/2", False, True)
