@@ -51,6 +51,8 @@ TURN_S = 300.0
 """Longest wait for another agent's transaction."""
 NOTICE_S = 10.0
 HELD_POLL_S = 0.2
+FAULT_HELD_S, FAULT_POLL_S = 1.0, 0.01
+"""The same for a fault, which would begin too late: the time of another agent's transaction."""
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -159,7 +161,7 @@ class Tuner:
                 )
                 return transaction.apply(tunings)
 
-        return await self._retry_while_held(work, notify)
+        return await self._retry_while_held(work, notify, fault=bool(fault))
 
     async def look(self, scratch: Path) -> tuple[TuningState, ...]:
         """Verify that the changes of this agent are still in place."""
@@ -228,7 +230,9 @@ class Tuner:
 
     # ---- internals ---------------------------------------------------------------------------------------------------
 
-    async def _retry_while_held(self, work: Callable[[], _Answer], notify: Callable[[str], None]) -> _Answer:
+    async def _retry_while_held(
+        self, work: Callable[[], _Answer], notify: Callable[[str], None], *, fault: bool
+    ) -> _Answer:
         """Retry `work` while an agent of another run has tuned the same part, or another agent is in a transaction.
 
         An agent whose coordinator was killed undoes its changes at the end of its lease, so waiting helps. Nothing is
@@ -241,16 +245,16 @@ class Tuner:
         while True:
             try:
                 return await self._in_turn(work)
-            except Held as fault:
-                waited_s, bound_s = clock() - began_s, TURN_S if isinstance(fault, TurnTaken) else HELD_S
-                if waited_s >= bound_s:
+            except Held as held:
+                waited_s, bound_s = clock() - began_s, TURN_S if isinstance(held, TurnTaken) else HELD_S
+                if waited_s >= (FAULT_HELD_S if fault else bound_s):
                     raise
-                if not isinstance(fault, TurnTaken) and waited_s - noticed_s >= NOTICE_S:
+                if not fault and not isinstance(held, TurnTaken) and waited_s - noticed_s >= NOTICE_S:
                     noticed_s = waited_s
                     notify(
-                        f"waiting to tune this machine, for {waited_s:.0f} s so far, up to {bound_s:g} s: {fault.what}"
+                        f"waiting to tune this machine, for {waited_s:.0f} s so far, up to {bound_s:g} s: {held.what}"
                     )
-            await asyncio.sleep(HELD_POLL_S)
+            await asyncio.sleep(FAULT_POLL_S if fault else HELD_POLL_S)
 
     def _set_endpoints(self, run: str, endpoints: Sequence[Endpoint]) -> None:
         self._run = run
@@ -265,8 +269,9 @@ class Tuner:
         from proveout.agent.tuning.machine import Holder, claims_of  # noqa: PLC0415 - see the module's head
 
         before = self._journal.holder.claims if self._journal is not None else ()
-        claims = sorted(claims_of(tunings, endpoints).union(before))
         run, epoch, host = of
+        # A run that changes only its own systems claims nothing of the machine; an empty list means an unknown holder.
+        claims = sorted(claims_of(tunings, endpoints).union(before)) or [f"run:{run}"]
         return Holder(run=run, epoch=epoch, host=host or self._name, pid=os.getpid(), claims=tuple(claims))
 
     def _admitted(self, machine: Machine, holder: Holder) -> UndoJournal:

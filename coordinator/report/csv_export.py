@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -225,6 +225,47 @@ def value_rows(results: RunResults) -> Iterator[dict[str, Any]]:
 def values_to_csv(results: RunResults) -> str:
     """`value_rows` as CSV with a head, UTF-8."""
     return _csv(VALUE_COLUMNS, value_rows(results))
+
+
+_MEASURED = (
+    "detection_s", "outage_s", "outage_from_s", "outage_at_least", "recovery_s", "recovery_at_least_s",
+    "recovery_level", "tps_before", "failed",
+)  # fmt: skip
+_OF_FAULT = (
+    "fault", "number", "begins_s", "in_place_s", "healing_s", "healed_s", "lost", "unknown", "unknown_committed",
+    "duplicates", "staleness_s", "error",
+)  # fmt: skip
+FAULT_COLUMNS = (*VALUE_COLUMNS[:6], *_OF_FAULT[:6], "load", "host", *_MEASURED, *_OF_FAULT[6:])
+
+
+def fault_rows(results: RunResults) -> Iterator[dict[str, Any]]:
+    """A row for each occurrence of a fault on all loads together (empty `load` and `host`), and on each load and
+    host."""
+    for stage in results.stages.values():
+        about: dict[str, Any] = {"run": results.run.run_id if results.run else "", "stage": stage.id}
+        for item in stage.iterations:
+            of = {"threads": item.id.rung, "repeat": item.id.repeat, "attempt": item.id.attempt, "valid": item.valid}
+            for fault in item.faults:
+                whole = {name: getattr(fault, name) for name in (*_OF_FAULT, *_MEASURED)}
+                yield about | of | whole
+                for part in fault.loads:
+                    times = {name: getattr(fault, name) for name in _OF_FAULT[:6]}
+                    measured = {name: getattr(part, name) for name in ("load", "host", *_MEASURED)}
+                    yield about | of | times | measured
+
+
+def faults_to_csv(results: RunResults) -> str:
+    """`fault_rows` as CSV with a head, UTF-8."""
+    return _csv(FAULT_COLUMNS, fault_rows(results))
+
+
+TABLES: Mapping[str, Callable[[RunResults], str]] = {
+    "csv": to_csv,
+    "sizes": sizes_to_csv,
+    "values": values_to_csv,
+    "faults": faults_to_csv,
+}
+"""The exports as CSV, by the option of `proveout report`."""
 
 
 def to_table(results: RunResults) -> pa.Table:

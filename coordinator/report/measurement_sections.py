@@ -19,6 +19,7 @@ from proveout.coordinator.report.figures.interference_figures import (
     interference_cells,
     interference_rows,
 )
+from proveout.coordinator.report.figures.over_time.fault_tables import fault_tables
 from proveout.coordinator.report.figures.query_set_figures import (
     SIZE_HEADS,
     SOLVE_HEADS,
@@ -83,6 +84,7 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
             *phase_tables(stage),
             *_by_load(stage),
             *_interference(stage),
+            *fault_tables(stage),
             *_orders(stage),
             Table(
                 title=f"By transaction, {threads(top.threads)}",

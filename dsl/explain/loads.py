@@ -108,6 +108,8 @@ def sessions_text(sessions: Sessions) -> Iterator[str]:
 def _commits(stage: Ladder | Search) -> tuple[str, ...]:
     """The statement that tracking adds."""
     text = "commits are tracked: one more statement, an UPDATE, in each transaction that changes rows"
+    if stage.checked:
+        text += "; one that had committed without an answer is not run again"
     return (text,) if stage.tracked else ()
 
 

@@ -189,7 +189,8 @@ class Load:
 
     It has a `share` (numerator, denominator) of the threads and the rate of each rung; or, without one, `threads` of
     its own that are the same at every rung, at `rate` transactions a second in total, or closed without it. `tracked`:
-    its commits are counted in the database too.
+    its commits are counted in the database too; `checked`: a transaction that had
+    committed without an answer is not run again.
     """
 
     name: str
@@ -204,6 +205,7 @@ class Load:
     session: tuple[tuple[str, str], ...] = ()
     sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
     tracked: bool = field(default=False, metadata=OMITTED)
+    checked: bool = field(default=False, metadata=OMITTED)
     where: Where = NOWHERE
 
 
@@ -245,6 +247,7 @@ class Ladder:
     session: tuple[tuple[str, str], ...] = ()
     sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
     tracked: bool = field(default=False, metadata=OMITTED)
+    checked: bool = field(default=False, metadata=OMITTED)
     cell: Cell | None = None
     apart: str = field(default="", metadata=OMITTED)
     loads: tuple[Load, ...] = field(default=(), metadata=OMITTED)
@@ -306,6 +309,7 @@ class Search:
     session: tuple[tuple[str, str], ...] = ()
     sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
     tracked: bool = field(default=False, metadata=OMITTED)
+    checked: bool = field(default=False, metadata=OMITTED)
     loads: tuple[Load, ...] = field(default=(), metadata=OMITTED)
     where: Where = NOWHERE
     kind: Literal["search"] = "search"

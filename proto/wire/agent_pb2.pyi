@@ -1622,6 +1622,7 @@ class RunLoad(_message.Message):
     LOAD_FIELD_NUMBER: _builtins.int
     BINS_FIELD_NUMBER: _builtins.int
     TRACKED_FIELD_NUMBER: _builtins.int
+    CHECKED_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
     seed: _builtins.int
@@ -1629,6 +1630,7 @@ class RunLoad(_message.Message):
     load: _builtins.str
     bins: _builtins.bool
     tracked: _builtins.bool
+    checked: _builtins.bool
     @_builtins.property
     def workload(self) -> Global___Workload: ...
     @_builtins.property
@@ -1658,11 +1660,12 @@ class RunLoad(_message.Message):
         load: _builtins.str = ...,
         bins: _builtins.bool = ...,
         tracked: _builtins.bool = ...,
+        checked: _builtins.bool = ...,
         sessions: Global___Sessions | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "pool", b"pool", "sessions", b"sessions", "share", b"share", "windows", b"windows", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bins", b"bins", "endpoint", b"endpoint", "label", b"label", "load", b"load", "pool", b"pool", "seed", b"seed", "session", b"session", "sessions", b"sessions", "share", b"share", "tracked", b"tracked", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bins", b"bins", "checked", b"checked", "endpoint", b"endpoint", "label", b"label", "load", b"load", "pool", b"pool", "seed", b"seed", "session", b"session", "sessions", b"sessions", "share", b"share", "tracked", b"tracked", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -47,6 +47,8 @@ tuning:
   - {{name: settings, on: all, file: {{path: {etc}/app.conf, content: "tuned = yes\\n"}}}}
   - {{name: another, on: all, file: {{path: {etc}/new.conf, content: "new = yes\\n"}}}}
 """
+FAULTS = """faults: [{{name: struck, at: 200ms, for: 200ms, on: box, file: {{path: {etc}/fault.conf, content: "x"}}}}],
+             """
 BEFORE = b"tuned = no\n# \xe4 comment of somebody's\n"
 MODE = 0o640
 DYING = str(Path(__file__).with_name("dying.py"))
@@ -58,11 +60,13 @@ RUN_S = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The part that kills itself (`agents`, `coordinator`) and its boundary (from 1; 0: none, to count them)."""
+    """The part that kills itself (`agents`, `coordinator`) and its boundary (from 1; 0: none, to count them). `fault`:
+    with `tuned`, the ladder has a fault, which changes a file as well."""
 
     who: str
     at: int
     tuned: bool = False
+    fault: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,9 @@ class Death:
 def die(point: Point, folder: Path) -> Death:
     """Run the plan with a kill at this point. `folder` is empty."""
     options = [*(_tuned(folder) if point.tuned else []), "--junit", "junit.xml"]
-    (folder / "small.yaml").write_text(PLAN + (TUNING.format(etc=folder / "etc") if point.tuned else ""))
+    faults = FAULTS.format(etc=folder / "etc") if point.fault else ""
+    text = PLAN.replace("retries: 3", f"{faults}retries: 3")
+    (folder / "small.yaml").write_text(text + (TUNING.format(etc=folder / "etc") if point.tuned else ""))
     mark = folder / "mark" / "died"
     mark.parent.mkdir()
     environment = {

@@ -2,7 +2,8 @@
 between beats.
 
 Tests of the lease then take less time; `make soak` tests the lease of 10 s. `LEASED_AGENTS` is a command (JSON, an
-argv) that starts local agents below another program, or in another environment than the coordinator's.
+argv) that starts local agents below another program, or in another environment than the coordinator's. `LEASED_UNDO`
+is a folder for their undo journals, in place of the machine's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ def main() -> None:
     lease_s = float(sys.argv[1])
     run.RunOptions.__init__.__kwdefaults__.update(lease_s=lease_s, beat_s=lease_s / 5)
     before = json.loads(os.environ.pop("LEASED_AGENTS", "[]"))
-    run.LocalFabric = functools.partial(LocalFabric, (*before, *COMMAND))  # type: ignore[misc, assignment]
+    undo = os.environ.pop("LEASED_UNDO", "")
+    after = ("--undo-dir", undo) if undo else ()
+    run.LocalFabric = functools.partial(LocalFabric, (*before, *COMMAND, *after))  # type: ignore[misc, assignment]
     sys.exit(execute(sys.argv[2:]))
 
 

@@ -26,6 +26,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC logs each broken connect
 import broken_lines
 import clocks
 import crowds
+import fault_kills
 import freezes
 import kill_points
 import leaks
@@ -40,19 +41,19 @@ HERE = Path(__file__).parent
 Part = Callable[[int], tuple[str, list[str]]]
 
 
-def _points(who: str, count: int, tuned: bool) -> Iterable[int]:
+def _points(who: str, count: int, tuned: bool, fault: bool) -> Iterable[int]:
     """Return `count` boundaries, spread over all boundaries of a run."""
     with tempfile.TemporaryDirectory() as folder:
-        all_of_them = int(kill_points.die(Point(who, 0, tuned), Path(folder)).boundary.split()[0])
+        all_of_them = int(kill_points.die(Point(who, 0, tuned, fault), Path(folder)).boundary.split()[0])
     step = max(1.0, all_of_them / count)
     return sorted({round(1 + number * step) for number in range(count) if 1 + number * step <= all_of_them})
 
 
-def _die(who: str, count: int, tuned: bool = False) -> tuple[str, list[str]]:
+def _die(who: str, count: int, tuned: bool = False, fault: bool = False) -> tuple[str, list[str]]:
     failures, longest_s, boundaries, points, late = [], 0.0, set(), 0, 0
-    for at in _points(who, count, tuned):
+    for at in _points(who, count, tuned, fault):
         with tempfile.TemporaryDirectory() as folder:
-            death = kill_points.die(Point(who, at, tuned), Path(folder))
+            death = kill_points.die(Point(who, at, tuned, fault), Path(folder))
         if not death.boundary and death.codes == (0,):
             continue  # the number of boundaries varies with the samples: this run ended before number `at`
         points += 1
@@ -204,6 +205,7 @@ PARTS: dict[str, tuple[Part, int]] = {
     "agent": (lambda count: _die("agents", count), 48),
     "coordinator": (lambda count: _die("coordinator", count), 1000),
     "tuned-agent": (lambda count: _die("agents", count, tuned=True), 48),
+    "faulty-agent": (lambda count: _die("agents", count, tuned=True, fault=True), 48),
     "tuned-coordinator": (lambda count: _die("coordinator", count, tuned=True), 1000),
     "kills": (lambda count: asyncio.run(broken_lines.kills(count)), 200),
     "cuts": (lambda count: asyncio.run(broken_lines.cuts(count)), 200),
@@ -211,6 +213,10 @@ PARTS: dict[str, tuple[Part, int]] = {
     "leaks": (lambda count: leaks.ladders(count, lambda done: _progress("leaks", done, 28 * count)), 3),
     "lossy": (lambda count: asyncio.run(crowds.lossy(count)), 20_000),
     "idle": (crowds.idle, 10_000),
+    "fault-kills": (
+        lambda count: fault_kills.fault_kills(count, lambda done: _progress("fault-kills", done, count)),
+        200,
+    ),
     "random-kills": (lambda count: random_kills.kills(count, lambda done: _progress("random-kills", done, count)), 300),
     "escapes": (escapes, 300),
     "thorough": (thorough, 1),
@@ -219,7 +225,7 @@ PARTS: dict[str, tuple[Part, int]] = {
 }
 
 
-ALONE = ("links", "clocks", "stops", "freezes", "restarts", "seeds", "random-kills")
+ALONE = ("links", "clocks", "stops", "freezes", "restarts", "seeds", "fault-kills", "random-kills")
 """Parts that measure times, or that use all cores by themselves."""
 
 

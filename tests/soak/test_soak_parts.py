@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import broken_lines
+import fault_kills
 import pytest
+import restarts
 from kill_points import Point, die
 
 pytestmark = pytest.mark.server
@@ -25,6 +28,24 @@ def test_an_agent_that_dies_between_a_tuned_file_and_its_next_note(tmp_path: Pat
     death = die(Point("agents", 30, tuned=True), tmp_path)
     assert not death.wrongs, death
     assert death.boundary
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="tuning takes root")
+def test_an_agent_that_dies_just_after_the_change_of_a_fault(tmp_path: Path) -> None:
+    death = die(Point("agents", 150, tuned=True, fault=True), tmp_path)
+    assert not death.wrongs, death
+    assert death.boundary
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("nft") is None, reason="needs root and nft")
+@pytest.mark.parametrize("kind", ["kill", "partition"])
+def test_a_fault_is_healed_after_a_kill_of_the_coordinator(kind: str, tmp_path: Path) -> None:
+    with restarts.external() as server:
+        found = fault_kills.killed(kind, fault_kills.AT_S + fault_kills.FOR_S / 2, server.dsn, tmp_path)
+    assert not found.wrongs
+    assert found.step in ("begins", "in_place", "healing", "healed")
 
 
 async def test_kills() -> None:

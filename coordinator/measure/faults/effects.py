@@ -263,9 +263,9 @@ def _recovered_ns(series: BinSeries, one: Occurrence, back: Recovery | None, beg
 def _at_least_ns(one: Occurrence, back: Recovery | None, outage: _Outage | None, horizon_ns: int) -> int | None:
     """The lower bound of the time to recover: all of the observed time, or, where throughput varies too much to be
     judged, the time to the end of the outage."""
-    if back is not None:
-        return horizon_ns - one.begins_ns
-    return None if outage is None else max(outage.end_ns - one.begins_ns, 0)
+    ends = [horizon_ns] if back is not None else []
+    ends += [outage.end_ns] if outage is not None else []
+    return max(ends) - one.begins_ns if ends else None
 
 
 def _after_outage(series: BinSeries, outage: _Outage, recovered_ns: int, back: Recovery | None) -> int:

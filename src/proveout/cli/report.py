@@ -61,6 +61,9 @@ def report(
     values: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the metrics of queries and commands as CSV.")
     ] = None,
+    faults: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write every occurrence of a fault, by load and host, as CSV.")
+    ] = None,
     figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Write every figure into this directory.")] = None,
     form: Annotated[Format, typer.Option("--format", help="Of the figures.")] = Format.SVG,
 ) -> None:
@@ -76,7 +79,8 @@ def report(
     directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
     results = load_results(read(directory.path))
     messages.note_unchecked(directory.path)
-    wanted = {"html": html, "markdown": markdown, "csv": csv, "parquet": parquet, "sizes": sizes, "values": values}
+    tables = {"csv": csv, "parquet": parquet, "sizes": sizes, "values": values, "faults": faults}
+    wanted = {"html": html, "markdown": markdown, **tables}
     if figures is None and not any(wanted.values()):
         wanted["html"] = directory.path / "report.html"
         result = outputs.kept(directory)[outputs.RESULT]
@@ -104,14 +108,10 @@ def _render(kind: str, results: RunResults, directory: RunDirectory) -> bytes:
             return html_renderer.render(page_document(results, directory)).encode()
         case "markdown":
             return markdown_renderer.render(run_document(results)).encode()
-        case "csv":
-            return csv_export.to_csv(results).encode()
-        case "sizes":
-            return csv_export.sizes_to_csv(results).encode()
-        case "values":
-            return csv_export.values_to_csv(results).encode()
-        case _:
+        case "parquet":
             return csv_export.to_parquet(results)
+        case _:
+            return csv_export.TABLES[kind](results).encode()
 
 
 def _export(results: RunResults, directory: RunDirectory, folder: Path, form: Format) -> None:

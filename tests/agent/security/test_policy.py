@@ -235,6 +235,26 @@ def test_engines_whose_servers_may_be_started(tmp_path: Path) -> None:
     assert "servers:          postgres, sqlite" in policy_file.describe(policy)
 
 
+def test_faults_of_the_whole_host_and_the_room_that_they_leave(tmp_path: Path) -> None:
+    policy = policy_file.read(write(tmp_path, "policy: 1\nfaults: [partition, fill_disk]\ndisk_left: 2MiB\n"))
+    assert policy.allows_fault("partition")
+    refused = policy.allows_fault("delay")
+    assert refused.reason == "the fault delay is not allowed on this host"
+    assert refused.way_out.endswith(f"add `- delay` under `faults` in {tmp_path}/policy.yaml.")
+    assert policy.allows_rest("/data/x", 2 << 20)
+    little = policy.allows_rest("/data/x", 1 << 20)
+    assert little.reason.startswith("only 1048576 bytes would be left of the file system of /data/x")
+    assert little.way_out.endswith(f"write `disk_left: 1048576B` in {tmp_path}/policy.yaml.")
+    assert "faults:           partition, fill_disk (leaves 2MiB)" in policy_file.describe(policy)
+    own = Policy(own=True)
+    assert own.allows_fault("cpu_pressure"), "a run may use the CPUs of its own machine"
+    assert not own.allows_fault("partition")
+    with pytest.raises(policy_file.PolicyError, match="`kill` is not a fault that a policy lists: partition"):
+        policy_file.read(write(tmp_path, "policy: 1\nfaults: [kill]\n"))
+    with pytest.raises(policy_file.PolicyError, match="disk_left"):
+        policy_file.read(write(tmp_path, "policy: 1\ndisk_left: much\n"))
+
+
 # ---- the file --------------------------------------------------------------------------------------------------------
 
 

@@ -221,6 +221,33 @@ async def test_a_parameter_of_a_network_namespace_is_undone_in_that_namespace(
     assert (tmp_path / "machine").exists() is (outcome == "residue")
 
 
+async def test_a_run_that_changes_only_its_own_systems_does_not_keep_others_waiting(
+    agent: Callable[[str], Tuner], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, messages = agent("a"), agent("b"), list[str]()
+    with monkeypatch.context() as patch:
+        patch.setattr("proveout.agent.tuning.machine.claims_of", lambda *_: frozenset())
+        assert await apply(first, "run-1", ports("1")) == [("ports", "applied")]
+    assert holder_of(first.directory).claims == ("run:run-1",)
+    assert await apply(second, "run-2", swap("20"), messages=messages) == [("swap", "applied")]
+    assert messages == []
+    for tuner in (second, first):
+        await tuner.revert()
+    assert (value(root, SWAP), value(root, PORTS)) == ("60", "4096")
+
+
+async def test_a_fault_does_not_wait_for_another_run(
+    agent: Callable[[str], Tuner], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuners, "FAULT_HELD_S", 0.05)
+    first, second = agent("a"), agent("b")
+    await apply(first, "run-1", swap("10"))
+    with pytest.raises(TaskFault, match="another agent is tuning this machine: run run-1"):
+        await second.apply("run-2", [swap("20")], (), second.directory.parent, epoch="1", fault="f")
+    assert value(root, SWAP) == "10"
+    await first.revert()
+
+
 def test_claims() -> None:
     here = f"net:{machines.network()}"
     mixed = tuning("sysctl", settings={"vm.swappiness": "1", "net.core.somaxconn": "1"})
@@ -275,7 +302,7 @@ def test_a_lock_file_without_valid_content(text: str, tmp_path: Path) -> None:
         ("oracle", "u/{raw}@//h:1521/s", "u@//h:1521/s"),
         ("oracle", "sys as sysasm/{raw}@//h/+ASM", "sys as sysasm@//h/+ASM"),
         ("timesten", "u/{raw}@dsn", "u@dsn"),
-        ("mysql", "mysql://u:{url}@h/d", ""),
+        ("mysql", "mysql://u:{url}@h/d", "mysql://u@h/d"),
     ],
 )  # fmt: skip
 def test_the_stored_part_of_a_dsn_contains_no_secret(engine: str, dsn: str, kept: str) -> None:
