@@ -146,6 +146,25 @@ def test_throughput_that_stays_below_its_level_delays_recovery() -> None:
     assert found.tps_before == pytest.approx(200.0)
 
 
+def test_a_load_that_changes_is_judged_by_the_times_at_the_same_level() -> None:
+    """500/s from 0 s to 4 s and from 14 s on, 100/s between: a fault at 10 s is compared with 4 s to 10 s only."""
+    rows = [*regular(2 * MS, until_ns=4 * S), *regular(10 * MS, first_ns=4 * S, until_ns=14 * S)]
+    rows += regular(2 * MS, first_ns=14 * S)
+    down = [row for row in rows if not 10 * S <= row[1] < 11 * S]
+
+    def level(at_s: float) -> float:
+        return 100.0 if 4.0 <= at_s < 14.0 else 500.0
+
+    found = effect(series(down), at(10 * S, S), level=level)
+    assert found.tps_before == pytest.approx(100.0, rel=0.01)
+    assert found.recovery_ns is not None
+    assert abs(found.recovery_ns - S) <= bins.WIDTH_NS
+    wrong = effect(series(down), at(10 * S, S))
+    assert wrong.recovery_ns is None or wrong.recovery_ns > 2 * S
+    late = [row for row in rows if not 10 * S <= row[1] < 15 * S]
+    assert effect(series(late), at(10 * S, S), level=level).recovery_ns is None
+
+
 def test_hosts_together_have_no_outage_while_one_of_them_is_served() -> None:
     one, other = regular(10 * MS), stalled(regular(10 * MS), 8 * S, 11 * S)
     whole = together([series(one), series(other)])
