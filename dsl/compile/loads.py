@@ -219,13 +219,11 @@ def _sessions(names: StageNames, target: System, stage: stage_models.Measured, l
     """The rules for a load's connections: its own keys before those of the stage."""
     of_stage, own = stage.sessions or USUAL_SESSIONS, load.sessions or USUAL_SESSIONS
     access = load.access or stage.access or ""
-    prepared = own.prepared if own.prepared is not None else of_stage.prepared
     sessions = Sessions(
         on_disconnect=load.on_disconnect or stage.on_disconnect or "reconnect",
         access=_ACCESS[access],
         pool=own.pool or of_stage.pool or 0,
         connect_every=own.connect_every or of_stage.connect_every or 0,
-        prepared=True if prepared is None else prepared,
     )
     for found in session_settings.session_problems(target.engine, sessions, len(target.instances)):
         names.problem(found.message, *found.at, hint=found.way_out)

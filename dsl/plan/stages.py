@@ -151,14 +151,12 @@ class Sessions:
     that accepts changes, one that does not, or any; "" is the one of the dsn, and of several instances each terminal's
     own. `pool`: connections in total, of which a transaction takes one that is free; 0 is one for each terminal.
     `connect_every`: the transactions after which a connection is closed and another one made; 0: it is kept.
-    `prepared`: whether statements are prepared once for each connection, or sent with their text each time.
     """
 
     on_disconnect: Literal["reconnect", "retry", "fail"] = "reconnect"
     access: Literal["", "any", "read_write", "read_only"] = ""
     pool: int = 0
     connect_every: int = 0
-    prepared: bool = True
 
     @property
     def are_lent(self) -> bool:

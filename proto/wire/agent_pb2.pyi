@@ -1582,13 +1582,11 @@ class Sessions(_message.Message):
     ACCESS_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
     CONNECT_EVERY_FIELD_NUMBER: _builtins.int
-    PREPARED_FIELD_NUMBER: _builtins.int
     on_disconnect: Global___OnDisconnect.ValueType
     access: _builtins.str
     """"", any, read_write or read_only."""
     pool: _builtins.int
     connect_every: _builtins.int
-    prepared: _builtins.bool
     def __init__(
         self,
         *,
@@ -1596,11 +1594,10 @@ class Sessions(_message.Message):
         access: _builtins.str = ...,
         pool: _builtins.int = ...,
         connect_every: _builtins.int = ...,
-        prepared: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "connect_every", b"connect_every", "on_disconnect", b"on_disconnect", "pool", b"pool", "prepared", b"prepared"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "connect_every", b"connect_every", "on_disconnect", b"on_disconnect", "pool", b"pool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

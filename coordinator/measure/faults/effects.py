@@ -119,7 +119,7 @@ def effect(
     if not 0 <= one.begins_ns < horizon_ns:
         return Effect()
     gaps = series.gaps()
-    begin, end = series.index(one.begins_ns), -(-(horizon_ns - series.origin_ns) // bins.WIDTH_NS)
+    begin, end = series.index(one.begins_ns), (horizon_ns - series.origin_ns) // bins.WIDTH_NS
     same = _same_level(series, begin, level)
     usual = _usual(series, gaps, one.begins_ns, disturbed, same)
     end = begin + int(np.argmin(np.append(same[begin:end], False)))
@@ -154,9 +154,10 @@ def _same_level(series: BinSeries, begin: int, level: Callable[[float], float] |
     """The bins in which the load is at the level that it has in the bin `begin`."""
     if level is None:
         return np.ones(len(series.table), dtype=np.bool_)
-    centres_s = (series.starts_ns + bins.WIDTH_NS // 2) / 1e9
-    levels = np.array([level(float(at_s)) for at_s in centres_s])
-    found: Mask = np.abs(levels - levels[begin]) <= LEVEL_FRACTION * abs(levels[begin])
+    edges_s = np.append(series.starts_ns, series.origin_ns + len(series.table) * bins.WIDTH_NS) / 1e9
+    levels = np.array([level(float(at_s)) for at_s in edges_s])
+    near = np.abs(levels - levels[begin]) <= LEVEL_FRACTION * abs(levels[begin])
+    found: Mask = near[:-1] & near[1:]
     return found
 
 

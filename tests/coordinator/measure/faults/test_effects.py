@@ -135,6 +135,13 @@ def test_an_outage_that_lasts_until_the_next_fault_is_a_lower_bound() -> None:
     assert second.outage_ns <= 2 * S + 10 * MS  # from its own begin on
 
 
+def test_a_bin_that_the_next_fault_cuts_is_not_judged() -> None:
+    rows = stalled(stalled(regular(5 * MS), 8 * S, 9 * S), 12_050 * MS, 13 * S)
+    found = effect(series(rows), at(8 * S, S), next_ns=12_050 * MS)
+    assert found.recovery_ns is not None
+    assert abs(found.recovery_ns - S) <= bins.WIDTH_NS
+
+
 def test_throughput_that_stays_below_its_level_delays_recovery() -> None:
     """Down for 1 s, then half of the throughput for 4 s."""
     rows = [row for row in regular(5 * MS) if not 8 * S <= row[1] < 9 * S]
