@@ -14,7 +14,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 COMPILED := agent/engines/postgres/wire/protocol_native.pyx agent/engines/postgres/wire/protocol_native.pxd \
 	agent/load/loop/transaction_loop_native.pyx agent/engines/native_build.py
 PLAN ?= plans/hlr-cache-embedded.yaml
-CUT ?= client2@baseline:15
+LAB ?= plans/netns-lab.yaml
+CUT ?= $(if $(filter plans/netns-lab.yaml,$(LAB)),client2@baseline:15)
 JOBS ?= 2
 WORKERS ?= $(shell n=$$((2 * $$(nproc))); echo $$((n < 8 ? n : 8)))
 # Without bytecode each worker compiles all tests again, and each process that a test starts compiles the sources.
@@ -26,8 +27,8 @@ help:  ## Show this list
 run: $(VENV)/.run  ## Run the main job (PLAN=… for another plan)
 	$(BIN)/proveout run $(PLAN)
 
-lab: $(VENV)/.run  ## Run plans/netns-lab.yaml on hosts made of network namespaces, as root (CUT= leaves the cables alone)
-	$(BIN)/python docs/lab/lab.py run $(if $(CUT),--cut $(CUT))
+lab: $(VENV)/.run  ## Run plans/netns-lab.yaml on hosts made of network namespaces, as root (LAB=… for another plan; CUT= leaves the cables alone)
+	$(BIN)/python docs/lab/lab.py run --plan $(LAB) $(if $(CUT),--cut $(CUT))
 
 # Half of the time tests wait for servers: two workers for each core. The tests of a file share servers: one worker runs them.
 test: $(VENV)/.dev  ## Run the tests (WORKERS=N at a time, two for each core)

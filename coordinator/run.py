@@ -21,6 +21,7 @@ from proveout.coordinator.agents.session import AgentSession, Lost, Received, Se
 from proveout.coordinator.live.fault_watch import FaultWatch
 from proveout.coordinator.live.ticks import Meters
 from proveout.coordinator.measure import samples
+from proveout.coordinator.measure.sample_buffer import Spool
 from proveout.coordinator.pki import renewal
 from proveout.coordinator.pki.certificates import Credentials, cluster_secrets
 from proveout.coordinator.run_options import RunOptions as RunOptions  # noqa: PLC0414 - re-exported
@@ -318,8 +319,9 @@ class _Loop:
         match command:
             case GatherSamples(id=identity, hosts=hosts, captures=names, loads=loads, faults=faults):
                 self._gathering = samples.Gathering(
-                    id=identity, hosts=hosts, names=names, loads=loads, faults=faults, boots=self._boots
-                )
+                    id=identity, hosts=hosts, names=names, loads=loads, faults=faults, boots=self._boots,
+                    spool=Spool(self._options.directory.samples),
+                )  # fmt: skip
                 self._faults = FaultWatch(self._plan, self._gathering)
                 self._meters = Meters(self._gathering)
             case StartLoads(loads=armed, captures=captures, in_s=in_s):

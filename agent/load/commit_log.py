@@ -20,6 +20,7 @@ from typing import Any, Literal
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.load.commit_tally import Tally
 from proveout.agent.load.loop.transaction import BEGIN_WRITE, COMMIT, ROLLBACK
+from proveout.agent.load.worker_messages import Arm
 from proveout.dsl.workloads.base import Row, Statement
 from proveout.dsl.workloads.commits import ADD_TERMINAL, READ_COMMITS, REMOVE_TERMINAL, load_id
 from proveout.proto.wire.commit_readings import together
@@ -36,10 +37,10 @@ Connect = Callable[[], tuple[Any, Mapping[str, Any]]]
 class CommitLog:
     """The tallies of a worker's terminals, by number."""
 
-    def __init__(self, run: str, label: str, numbers: Sequence[int], waits: Literal["polled", "blocking"]) -> None:
+    def __init__(self, arm: Arm, waits: Literal["polled", "blocking"]) -> None:
         self._waits = waits
-        load = load_id(run, label)
-        self.tallies = {number: Tally((load, number)) for number in numbers}
+        load = load_id(arm.run, arm.label)
+        self.tallies = {number: Tally((load, number), checked=arm.checked) for number in arm.numbers}
         self._readings: list[CommitReading] = []
         self._lock = threading.Lock()
 

@@ -34,6 +34,8 @@ class Tally:
     """
 
     row: tuple[int, int]
+    checked: bool = False
+    """Whether a transaction that had committed is not run again."""
     due: bool = True
     count: int | None = None
     settled: int = 0
@@ -72,6 +74,17 @@ class Tally:
         run again."""
         self.unknown += 1
         self._doubted_ns = started_ns
+
+    def accepts(self, started_ns: int) -> bool:
+        """Whether the transaction that began at `started_ns`, had no answer and is about to be run again has committed,
+        so that it counts as it is. The caller then records it."""
+        if not self.checked or started_ns != self._committed_ns:
+            return False
+        self._committed_ns = 0
+        for counter in self._counters:
+            counter.committed_ns = 0
+        self.settled += 1  # its rise of the row is that of `count`
+        return True
 
     def settle(self, found: int, at_ns: int) -> CommitReading:
         """The difference, with the number `found` in the row; the account goes on from there. The first time it only

@@ -190,7 +190,7 @@ class Load:
         self._needed = statements(self._workload, tracked=arm.tracked)
         self._commits: CommitLog | None = None
         if arm.tracked:
-            self._commits = CommitLog(arm.run, arm.label, arm.numbers, self._driver.waits)
+            self._commits = CommitLog(arm, self._driver.waits)
         self._session = arm.session
         if isinstance(self._driver, OpensWithSettings):
             changes = any(s.changes for kind in self._workload.transactions if kind.weight > 0 for s in kind.statements)
@@ -234,11 +234,8 @@ class Load:
         kept = self._connections if self._sessions.pool and not self._sessions.connect_every else []
         for connection in kept:
             connection.hold(self._connect(connection.number))
-        session, prepared = (kept[0].session, kept[0].prepared) if kept else self._connect(self._arm.numbers[0])
-        if self._commits is not None:
-            for number in self._arm.numbers:
-                self._commits.resume(number, session, prepared)
         if not kept:
+            session, _ = self._connect(self._arm.numbers[0])
             session.close()
 
     def stop_arming(self, arming: Future[Any]) -> None:
@@ -335,7 +332,7 @@ class Load:
         self._recorder.connects.extend((began_ns, 1, time.monotonic_ns()))
         try:
             prepared = self._prepared(session, kind)
-            if self._commits is not None and not self._sessions.are_lent:
+            if self._commits is not None:
                 self._commits.resume(number, session, prepared)
             return session, prepared
         except BaseException:

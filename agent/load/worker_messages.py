@@ -56,6 +56,7 @@ class Arm:
     sessions: Any = None
     connections: int = 0
     tracked: bool = False
+    checked: bool = False
 
     @classmethod
     def of(cls, spec: RunLoad, numbers: tuple[int, ...], run: str = "", connections: int = 0) -> Arm:
@@ -77,6 +78,7 @@ class Arm:
             sessions=dataclasses.asdict(spec.sessions),
             connections=connections,
             tracked=spec.tracked,
+            checked=spec.checked,
         )
 
     def workload(self) -> Workload:

@@ -201,7 +201,7 @@ def _load(spec: tasks.RunLoad) -> Iterator[Objection]:
     if spec.tracked:
         from proveout.dsl.rules.commit_rules import tracking_problems  # noqa: PLC0415 - agents start faster without it
 
-        yield from tracking_problems(spec.workload, spec.endpoint.engine)
+        yield from tracking_problems(spec.workload, spec.endpoint.engine, spec.sessions, checked=spec.checked)
 
 
 def _share(share: LoadShare) -> Iterator[Objection]:

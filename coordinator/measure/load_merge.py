@@ -18,6 +18,7 @@ from proveout.proto.wire.results import (
     TransactionLoad,
 )
 
+MERGED_AT_ONCE = 1000
 SAMPLES_MIN = 10
 """The smallest number of samples from which numbers on the handling of answers are computed."""
 PERCENTILES = {"p50_us": 50.0, "p90_us": 90.0, "p95_us": 95.0, "p99_us": 99.0, "p999_us": 99.9}
@@ -25,7 +26,19 @@ NO_TIMES = Histogram()
 
 
 def merge_loads(loads: Iterable[Sequence[TransactionLoad]]) -> tuple[TransactionLoad, ...]:
-    """The same transaction types of several agents (or seconds) in one, in order of first appearance."""
+    """The same transaction types of several agents (or seconds) in one, in order of first appearance.
+
+    They are merged `MERGED_AT_ONCE` at a time: all seconds of a day as objects would take gigabytes.
+    """
+    held: list[Sequence[TransactionLoad]] = []
+    for transactions in loads:
+        held.append(transactions)
+        if len(held) >= MERGED_AT_ONCE:
+            held = [_merged(held)]
+    return _merged(held)
+
+
+def _merged(loads: Iterable[Sequence[TransactionLoad]]) -> tuple[TransactionLoad, ...]:
     by_name: dict[str, list[TransactionLoad]] = {}
     for transactions in loads:
         for item in transactions:

@@ -15,6 +15,7 @@ from proveout.coordinator.measure.load_merge import merge_loads, summary
 from proveout.dsl.plan.loads import in_load, parts
 from proveout.dsl.plan.stages import Measuring, Tool
 from proveout.proto.events import IterationFinished, TransactionSummary
+from proveout.proto.wire import histogram
 from proveout.proto.wire.results import LoadResult, LoadSecond, TransactionLoad
 
 Found = TypeVar("Found")
@@ -101,15 +102,39 @@ def prefix_of(stream: Stream) -> str:
     return f"loads.{stream.name}." if stream.name else ""
 
 
-def whole_seconds(
-    loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]
-) -> dict[int, list[LoadSecond]]:
-    """The whole seconds inside the measure window that all agents reported, by their number after T0."""
-    whole: dict[int, list[LoadSecond]] = {}
+@dataclass(slots=True)
+class SecondRow:
+    """A whole second of all hosts of a load: `hosts` that reported it, its length (the longest of the hosts), the
+    transactions that ended, and the counts and sums of response times and of lags of the schedule."""
+
+    hosts: int = 0
+    duration_s: float = 0.0
+    ended: int = 0
+    responses: int = 0
+    response_ns: int = 0
+    lags: int = 0
+    lag_ns: int = 0
+
+    def add(self, second: LoadSecond) -> None:
+        """Add the second of a host."""
+        self.hosts += 1
+        self.duration_s = max(self.duration_s, second.duration_s)
+        for item in second.transactions:
+            self.ended += item.counts.ok + item.counts.logical_failures
+            self.responses += histogram.count(item.response)
+            self.response_ns += item.response.sum_ns
+            self.lags += histogram.count(item.schedule)
+            self.lag_ns += item.schedule.sum_ns
+
+
+def whole_seconds(loads: Mapping[str, LoadResult], seconds: Mapping[str, Sequence[LoadSecond]]) -> dict[int, SecondRow]:
+    """The whole seconds inside the measure window that all agents reported, by their number after T0. Rows of sums: the
+    seconds of a day as objects would take gigabytes."""
+    whole: dict[int, SecondRow] = {}
     for host, load in loads.items():
         for second in seconds.get(host, ()):
             end_ns = second.start_ns + round(second.duration_s * 1e9)
             inside = second.start_ns >= load.measure_start_ns - 1_000_000 and end_ns <= load.measure_end_ns + 1_000_000
             if inside and second.duration_s >= 0.999:
-                whole.setdefault(second.second, []).append(second)
-    return {number: whole[number] for number in sorted(whole) if len(whole[number]) == len(loads)}
+                whole.setdefault(second.second, SecondRow()).add(second)
+    return {number: whole[number] for number in sorted(whole) if whole[number].hosts == len(loads)}

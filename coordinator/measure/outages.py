@@ -139,12 +139,13 @@ class _Usual:
 
     @classmethod
     def of(cls, seen: Observed) -> _Usual:
-        parts = [list(seen.seconds.get(host, ())) for host in seen.loads]
+        parts = [seen.seconds.get(host, ()) for host in seen.loads]
         # By end time, so that each transaction counts once: those of a window's result may have ended after it.
         merged = merge_loads(second.transactions for second in chain.from_iterable(parts))
         seconds = _whole_seconds(seen)
         # Threads begin one after the other in the first half of the ramp-up.
-        settled = [second.count for second in seconds if second.start_s >= -_ramp_up_s(parts) / 2]
+        settled_s = -_ramp_up_s(parts) / 2
+        settled = [second.count for second in seconds if second.start_s >= settled_s]
         own = float(max(settled, default=0))  # a trickle may leave only a second of the ramp as it usually is
         rates = [float(item.metrics.get("tps", 0.0)) for item in seen.earlier]
         return cls(
@@ -215,25 +216,33 @@ def _ramp_up_s(parts: Sequence[Sequence[LoadSecond]]) -> float:
 
 def _whole_seconds(seen: Observed) -> list[_Second]:
     """The whole seconds that all loads have reported, in order."""
-    recorded: dict[int, list[tuple[float, LoadSecond]]] = defaultdict(list)
+    recorded: dict[int, list[tuple[float, Counter[str], Counter[str]]]] = defaultdict(list)
     for host, load in seen.loads.items():
         for second in seen.seconds.get(host, ()):
             if second.duration_s >= 0.999:
-                recorded[second.second].append(((second.start_ns - load.measure_start_ns) / 1e9, second))
+                recorded[second.second].append(((second.start_ns - load.measure_start_ns) / 1e9, *_sums(second)))
     window_s = min(length_s(load) for load in seen.loads.values())
     seconds = []
     for _, parts in sorted(recorded.items()):
         if len(parts) < len(seen.loads):
             continue
-        start_s = parts[0][0]
-        ended: Counter[str] = Counter()
-        service_ns: Counter[str] = Counter()
-        for item in chain.from_iterable(second.transactions for _, second in parts):
-            ended[item.counts.name] += item.counts.ok + item.counts.logical_failures
-            service_ns[item.counts.name] += item.service.sum_ns
+        start_s, ended, service_ns = parts[0]
+        for _, more, more_ns in parts[1:]:
+            ended.update(more)
+            service_ns.update(more_ns)
         measured = start_s >= -0.001 and start_s + 1.0 <= window_s + 0.001
         seconds.append(_Second(start_s=start_s, measured=measured, ended=ended, service_ns=service_ns))
     return seconds
+
+
+def _sums(second: LoadSecond) -> tuple[Counter[str], Counter[str]]:
+    """The transactions that ended in a second of a host, and the sums of their service times in ns, by type."""
+    ended: Counter[str] = Counter()
+    service_ns: Counter[str] = Counter()
+    for item in second.transactions:
+        ended[item.counts.name] += item.counts.ok + item.counts.logical_failures
+        service_ns[item.counts.name] += item.service.sum_ns
+    return ended, service_ns
 
 
 # ---- stalls ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from proveout.coordinator.measure.capture_metrics import report_findings
-from proveout.coordinator.measure.sample_buffer import Captured, Seconds
+from proveout.coordinator.measure.sample_buffer import Captured, Seconds, Spool
 from proveout.coordinator.measure.summarise import summarise as summarise_iteration
 from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.loads import in_load
@@ -82,6 +82,7 @@ class Gathering:
     """The occurrences of each fault on each host, (fault, host), on the host's clock."""
     outputs: dict[str, str] = field(default_factory=dict)
     """The raw outputs of outside programs and the reports of databases, by task key."""
+    spool: Spool = field(default_factory=Spool)
     suffixes: dict[str, str] = field(default_factory=dict)
     """The suffixes of the files of these reports, by task key."""
 
@@ -112,7 +113,9 @@ class Gathering:
         for number in range(max(last + 1, second.second - JUMP_MAX), second.second + 1):
             self.reached[number] = self.reached.get(number, 0) + 1
         self.last[key] = max(last, second.second)
-        self.seconds.setdefault(key, Seconds()).append(second)
+        if key not in self.seconds:
+            self.seconds[key] = Seconds(self.spool)
+        self.seconds[key].append(second)
         if second.second > self.ticked:
             self.untold.setdefault(second.second, []).append(labelled(second, self.loads.get(key, "")))
 

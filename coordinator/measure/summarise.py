@@ -65,7 +65,6 @@ from proveout.proto.events import (
     WaitLine,
 )
 from proveout.proto.fault_events import FaultMeasured
-from proveout.proto.wire import histogram
 from proveout.proto.wire.results import CaptureSample, FaultInjected, LoadResult, LoadSecond, TransactionLoad
 
 CaptureKey = tuple[str, str]
@@ -318,24 +317,15 @@ def per_second(
 ) -> dict[str, tuple[float, ...]]:
     """`tps`, `response.avg_us` and, under open arrival, `schedule.avg_us` of each whole second inside the measure
     window that all agents reported."""
-    rows = [_second(parts) for parts in whole_seconds(loads, seconds).values()]
+    rows = list(whole_seconds(loads, seconds).values())
     if not rows:
         return {}
-    series = {"tps": tuple(tps for tps, _, _ in rows)}
-    for name, column in (("response.avg_us", [row[1] for row in rows]), ("schedule.avg_us", [row[2] for row in rows])):
-        known = tuple(value for value in column if value is not None)
-        if len(known) == len(rows):
-            series[name] = known
+    series = {"tps": tuple(row.ended / row.duration_s for row in rows)}
+    if all(row.responses for row in rows):
+        series["response.avg_us"] = tuple(row.response_ns / row.responses / 1e3 for row in rows)
+    if all(row.lags for row in rows):
+        series["schedule.avg_us"] = tuple(row.lag_ns / row.lags / 1e3 for row in rows)
     return series
-
-
-def _second(parts: Sequence[LoadSecond]) -> tuple[float, float | None, float | None]:
-    merged = merge_loads(part.transactions for part in parts)
-    count = sum(item.counts.ok + item.counts.logical_failures for item in merged)
-    response = histogram.mean_ns(histogram.merge(item.response for item in merged))
-    late = histogram.mean_ns(histogram.merge(item.schedule for item in merged))
-    per_s = count / max(part.duration_s for part in parts)
-    return per_s, None if response is None else response / 1e3, None if late is None else late / 1e3
 
 
 # ---- captures ----------------------------------------------------------------------------------------------------

@@ -256,11 +256,16 @@ def _finish_beside(turn: Turn, step: Iterating, *, ended: bool) -> None:
     turn.set(step=replace(step, finish_s=None))
 
 
+def unanswered(step: Iterating) -> set[str]:
+    """The tasks of an iteration that have not answered: loads and captures under way, and faults that are in place."""
+    return {*step.loads, *step.captures, *step.faults} - step.results.keys()
+
+
 def _summarise(turn: Turn) -> None:
     step = turn.state.step
     if not isinstance(step, Iterating):
         return
-    if not {*step.loads, *step.captures, *step.faults} <= step.results.keys():
+    if unanswered(step):
         return
     turn.commands.append(
         Summarise(
@@ -268,7 +273,7 @@ def _summarise(turn: Turn) -> None:
             rate=step.rate,
             loads={key: step.results[key] for key in step.loads},
             captures={key: step.results[key] for key in step.captures},
-            faults={key: step.results[key] for key in step.faults},
+            faults={key: result for key, result in step.results.items() if key in step.faults},
             earlier=tuple(
                 item
                 for item in turn.state.progress.of_stage(step.id.stage)
@@ -383,7 +388,8 @@ def void(turn: Turn, step: Iterating, reason: str, *, rerun: bool) -> None:
 
 def time_out(turn: Turn, step: Iterating) -> None:
     """Fail the iteration because its phase has passed its deadline."""
-    waiting = {*step.loads, *step.captures, *step.faults} - set(step.ready if step.phase == "arming" else step.results)
+    armed = {*step.loads, *step.captures, *step.faults} - step.ready
+    waiting = armed if step.phase == "arming" else unanswered(step)
     key = min(waiting, default="summary/coordinator")
     failed(turn, step, key, TaskError(code="timeout", message=f"no answer while {step.phase}"))
 

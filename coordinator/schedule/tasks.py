@@ -204,6 +204,7 @@ def load_tasks(
                 sessions=part.stage.sessions,
                 load=part.name,
                 tracked=part.stage.tracked,
+                checked=part.stage.checked,
                 bins=isinstance(stage, Ladder) and bool(stage.faults),
             ),
         )

@@ -41,6 +41,7 @@ PREFIX = "proveout"
 PORT = 7443
 AUTHORITY = f"{CONTROL.address}:7444"
 POLICIES = {"server": "database-server", "storage": "storage-node", "client": "client"}
+FAULTS = "\n# The lab's hosts may be disturbed.\nfaults: [partition, loss]\n"
 LISTEN_S = 60.0
 PASSWORD_VARIABLE = "PROVEOUT_HLR_PASSWORD"  # noqa: S105 - the name of it
 TOOLS = ("ip", "unshare", "setpriv")
@@ -110,7 +111,7 @@ class Lab:
     def _start_agent(self, host: Host) -> None:
         own = self.directory / host.name
         policy = own / "policy.yaml"
-        shutil.copyfile(HERE.parent / "policies" / f"{POLICIES[host.role]}.yaml", policy)
+        policy.write_text((HERE.parent / "policies" / f"{POLICIES[host.role]}.yaml").read_text() + FAULTS)
         files = ["--pki", str(own / "pki"), "--state-dir", str(own / "state"), "--policy", str(policy)]
         self._start(host, "agent", "--listen", f"{host.address}:{PORT}", "--name", host.name, *files)
 

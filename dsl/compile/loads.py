@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from proveout.core.numbers import threads
 from proveout.dsl import engines
@@ -42,6 +42,7 @@ class Loads:
     session: tuple[tuple[str, str], ...] = ()
     sessions: Sessions = OWN_SESSIONS
     tracked: bool = False
+    checked: bool = False
     loads: tuple[Load, ...] = ()
 
     @property
@@ -65,14 +66,14 @@ def compile_loads(names: StageNames, entry: stage_models.Measured) -> Loads | No
         names.reachable(target, clients, "from")
     if target is None or not known or clients is None:
         return None
-    session = _session(names, target, entry.session)
+    sessions = _sessions(names, target, entry, entry)
     return Loads(
         clients=clients,
         workload=entry.workload,
         target=target.name,
-        session=session,
-        sessions=_sessions(names, target, entry, entry),
-        tracked=_tracked(names, target, entry.workload, entry.commits),
+        session=_session(names, target, entry.session),
+        sessions=sessions,
+        **_commits(names, target, entry.workload, entry.commits, sessions),
     )
 
 
@@ -133,6 +134,8 @@ def _load(names: StageNames, entry: stage_models.Measured, name: str, load: stag
     think = think_time(here, load.think)
     if think is not None and (rate is not None or (load.share is not None and _is_open(entry))):
         here.problem("a schedule of arrivals has no think times", "think", hint="leave `think` or the rate away")
+    sessions = _sessions(here, target, entry, load)
+    commits = load.commits or _of_stage(names, load.workload, entry.commits)
     return Load(
         name=name,
         workload=_ranged(here, name, load),
@@ -144,8 +147,8 @@ def _load(names: StageNames, entry: stage_models.Measured, name: str, load: stag
         distribution=distribution,
         think=think,
         session=_session(here, target, {**entry.session, **load.session}),
-        sessions=_sessions(here, target, entry, load),
-        tracked=_tracked(here, target, load.workload, load.commits, entry.commits),
+        sessions=sessions,
+        **_commits(here, target, load.workload, commits, sessions),
         where=body.where,
     )
 
@@ -216,13 +219,11 @@ def _sessions(names: StageNames, target: System, stage: stage_models.Measured, l
     """The rules for a load's connections: its own keys before those of the stage."""
     of_stage, own = stage.sessions or USUAL_SESSIONS, load.sessions or USUAL_SESSIONS
     access = load.access or stage.access or ""
-    prepared = own.prepared if own.prepared is not None else of_stage.prepared
     sessions = Sessions(
         on_disconnect=load.on_disconnect or stage.on_disconnect or "reconnect",
         access=_ACCESS[access],
         pool=own.pool or of_stage.pool or 0,
         connect_every=own.connect_every or of_stage.connect_every or 0,
-        prepared=True if prepared is None else prepared,
     )
     for found in session_settings.session_problems(target.engine, sessions, len(target.instances)):
         names.problem(found.message, *found.at, hint=found.way_out)
@@ -232,17 +233,19 @@ def _sessions(names: StageNames, target: System, stage: stage_models.Measured, l
     return sessions
 
 
-def _tracked(names: StageNames, target: System, name: str, commits: str | None, of_stage: str | None = None) -> bool:
-    """Whether the commits of a load are tracked; a problem where they cannot be. The stage's word is for those of its
-    loads that change rows."""
+def _of_stage(names: StageNames, name: str, commits: str | None) -> str | None:
+    """The stage's `commits` for one of its loads: those that change no rows have none to track."""
     workload = names.scope.workloads[name]
-    if commits is None and of_stage == "tracked" and writes(workload) and not has_own_arrival(workload):
-        commits = of_stage
-    if commits != "tracked":
-        return False
-    for problem in tracking_problems(workload, target.engine):
-        names.problem(problem.message, "commits", hint=problem.way_out)
-    return True
+    return commits if writes(workload) and not has_own_arrival(workload) else None
+
+
+def _commits(names: StageNames, target: System, name: str, commits: str | None, sessions: Sessions) -> dict[str, Any]:
+    """`tracked` and `checked` of a load; problems where its commits cannot be tracked."""
+    tracked, checked = commits in ("tracked", "checked"), commits == "checked"
+    if tracked:
+        for problem in tracking_problems(names.scope.workloads[name], target.engine, sessions, checked=checked):
+            names.problem(problem.message, "commits", hint=problem.way_out)
+    return {"tracked": tracked, "checked": checked}
 
 
 def check_loads(names: StageNames, loads: Loads, lowest: int, key: str, *, processes: int) -> None:

@@ -299,7 +299,7 @@ def _phases(
             each = {name: _group(metrics.TRANSACTION, leaf, name) for name in types}
             members["transactions"] = Group(what="the transactions of a phase", members=each)
         found[name] = Group(what=tree.what, members=members, absent=absent)
-    return {"phases": Group(what=f"the phases of `{stage.id}`", members=found)}, {}
+    return {"phases": Group(what=f"the list of phases of `{stage.id}`", members=found)}, {}
 
 
 def _sets(

@@ -322,6 +322,7 @@ class _Stages(StageNames):
             session=loads.session,
             sessions=loads.sessions,
             tracked=loads.tracked,
+            checked=loads.checked,
             loads=loads.loads,
             cell=self.cell,
             faults=faults,
@@ -422,6 +423,7 @@ class _Stages(StageNames):
             session=loads.session,
             sessions=loads.sessions,
             tracked=loads.tracked,
+            checked=loads.checked,
             loads=loads.loads,
             where=self.body.where,
         )

@@ -30,7 +30,7 @@ def _lines(fault: Fault) -> Iterator[str]:
         yield from (f"    {line}" for line in operation.wanted())
     if fault.for_s > 0.0:
         yield f"  healed: undone after {format_duration(fault.for_s)}, {SAFETY}"
-    else:
+    elif not all(operation_of(tuning).outlasts for tuning in fault.tunings):
         yield "  healed: it ends by itself"
 
 

@@ -98,8 +98,6 @@ def sessions_text(sessions: Sessions) -> Iterator[str]:
     if sessions.access:
         which = {"any": "any", "read_write": "the writable", "read_only": "a read-only"}[sessions.access]
         yield f"to {which} member"
-    if not sessions.prepared:
-        yield "statements not prepared"
     if sessions.on_disconnect != "reconnect":
         what = {"retry": "runs its transaction again", "fail": "ends the load"}[sessions.on_disconnect]
         yield f"a lost connection {what}"
@@ -108,6 +106,8 @@ def sessions_text(sessions: Sessions) -> Iterator[str]:
 def _commits(stage: Ladder | Search) -> tuple[str, ...]:
     """The statement that tracking adds."""
     text = "commits are tracked: one more statement, an UPDATE, in each transaction that changes rows"
+    if stage.checked:
+        text += "; one that had committed without an answer is not run again"
     return (text,) if stage.tracked else ()
 
 

@@ -142,6 +142,7 @@ def _parts(stage: Ladder | Search) -> Iterator[Part]:
             session=load.session,
             sessions=load.sessions,
             tracked=load.tracked,
+            checked=load.checked,
             **({"arrival": arrival} if isinstance(stage, Ladder) else _schedule(arrival)),
         )
         own = load if load.share is None else None

@@ -151,14 +151,12 @@ class Sessions:
     that accepts changes, one that does not, or any; "" is the one of the dsn, and of several instances each terminal's
     own. `pool`: connections in total, of which a transaction takes one that is free; 0 is one for each terminal.
     `connect_every`: the transactions after which a connection is closed and another one made; 0: it is kept.
-    `prepared`: whether statements are prepared once for each connection, or sent with their text each time.
     """
 
     on_disconnect: Literal["reconnect", "retry", "fail"] = "reconnect"
     access: Literal["", "any", "read_write", "read_only"] = ""
     pool: int = 0
     connect_every: int = 0
-    prepared: bool = True
 
     @property
     def are_lent(self) -> bool:
@@ -189,7 +187,8 @@ class Load:
 
     It has a `share` (numerator, denominator) of the threads and the rate of each rung; or, without one, `threads` of
     its own that are the same at every rung, at `rate` transactions a second in total, or closed without it. `tracked`:
-    its commits are counted in the database too.
+    its commits are counted in the database too; `checked`: a transaction that had
+    committed without an answer is not run again.
     """
 
     name: str
@@ -204,6 +203,7 @@ class Load:
     session: tuple[tuple[str, str], ...] = ()
     sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
     tracked: bool = field(default=False, metadata=OMITTED)
+    checked: bool = field(default=False, metadata=OMITTED)
     where: Where = NOWHERE
 
 
@@ -245,6 +245,7 @@ class Ladder:
     session: tuple[tuple[str, str], ...] = ()
     sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
     tracked: bool = field(default=False, metadata=OMITTED)
+    checked: bool = field(default=False, metadata=OMITTED)
     cell: Cell | None = None
     apart: str = field(default="", metadata=OMITTED)
     loads: tuple[Load, ...] = field(default=(), metadata=OMITTED)
@@ -306,6 +307,7 @@ class Search:
     session: tuple[tuple[str, str], ...] = ()
     sessions: Sessions = field(default=OWN_SESSIONS, metadata=OMITTED)
     tracked: bool = field(default=False, metadata=OMITTED)
+    checked: bool = field(default=False, metadata=OMITTED)
     loads: tuple[Load, ...] = field(default=(), metadata=OMITTED)
     where: Where = NOWHERE
     kind: Literal["search"] = "search"

@@ -204,9 +204,6 @@ def session_problems(engine: str, sessions: Sessions, instances: int) -> Iterato
             message = f"each thread keeps to its own instance, so connections are not shared or renewed by `{key}`"
             way_out = "access: any, read-write or read-only: then every thread may use every instance"
             yield Objection(message=message, way_out=way_out, at=("sessions", key))
-    if not sessions.prepared and engine != "postgres":
-        message = f"statements of {engine} are prepared in this release"
-        yield Objection(message=message, way_out="leave it away", at=("sessions", "prepared"))
     if not (0 <= sessions.pool <= THREADS_MAX and 0 <= sessions.connect_every <= CONNECT_EVERY_MAX):
         yield Objection(message=f"a pool of {sessions.pool}, or a connect every {sessions.connect_every}, is not valid")
     if sessions.access not in ("", "any", "read_write", "read_only"):

@@ -40,11 +40,6 @@ class SessionsEntry(Strict):
         description="Close a connection after so many transactions, or after each `transaction`, and make another. "
         "The connect is part of the response time, and `connect` in expressions.",
     )
-    prepared: bool | None = Field(
-        None,
-        description="false: send statements with their text each time instead of preparing them once for each "
-        "connection, as a pooler that pools transactions needs it; the default in front of one that proveout starts.",
-    )
 
 
 USUAL_SESSIONS = SessionsEntry.model_validate({})

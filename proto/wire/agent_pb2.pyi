@@ -1582,13 +1582,11 @@ class Sessions(_message.Message):
     ACCESS_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
     CONNECT_EVERY_FIELD_NUMBER: _builtins.int
-    PREPARED_FIELD_NUMBER: _builtins.int
     on_disconnect: Global___OnDisconnect.ValueType
     access: _builtins.str
     """"", any, read_write or read_only."""
     pool: _builtins.int
     connect_every: _builtins.int
-    prepared: _builtins.bool
     def __init__(
         self,
         *,
@@ -1596,11 +1594,10 @@ class Sessions(_message.Message):
         access: _builtins.str = ...,
         pool: _builtins.int = ...,
         connect_every: _builtins.int = ...,
-        prepared: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "connect_every", b"connect_every", "on_disconnect", b"on_disconnect", "pool", b"pool", "prepared", b"prepared"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "connect_every", b"connect_every", "on_disconnect", b"on_disconnect", "pool", b"pool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1622,6 +1619,7 @@ class RunLoad(_message.Message):
     LOAD_FIELD_NUMBER: _builtins.int
     BINS_FIELD_NUMBER: _builtins.int
     TRACKED_FIELD_NUMBER: _builtins.int
+    CHECKED_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
     seed: _builtins.int
@@ -1629,6 +1627,7 @@ class RunLoad(_message.Message):
     load: _builtins.str
     bins: _builtins.bool
     tracked: _builtins.bool
+    checked: _builtins.bool
     @_builtins.property
     def workload(self) -> Global___Workload: ...
     @_builtins.property
@@ -1658,11 +1657,12 @@ class RunLoad(_message.Message):
         load: _builtins.str = ...,
         bins: _builtins.bool = ...,
         tracked: _builtins.bool = ...,
+        checked: _builtins.bool = ...,
         sessions: Global___Sessions | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "pool", b"pool", "sessions", b"sessions", "share", b"share", "windows", b"windows", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bins", b"bins", "endpoint", b"endpoint", "label", b"label", "load", b"load", "pool", b"pool", "seed", b"seed", "session", b"session", "sessions", b"sessions", "share", b"share", "tracked", b"tracked", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bins", b"bins", "checked", b"checked", "endpoint", b"endpoint", "label", b"label", "load", b"load", "pool", b"pool", "seed", b"seed", "session", b"session", "sessions", b"sessions", "share", b"share", "tracked", b"tracked", "windows", b"windows", "workers", b"workers", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -271,7 +271,7 @@ class RunLoad:
     `workers` is their number on this agent, of a Ray pool in all the cluster; 0 is one for each CPU there. `session`:
     settings, (name, value), of every connection. `load`: its name among the loads of a stage that has several. `bins`:
     its seconds have tenths (`LoadSecond.bins`). `tracked`: count the commits of each terminal in the database too, in
-    the table of `dsl.workloads.commits`.
+    the table of `dsl.workloads.commits`; `checked`: and do not run a transaction again that had committed.
     """
 
     workload: Workload
@@ -286,6 +286,7 @@ class RunLoad:
     load: str = ""
     bins: bool = False
     tracked: bool = False
+    checked: bool = False
     sessions: Sessions = OWN_SESSIONS
 
 

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from proveout.coordinator.report.figures.over_time.fault_windows import FaultWindow
 from proveout.coordinator.report.figures.over_time.timeline import Line, Span, Timeline
 from proveout.coordinator.results.results import RunResults, load_results, stage_metrics
 from proveout.coordinator.storage.event_codec import plan_data
@@ -28,6 +29,7 @@ from proveout.proto.events import (
     ValuesTaken,
     WaitLine,
 )
+from proveout.proto.fault_events import FaultMeasured
 
 SCALES = {"_us": 900.0, "_fraction": 0.4, "fraction": 0.4, "_bytes": 3e8, "_per_s": 2e4, "tps": 4e3, "nopm": 3e4}
 REPEATS = 3
@@ -137,4 +139,19 @@ def synthetic_timeline(results: RunResults) -> Timeline:
         for name in ("hosts", "lag")
     }
     windows = tuple(Span(iteration=item, start_s=start, end_s=end) for item, start, end in spans)
-    return Timeline(cpu=lines["hosts"], lag=lines["lag"], windows=windows)
+    faults = tuple(window for item in items for window in _fault_windows(results, item))
+    return Timeline(cpu=lines["hosts"], lag=lines["lag"], windows=windows, faults=faults)
+
+
+def _fault_windows(results: RunResults, item: IterationFinished) -> Iterator[FaultWindow]:
+    """Two occurrences of each fault of the iteration's stage, with an outage of 1 s."""
+    for fault in results.plan_stage(item.id.stage).get("faults") or ():
+        for occurrence in (1, 2):
+            yield FaultWindow(
+                iteration=item,
+                fault=FaultMeasured(
+                    fault=fault["name"], number=occurrence, begins_s=5.0, healed_s=6.0, outage_s=1.0, outage_from_s=5.0
+                ),
+                answered=((-1.0, 100.0), (0.5, 0.0), (2.0, 100.0)),
+                failed=((-1.0, 0.0), (0.5, 2.0), (2.0, 0.0)),
+            )

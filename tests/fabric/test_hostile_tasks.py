@@ -245,8 +245,8 @@ def _endpoints(plan: Plan) -> dict[str, Endpoint]:
             dsn = {
                 "sqlite": "/runs/x/db.sqlite",
                 "duckdb": "/runs/x/db.duckdb",
-                "mysql": "mysql://u:p@localhost/d?unix_socket=/x",
+                "mysql": f"mysql://u:p@localhost/d?unix_socket=/{system.name}",
             }
-            made = dsn.get(system.engine, "host=/private port=5432")
+            made = dsn.get(system.engine, f"host=/{system.name} port=5432")
             ends[system.name] = Endpoint(system=system.name, engine=system.engine, dsn=made, provisioned=True)
     return ends

@@ -121,7 +121,9 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in names:
             monkeypatch.setattr(module, name, nothing)
     for module in (loads, topology):
-        unchecked = SimpleNamespace(objection=lambda *_: "", expanded=session_settings.expanded)
+        unchecked = SimpleNamespace(
+            objection=lambda *_: "", session_problems=lambda *_: (), expanded=session_settings.expanded
+        )
         monkeypatch.setattr(module, "session_settings", unchecked)
 
 

@@ -100,7 +100,6 @@ class _Numbers:
     def summarise(
         self, gathering: Any, _plan: Any, rate: Any, loads: Any, captures: Any, *, faults: Any
     ) -> events.IterationFinished:
-        assert faults.keys() == gathering.faults.keys(), "all faults have ended"
         outcomes = {**loads, **captures}
         lost = gathering.lost(outcomes)
         self._history.count(gathering, outcomes, lost)
@@ -234,6 +233,8 @@ class History:
         if isinstance(stamped.event, events.LIVE_EVENTS) or (self.journal is not None and self.journal.full):
             return
         self.acknowledged[stamped.sequence] = stamped.event
+        if isinstance(stamped.event, events.AgentLost):
+            self.world.lost.add(stamped.event.host)
         self.world.note(f"event {stamped.sequence} {_short(stamped.event)}")
 
     def here(self) -> Machine:

@@ -105,7 +105,7 @@ class SimHost:
         return {
             name
             for name, now in found.items()
-            if any(getattr(value, "content", value) == IN_PLACE[name][path] for path, value in now.items())
+            if any(_holds(value, IN_PLACE[name][path]) for path, value in now.items())
         }
 
     def unnamed(self) -> str:
@@ -177,6 +177,13 @@ class SimHost:
         self.machine.die()
         if self._journal is not None:
             self._journal.close()
+
+
+def _holds(value: Any, of_fault: Any) -> bool:
+    """Whether a subject has the value of a fault; of a set, whether it has its items."""
+    if isinstance(of_fault, frozenset):
+        return of_fault <= value
+    return bool(getattr(value, "content", value) == of_fault)
 
 
 class NoAudit:

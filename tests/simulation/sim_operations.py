@@ -18,7 +18,7 @@ from sim_programs import VOLUME
 from proveout.dsl.operations.table import OPERATIONS
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import Tune
+from proveout.dsl.plan.stages import Ladder, Tune
 from proveout.dsl.plan.topology import System
 from proveout.dsl.plan.tuning_step import Tuning
 
@@ -143,14 +143,15 @@ def having(*operations: str) -> Plan:
 
 
 def alone(one: Tuning) -> Plan:
-    """Return the usual stages with one operation as the only tuning before them."""
+    """Return the usual stages, without faults, with one operation as the only tuning before them."""
     system = (
         (System(name=one.system, engine="oracle", host=ORACLE_HOST, dsn="x/x@x"),)
         if one.system not in ("", "db")
         else ()
     )
     hosts = one.hosts or ("db1",)
-    return replace(PLAN, tunings=(replace(one, hosts=hosts),), systems=(*PLAN.systems, *system))
+    stages = tuple(replace(stage, faults=()) if isinstance(stage, Ladder) else stage for stage in PLAN.stages)
+    return replace(PLAN, tunings=(replace(one, hosts=hosts),), systems=(*PLAN.systems, *system), stages=stages)
 
 
 def aims_of(plan: Plan) -> Aims:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sim_faults import HOSTS
+from sim_programs import VOLUME
 
 from proveout.dsl.operations.table import OPERATIONS
 from proveout.dsl.plan.faults import Fault as PlannedFault
@@ -83,6 +84,21 @@ FAULTS = (
         apart_s=0.3,
     ),
     PlannedFault(
+        name="volume",
+        tunings=(
+            tuning(
+                "command",
+                "volume of a fault",
+                ("db1",),
+                verify={"run": [VOLUME, "show", "of_fault"]},
+                apply=[[VOLUME, "create", "of_fault"]],
+                revert=[[VOLUME, "remove", "of_fault"]],
+            ),
+        ),
+        for_s=0.5,
+        at_s=1.0,
+    ),
+    PlannedFault(
         name="spill",
         tunings=(tuning("sysctl", "spilled", ("client1", "client2"), settings={"vm.laptop_mode": "5"}),),
         for_s=0.4,
@@ -94,6 +110,7 @@ FAULTS = (
 """The faults of the load: at random instants, and whenever a second of the window has no transactions, as all have."""
 IN_PLACE = {
     "press": {"/proc/sys/vm/min_free_kbytes": "1", "/etc/app/blocked.conf": b"blocked\n"},
+    "volume": {VOLUME: frozenset({"of_fault"})},
     "spill": {"/proc/sys/vm/laptop_mode": "5"},
 }
 """The state of a host in which a fault is in place, by its name: subject -> value that only the fault sets."""

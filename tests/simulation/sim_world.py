@@ -43,6 +43,12 @@ class Running:
     def run(self) -> str:
         return self.key.partition("/")[0]
 
+    @property
+    def slot(self) -> str:
+        """The iteration of the task, with its attempt; "" for a task of none."""
+        _, stage, rung, repeat, attempt, *_ = (*self.key.split("/"), "", "", "", "")
+        return f"{stage}/{rung}/{repeat}/{attempt}" if self.kind in ("load", "capture", "fault") else ""
+
 
 @dataclass(eq=False)
 class World:
@@ -60,6 +66,7 @@ class World:
     began_s: dict[str, float] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
     tuned_by: Callable[[str], set[str]] = lambda _host: set()
+    lost: set[str] = field(default_factory=set)
     in_place: Callable[[str], set[str]] = lambda _host: set()
     injected: Counter[str] = field(default_factory=Counter)
     wrongs: list[str] = field(default_factory=list)
@@ -101,6 +108,10 @@ class World:
         for other in self.running:
             if other.host == new.host and (other.epoch, other.run) != (new.epoch, new.run):
                 self.wrong(f"{new.key} overlaps with {other.key} of another epoch or run")
+            elif other.host == new.host and "" not in (new.slot, other.slot) and new.slot != other.slot:
+                if new.host in self.lost:
+                    continue  # its session may go on, with the tasks of the iteration that the coordinator has voided
+                self.wrong(f"{new.key} overlaps with {other.key} of another iteration")
 
     def died(self, host: str) -> None:
         """Remove the tasks and child processes of an agent that received kill -9."""

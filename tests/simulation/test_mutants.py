@@ -16,6 +16,7 @@ from sim_faults import Fault
 from proveout.agent.daemon import admission, session, task_journal
 from proveout.coordinator.agents import session as coordinator_session
 from proveout.coordinator.measure import samples
+from proveout.coordinator.schedule import iteration
 
 WITHIN = 300
 
@@ -59,6 +60,15 @@ def test_an_agent_without_the_end_of_its_lease_works_on(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(session.Session, "_watch_lease", watch)
     assert "after the last beat of a coordinator" in first_bad("hold", "client1", 20.0)[1]
+
+
+def test_a_coordinator_that_does_not_wait_for_the_healing_of_faults_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program of a fault hangs for a minute."""
+    hang = (Fault(9.0, "hang", "db1", step=1, at="command"),)
+    real = iteration.unanswered
+    assert play(0, faults=hang).wrongs == ()
+    monkeypatch.setattr(iteration, "unanswered", lambda step: real(step) - step.faults.keys())
+    assert "of another iteration" in " ".join(play(0, faults=hang).wrongs)
 
 
 def test_a_coordinator_without_a_count_of_gaps_misses_lost_samples(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,10 +65,20 @@ def test_an_operation_is_applied_and_reverted_without_faults(one: Tuning) -> Non
 
 @pytest.mark.parametrize("kind", ON_A_LINK + ON_AN_AGENT)
 def test_one_fault_on_a_client_in_the_middle_of_an_iteration(kind: str, tmp_path: Path) -> None:
-    history = History(1, tmp_path, (Fault(20.0, kind, "client1", 4.0),)).run()
+    for_s = 8.0 if kind == "fill" else 4.0  # until the next iteration begins, whose tasks are stored there
+    history = History(1, tmp_path, (Fault(20.0, kind, "client1", for_s),)).run()
     assert not history.world.wrongs
     wanted = "failed" if kind == "fill" else "finished"  # a user must free a full disk; other faults are repaired
     assert [end.status for end in history.ends] == [wanted]
+
+
+def test_a_healing_that_hangs_ends_the_run_and_the_next_start_of_the_agent_heals(tmp_path: Path) -> None:
+    hang = Fault(9.0, "hang", "db1", step=6, at="command")
+    history = History(5, tmp_path, (hang,)).run()
+    assert not history.world.wrongs
+    (end,) = history.ends
+    assert (end.status, end.exit_code) == ("failed", 4)
+    assert end.reason.startswith("fault volume could not be healed on db1: volume of a fault: /opt/lab/volume remove")
 
 
 @pytest.mark.parametrize("kind", ON_THE_COORDINATOR)

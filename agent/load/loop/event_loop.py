@@ -443,7 +443,10 @@ class PolledLoop:
         terminal.bind(*opened)
         self._watch(terminal)
         with self._failing(terminal):
-            if terminal.busy:
+            if terminal.busy and terminal.has_committed():
+                terminal.kind.times[Outcome.COMMIT].extend((terminal.intended_ns, terminal.started_ns, now))
+                self._next(terminal, now)
+            elif terminal.busy:
                 terminal.session.send(*again(terminal))
             else:
                 self._go(terminal, now)

@@ -134,6 +134,10 @@ class Terminal(TerminalState):
         if self.tally is not None and self.kind.tracked:
             self.tally.doubt(self.started_ns)
 
+    def has_committed(self) -> bool:
+        """Whether the running transaction, which had no answer, has committed and is not to be run again."""
+        return self.tally is not None and self.kind.tracked and self.tally.accepts(self.started_ns)
+
     def bind(self, session: Any, prepared: dict[str, Any]) -> None:
         """Use a session with its prepared statements, by name."""
         self.session = session

@@ -271,4 +271,4 @@ class ThreadedLoop:
                 self._recorder.note(failure.code, failure.what)
                 continue
             terminal.connects = 0
-            return self._drive(terminal, terminal.kind)
+            return Outcome.COMMIT if terminal.has_committed() else self._drive(terminal, terminal.kind)

@@ -90,6 +90,8 @@ def _earliest(times: Table) -> Table:
 
 def series_of(load: LoadResult, seconds: Sequence[LoadSecond]) -> BinSeries | None:
     """The bins of one load on one host; None when it has none, or when a second is missing."""
+    if not seconds or not seconds[0].bins:
+        return None
     held = sorted(seconds, key=lambda second: second.second)
     if not held or not all(second.bins for second in held):
         return None

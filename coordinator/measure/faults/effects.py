@@ -16,7 +16,8 @@ by the bins before in which no fault was felt -> `effect` -> `Effect`, in ns. De
   no such time is longer than usual (`_Usual.gap_ns`). Times within one bin are not seen, so outages below a tenth of a
   second may be reported as 0. `outage_at_least`: the next fault began, or the load ended, before a success.
 - **Recovery**: from the begin of the fault to the first instant from which throughput stays at its level before, by
-  `recovery`, until the next fault begins or the window ends; not before the end of the outage. None when that instant
+  `recovery`, until the next fault begins, the load goes to another level, or the window ends; by the bins before in
+  which the load was at the same level; not before the end of the outage. None when that instant
   is not in this time, whose length is then the lower bound; or where throughput varies too much to be judged: then the
   end of the outage is.
 - **Failed**: transactions that ended with an error between the begin of the fault and its healing and recovery, less
@@ -27,7 +28,7 @@ by the bins before in which no fault was felt -> `effect` -> `Effect`, in ns. De
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -42,6 +43,8 @@ from proveout.proto.wire import bins
 SLOW_FACTOR = 3.0
 GAP_FACTOR_MIN = 2.0
 FALSE_ALARM = 0.01
+LEVEL_FRACTION = 0.01
+"""A load whose rate or threads change by less stays at its level."""
 BINS_MIN = 10
 """The fewest undisturbed bins, a second of them, that show what is usual."""
 
@@ -108,15 +111,19 @@ def effect(
     disturbed: Sequence[Span] = (),
     next_ns: int | None = None,
     unanswered: Unanswered | None = None,
+    level: Callable[[float], float] | None = None,
 ) -> Effect:
     """The effect of an occurrence on a load. `disturbed`: the effects of earlier occurrences; `next_ns`: the begin of
-    the next one."""
+    the next one. `level`: of a load that changes, by seconds of the window."""
     horizon_ns = min(series.window_ns, series.window_ns if next_ns is None else next_ns)
     if not 0 <= one.begins_ns < horizon_ns:
         return Effect()
     gaps = series.gaps()
-    usual = _usual(series, gaps, one.begins_ns, disturbed)
-    begin, end = series.index(one.begins_ns), -(-(horizon_ns - series.origin_ns) // bins.WIDTH_NS)
+    begin, end = series.index(one.begins_ns), (horizon_ns - series.origin_ns) // bins.WIDTH_NS
+    same = _same_level(series, begin, level)
+    usual = _usual(series, gaps, one.begins_ns, disturbed, same)
+    end = begin + int(np.argmin(np.append(same[begin:end], False)))
+    judged_ns = min(horizon_ns, series.origin_ns + end * bins.WIDTH_NS)
     after = series.table[begin:end, bins.ANSWERED].astype(np.float64)
     back = None if usual is None else recovery(usual.runs, after)
     recovered_ns = _recovered_ns(series, one, back, begin, horizon_ns)
@@ -132,7 +139,7 @@ def effect(
         outage_from_ns=None if outage is None else outage.from_ns,
         outage_at_least=outage is not None and outage.is_open,
         recovery_ns=None if recovered_ns is None else recovered_ns - one.begins_ns,
-        recovery_at_least_ns=_at_least_ns(one, back, outage, horizon_ns) if recovered_ns is None else None,
+        recovery_at_least_ns=_at_least_ns(one, back, outage, judged_ns) if recovered_ns is None else None,
         recovery_level=back.level if back else None,
         tps_before=back.before * bins.PER_SECOND if back else None,
         failed=_failed(series, usual, one.begins_ns, until_ns, unanswered if next_ns is None else None),
@@ -143,7 +150,18 @@ def effect(
 # ---- what is usual -----------------------------------------------------------------------------------------------
 
 
-def _usual(series: BinSeries, gaps: Gaps, begins_ns: int, disturbed: Sequence[Span]) -> _Usual | None:
+def _same_level(series: BinSeries, begin: int, level: Callable[[float], float] | None) -> Mask:
+    """The bins in which the load is at the level that it has in the bin `begin`."""
+    if level is None:
+        return np.ones(len(series.table), dtype=np.bool_)
+    edges_s = np.append(series.starts_ns, series.origin_ns + len(series.table) * bins.WIDTH_NS) / 1e9
+    levels = np.array([level(float(at_s)) for at_s in edges_s])
+    near = np.abs(levels - levels[begin]) <= LEVEL_FRACTION * abs(levels[begin])
+    found: Mask = near[:-1] & near[1:]
+    return found
+
+
+def _usual(series: BinSeries, gaps: Gaps, begins_ns: int, disturbed: Sequence[Span], same: Mask) -> _Usual | None:
     starts = series.starts_ns
     fine = (starts >= series.settled_ns) & (starts + bins.WIDTH_NS <= begins_ns)
     for from_ns, to_ns in disturbed:
@@ -156,7 +174,7 @@ def _usual(series: BinSeries, gaps: Gaps, begins_ns: int, disturbed: Sequence[Sp
         whole &= (gaps.since_ns >= to_ns) | (gaps.until_ns <= from_ns)
     lengths = gaps.lengths_ns[whole]
     return _Usual(
-        runs=tuple(_runs(series.table[:, bins.ANSWERED].astype(np.float64), fine)),
+        runs=tuple(_runs(series.table[:, bins.ANSWERED].astype(np.float64), fine & same)),
         slowest_ns=max(int(table[:, bins.SLOWEST].max()), 0),
         errors=float(table[:, bins.FAILED].mean()),
         longest_gap_ns=int(lengths.max()) if lengths.size else 0,

@@ -7,7 +7,7 @@ Data flow: the streams of an iteration (`load_streams`), `FaultInjected` by (fau
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TypeAlias
 
@@ -16,6 +16,8 @@ from proveout.coordinator.measure.faults.effects import Effect, Span, Unanswered
 from proveout.coordinator.measure.faults.occurrences import HostClock, Occurrence, occurrences
 from proveout.coordinator.measure.load_streams import Stream
 from proveout.dsl.metrics import FAULT_NUMBERS
+from proveout.dsl.plan.phases import level_at
+from proveout.dsl.plan.stages import Phased, Search, Tool
 from proveout.proto.events import Metrics
 from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
 from proveout.proto.wire import histogram
@@ -44,13 +46,14 @@ def measure_faults(
         together(by_load[stream.name] for stream in shares),
         found,
         [load for stream in shares for load in stream.loads.values()],
+        _level(shares),
     )
     parts: list[list[FaultOnLoad]] = [[] for _ in found]
     for stream in streams:
         each = {"": (by_load[stream.name], list(stream.loads.values()))} if stream.name else {}
         each |= {host: (by_host[stream.name][host], [load]) for host, load in stream.loads.items()}
         for name, (series, loads) in each.items():
-            for held, one in zip(parts, _effects(series, found, loads), strict=True):
+            for held, one in zip(parts, _effects(series, found, loads, _level([stream])), strict=True):
                 held.append(FaultOnLoad(load=stream.name, host=name, **_in_seconds(one)))
     return tuple(
         FaultMeasured(
@@ -70,7 +73,19 @@ def measure_faults(
     )
 
 
-def _effects(series: BinSeries | None, found: Sequence[Occurrence], loads: Sequence[LoadResult]) -> list[Effect]:
+def _level(streams: Sequence[Stream]) -> Callable[[float], float] | None:
+    """The level of loads together, by seconds of the window; None when it is the same all the time."""
+    arrivals = [stream.stage.arrival for stream in streams if not isinstance(stream.stage, (Search, Tool))]
+    changing = [arrival.levels for arrival in arrivals if isinstance(arrival, Phased)]
+    return (lambda at_s: sum(level_at(levels, at_s) for levels in changing)) if changing else None
+
+
+def _effects(
+    series: BinSeries | None,
+    found: Sequence[Occurrence],
+    loads: Sequence[LoadResult],
+    level: Callable[[float], float] | None,
+) -> list[Effect]:
     """The effect of each occurrence on a load; of one that could not be put in place none is known."""
     if series is None:
         return [Effect() for _ in found]
@@ -82,7 +97,7 @@ def _effects(series: BinSeries | None, found: Sequence[Occurrence], loads: Seque
     effects: list[Effect] = []
     for number, one in enumerate(found):
         later = found[number + 1].begins_ns if number + 1 < len(found) else None
-        held = effect(series, one, disturbed=disturbed, next_ns=later, unanswered=unanswered)
+        held = effect(series, one, disturbed=disturbed, next_ns=later, unanswered=unanswered, level=level)
         disturbed.append((one.begins_ns, held.until_ns if held.until_ns is not None else one.begins_ns))
         effects.append(Effect() if one.error else held)
     return effects

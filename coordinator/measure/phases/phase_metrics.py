@@ -18,14 +18,13 @@ from proveout.coordinator.measure.load_merge import (
     summary,
     transaction_metrics,
 )
-from proveout.coordinator.measure.load_streams import Stream, joined, prefix_of, whole_seconds
+from proveout.coordinator.measure.load_streams import SecondRow, Stream, joined, prefix_of, whole_seconds
 from proveout.coordinator.measure.phases.phase_recovery import Second, recovery
 from proveout.dsl.metrics import PHASE
 from proveout.dsl.plan.phases import Level, edges_s, recovers
 from proveout.dsl.plan.stages import Ladder, Measuring, Phased
 from proveout.proto.events import Metrics
-from proveout.proto.wire import histogram
-from proveout.proto.wire.results import LoadResult, LoadSecond, TransactionLoad
+from proveout.proto.wire.results import LoadResult, TransactionLoad
 
 SLACK_S = 1e-3
 
@@ -49,7 +48,7 @@ Phases: TypeAlias = Mapping[str, tuple[PhaseNumbers, ...]]
 def phase_numbers(
     stage: Measuring,
     loads: Mapping[str, LoadResult],
-    whole: Mapping[int, Sequence[LoadSecond]],
+    whole: Mapping[int, SecondRow],
     *,
     threads: int,
     rate: float | None,
@@ -116,19 +115,14 @@ def _narrowed(load: LoadResult, number: int) -> LoadResult:
     )
 
 
-def _seconds(whole: Mapping[int, Sequence[LoadSecond]], ramp_up_s: float, begin_s: float, end_s: float) -> list[Second]:
+def _seconds(whole: Mapping[int, SecondRow], ramp_up_s: float, begin_s: float, end_s: float) -> list[Second]:
     """The whole seconds inside a phase."""
     first, end = math.ceil(ramp_up_s + begin_s - SLACK_S), math.floor(ramp_up_s + end_s + SLACK_S)
     return [_second(number - ramp_up_s, whole[number]) for number in range(first, end) if number in whole]
 
 
-def _second(start_s: float, parts: Sequence[LoadSecond]) -> Second:
-    loads = [item for part in parts for item in part.transactions]
-    return Second(
-        start_s=start_s,
-        ended=sum(histogram.count(item.service) for item in loads),
-        response_us=sum(item.response.sum_ns for item in loads) / 1e3,
-    )
+def _second(start_s: float, row: SecondRow) -> Second:
+    return Second(start_s=start_s, ended=row.ended, response_us=row.response_ns / 1e3)
 
 
 def _series(seconds: Sequence[Second]) -> dict[str, tuple[float, ...]]:

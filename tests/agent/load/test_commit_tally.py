@@ -215,6 +215,23 @@ def test_a_transaction_that_is_run_again_after_it_has_committed_is_a_duplicate(h
     assert found + last.duplicates == duplicates
 
 
+@pytest.mark.parametrize(("checked", "committed"), [(True, True), (True, False), (False, True)])
+def test_a_checked_transaction_that_has_committed_counts_once(checked: bool, committed: bool) -> None:
+    tally = Tally(ROW, checked=checked)
+    _, times = tally.counted(single(), Recorder(1).times)
+    tally.settle(0, 0)
+    tally.lose(10)
+    tally.doubt(7)
+    reading = tally.settle(int(committed), 20)
+    assert (reading.unknown, reading.unknown_committed) == (1, int(committed))
+    assert not tally.accepts(8), "another transaction"
+    assert tally.accepts(7) == (checked and committed)
+    times[Outcome.COMMIT].extend((5, 7, 30))  # as it is, or run again
+    row = 1 if checked else 2
+    last = tally.settle(row, 40)
+    assert (last.lost, last.duplicates) == (0, int(not checked))
+
+
 def test_a_lost_connection_makes_a_reading_due_once() -> None:
     tally = Tally(ROW)
     assert tally.due

@@ -26,6 +26,7 @@ from proveout.agent.tuning import sql_access
 from proveout.dsl import engines
 from proveout.dsl.plan.model_values import to_values
 from proveout.dsl.plan.plan import Workload
+from proveout.dsl.plan.stages import Sessions
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.commits import TABLE, table_operation
 from proveout.dsl.workloads.sql.parameters import Custom
@@ -225,6 +226,44 @@ async def test_commits_without_an_answer_are_resolved(
     assert cutting.cut == ["after", "before", "after", "before", "after"]
     assert (sums.lost, sums.unknown, sums.unknown_committed) == (0, 5, 3), tracked(result)
     assert agrees(result, rows(endpoint) - 1)
+
+
+ADDS = """
+tables:
+  note: {rows: 1, create: "CREATE TABLE note (id bigint PRIMARY KEY, n integer)", columns: {id: {sequence: 1}, n: {pick: [0]}}}
+transactions:
+  Add: {statements: {add: {sql: "UPDATE note SET n = n + 1 WHERE id = 1", expect_rows: 1}}}
+"""
+
+
+@pytest.mark.parametrize("checked", [False, True])
+async def test_a_retry_is_a_duplicate_unless_it_is_checked(
+    checked: bool, cutting: CuttingProxy, database: str, context: LoadContext, spec: Spec
+) -> None:
+    """Each transaction adds 1, so the sum is the number of commits that the database has made."""
+    adds = Workload(name="adds", kind="sql", parameters=to_values(Custom.model_validate(yaml.safe_load(ADDS))))
+    endpoint = Endpoint(system="backend", engine="postgres", dsn=database)
+    await populate(context, PopulateSystem(workload=adds, endpoint=endpoint, workers=1))
+    await asyncio.to_thread(tracks, endpoint)
+    through = make_conninfo(database, host="127.0.0.1", port=cutting.port, sslmode="disable", gssencmode="disable")
+    load = replace(
+        spec(through, workload=adds, terminals=2, windows=(0.0, 2.0, 0.0)),
+        sessions=Sessions(on_disconnect="retry"),
+        tracked=True,
+        checked=checked,
+    )
+    context.go.clear()
+    running = asyncio.create_task(run_load(context, load))
+    await context.is_armed.wait()
+    cutting.cut_next("after", "before", "after")
+    context.go.set()
+    result = await running
+    sums = total(result)
+    made = int(sql_access.rows(endpoint, "SELECT n FROM note WHERE id = 1")[0][0] or 0)
+    assert cutting.cut == ["after", "before", "after"]
+    assert (sums.lost, sums.unknown, sums.unknown_committed) == (0, 3, 2)
+    assert sums.duplicates == (0 if checked else 2)
+    assert made == (tracked(result).acknowledged or 0) + sums.duplicates
 
 
 @pytest.mark.slow

@@ -135,6 +135,13 @@ def test_an_outage_that_lasts_until_the_next_fault_is_a_lower_bound() -> None:
     assert second.outage_ns <= 2 * S + 10 * MS  # from its own begin on
 
 
+def test_a_bin_that_the_next_fault_cuts_is_not_judged() -> None:
+    rows = stalled(stalled(regular(5 * MS), 8 * S, 9 * S), 12_050 * MS, 13 * S)
+    found = effect(series(rows), at(8 * S, S), next_ns=12_050 * MS)
+    assert found.recovery_ns is not None
+    assert abs(found.recovery_ns - S) <= bins.WIDTH_NS
+
+
 def test_throughput_that_stays_below_its_level_delays_recovery() -> None:
     """Down for 1 s, then half of the throughput for 4 s."""
     rows = [row for row in regular(5 * MS) if not 8 * S <= row[1] < 9 * S]
@@ -144,6 +151,25 @@ def test_throughput_that_stays_below_its_level_delays_recovery() -> None:
     assert abs(found.recovery_ns - 5 * S) <= bins.WIDTH_NS
     assert found.recovery_level == pytest.approx(0.95)
     assert found.tps_before == pytest.approx(200.0)
+
+
+def test_a_load_that_changes_is_judged_by_the_times_at_the_same_level() -> None:
+    """500/s from 0 s to 4 s and from 14 s on, 100/s between: a fault at 10 s is compared with 4 s to 10 s only."""
+    rows = [*regular(2 * MS, until_ns=4 * S), *regular(10 * MS, first_ns=4 * S, until_ns=14 * S)]
+    rows += regular(2 * MS, first_ns=14 * S)
+    down = [row for row in rows if not 10 * S <= row[1] < 11 * S]
+
+    def level(at_s: float) -> float:
+        return 100.0 if 4.0 <= at_s < 14.0 else 500.0
+
+    found = effect(series(down), at(10 * S, S), level=level)
+    assert found.tps_before == pytest.approx(100.0, rel=0.01)
+    assert found.recovery_ns is not None
+    assert abs(found.recovery_ns - S) <= bins.WIDTH_NS
+    wrong = effect(series(down), at(10 * S, S))
+    assert wrong.recovery_ns is None or wrong.recovery_ns > 2 * S
+    late = [row for row in rows if not 10 * S <= row[1] < 15 * S]
+    assert effect(series(late), at(10 * S, S), level=level).recovery_ns is None
 
 
 def test_hosts_together_have_no_outage_while_one_of_them_is_served() -> None:

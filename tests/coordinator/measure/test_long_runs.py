@@ -1,0 +1,165 @@
+"""A day of seconds through the coordinator: bounds of memory and disk, without a clock."""
+
+from __future__ import annotations
+
+import errno
+import tracemalloc
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pytest
+
+from proveout.agent.load.pacing import Timeline
+from proveout.coordinator.measure import sample_buffer, samples
+from proveout.coordinator.measure.sample_buffer import Seconds, Spool
+from proveout.coordinator.storage.event_codec import encode
+from proveout.dsl.plan.phases import Level
+from proveout.dsl.plan.plan import Plan, Workload
+from proveout.dsl.plan.stages import Ladder, Phased, Windows
+from proveout.dsl.plan.topology import Host, System
+from proveout.proto.events import IterationId
+from proveout.proto.wire import histogram
+from proveout.proto.wire.columns import Loads
+from proveout.proto.wire.messages import Sample
+from proveout.proto.wire.results import LoadResult, LoadSecond, PhaseLoad, TransactionCounts, TransactionLoad
+
+S = 1_000_000_000
+MB = 1 << 20
+
+
+def second(number: int, timeline: Timeline, loads: Loads) -> LoadSecond:
+    return LoadSecond(
+        second=number, window="measure", start_ns=timeline.t0_ns + number * S, duration_s=1.0, transactions=loads
+    )
+
+
+def busy_second(seed: int, count: int = 30) -> TransactionLoad:
+    times = np.random.default_rng(seed).lognormal(14.0, 1.0, count).astype(np.int64)
+    found = histogram.bin_ns(times)
+    return TransactionLoad(
+        counts=TransactionCounts(name="GET", ok=count), response=found, service=found, schedule=found
+    )
+
+
+# ---- the file behind the buffer --------------------------------------------------------------------------------------
+
+
+def test_seconds_above_the_bound_are_in_a_file_and_come_back_as_they_were(tmp_path: Path) -> None:
+    timeline = Timeline.of(Windows(ramp_up_s=0.0, measure_s=50.0, ramp_down_s=0.0), 0)
+    spool = Spool(tmp_path, memory_max=2_000)
+    kept, others = Seconds(spool), Seconds(spool)
+    given = [second(number, timeline, Loads.of((busy_second(number),))) for number in range(50)]
+    for one in given:
+        kept.append(one)
+        others.append(one)
+    assert [one.transactions for one in kept] == [one.transactions for one in given]
+    assert others[49].transactions == given[49].transactions
+    in_memory = sum(len(piece) for piece in kept._loads + others._loads if isinstance(piece, bytes))
+    assert in_memory <= 2_000
+    assert list(tmp_path.iterdir()) == [], "the file has no name"
+
+
+def test_what_the_disk_has_no_space_for_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def seek(self, offset: int) -> int:
+            return offset
+
+        def write(self, data: bytes) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def close(self) -> None:
+            pass
+
+    def full(**_: Any) -> IO[bytes]:
+        return Full()  # type: ignore[return-value]
+
+    monkeypatch.setattr(sample_buffer, "TemporaryFile", full)
+    spool = Spool(tmp_path, memory_max=0)
+    assert spool.get(spool.put(b"some bytes")) == b"some bytes"
+
+
+# ---- a day -----------------------------------------------------------------------------------------------------------
+
+DAY_S = 86_400
+
+
+def day_of_phases() -> tuple[Ladder, Plan]:
+    levels = tuple(Level(for_s=DAY_S / 24, values=(30.0 + hour / 24.0,)) for hour in range(24))
+    phases = tuple((f"hour{number}", level.for_s) for number, level in enumerate(levels))
+    windows = Windows(ramp_up_s=0.0, measure_s=float(DAY_S), ramp_down_s=0.0, phases=phases)
+    stage = Ladder(
+        id="run",
+        workload="w",
+        target="db",
+        clients=("c1",),
+        threads=(8,),
+        windows=windows,
+        arrival=Phased(levels=levels),
+        repeat=2,
+    )
+    plan = Plan(
+        name="p",
+        title="",
+        parameters=(),
+        hosts=(Host(name="s1", roles=(), address="s:1"), Host(name="c1", roles=(), address="c:1")),
+        systems=(System(name="db", engine="postgres", host="s1", provision="embedded"),),
+        secrets=(),
+        workloads=(Workload(name="w", kind="hlr", parameters=(("population", 100),)),),
+        captures=(),
+        stages=(stage,),
+        verdicts=(),
+    )
+    return stage, plan
+
+
+def result_of(timeline: Timeline, load: TransactionLoad) -> LoadResult:
+    return LoadResult(
+        transactions=(load,),
+        ended_in_window=30 * DAY_S,
+        measure_start_ns=timeline.measure_start_ns,
+        measure_end_ns=timeline.measure_end_ns,
+        client_cpu_fraction=0.1,
+        client_cpu_s=1.0,
+        start_skew_ns=1000,
+        seconds_produced=DAY_S,
+        phases=tuple(
+            PhaseLoad(phase=name, start_ns=start, end_ns=end, ended=30 * 3600, transactions=(load,))
+            for name, start, end in timeline.phases
+        ),
+    )
+
+
+@pytest.mark.thorough
+def test_a_day_of_load_stays_within_bounds_of_memory_and_disk(tmp_path: Path) -> None:
+    """86,400 seconds with 30 transactions each, in 24 phases: received, shown, summarised, recorded and stored."""
+    stage, plan = day_of_phases()
+    timeline = Timeline.of(stage.windows, 100 * S)
+    loads = [Loads.of((busy_second(seed),)) for seed in range(20)]
+    gathering = samples.Gathering(
+        id=IterationId(stage="run", rung=8, repeat=1, attempt=1),
+        hosts={"load": "c1"},
+        names={},
+        spool=Spool(tmp_path, memory_max=MB),
+    )
+    tracemalloc.start()
+    ticks = 0
+    for number in range(DAY_S):
+        sample = second(number, timeline, loads[number % len(loads)])
+        gathering.add(Sample(key="load", sequence=number + 1, sample=sample))
+        ticks += sum(1 for _ in gathering.whole_seconds())
+    received, _ = tracemalloc.get_traced_memory()
+    assert ticks == DAY_S
+    assert len(gathering.untold) + len(gathering.reached) < 10
+    assert received < 32 * MB
+    tracemalloc.reset_peak()
+    result = result_of(timeline, busy_second(1))
+    finished = samples.summarise(gathering, plan, stage.arrival.rate, {"load": result}, {})  # type: ignore[union-attr]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 256 * MB
+    assert len(finished.series["tps"]) == DAY_S
+    assert len(finished.series["phases.hour3.tps"]) == 3600
+    assert len(encode(finished)) < 16 * MB
+    samples.write(gathering, tmp_path)
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 32 * MB
