@@ -178,9 +178,12 @@ class Session:
                 raise WireFault("the stream carried a second Hello")
 
     def _control(self, message: Start | Trigger | Finish | Cancel) -> None:
-        """Control a running task. Does nothing if the task has ended: its outcome is on its way."""
+        """Control a running task. Of one that has ended the outcome is on its way. The Cancel of a task that does not
+        run here is answered: a coordinator that had lost this agent waits for its end."""
         runner = self._runners.get(message.key)
         if runner is None:
+            if isinstance(message, Cancel):
+                self._refuse(message.key, "cancelled", "the task does not run here")
             return
         match message:
             case Start():

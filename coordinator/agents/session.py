@@ -40,6 +40,7 @@ from proveout.proto.wire.messages import (
     TaskArmed,
     TaskDone,
     TaskFailed,
+    Trigger,
     Welcome,
 )
 from proveout.proto.wire.protobuf_mapping import WireFault
@@ -189,7 +190,9 @@ class AgentSession:
         if isinstance(message, Task):
             self._open[message.key] = [message]
             self._digests[message.key] = digest
-        elif isinstance(message, (Start, Finish, Cancel)) and message.key in self._open:
+        elif isinstance(message, Cancel):  # that of a task of an earlier session is open until the agent answers too
+            self._open.setdefault(message.key, []).append(message)
+        elif isinstance(message, (Start, Trigger, Finish)) and message.key in self._open:
             self._open[message.key].append(message)
         self._queue(message)
 

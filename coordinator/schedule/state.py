@@ -276,7 +276,8 @@ class State:
     `up`: hosts with a session. `endpoints`: running systems. `linked`: sources with running propagation. `parts_done`:
     finished parts of the current stage. `started`: systems that the connected agents have started; `pristine`: those of
     them without data. `promoted`: standbys that have to stop before their primaries can start. `redo`: stages whose
-    data is lost. `tasks`: key -> host of the tasks under way. `failures`: failed attempts per (stage, rung, repeat).
+    data is lost. `tasks`: key -> host of the tasks under way. `given_up`: of
+    those of lost agents. `failures`: failed attempts per (stage, rung, repeat).
     `tuned`: operations in place; `touched`: those that may have to be reverted; `looked`: the number of stages after
     which they were verified. `full`: the message of a client with a full disk.
     """
@@ -296,6 +297,7 @@ class State:
     redo: tuple[str, ...] = ()
     rows: int = 0
     tasks: Mapping[str, str] = field(default_factory=dict)
+    given_up: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[tuple[str, int, int], int] = field(default_factory=dict)
     cluster: Cluster = field(default_factory=Cluster)
     tuned: frozenset[Tuned] = frozenset()

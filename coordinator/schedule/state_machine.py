@@ -22,6 +22,7 @@ from proveout.coordinator.schedule.messages import (
     Input,
     Interrupted,
     MessageReceived,
+    SendMessage,
     Summarised,
     Tick,
 )
@@ -41,7 +42,7 @@ from proveout.coordinator.schedule.state import (
 from proveout.coordinator.schedule.tasks import is_dispensable
 from proveout.dsl.plan.plan import Plan
 from proveout.proto.events import AgentLost, AgentUp
-from proveout.proto.wire.messages import TaskDone, TaskFailed
+from proveout.proto.wire.messages import Cancel, TaskDone, TaskFailed
 from proveout.proto.wire.results import FaultInjected
 
 
@@ -142,14 +143,29 @@ def _receive(turn: Turn, event: MessageReceived) -> None:
 def _agent_ready(turn: Turn, up: AgentUp) -> None:
     turn.emit(up)
     turn.set(up=turn.state.up | {up.host}, left_tuned=turn.state.left_tuned - {up.host})
+    _cancel_given_up(turn, up.host)
     step = turn.state.step
     if isinstance(step, Dialling):
         _dialled(turn, step, up.host)
 
 
+def _cancel_given_up(turn: Turn, host: str) -> None:
+    """Cancel the tasks that were given up when the agent was lost, and wait for their ends: its session may have gone
+    on with them, and two iterations must not run beside each other."""
+    tasks = {key: where for key, where in turn.state.given_up.items() if where == host}
+    for key in tasks:
+        turn.commands.append(SendMessage(host=host, message=Cancel(key=key, reason="the agent was lost")))
+    left = {key: where for key, where in turn.state.given_up.items() if where != host}
+    turn.set(given_up=left, tasks={**turn.state.tasks, **tasks})
+
+
 def _dialled(turn: Turn, step: Dialling, host: str) -> None:
-    waiting = step.waiting - {host}
-    turn.set(step=replace(step, waiting=waiting) if waiting else None)
+    """Note that an agent has answered or was given up; after the last one, wait for the ends of cancelled tasks."""
+    if waiting := step.waiting - {host}:
+        turn.set(step=replace(step, waiting=waiting))
+        return
+    until_s = turn.at_s + turn.state.setup.timing.drain_s
+    turn.set(step=Draining(until_s=until_s) if turn.state.tasks else None)
 
 
 def _agent_gone(turn: Turn, host: str, reason: str) -> None:
@@ -169,6 +185,7 @@ def _agent_gone(turn: Turn, host: str, reason: str) -> None:
         up=state.up - {host},
         losses=state.losses + (not abandoned),
         tasks={k: h for k, h in state.tasks.items() if h != host},
+        given_up={**state.given_up, **{k: h for k, h in state.tasks.items() if h == host}},
         endpoints={name: e for name, e in state.endpoints.items() if name not in inspected},
         linked=state.linked - touched,
         parts_done=frozenset(),

@@ -19,8 +19,8 @@ from proveout.dsl.plan.plan import Plan, Workload
 from proveout.dsl.plan.stages import Ladder, Windows
 from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.proto import events
-from proveout.proto.wire.messages import TaskDone
-from proveout.proto.wire.results import FactsRead, SystemStarted
+from proveout.proto.wire.messages import Cancel, TaskDone, TaskFailed
+from proveout.proto.wire.results import FactsRead, SystemStarted, TaskError
 from proveout.proto.wire.tasks import Endpoint, Task
 
 WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
@@ -96,7 +96,11 @@ class Driver:
     def up(self) -> None:
         for host in self.plan.hosts:
             up = events.AgentUp(host=host.name, agent_version="", machine_id="", cores=2, offset_ns=0, uncertainty_ns=0)
-            self.put(AgentReady(at_s=1.0, up=up))
+            for command in self.put(AgentReady(at_s=1.0, up=up)):
+                if isinstance(command, SendMessage) and isinstance(command.message, Cancel):  # it answers, as agents do
+                    error = TaskError(code="cancelled", message="the task does not run here")
+                    answer = TaskFailed(key=command.message.key, error=error)
+                    self.put(MessageReceived(at_s=1.0, host=command.host, message=answer))
 
     def task(self, what: str, host: str) -> Task:
         found = [

@@ -257,7 +257,7 @@ class Simulation:
                 self._task(host, message)
             case Finish(key=key) if key in self.world.running:
                 self._say(host, 0.01, TaskDone(key=key, result=CaptureResult(capture="c", samples=3)))
-            case Cancel(key=key) if key in self.world.running:
+            case Cancel(key=key):  # a task that does not run is answered for too
                 self._say(host, 0.01, TaskFailed(key=key, error=TaskError(code="cancelled", message="cancelled")))
 
     def _task(self, host: str, task: Task) -> None:
@@ -363,7 +363,9 @@ class Simulation:
     def _say(self, host: str, delay_s: float, message: AgentMessage) -> None:
         def arrived() -> Input | None:
             key = getattr(message, "key", None)
-            if host not in self.world.hosts or host in self.world.silent or key not in self.world.running:
+            if host not in self.world.hosts or host in self.world.silent:
+                return None
+            if key not in self.world.running and not isinstance(message, TaskFailed):
                 return None
             return self._heard(host, message)
 

@@ -109,8 +109,6 @@ class World:
             if other.host == new.host and (other.epoch, other.run) != (new.epoch, new.run):
                 self.wrong(f"{new.key} overlaps with {other.key} of another epoch or run")
             elif other.host == new.host and "" not in (new.slot, other.slot) and new.slot != other.slot:
-                if new.host in self.lost:
-                    continue  # its session may go on, with the tasks of the iteration that the coordinator has voided
                 self.wrong(f"{new.key} overlaps with {other.key} of another iteration")
 
     def died(self, host: str) -> None:
