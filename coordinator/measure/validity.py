@@ -256,7 +256,7 @@ def _rate_held(seen: Observed, rate: float) -> ValidityFinding:
     ended = sum(item.ok + item.logical_failures for item in seen.transactions)
     if seen.disturbed:
         quiet = undisturbed(seen)
-        measure_s, ended = quiet.seconds, quiet.ended
+        measure_s, ended, rate = quiet.seconds, quiet.ended, rate * quiet.level
         if not quiet.seconds:
             return _broken(seen, RATE_HELD, True, "not judged: no second of the window is without a fault")
     poisson = stage.distribution == "poisson" if isinstance(stage, Search) else _is_poisson(stage)

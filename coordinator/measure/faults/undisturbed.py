@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TypeAlias
 
 from proveout.coordinator.measure.observed import Observed
 from proveout.core.numbers import quantity
-from proveout.dsl.plan.stages import Ladder, Measuring
+from proveout.dsl.plan.phases import level_at, mean_level
+from proveout.dsl.plan.stages import Ladder, Measuring, Phased
 from proveout.proto.events import ValidityFinding
 from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
 
@@ -72,11 +74,13 @@ def outside(found: Iterable[Span], disturbed: Sequence[Span]) -> Iterator[Span]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undisturbed:
     """The whole seconds of the measure window outside of all disturbed times, of all clients: how many there are of one
-    client, and the transactions that ended and failed in them."""
+    client, and the transactions that ended and failed in them. `level`: the mean rate that was due in them, over that
+    of the whole window; other than 1 only where the load changes by phases."""
 
     seconds: float
     ended: int
     errors: int
+    level: float = 1.0
 
     @property
     def error_fraction(self) -> float:
@@ -86,17 +90,26 @@ class Undisturbed:
 
 def undisturbed(seen: Observed) -> Undisturbed:
     """The counts of an iteration outside of its faults."""
-    ended, errors, counted = 0, 0, 0
+    ended, errors, starts_s = 0, 0, list[float]()
     for host, load in seen.loads.items():
         for second in seen.seconds.get(host, ()):
             start_s = (second.start_ns - load.measure_start_ns) / 1e9
             within = any(begin_s < start_s + 1.0 and start_s < end_s for begin_s, end_s in seen.disturbed)
             if second.window != "measure" or second.duration_s < WHOLE_S or within:
                 continue
-            counted += 1
+            starts_s.append(start_s)
             ended += sum(item.counts.ok + item.counts.logical_failures for item in second.transactions)
             errors += sum(item.counts.error_count for item in second.transactions)
-    return Undisturbed(seconds=counted / max(len(seen.loads), 1), ended=ended, errors=errors)
+    seconds = len(starts_s) / max(len(seen.loads), 1)
+    return Undisturbed(seconds=seconds, ended=ended, errors=errors, level=_level(seen.load, starts_s))
+
+
+def _level(stage: Measuring, starts_s: Sequence[float]) -> float:
+    """The mean level of the phases in these seconds, over that of all of them."""
+    if not isinstance(stage, Ladder) or not isinstance(stage.arrival, Phased) or not starts_s:
+        return 1.0
+    levels = stage.arrival.levels
+    return fmean(level_at(levels, start_s + 0.5) for start_s in starts_s) / mean_level(levels)
 
 
 def judge(stage: Measuring, faults: Sequence[FaultMeasured], window_s: float) -> Iterator[ValidityFinding]:

@@ -13,6 +13,8 @@ from proveout.coordinator.measure.faults.undisturbed import judge, outside, span
 from proveout.coordinator.measure.observed import Observed
 from proveout.coordinator.measure.timeseries import Window
 from proveout.dsl.plan.faults import Fault
+from proveout.dsl.plan.phases import Level, mean_level
+from proveout.dsl.plan.stages import Ladder, Phased
 from proveout.dsl.plan.values import Expression
 from proveout.proto.events import ValidityFinding
 from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
@@ -65,10 +67,14 @@ def test_the_part_of_an_outage_outside_of_faults_is_left(
 
 
 def observed(
-    counts: list[tuple[int, int]], disturbed: tuple[tuple[float, float], ...], *, rate: float | None = None
+    counts: list[tuple[int, int]],
+    disturbed: tuple[tuple[float, float], ...],
+    *,
+    rate: float | None = None,
+    stage: Ladder | None = None,
 ) -> Observed:
     """An iteration with (ended, errors) in each second, in whose empty seconds nothing ended."""
-    start, stage = T0 + RAMP_S * S, ladder()
+    start, stage = T0 + RAMP_S * S, stage or ladder()
     seconds = [
         LoadSecond(
             second=RAMP_S + index,
@@ -132,6 +138,19 @@ def broken(seen: Observed) -> dict[str, ValidityFinding]:
 
 
 DOWN = [(1000, 0)] * 2 + [(0, 800)] * 4 + [(1000, 0)] * 4
+
+
+def test_a_fault_in_a_spike_leaves_the_rate_of_the_other_seconds_to_be_judged() -> None:
+    """4 s at 100/s, a spike of 4 s at 1,000/s of which 2 s are lost, 4 s at 100/s: 466/s on average."""
+    levels = tuple(Level(for_s=4.0, values=(rate,)) for rate in (100.0, 1000.0, 100.0))
+    stage = ladder(arrival=Phased(levels=levels))
+    counts = [(100, 0)] * 4 + [(1000, 0), (0, 900), (0, 900), (1000, 0)] + [(100, 0)] * 4
+    rate = mean_level(levels)
+    assert "rate-held" not in broken(observed(counts, ((5.0, 7.0),), rate=rate, stage=stage))
+    slow = [(90, 0), *counts[1:]]
+    assert "rate-held" not in broken(observed(slow, ((5.0, 7.0),), rate=rate, stage=stage)), "10 of 2,800"
+    low = [(70, 0)] * 4 + counts[4:8] + [(70, 0)] * 4
+    assert "rate-held" in broken(observed(low, ((5.0, 7.0),), rate=rate, stage=stage))
 
 
 def test_errors_and_an_outage_of_a_fault_are_its_result() -> None:
