@@ -160,7 +160,7 @@ def _client(seen: Observed) -> Iterator[ValidityFinding]:
     if seen.rate is not None:
         rate_finding, schedule_finding = _rate_held(seen, seen.rate), _schedule(seen)
         held = rate_finding.ok
-        late = schedule_finding is not None and not schedule_finding.ok and not seen.disturbed
+        late = schedule_finding is not None and not schedule_finding.ok
         yield rate_finding
         if schedule_finding is not None:
             yield schedule_finding
@@ -287,6 +287,8 @@ def _schedule(seen: Observed) -> ValidityFinding | None:
     late_us = seen.read("schedule", "p99_us")
     if late_us is None:
         return None
+    if seen.disturbed:
+        return _finding("schedule", True, "not judged: an outage by a fault delays starts, in its numbers", voids=False)
     limit_ms = seen.limits.schedule_p99_ms_max
     late, limit = together("p99_us", late_us, limit_ms * 1e3)
     text = f"p99 of start lateness {late} (limit {limit}), response times include it"
