@@ -41,7 +41,8 @@ PREFIX = "proveout"
 PORT = 7443
 AUTHORITY = f"{CONTROL.address}:7444"
 POLICIES = {"server": "database-server", "storage": "storage-node", "client": "client"}
-FAULTS = "\n# The lab's hosts may be disturbed.\nfaults: [partition, loss]\n"
+FAULTS = "faults: [partition, loss]\n"
+"""The lab's hosts may be disturbed by plans."""
 LISTEN_S = 60.0
 PASSWORD_VARIABLE = "PROVEOUT_HLR_PASSWORD"  # noqa: S105 - the name of it
 TOOLS = ("ip", "unshare", "setpriv")
@@ -111,7 +112,8 @@ class Lab:
     def _start_agent(self, host: Host) -> None:
         own = self.directory / host.name
         policy = own / "policy.yaml"
-        policy.write_text((HERE.parent / "policies" / f"{POLICIES[host.role]}.yaml").read_text() + FAULTS)
+        template = (HERE.parent / "policies" / f"{POLICIES[host.role]}.yaml").read_text()
+        policy.write_text(template.replace("faults: []\n", "") + FAULTS)
         files = ["--pki", str(own / "pki"), "--state-dir", str(own / "state"), "--policy", str(policy)]
         self._start(host, "agent", "--listen", f"{host.address}:{PORT}", "--name", host.name, *files)
 

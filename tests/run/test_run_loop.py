@@ -106,7 +106,7 @@ async def test_a_journal_that_is_full_ends_the_run_cleanly(tmp_path: Path) -> No
 async def test_a_bug_is_raised_after_everything_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sitting, _ = arrange(tmp_path, LOAD)
 
-    def broken(*arguments: object) -> None:
+    def broken(*arguments: object, **named: object) -> None:
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(samples, "summarise", broken)

@@ -3,9 +3,11 @@ the repeats, and the messages when a wait or a metric fails."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -141,6 +143,9 @@ def test_a_resumed_run_takes_the_repeats_that_are_missing(tmp_path: Path) -> Non
             assert time.monotonic() < deadline, "no repeat has ended"
             time.sleep(0.1)
         (directory,) = (path.parent for path in found)
+        while not _has_rows(directory, 2):
+            assert time.monotonic() < deadline, "repeat 2 has not begun"
+            time.sleep(0.1)
         process.kill()  # in the wait of repeat 2
     finally:
         process.kill()
@@ -151,6 +156,15 @@ def test_a_resumed_run_takes_the_repeats_that_are_missing(tmp_path: Path) -> Non
     assert [one["repeat"] for one in stage["values"]] == [1, 2, 3], done.stdout + done.stderr
     assert stage["values"][0]["values"]["row_count"] == 1.0
     assert stage["metrics"]["row_count"]["n"] == 3
+
+
+def _has_rows(directory: Path, count: int) -> bool:
+    """Whether the database file of the run has so many rows."""
+    for path in directory.glob("systems/**/*.sqlite"):
+        uri = f"file:{path}?mode=ro"
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
+            return bool(db.execute("SELECT count(*) FROM t").fetchone()[0] == count)
+    return False
 
 
 def _repeats(directory: Path) -> int:

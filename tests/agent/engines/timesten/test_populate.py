@@ -44,6 +44,8 @@ def dsn(oracle: str, tns_database: str, monkeypatch: pytest.MonkeyPatch) -> Iter
 
     opened(oracle).close()  # the stand-in makes its views
     with psycopg.connect(tns_database, autocommit=True) as connection:
+        for table in (*TABLES, OURS):  # another test may have left them
+            connection.execute(f"DROP TABLE IF EXISTS {table} CASCADE".encode())
         connection.execute(STAND_IN)
         monkeypatch.setattr(loading, "open_timesten", opened)
         yield oracle
