@@ -20,7 +20,7 @@ FILE = "superseded.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRole:
-    """A standby has the endpoint of its `primary`, and a PgBouncer that of its database. A primary has `standbys`; commits
+    """A standby has the endpoint of its `primary`, a PgBouncer that of its database. A primary has `standbys`; commits
     wait for the `synchronous` ones of them."""
 
     primary: Endpoint | None = None
