@@ -166,8 +166,8 @@ def test_its_life(pair: tuple[Server, Pooler], root: Path) -> None:
 @pytest.mark.server
 @pytest.mark.parametrize("killed", ["agent", "supervisor and agent", "stopped"])
 def test_nothing_runs_after_a_kill(root: Path, killed: str) -> None:
-    """PgBouncer ends after a SIGKILL of the agent, and of its supervisor. Its folder goes with its supervisor, or with the next start; a
-    stopped one (SIGSTOP) without a supervisor is ended by that too."""
+    """PgBouncer ends after a SIGKILL of the agent, and of its supervisor. Its folder goes with its supervisor, or with the
+    next start, which also ends one that was stopped (SIGSTOP) and has no supervisor."""
     agent = subprocess.Popen(
         [sys.executable, "-c", AGENT, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
