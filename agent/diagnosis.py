@@ -23,6 +23,7 @@ from typing import Literal, TypeAlias
 from proveout.agent import host_facts
 from proveout.agent.engines import table
 from proveout.agent.engines.adapter import FindsServer
+from proveout.agent.engines.pgbouncer import places as pooler
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling_store
 from proveout.core import child_process
@@ -78,6 +79,9 @@ def equipment() -> Iterator[Finding]:
     for engine in engines.ENGINES.values():
         if engine.server:
             yield _check(f"{engine.server} to start", engine.name)
+    path = shutil.which("pgbouncer", path=pooler.PLACES)
+    text = _first_line(path, "--version") if path else "not installed: Debian: apt-get install pgbouncer"
+    yield Finding(area="equipment", name="pgbouncer", state="ok" if path else "absent", detail=text)
     path = shutil.which("fio")
     text = _first_line(path, "--version") if path else "not installed: Debian: apt-get install fio"
     yield Finding(area="equipment", name="fio", state="ok" if path else "absent", detail=text)

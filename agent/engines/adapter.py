@@ -81,8 +81,17 @@ class ProvisionedSystem(Resource, Protocol):
 
 
 @runtime_checkable
-class Replicates(Protocol):
-    """A provisioned system that can be a primary or a standby; all of its members run on one machine."""
+class TakesRole(Protocol):
+    """A provisioned system that others follow, or that follows another: all of them run on one machine."""
+
+    def take_role(self, role: ServerRole, system: System) -> None:
+        """Set the role, and the settings, that the next `start` gives it."""
+        ...
+
+
+@runtime_checkable
+class Replicates(TakesRole, Protocol):
+    """A provisioned system that can be a primary or a standby."""
 
     @property
     def superseded_by(self) -> str:
@@ -97,10 +106,6 @@ class Replicates(Protocol):
     @property
     def promotion(self) -> Promotion | None:
         """The last promotion, while the standby is promoted."""
-        ...
-
-    def take_role(self, role: ServerRole, system: System) -> None:
-        """Set the role, and the settings, that the next `start` gives it."""
         ...
 
     async def promote(self) -> Promotion:

@@ -20,8 +20,8 @@ from proveout.agent.engines.adapter import (
     Propagates,
     ProvisionedSystem,
     Provisions,
-    Replicates,
     Settings,
+    TakesRole,
 )
 from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.account import choose_account
@@ -103,7 +103,7 @@ async def start(context: TaskContext, spec: StartSystem, make: Provisioner = pro
     system = _existing(context, spec.system.name) or make(context, spec.system, Path(spec.data_root))
     # Registered before it starts, so that the end of the session ends it too.
     context.resources[name] = system
-    if isinstance(system, Replicates):
+    if isinstance(system, TakesRole):
         primary = spec.primary[0] if spec.primary else None
         role = ServerRole(primary=primary, standbys=spec.standbys, synchronous=spec.synchronous)
         system.take_role(role, spec.system)

@@ -65,11 +65,12 @@ def is_slow_to_check(spec: tasks.TaskSpec) -> bool:
 
 def _start(spec: tasks.StartSystem) -> Iterator[Objection]:
     yield from _snapshot(spec)
-    if len(spec.primary) > 1 or bool(spec.primary) != (spec.system.standby_of is not None):
-        yield Objection(message=f"system {spec.system.name} has one primary if it is a standby, and else none")
+    if len(spec.primary) > 1 or bool(spec.primary) != (spec.system.follows is not None):
+        message = f"system {spec.system.name} has one primary if it is a standby or a PgBouncer, and else none"
+        yield Objection(message=message)
     for end in spec.primary[:1]:
         yield from _endpoint(end)
-        if end.system != spec.system.standby_of or end.engine != spec.system.engine or not end.provisioned:
+        if end.system != spec.system.follows or end.engine != spec.system.engine or not end.provisioned:
             yield Objection(message=f"{end.system[:80]} is not the primary of {spec.system.name}, started by an agent")
     if len(spec.standbys) > STANDBYS_MAX or not set(spec.synchronous) <= set(spec.standbys):
         yield Objection(message=f"more than {STANDBYS_MAX} standbys, or a synchronous one that is not among them")

@@ -226,7 +226,7 @@ def _command_done(turn: Turn, stage_id: str, host: str, result: CommandDone) -> 
 
 
 def _started(turn: Turn, system: System, result: SystemStarted) -> None:
-    _inspect_standbys(turn, system)
+    _inspect_followers(turn, system)
     if result.note:
         turn.notice("info", f"{system.name}: {result.note}", system.host)
     if result.superseded_by:
@@ -245,9 +245,10 @@ def _started(turn: Turn, system: System, result: SystemStarted) -> None:
         _redo(turn, system.name)
 
 
-def _inspect_standbys(turn: Turn, primary: System) -> None:
-    """Have the standbys of a primary that was started or restored brought level with it: each start of one does."""
-    names = {one.name for one in turn.state.plan.standbys_of(primary.name)}
+def _inspect_followers(turn: Turn, primary: System) -> None:
+    """Have the standbys of a primary that was started or restored brought level with it, and a PgBouncer in front of it
+    run: each start of one does."""
+    names = {one.name for one in turn.state.plan.followers_of(primary.name)}
     if names:
         turn.set(endpoints={name: end for name, end in turn.state.endpoints.items() if name not in names})
 
@@ -301,7 +302,7 @@ def _moved(turn: Turn, system: System, result: TaskResult) -> None:
     if isinstance(result, SystemStarted):
         turn.set(endpoints={**turn.state.endpoints, system.name: result.endpoint})
     _unlinked(turn, system.name)
-    _inspect_standbys(turn, system)
+    _inspect_followers(turn, system)
 
 
 def _unlinked(turn: Turn, name: str) -> None:

@@ -315,7 +315,9 @@ def recheck_if_spoilt(turn: Turn, step: Iterating, finished: IterationFinished) 
     """Check the systems after an iteration with errors, an outage or a fault, because the server may be down; and those
     with standbys after each iteration, so that the next load begins with all of them level."""
     stage = stage_of(turn, step)
-    grouped = not isinstance(stage, Tool) and any(turn.state.plan.group_of(target) for target in targets(stage))
+    grouped = not isinstance(stage, Tool) and any(
+        turn.state.plan.group_of(turn.state.plan.system(target).in_front_of or target) for target in targets(stage)
+    )
     out = bool(step.faults) or any(not finding.ok and finding.check.startswith(OUTAGE) for finding in finished.findings)
     if grouped or out or disk_full.is_spoilt(finished):
         recheck(turn, step)
@@ -330,7 +332,8 @@ def recheck(turn: Turn, step: Iterating) -> None:
         forget_parts(turn, stage)
         return
     names: set[str | None] = set()
-    for target in targets(stage):
+    fronted = [plan.system(target).in_front_of or target for target in targets(stage)]
+    for target in dict.fromkeys((*targets(stage), *fronted)):
         names |= {target, plan.system(target).propagates_to}
         names |= {s.name for s in plan.systems if s.propagates_to == target}
         names |= {s.name for s in plan.group_of(target)}

@@ -300,9 +300,9 @@ def after_turn(turn: Turn, stage: Ladder) -> bool:
 
 
 def systems_reached(plan: Plan, target: str) -> tuple[str, ...]:
-    """The target of a load, and the systems that its changes are propagated to."""
+    """The target of a load, or the database behind it, and the systems that its changes are propagated to."""
     names: list[str] = []
-    name: str | None = target
+    name: str | None = plan.system(target).in_front_of or target
     while name is not None and name not in names:
         names.append(name)
         system = plan.system(name)

@@ -92,14 +92,14 @@ def start_task(
     return StartSystem(
         system=system,
         data_root=data_root,
-        primary=(endpoints[system.standby_of],) if system.standby_of is not None else (),
+        primary=(endpoints[system.follows],) if system.follows is not None else (),
         standbys=tuple(one.name for one in standbys),
         synchronous=tuple(one.name for one in standbys if one.synchronous),
     )
 
 
 def start_order(plan: Plan) -> tuple[System, ...]:
-    """The systems in start order: each propagation's sink before its source, each primary before its standbys."""
+    """The systems in start order: each sink before its source, each one that others follow before them."""
     ordered: list[System] = []
 
     def visit(system: System) -> None:
@@ -107,8 +107,8 @@ def start_order(plan: Plan) -> tuple[System, ...]:
             return
         if system.propagates_to is not None and system.propagates_to != system.name:
             visit(plan.system(system.propagates_to))
-        if system.standby_of is not None:
-            visit(plan.system(system.standby_of))
+        if system.follows is not None:
+            visit(plan.system(system.follows))
         ordered.append(system)
 
     for system in plan.systems:

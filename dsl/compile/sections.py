@@ -106,6 +106,11 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
     system = scope.resolve("system", entry.system, scope.systems, where, f"{path}.system")
     if system is None:
         return None
+    if system.in_front_of is not None:
+        hint = f"system: {system.in_front_of}"
+        message = f"`{system.name}` is a PgBouncer, of which nothing is captured"
+        scope.problems.add(where, message, key=f"{path}.system", hint=hint)
+        return None
     if entry.kind == "lag" and system.propagates_to is None and system.standby_of is None:
         hint = "the lag is captured at the system with `propagates_to`, or at a standby"
         scope.problems.add(where, f"`{system.name}` propagates to nothing", key=f"{path}.system", hint=hint)

@@ -49,6 +49,10 @@ CONNECTIONS_KEPT = 20
 """Connections that are not for the load: captures, checks, replication, and those that the server reserves."""
 
 
+POOLER_DEFAULTS = {"max_client_conn": "1000", "default_pool_size": "20"}
+"""Of a PgBouncer without such a setting (agents have the same)."""
+
+
 def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
     """Walk the stages; problems go to the scope. Expects that every stage of the plan compiled."""
     walk = _Walk(scope=scope, turns=groups(stages))
@@ -64,6 +68,7 @@ def check_stages(scope: Scope, stages: Sequence[Stage]) -> None:
             case Reset():
                 walk.reset(stage)
             case Sql():
+                walk.front(stage, stage.system)
                 walk.prepared.add(stage.system)
             case Drop():
                 walk.drop(stage)
@@ -99,6 +104,7 @@ class _Walk:
         if not has_tables(workload):
             self.problem(stage.where, f"workload `{stage.workload}` has no `tables`, so there is nothing to populate")
         for name in stage.into:
+            self.front(stage, name)
             self.cache(stage, self.scope.systems[name])
             self.standby(stage, name)
             objection = population_problem(workload, self.scope.systems[name].engine)
@@ -135,9 +141,19 @@ class _Walk:
             message = f"`{name}` is a standby of `{primary}`, whose data it has: stage `{stage.id}` cannot change it"
             self.problem(stage.where, message, f"name `{primary}` in its place")
 
+    def front(self, stage: Stage, name: str) -> bool:
+        """Whether a system is a PgBouncer, which only loads and faults are for; a problem then."""
+        behind = self.scope.systems[name].in_front_of if name in self.scope.systems else None
+        if behind is not None:
+            message = f"`{name}` is a PgBouncer, for loads and faults: stage `{stage.id}` is for what is behind it"
+            self.problem(stage.where, message, f"name `{behind}` in its place")
+        return behind is not None
+
     def drop(self, stage: Drop) -> None:
         """Tables can be dropped where this workload was loaded and nothing replicates them."""
         for name in stage.systems:
+            if self.front(stage, name):
+                continue
             self.standby(stage, name)
             if self.propagates(name):
                 message = f"`{name}` is an end of a propagation, whose tables cannot be dropped while it runs"
@@ -150,6 +166,7 @@ class _Walk:
             self.snapshots.discard(name)
 
     def restart(self, stage: Restart) -> None:
+        self.front(stage, stage.system)
         if self.propagates(stage.system):
             message = f"`{stage.system}` is an end of a propagation, and is not restarted while it runs"
             self.problem(stage.where, message, "`settings` of the system in the topology")
@@ -162,6 +179,8 @@ class _Walk:
         """Changes are set back in reverse; those with `keep` cannot be."""
         if isinstance(stage, Tune):
             self.tuned.append(stage)
+            for system in dict.fromkeys(tuning.system for tuning in stage.tunings if tuning.system):
+                self.front(stage, system)
             return
         last = self.tuned[-1] if self.tuned else None
         if last is None or last.id != stage.tune:
@@ -198,12 +217,13 @@ class _Walk:
         objection = load_problem(workload, system.engine)
         if objection is not None:
             self.problem(stage.where, f"stage `{stage.id}` runs on `{system.name}`: {objection}")
-        loaded = self.loaded.get(system.name) if has_tables(workload) else None
+        holder = system.in_front_of or system.name
+        loaded = self.loaded.get(holder) if has_tables(workload) else None
         if loaded is None and has_tables(workload) and system.provision is not None:
-            hint = f"- populate: {{workload: {stage.workload}, into: [{system.name}]}}"
-            self.problem(stage.where, f"nothing is loaded into `{system.name}` before stage `{stage.id}`", hint)
+            hint = f"- populate: {{workload: {stage.workload}, into: [{holder}]}}"
+            self.problem(stage.where, f"nothing is loaded into `{holder}` before stage `{stage.id}`", hint)
         if loaded is not None and not same_rows(self.scope.workloads[loaded], workload):
-            message = f"stage `{stage.id}` runs `{stage.workload}`, but `{system.name}` holds the rows of `{loaded}`"
+            message = f"stage `{stage.id}` runs `{stage.workload}`, but `{holder}` holds the rows of `{loaded}`"
             self.problem(stage.where, message, f"populate it with `{stage.workload}`")
         if has_own_arrival(workload):
             self.outside(stage)
@@ -247,7 +267,8 @@ class _Walk:
 
     def writes_through(self, stage: Ladder | Search) -> None:
         """Writes at one end of a propagation must not conflict with earlier writes at the other end."""
-        system = self.scope.systems[stage.target]
+        target = self.scope.systems[stage.target]
+        system = self.scope.systems.get(target.in_front_of or target.name, target)
         if writes(self.scope.workloads[stage.workload]):
             self.standby(stage, system.name)
         before = self.written.get(system.propagates_to or "")
@@ -264,11 +285,41 @@ class _Walk:
             system = self.scope.systems[name]
             if system.provision is None or engines.of(system.engine).embedded != "server":
                 continue
+            if system.in_front_of is not None:
+                self.pooled(stage, system, threads)
+                continue
             setting = dict(system.settings).get("max_connections", str(CONNECTIONS))
             if setting.isdigit() and threads > int(setting) - CONNECTIONS_KEPT:
                 hint = f"settings: {{max_connections: {threads + 100}}} of `{system.name}`"
                 message = f"stage `{stage.id}` needs {threads} connections, but `{system.name}` has {setting}"
                 self.problem(stage.where, message, hint)
+
+    def pooled(self, stage: Ladder | Search, system: System, threads: int) -> None:
+        """The clients of a PgBouncer, and the server's connections that they get."""
+        clients, size = (int(dict(system.settings).get(name, default)) for name, default in POOLER_DEFAULTS.items())
+        if threads > clients:
+            hint = f"settings: {{max_client_conn: {threads + 100}}} of `{system.name}`"
+            message = f"stage `{stage.id}` needs {threads} clients, but `{system.name}` takes {clients}"
+            self.problem(stage.where, message, hint)
+        highest = max(stage.threads) if isinstance(stage, Ladder) else stage.threads
+        kept = sum(
+            part.stage.sessions.pool or part.threads(highest)
+            for part in parts(stage)
+            if part.stage.target == system.name and not part.stage.sessions.connect_every
+        )
+        if kept > size:
+            hint = f"`sessions: {{connect_every: transaction}}` of the load, or default_pool_size: {kept}"
+            message = (
+                f"stage `{stage.id}` keeps {kept} connections to `{system.name}`, which has {size} to the server:"
+                " the others would wait for one until the load ends"
+            )
+            self.problem(stage.where, message, hint)
+        behind = self.scope.systems.get(system.in_front_of or "")
+        most = dict(behind.settings).get("max_connections", str(CONNECTIONS)) if behind is not None else ""
+        if behind is not None and most.isdigit() and size > int(most) - CONNECTIONS_KEPT:
+            hint = f"settings: {{max_connections: {size + 100}}} of `{behind.name}`"
+            message = f"`{system.name}` keeps up to {size} connections, but `{behind.name}` has {most}"
+            self.problem(stage.where, message, hint)
 
     def conflict(self, stage: Ladder | Search, source: System, before: str) -> None:
         message = (
@@ -286,7 +337,7 @@ class _Walk:
 
     def reset(self, stage: Reset) -> None:
         for name in stage.systems:
-            if not stage.restore:
+            if self.front(stage, name) or not stage.restore:
                 continue
             self.standby(stage, name)
             if self.scope.systems[name].standby_of is not None:

@@ -262,7 +262,7 @@ class _Stages(StageNames):
             return None
         settings = {name: setting_text(value) for name, value in entry.settings.items()}
         for name, value in settings.items():
-            for found in setting_problems(system.engine, name, value):
+            for found in setting_problems(system.engine, name, value, system.provision):
                 self.problem(found.message, "settings", name, hint=found.way_out)
         return Restart(id=self.id, system=system.name, settings=tuple(sorted(settings.items())), where=self.body.where)
 

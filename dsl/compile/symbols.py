@@ -171,6 +171,6 @@ class StageNames:
     def reachable(self, system: System, clients: tuple[str, ...], key: str) -> None:
         """An embedded system listens on its own machine only."""
         remote = [name for name in clients if not self.scope.hosts[name].is_local]
-        if system.provision == "embedded" and remote:
+        if system.provision is not None and remote:
             message = f"`{system.name}` is embedded and out of reach for {', '.join(remote)}"
             self.problem(message, key, hint="an embedded system takes its load from local hosts")

@@ -16,10 +16,12 @@ from proveout.dsl.rules import fact_rules, session_settings
 from proveout.dsl.rules import secret_destinations as destinations
 from proveout.dsl.rules.bounds import STANDBYS_MAX
 from proveout.dsl.rules.host_rules import (
+    PGBOUNCER,
     Objection,
     dsn_problems,
     instances_problems,
     is_host_and_port,
+    pooler_problems,
     provision_problems,
     setting_problems,
     standby_problems,
@@ -154,6 +156,7 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
                 propagates_to=entry.propagates_to,
                 standby_of=entry.standby_of,
                 synchronous=entry.synchronous,
+                in_front_of=entry.in_front_of,
                 where=key.where,
             )
             own = {name: setting_text(value) for name, value in entry.session.items()}
@@ -161,6 +164,7 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
             _declare(scope, node, entry, Declared(name=key.text, kind="system", where=key.where), path)
     _check_propagation(scope, nodes)
     _check_standbys(scope, nodes)
+    _check_fronts(scope, nodes)
     for system in scope.systems.values():
         _check_secrets(scope, nodes[system.name], system)
 
@@ -271,9 +275,10 @@ def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | No
         _note(scope, where_of(node, "dsn"), f"{path}.dsn", without_dsn_problems(entry.engine))
     if entry.provision == "embedded" and engines.of(entry.engine).has_driver:
         _note(scope, where_of(node, "provision"), f"{path}.provision", provision_problems(entry.engine))
-    if entry.provision == "embedded" and host is not None and not host.is_local:
+    if entry.provision is not None and host is not None and not host.is_local:
         where = where_of(node, "provision")
-        message = f"an embedded system needs a host with `address: local`; `{host.name}` is at {host.address}"
+        what = "an embedded system" if entry.provision == "embedded" else "a PgBouncer"
+        message = f"{what} needs a host with `address: local`; `{host.name}` is at {host.address}"
         scope.problems.add(where, message, key=f"{path}.provision")
     if entry.synchronous and entry.standby_of is None:
         where = where_of(node, "synchronous")
@@ -284,6 +289,7 @@ def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | No
         if not found and entry.provision is None:
             found = [Objection(message="a standby has `provision: embedded`", way_out=_OWN_GROUP)]
         _note(scope, where_of(node, "standby_of"), f"{path}.standby_of", found)
+    _check_front(scope, node, entry, path)
     _check_settings(scope, node, entry, path)
     _check_dsn(scope, node, entry, path)
     return len(scope.problems.found) == before
@@ -317,7 +323,8 @@ def _check_settings(scope: Scope, node: Map, entry: SystemEntry, path: str) -> N
             scope.problems.add(where, objection, key=f"{path}.session.{name}")
     for name, value in entry.settings.items():
         where = where_of(node, "settings", name)
-        _note(scope, where, f"{path}.settings.{name}", setting_problems(entry.engine, name, str(value)))
+        found = setting_problems(entry.engine, name, str(value), entry.provision)
+        _note(scope, where, f"{path}.settings.{name}", found)
 
 
 def _note(scope: Scope, where: Where, key: str, found: Iterable[Objection]) -> None:
@@ -390,6 +397,38 @@ def _check_standbys(scope: Scope, nodes: dict[str, Map]) -> None:
             scope.problems.add(where, found.message, key=path, hint=found.way_out)
         else:
             _check_followed(scope, nodes[system.name], system, primary)
+
+
+def _check_front(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
+    """A PgBouncer has no data and no sessions of its own."""
+    key = "provision" if entry.provision == PGBOUNCER else "in_front_of"
+    found = pooler_problems(entry.engine, entry.provision, entry.in_front_of)
+    _note(scope, where_of(node, key), f"{path}.{key}", found)
+    if entry.provision != PGBOUNCER:
+        return
+    for name in ("standby_of", "propagates_to", "session"):
+        if node.get(name) is not None:
+            hint = f"give it at `{entry.in_front_of}`" if entry.in_front_of and name != "session" else "leave it away"
+            scope.problems.add(where_of(node, name), f"a PgBouncer has no `{name}`", key=f"{path}.{name}", hint=hint)
+
+
+def _check_fronts(scope: Scope, nodes: dict[str, Map]) -> None:
+    """Each PgBouncer is in front of one PostgreSQL that proveout starts, and nothing replicates to or from it."""
+    for system in list(scope.systems.values()):
+        for key, name in (("standby_of", system.standby_of), ("propagates_to", system.propagates_to)):
+            if name is not None and name in scope.systems and scope.systems[name].in_front_of is not None:
+                message = f"`{name}` is a PgBouncer, and has no data"
+                hint = f"{key}: {scope.systems[name].in_front_of}"
+                path = f"topology.systems.{system.name}.{key}"
+                scope.problems.add(where_of(nodes[system.name], key), message, key=path, hint=hint)
+        if system.in_front_of is None:
+            continue
+        where, path = where_of(nodes[system.name], "in_front_of"), f"topology.systems.{system.name}.in_front_of"
+        behind = scope.resolve("system", system.in_front_of, scope.systems, where, path)
+        if behind is not None and (behind.engine != system.engine or behind.provision != "embedded"):
+            hint = "engine: postgres and provision: embedded at the system behind it; or your own PgBouncer by its dsn"
+            message = f"`{behind.name}` is not a PostgreSQL that proveout starts, which a PgBouncer is in front of"
+            scope.problems.add(where, message, key=path, hint=hint)
 
 
 def _standby_problem(primary: System, system: System) -> Objection | None:

@@ -22,6 +22,8 @@ def origin(system: System) -> str:
     if system.standby_of:
         kind = "synchronous" if system.synchronous else "asynchronous"
         return f"{kind} standby of {system.standby_of}, started by proveout, removed afterwards"
+    if system.in_front_of:
+        return f"PgBouncer in front of {system.in_front_of}, started by proveout, removed afterwards"
     if system.provision:
         return "started by proveout, removed afterwards"
     if system.engine == engines.NO_DATABASE:

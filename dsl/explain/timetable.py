@@ -263,9 +263,10 @@ def _search_bounds(bounds: SearchBounds) -> str:
 
 
 def _host_line(plan: Plan, host: Host) -> HostLine:
-    here = [system for system in plan.systems if system.host == host.name and system.provision == "embedded"]
-    started = {system.engine for system in here}
+    here = [system for system in plan.systems if system.host == host.name]
+    started = {system.engine for system in here if system.provision == "embedded"}
     servers = [engine.server for name, engine in engines.ENGINES.items() if name in started and engine.server]
+    servers += ["PgBouncer"] if any(system.in_front_of for system in here) else []
     running = f"{' and '.join(servers)} {'run' if len(servers) > 1 else 'runs'} as an unprivileged user"
     disks = any(isinstance(s, Tool) and s.job.devices and host.name in s.clients for s in plan.stages)
     own = (*privileges_of(plan, host.name), *(("root: opens block devices",) if disks else ()))

@@ -138,6 +138,10 @@ class Plan:
         """The standbys of a system, in the order of the plan."""
         return tuple(one for one in self.systems if one.standby_of == primary)
 
+    def followers_of(self, name: str) -> tuple[System, ...]:
+        """The systems that are started after this one, and looked at again after a start of it."""
+        return tuple(one for one in self.systems if one.follows == name)
+
     def group_of(self, name: str) -> tuple[System, ...]:
         """A primary with its standbys, by the name of any of them; () for a system without standbys."""
         primary = self.system(self.system(name).standby_of or name)

@@ -58,20 +58,27 @@ class System:
     late). `instances`: a dsn for each instance of a cluster, the first of them being `dsn`; empty where there is one.
     `propagates_to` names the system that this one's committed changes are replicated to, asynchronously. `standby_of`
     names the primary whose whole data a standby receives; it is read-only until it is promoted. `synchronous`: a commit
-    of the primary waits until the standby has it on disk.
+    of the primary waits until the standby has it on disk. `in_front_of` names the database that a PgBouncer keeps
+    connections to.
     """
 
     name: str
     engine: str
     host: str
-    provision: Literal["embedded"] | None = None
+    provision: Literal["embedded", "pgbouncer"] | None = None
     dsn: str | None = None
     settings: tuple[tuple[str, str], ...] = ()
     propagates_to: str | None = None
     instances: tuple[str, ...] = ()
     standby_of: str | None = field(default=None, metadata=OMITTED)
     synchronous: bool = field(default=False, metadata=OMITTED)
+    in_front_of: str | None = field(default=None, metadata=OMITTED)
     where: Where = NOWHERE
+
+    @property
+    def follows(self) -> str | None:
+        """The system that is started before it: the primary of a standby, the database behind a PgBouncer."""
+        return self.standby_of or self.in_front_of
 
     @property
     def propagates_by_itself(self) -> bool:

@@ -47,6 +47,22 @@ CONTAINERS = ("own", "root")
 SQLITE_SETTINGS = frozenset({"auto_vacuum", "encoding", "page_size"})
 """Pragmas that an SQLite file keeps; those of a connection would be set on one that is closed again."""
 
+PGBOUNCER = "pgbouncer"
+POOLER_SETTINGS: Mapping[str, tuple[int, int]] = {
+    "default_pool_size": (1, 10_000),
+    "max_client_conn": (1, 100_000),
+    "max_db_connections": (0, 10_000),
+    "min_pool_size": (0, 10_000),
+    "query_wait_timeout": (0, 86_400),
+    "reserve_pool_size": (0, 10_000),
+    "reserve_pool_timeout": (0, 3_600),
+    "server_idle_timeout": (0, 86_400),
+    "server_lifetime": (0, 86_400),
+    "server_login_retry": (0, 3_600),
+    "server_round_robin": (0, 1),
+}
+"""Settings of a PgBouncer that a plan may give: names and bounds. Source: pgbouncer.ini(5)."""
+
 TUNING_NAME_MAX = 80
 DSN_MAX = 65_536
 """Characters of a dsn with its passwords filled in."""
@@ -110,8 +126,11 @@ def provision_problems(engine: str) -> Iterator[Objection]:
         yield Objection(message=f"proveout cannot start {engine}", way_out="start it yourself and give its dsn")
 
 
-def setting_problems(engine: str, name: str, value: str) -> Iterator[Objection]:
+def setting_problems(engine: str, name: str, value: str, provision: str | None = None) -> Iterator[Objection]:
     """A setting of a system that proveout starts: no program, no library, no file, no second line."""
+    if provision == PGBOUNCER:
+        yield from _pooler_setting(name, value)
+        return
     if not _SETTING.fullmatch(name):
         yield Objection(message=f"`{name}` is not the name of a setting")
         return
@@ -123,6 +142,33 @@ def setting_problems(engine: str, name: str, value: str) -> Iterator[Objection]:
         yield Objection(
             message=objection, way_out=postgres_parameters.WAY_OUT if engines.of(engine).embedded == "server" else ""
         )
+
+
+def _pooler_setting(name: str, value: str) -> Iterator[Objection]:
+    if name == "pool_mode":
+        if value != "session":
+            message = f"`pool_mode` is session, not {value[:80]}: a load prepares its statements on its connection"
+            way_out = "pool_mode: session, with `sessions: {connect_every: transaction}` at the load"
+            yield Objection(message=message, way_out=way_out)
+        return
+    if name not in POOLER_SETTINGS:
+        able = ", ".join(("pool_mode", *POOLER_SETTINGS))
+        yield Objection(message=f"`{name[:80]}` is not a setting of PgBouncer that a plan gives; these are: {able}")
+        return
+    low, high = POOLER_SETTINGS[name]
+    if not re.fullmatch(r"\d{1,6}", value, re.ASCII) or not low <= int(value) <= high:
+        yield Objection(message=f"the value of `{name}` is a whole number from {low} to {high}")
+
+
+def pooler_problems(engine: str, provision: str | None, in_front_of: str | None) -> Iterator[Objection]:
+    """A PgBouncer: it is in front of a PostgreSQL."""
+    if provision == PGBOUNCER and in_front_of is None:
+        message = "a PgBouncer is in front of a PostgreSQL that proveout starts"
+        yield Objection(message=message, way_out="in_front_of: the name of that system")
+    if provision != PGBOUNCER and in_front_of is not None:
+        yield Objection(message="`in_front_of` is for a PgBouncer", way_out="provision: pgbouncer")
+    if provision == PGBOUNCER and engine != "postgres":
+        yield Objection(message=f"a PgBouncer is in front of PostgreSQL, not of {engine}", way_out="engine: postgres")
 
 
 def _sqlite_setting(name: str, _value: str) -> str | None:
@@ -150,8 +196,13 @@ def system_problems(system: System) -> Iterator[Objection]:
     if system.standby_of is not None:
         yield from name_problems("system", system.standby_of)
         yield from standby_problems(system.engine)
+    yield from pooler_problems(system.engine, system.provision, system.in_front_of)
+    if system.in_front_of is not None:
+        yield from name_problems("system", system.in_front_of)
+        if system.standby_of is not None or system.propagates_to is not None:
+            yield Objection(message=f"system {system.name} is a PgBouncer: it has no data to replicate")
     for name, value in system.settings[:SETTINGS_MAX]:
-        yield from setting_problems(system.engine, name, value)
+        yield from setting_problems(system.engine, name, value, system.provision)
 
 
 def standby_problems(engine: str) -> Iterator[Objection]:

@@ -63,7 +63,9 @@ class SystemEntry(Strict):
 
     engine: EngineName
     host: Name = Field(description="The host it runs on.")
-    provision: Literal["embedded"] | None = Field(None, description="proveout starts it on `host`.")
+    provision: Literal["embedded", "pgbouncer"] | None = Field(
+        None, description="proveout starts it on `host`: a database, or a PgBouncer `in_front_of` one."
+    )
     dsn: Text | None = Field(
         None, description="The address of a system that runs already; passwords as ${secrets.name}."
     )
@@ -88,6 +90,9 @@ class SystemEntry(Strict):
     )
     synchronous: bool = Field(
         False, description="Of a standby: a commit of the primary waits until the standby has it on disk."
+    )
+    in_front_of: Name | None = Field(
+        None, description="Of a PgBouncer: the PostgreSQL that it keeps connections to, started by proveout too."
     )
     facts: DeclaredFacts = Field(default_factory=dict)
     expect: Expected = Field(default_factory=dict)

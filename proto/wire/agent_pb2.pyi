@@ -33,11 +33,13 @@ class _ProvisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Provision.V
     DESCRIPTOR: _descriptor.EnumDescriptor
     PROVISION_UNSPECIFIED: _Provision.ValueType  # 0
     PROVISION_EMBEDDED: _Provision.ValueType  # 1
+    PROVISION_PGBOUNCER: _Provision.ValueType  # 2
 
 class Provision(_Provision, metaclass=_ProvisionEnumTypeWrapper): ...
 
 PROVISION_UNSPECIFIED: Provision.ValueType  # 0
 PROVISION_EMBEDDED: Provision.ValueType  # 1
+PROVISION_PGBOUNCER: Provision.ValueType  # 2
 Global___Provision: _TypeAlias = Provision  # noqa: Y015
 
 class _CaptureKind:
@@ -559,6 +561,7 @@ class System(_message.Message):
     INSTANCES_FIELD_NUMBER: _builtins.int
     STANDBY_OF_FIELD_NUMBER: _builtins.int
     SYNCHRONOUS_FIELD_NUMBER: _builtins.int
+    IN_FRONT_OF_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     engine: _builtins.str
     host: _builtins.str
@@ -567,6 +570,7 @@ class System(_message.Message):
     propagates_to: _builtins.str
     standby_of: _builtins.str
     synchronous: _builtins.bool
+    in_front_of: _builtins.str
     @_builtins.property
     def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
     @_builtins.property
@@ -587,13 +591,16 @@ class System(_message.Message):
         instances: _abc.Iterable[_builtins.str] | None = ...,
         standby_of: _builtins.str | None = ...,
         synchronous: _builtins.bool = ...,
+        in_front_of: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "dsn", b"dsn", "propagates_to", b"propagates_to", "provision", b"provision", "standby_of", b"standby_of", "where", b"where"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_in_front_of", b"_in_front_of", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "dsn", b"dsn", "in_front_of", b"in_front_of", "propagates_to", b"propagates_to", "provision", b"provision", "standby_of", b"standby_of", "where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "dsn", b"dsn", "engine", b"engine", "host", b"host", "instances", b"instances", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "settings", b"settings", "standby_of", b"standby_of", "synchronous", b"synchronous", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dsn", b"_dsn", "_in_front_of", b"_in_front_of", "_propagates_to", b"_propagates_to", "_provision", b"_provision", "_standby_of", b"_standby_of", "dsn", b"dsn", "engine", b"engine", "host", b"host", "in_front_of", b"in_front_of", "instances", b"instances", "name", b"name", "propagates_to", b"propagates_to", "provision", b"provision", "settings", b"settings", "standby_of", b"standby_of", "synchronous", b"synchronous", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dsn: _TypeAlias = _typing.Literal["dsn"]  # noqa: Y015
     _WhichOneofArgType__dsn: _TypeAlias = _typing.Literal["_dsn", b"_dsn"]  # noqa: Y015
+    _WhichOneofReturnType__in_front_of: _TypeAlias = _typing.Literal["in_front_of"]  # noqa: Y015
+    _WhichOneofArgType__in_front_of: _TypeAlias = _typing.Literal["_in_front_of", b"_in_front_of"]  # noqa: Y015
     _WhichOneofReturnType__propagates_to: _TypeAlias = _typing.Literal["propagates_to"]  # noqa: Y015
     _WhichOneofArgType__propagates_to: _TypeAlias = _typing.Literal["_propagates_to", b"_propagates_to"]  # noqa: Y015
     _WhichOneofReturnType__provision: _TypeAlias = _typing.Literal["provision"]  # noqa: Y015
@@ -602,6 +609,8 @@ class System(_message.Message):
     _WhichOneofArgType__standby_of: _TypeAlias = _typing.Literal["_standby_of", b"_standby_of"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__dsn) -> _WhichOneofReturnType__dsn | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__in_front_of) -> _WhichOneofReturnType__in_front_of | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__propagates_to) -> _WhichOneofReturnType__propagates_to | None: ...
     @_typing.overload

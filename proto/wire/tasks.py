@@ -43,7 +43,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartSystem:
-    """Provision `system` (embedded): initialise if its data is not there yet, start, answer `SystemStarted`.
+    """Provision `system`: initialise if its data is not there yet, start, answer `SystemStarted`.
 
     `data_root` is a directory on that host under which the system keeps its data across a resume. A standby has one
     `primary` that it follows, and is up when it has all of its data. A primary has `standbys`; its commits wait for the

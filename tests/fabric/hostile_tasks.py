@@ -108,6 +108,40 @@ def _with(kind: type, **changes: Any) -> Any:
 LINE_BREAK = "1\nlocal_infile = on"
 
 
+def _poolers() -> Iterator[Attempt]:
+    front = replace(EMBEDDED, name="front", provision="pgbouncer", in_front_of="db")
+    behind = replace(DB, engine="postgres", provisioned=True)
+
+    def of(says: str, title: str, tries: str, /, **changes: Any) -> Attempt:
+        spec = _with(tasks.StartSystem, **({"system": front, "primary": (behind,)} | changes))
+        return Attempt(name=f"start: {title}", tries=tries, spec=spec, says=says)
+
+    def given(says: str, tries: str, name: str, value: str) -> Attempt:
+        return of(says, f"a PgBouncer with {name}", tries, system=replace(front, settings=((name, value),)))
+
+    yield of("one primary if it is", "a PgBouncer in front of nothing", "start it without a database", primary=())
+    yield of(
+        "is not the primary", "a PgBouncer by another name", "log in elsewhere", primary=(replace(behind, system="x"),)
+    )
+    yield of(
+        "not of sqlite",
+        "a PgBouncer of another engine",
+        "run what is not there",
+        system=replace(front, engine="sqlite"),
+    )
+    quoted = replace(front, in_front_of='db" host=else')
+    yield of("not the name of a system", "a PgBouncer by a quoted name", "write into the configuration", system=quoted)
+    both = replace(front, standby_of="db")
+    yield of("has no data to replicate", "a PgBouncer that is a standby", "replace its data", system=both)
+    plain = replace(EMBEDDED, in_front_of="db")
+    yield of("is for a PgBouncer", "a database in front of another", "read its password", system=plain)
+    yield given("is not a setting", "write a file of the host", "logfile", "/etc/passwd")
+    yield given("is not a setting", "take the console", "admin_users", "proveout")
+    yield given("is not a setting", "run SQL as another", "auth_query", "SELECT 1")
+    yield given("whole number", "write a second line", "default_pool_size", "1\nadmin_users = proveout")
+    yield given("`pool_mode` is session", "write a second line", "pool_mode", "session\nauth_type = any")
+
+
 def _standbys() -> Iterator[Attempt]:
     standby = replace(EMBEDDED, name="standby", standby_of="db")
     primary = replace(DB, engine="postgres", provisioned=True)
@@ -130,6 +164,7 @@ def _standbys() -> Iterator[Attempt]:
 
 
 def _systems() -> Iterator[Attempt]:
+    yield from _poolers()
     yield from _standbys()
     for kind in (tasks.StartSystem, tasks.SnapshotSystem):
         verb = "start" if kind is tasks.StartSystem else "snapshot"

@@ -20,8 +20,8 @@ FILE = "superseded.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRole:
-    """A standby has the endpoint of its `primary`. A primary has `standbys`; commits wait for the `synchronous` ones of
-    them."""
+    """A standby has the endpoint of its `primary`, a PgBouncer that of its database. A primary has `standbys`; commits
+    wait for the `synchronous` ones of them."""
 
     primary: Endpoint | None = None
     standbys: tuple[str, ...] = ()

@@ -158,7 +158,7 @@ class Supervisor:
                 os.dup2(source, target)
             _become(identity, signal.SIGQUIT, supervisor, request.get("access"))
             os.umask(0o077)
-            os.chdir("/")
+            os.chdir(request.get("directory", "/"))  # a server's data, by which `server_cleanup` finds its processes
             for default in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
                 signal.signal(default, signal.SIG_DFL)
             os.execve(argv[0], argv, request["environment"])  # noqa: S606 - an argv array, and no shell wanted

@@ -103,6 +103,10 @@ class PostgresAdapter(
 
     def provision(self, system: System, data_root: Path, on_death: Callable[[str], None]) -> ProvisionedSystem:
         _require_client()
+        if system.in_front_of is not None:
+            from proveout.agent.engines.pgbouncer.provision import EmbeddedPooler
+
+            return EmbeddedPooler(system, data_root, on_death=on_death)
         from proveout.agent.engines.postgres.provision import EmbeddedPostgres
 
         return EmbeddedPostgres(system, data_root, on_death=on_death)

@@ -119,13 +119,13 @@ def make_roles(server: Path, data: Path, state: data_store.State, identity: tupl
 
 def plan_conninfo(session: Path, state: data_store.State) -> str:
     """Connection string of a plan's SQL; holds the password of its role."""
-    return _conninfo(session, USER, state.password)
+    return conninfo(session, USER, state.password)
 
 
 def administration(endpoint: Endpoint) -> str:
     """Connection string of the administrator of an embedded server of this agent's user. TaskFault when it is none."""
     session, _, state = found(endpoint)
-    return f"{_conninfo(session, ADMINISTRATOR, state.administrator)} {_QUIETLY}"
+    return f"{conninfo(session, ADMINISTRATOR, state.administrator)} {_QUIETLY}"
 
 
 def administrator_conninfo(session: Path, passwords: Path) -> str:
@@ -139,7 +139,7 @@ def administrator_conninfo(session: Path, passwords: Path) -> str:
 def replication(endpoint: Endpoint) -> str:
     """The same of the role that replicates."""
     session, _, state = found(endpoint)
-    return _conninfo(session, REPLICATION, state.replication)
+    return conninfo(session, REPLICATION, state.replication)
 
 
 def with_keys(spec: LinkSystems) -> LinkSystems:
@@ -151,7 +151,8 @@ def with_keys(spec: LinkSystems) -> LinkSystems:
     )
 
 
-def _conninfo(session: Path, role: str, password: str) -> str:
+def conninfo(session: Path, role: str, password: str) -> str:
+    """Connection string of a role by the socket of a session; holds its password."""
     return f"host={session}/socket port={settings.PORT} user={role} dbname={DATABASE} password={password}"
 
 

@@ -88,6 +88,8 @@ def _host(
         version = f"{one.get('engine', '')} {up.version if up else ''}".strip()
         if one.get("standby_of"):
             version += f", {'synchronous' if one.get('synchronous') else 'asynchronous'} standby"
+        if one.get("in_front_of"):
+            version += f", in front of {one['in_front_of']}"
         place = f'x="{box.x + 10}" y="{middle - _ROW // 2}" width="{_BOX - 20}" height="{_ROW}"'
         yield f'<rect class="system" {place} rx="5"/>'
         yield _text(box.x + 20, middle + 5, "label", f"{one['name']}: {version}")

@@ -46,6 +46,20 @@ def test_a_standby_is_inspected_after_every_change_of_its_primary_and_every_iter
     assert simulation.world.settings["standby"] == {"max_wal_size": "1GB"}, "those of its primary"
 
 
+def test_a_pgbouncer_starts_after_its_database_and_stops_before_it() -> None:
+    """It is looked at again after each start and restore of the database."""
+    front = System(name="front", engine="postgres", host="db1", provision="pgbouncer", in_front_of="main")
+    whole = group()
+    load = replace(whole.stages[-1], target="front")
+    plan = replace(whole, systems=(front, replace(whole.systems[1], name="main")), stages=(*whole.stages[:-1], load))
+    simulation = simulate(plan)
+    assert assert_ended(simulation).status == "finished"
+    assert [what for what in what_of(simulation.world) if not what.startswith("inspect")] == [
+        "start:main", "start:front", "populate:main", "save:main", "start:front", "restore:main", "start:front",
+        "checkpoint:main", "load", "load", "stop:front", "stop:main",
+    ]  # fmt: skip
+
+
 class Promoted(Simulation):
     """Each load promotes the standby."""
 

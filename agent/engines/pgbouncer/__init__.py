@@ -1,0 +1,1 @@
+"""PgBouncer in front of an embedded PostgreSQL."""

@@ -1,0 +1,227 @@
+"""PgBouncer in front of an embedded PostgreSQL: loads through it, its restart with its database, and what it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from proveout.agent.engines.embedded.server_role import ServerRole
+from proveout.agent.engines.pgbouncer import places
+from proveout.agent.engines.pgbouncer.provision import CONFIGURATION, USERS, Pooler, configuration
+from proveout.agent.engines.postgres.provision import Server
+from proveout.agent.errors import TaskFault
+from proveout.agent.load.population.handler import populate
+from proveout.agent.load.run_load import run_load
+from proveout.dsl.plan.stages import Sessions
+from proveout.dsl.plan.topology import System
+from proveout.dsl.rules.host_rules import POOLER_SETTINGS
+from proveout.proto.wire.tasks import PopulateSystem
+
+from .conftest import LoadContext, Spec, hlr
+
+needs_pgbouncer = pytest.mark.skipif(
+    shutil.which("pgbouncer", path=places.PLACES) is None, reason="Debian: apt-get install pgbouncer"
+)
+SIZE = 3
+DB = System(name="db", engine="postgres", host="h", provision="embedded", settings=(("fsync", "off"),))
+FRONT = System(
+    name="front",
+    engine="postgres",
+    host="h",
+    provision="pgbouncer",
+    in_front_of="db",
+    settings=(("default_pool_size", str(SIZE)), ("pool_mode", "session")),
+)
+
+AGENT = """
+import json, sys
+from pathlib import Path
+from proveout.agent.engines.embedded.server_role import ServerRole
+from proveout.agent.engines.pgbouncer.provision import Pooler
+from proveout.agent.engines.postgres.provision import Server
+from proveout.dsl.plan.topology import System
+root = Path(sys.argv[1])
+server = Server(System(name="db", engine="postgres", host="h", provision="embedded"), root)
+front = System(name="front", engine="postgres", host="h", provision="pgbouncer", in_front_of="db")
+pooler = Pooler(front, root)
+pooler.take_role(ServerRole(primary=server.start()), front)
+pooler.start()
+print(json.dumps({"pids": [pooler.pid, pooler.supervisor_pid, server.pid], "session": str(pooler.session)}), flush=True)
+sys.stdin.read()
+"""
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    deadline_s = time.monotonic() + 60.0
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="proveout-test-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def pair(root: Path) -> Iterator[tuple[Server, Pooler]]:
+    """A database, and a PgBouncer in front of it."""
+    server, pooler = Server(DB, root), Pooler(FRONT, root)
+    try:
+        pooler.take_role(ServerRole(primary=server.start()), FRONT)
+        pooler.start()
+        yield server, pooler
+    finally:
+        pooler.close(keep_data=False)
+        server.close(keep_data=False)
+
+
+def backends(server: Server) -> int:
+    """The connections of clients that the database has, but this one."""
+    with psycopg.connect(server.dsn) as connection:
+        query = "SELECT count(*) - 1 FROM pg_stat_activity WHERE backend_type = 'client backend'"
+        return int(connection.execute(query).fetchall()[0][0])
+
+
+@needs_pgbouncer
+@pytest.mark.server
+async def test_a_load_through_it(pair: tuple[Server, Pooler], context: LoadContext, spec: Spec) -> None:
+    """Eight terminals that connect for each transaction are served by the three connections of the pool."""
+    server, pooler = pair
+    endpoint = pooler.start()
+    assert endpoint.version.startswith("PgBouncer ")
+    direct = replace(endpoint, system="db", dsn=server.dsn)
+    await populate(context, PopulateSystem(workload=hlr(), endpoint=direct, workers=1))
+    load = spec(endpoint.dsn, terminals=8, windows=(0.2, 1.0, 0.2))
+    result = await run_load(context, replace(load, sessions=Sessions(connect_every=1)))
+    assert sum(t.counts.ok for t in result.transactions) > 0
+    assert sum(t.counts.error_count for t in result.transactions) == 0
+    assert result.sessions.attempts > 8
+    assert result.sessions.failed == 0
+    assert 0 < await asyncio.to_thread(backends, server) <= SIZE
+
+
+@needs_pgbouncer
+@pytest.mark.server
+def test_its_life(pair: tuple[Server, Pooler], root: Path) -> None:
+    """Its files are its user's alone; it serves again after a restart of its database, takes new settings, and ends
+    without a trace."""
+    server, pooler = pair
+    for name in (CONFIGURATION, USERS):
+        assert stat.S_IMODE((pooler.session / name).stat().st_mode) == 0o600
+    dsn, pid = pooler.dsn, pooler.pid
+    with psycopg.connect(dsn) as connection:
+        connection.execute("SELECT 1")
+    with pytest.raises(psycopg.OperationalError, match="password"):
+        psycopg.connect(dsn.rpartition("=")[0] + "=wrong")
+    server.save_snapshot()  # restarts the database
+    pooler.start()
+    assert (pooler.dsn, pooler.pid) == (dsn, pid)
+    with psycopg.connect(dsn) as connection:
+        connection.execute("SELECT 1")
+    pooler.disturb("kill")
+    assert pooler.state == "down"
+    pooler.recover()
+    larger = replace(FRONT, settings=(("default_pool_size", "4"),))
+    pooler.take_role(ServerRole(primary=server.start()), larger)
+    before = pooler.pid
+    pooler.start()
+    assert pooler.pid != before
+    assert pooler.dsn == dsn
+    assert "default_pool_size = 4" in (pooler.session / CONFIGURATION).read_text()
+    session, supervisor, last = pooler.session, pooler.supervisor_pid, pooler.pid
+    pooler.close(keep_data=False)
+    assert supervisor is not None
+    assert last is not None
+    assert eventually(lambda: not (lives(supervisor) or lives(last) or session.exists()))
+    assert [path.name for path in (root / "front").iterdir()] == ["server.log"]
+
+
+@needs_pgbouncer
+@pytest.mark.server
+@pytest.mark.parametrize("killed", ["agent", "supervisor and agent", "stopped"])
+def test_nothing_runs_after_a_kill(root: Path, killed: str) -> None:
+    """PgBouncer ends after a SIGKILL of the agent, and of its supervisor. Its folder goes with its supervisor, or with the
+    next start, which also ends one that was stopped (SIGSTOP) and has no supervisor."""
+    agent = subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert agent.stdout is not None
+    made = json.loads(agent.stdout.readline())
+    pooler, supervisor, postmaster = made["pids"]
+    session = Path(made["session"])
+    if killed == "stopped":
+        os.kill(pooler, signal.SIGSTOP)
+    if killed != "agent":
+        os.kill(supervisor, signal.SIGKILL)
+    agent.kill()
+    agent.communicate()
+    assert eventually(lambda: not (lives(supervisor) or lives(postmaster)))
+    if killed != "agent":
+        server, following = Server(DB, root), Pooler(FRONT, root)
+        try:
+            following.take_role(ServerRole(primary=server.start()), FRONT)
+            following.start()
+        finally:
+            following.close(keep_data=False)
+            server.close(keep_data=False)
+    assert eventually(lambda: not (lives(pooler) or session.exists()))
+
+
+@needs_pgbouncer
+@pytest.mark.server
+def test_a_database_that_is_not_there(root: Path, pair: tuple[Server, Pooler]) -> None:
+    """It is in front of what this agent's user runs here, and of nothing else."""
+    server, _ = pair
+    other = Pooler(replace(FRONT, name="other"), root)
+    with pytest.raises(TaskFault, match="in front of no database"):
+        other.start()
+    elsewhere = replace(server.start(), dsn="host=/nowhere/socket port=5432 user=proveout dbname=postgres")
+    other.take_role(ServerRole(primary=elsewhere), FRONT)
+    with pytest.raises(TaskFault, match="not a running embedded PostgreSQL"):
+        other.start()
+
+
+def test_a_host_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "PLACES", "/nowhere")
+    from proveout.agent.engines.pgbouncer.provision import find_program
+
+    with pytest.raises(TaskFault, match="PgBouncer is not installed") as caught:
+        find_program()
+    assert "apt-get install pgbouncer" in caught.value.way_out
+
+
+def test_no_setting_of_a_plan_replaces_what_is_fixed() -> None:
+    """Nor is there a name among them that leads to a file, a program or a user."""
+    text = configuration((("auth_type", "any"), ("min_pool_size", "2")), Path("/s"), Path("/d"))
+    assert "auth_type = md5" in text
+    assert "auth_type = any" not in text
+    assert "min_pool_size = 2" in text
+    assert all(
+        name.startswith(("default_", "max_", "min_", "query_", "reserve_", "server_")) for name in POOLER_SETTINGS
+    )
