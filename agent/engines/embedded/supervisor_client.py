@@ -39,7 +39,7 @@ class SupervisorClient:
         self._on_exit = on_exit
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._asking = threading.Lock()
-        self._ending = False
+        self._ending = self._gone = False
         self._sent = 0
         self._process = subprocess.Popen(
             # -S too: the supervisor uses the standard library alone
@@ -60,8 +60,8 @@ class SupervisorClient:
 
     @property
     def lives(self) -> bool:
-        """Whether the process runs."""
-        return self._process.poll() is None
+        """Whether the process runs. Its pipe ends before the kernel reports its end."""
+        return not self._gone and self._process.poll() is None
 
     def request(self, do: str, *, timeout_s: float = ANSWER_S, **fields: Any) -> dict[str, Any]:
         """Return the answer to a request (`supervisor.Supervisor.answer`); TaskFault on an error, a lost supervisor or
@@ -138,6 +138,7 @@ class SupervisorClient:
                 self._on_exit(f"the server process ended by itself ({ending(message['status'])})")
             else:
                 self._answers.put(message)
+        self._gone = True
         self._answers.put(None)
         if not self._ending:
             self._on_exit("its supervisor process was killed, and the server was stopped with it")

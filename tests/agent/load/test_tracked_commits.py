@@ -7,6 +7,7 @@ acknowledged - lost + committed without an answer + duplicates.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -144,9 +145,11 @@ class Crashing:
         assert pid is not None
         family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
         for process in family:  # none of them acts before all are dead
-            process.suspend()
+            with contextlib.suppress(psutil.NoSuchProcess):  # a client's has just ended
+                process.suspend()
         for process in family:
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         psutil.wait_procs(family, timeout=10)
 
     def restart(self) -> None:
