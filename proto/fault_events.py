@@ -40,12 +40,21 @@ def log_text(seen: FaultSeen) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FaultOnLoad:
-    """The effect of one occurrence of a fault on a load of a stage ("" for a stage with one), on one client `host`, or
-    ("") on all of them together. Fields as in `FaultMeasured`."""
+class FaultEffect:
+    """The effect of one occurrence of a fault on a load, or on several together. None: not known.
 
-    load: str = ""
-    host: str = ""
+    `detection_s`: from its begin to the first error, or to the first response beyond the usual bound. `outage_s`: the
+    longest time without a successful transaction that the fault caused, which began `outage_from_s` after the start of
+    the window; `outage_at_least`: it had not ended when the load did. `recovery_s`: from its begin to the first instant
+    from which throughput stays at `recovery_level` (95 %, less where it varies more than that by itself) of what it
+    was, `tps_before`; None with `recovery_at_least_s` when that was not seen within the window. `failed`: transactions
+    that failed or were missed because of it.
+
+    `lost`, `unknown`, `unknown_committed`, `duplicates`: acknowledged commits that the system no longer has; commits
+    without an answer, and those of them that the system has; commits that it has more than once. None when commits are
+    not tracked.
+    """
+
     detection_s: float | None = None
     outage_s: float | None = None
     outage_from_s: float | None = None
@@ -62,23 +71,22 @@ class FaultOnLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FaultMeasured:
+class FaultOnLoad(FaultEffect):
+    """The effect on a `load` of a stage ("" for a stage with one), on one client `host`, or ("") on all of them
+    together."""
+
+    load: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultMeasured(FaultEffect):
     """One occurrence (`number`, from 1) of a fault in an iteration, and its effect on all loads together.
 
     `begins_s`, `in_place_s`, `healing_s`, `healed_s`: its steps, the first host's begin and the last host's end, in
     seconds after the start of the measure window; None for a step that was not reached. `error`: why a change could not
-    be made; `residue`: what could not be undone.
-
-    `detection_s`: from its begin to the first error, or to the first response beyond the usual bound. `outage_s`: the
-    longest time without a successful transaction that the fault caused, which began `outage_from_s` after the start of
-    the window; `outage_at_least`: it had not ended when the load did. `recovery_s`: from its begin to the first instant
-    from which throughput stays at `recovery_level` (95 %, less where it varies more than that by itself) of what it
-    was, `tps_before`; None with `recovery_at_least_s` when that was not seen within the window. `failed`: transactions
-    that failed or were missed because of it. `loads`: the same for each load and host. None: not known.
-
-    `lost`, `unknown`, `unknown_committed`, `duplicates`: acknowledged commits that the system no longer has; commits
-    without an answer, and those of them that the system has; commits that it has more than once. None when commits are
-    not tracked. `staleness_s`: how far a promoted standby was behind; None without a promotion.
+    be made; `residue`: what could not be undone. `staleness_s`: how far a promoted standby was behind; None without a
+    promotion. `loads`: the effect on each load and host.
     """
 
     fault: str
@@ -89,21 +97,8 @@ class FaultMeasured:
     healed_s: float | None = None
     error: str = ""
     residue: tuple[str, ...] = ()
-    detection_s: float | None = None
-    outage_s: float | None = None
-    outage_from_s: float | None = None
-    outage_at_least: bool = False
-    recovery_s: float | None = None
-    recovery_at_least_s: float | None = None
-    recovery_level: float | None = None
-    tps_before: float | None = None
-    failed: int | None = None
-    loads: tuple[FaultOnLoad, ...] = ()
-    lost: int | None = None
-    unknown: int | None = None
-    unknown_committed: int | None = None
-    duplicates: int | None = None
     staleness_s: float | None = None
+    loads: tuple[FaultOnLoad, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

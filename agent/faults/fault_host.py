@@ -2,9 +2,9 @@
 the facts for them, with those of the network.
 
 Flow: the handler of a fault gives the session's resources and the agent's place -> `HostDisturbances`, a part of
-`agent.tuning.host.Host` -> queries and changes of the operations in `dsl.operations.faults`. After the session, and at
-the next start of an agent, there are no servers any more: they ended with their agent, so nothing of theirs is to be
-undone. Processes that keep CPUs busy end with the agent too. A file that takes room is removed.
+`agent.tuning.host.Host` -> queries and changes of the operations in `dsl.operations.faults`. Servers, and
+processes that keep CPUs busy, end with their agent: after the session, and at the next start of an agent, nothing of
+theirs is to be undone. A file that takes room is removed.
 """
 
 from __future__ import annotations

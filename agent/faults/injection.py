@@ -80,7 +80,7 @@ class _Fault:
     # ---- instants --------------------------------------------------------------------------------------------------
 
     async def next(self, t0_ns: int, finish: asyncio.Future[None]) -> int | None:
-        """Wait for the instant of the next occurrence, and return its number; None when there are no more."""
+        """Wait for the instant of the next occurrence, and return its number; None after the last one."""
         last = self.occurrences[-1].number if self.occurrences else 0
         if not self.spec.begins_s:
             return await _before(finish, self._triggered(last))

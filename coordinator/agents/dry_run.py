@@ -173,7 +173,7 @@ async def _of_tunings(host: _Host, tunings: Sequence[Tuning]) -> HostAnswer:
 
 
 async def _of_fault(host: _Host, ladder: Ladder, fault: Fault) -> tuple[TuningState, ...] | str:
-    """Whether the agent could make the changes of a fault; or the reason why there is no answer."""
+    """Whether the agent could make the changes of a fault; or why it gave no answer."""
     mine = tuple(tuning for tuning in fault.tunings if host.name in tuning.hosts)
     checked = tuple(tuning for tuning in mine if not host.absent(tuning))
     name, operations = f"fault {fault.name} of {ladder.id}", ", ".join(one.operation for one in mine)

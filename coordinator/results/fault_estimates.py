@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
-from proveout.coordinator.measure.faults.measured import Measured, number_of, on_load
+from proveout.coordinator.measure.faults.measured import number_of, on_load
 from proveout.core import statistics
 from proveout.core.statistics import Estimate
 from proveout.dsl.metrics import FAULT_COUNTS, FAULT_NUMBERS, FAULTS, LOADS
 from proveout.proto.events import IterationFinished, Metrics
+from proveout.proto.fault_events import FaultEffect
 
 OCCURRENCES = "occurrences"
 
@@ -43,7 +44,7 @@ def fault_estimates(
     return {fault: _of_fault([part.get(fault, []) for part in parts], repeats, confidence, block) for fault in names}
 
 
-def _of_fault(parts: Sequence[Sequence[Measured]], repeats: Sequence[int], confidence: float, block: str) -> Metrics:
+def _of_fault(parts: Sequence[Sequence[FaultEffect]], repeats: Sequence[int], confidence: float, block: str) -> Metrics:
     tree: Metrics = {OCCURRENCES: sum(map(len, parts)), "max": {}}
     for name in FAULT_NUMBERS:
         held = {

@@ -268,8 +268,8 @@ class Supervisor:
         return {"how": how, "status": status}
 
     def signal_all(self, number: int) -> dict[str, Any]:
-        """Send a signal to all processes of the server: first to the one that starts the others, which to continue
-        comes last, and again until there are no new ones."""
+        """Send a signal to all processes of the server, and again until no new ones appear. The process that starts the
+        others is the first to stop and the last to continue."""
         if self._server is None:
             return {"error": "the server is not running"}
         reached: set[int] = set()

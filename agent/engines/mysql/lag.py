@@ -84,7 +84,7 @@ class GtidSession(CaptureConnection["Connection[pymysql.cursors.Cursor]"]):
         super().__init__(lambda: _connected(endpoint))
 
     def position(self, query: str) -> int | None:
-        """The sum of the sequence numbers of the GTIDs; None when there is no connection."""
+        """The sum of the sequence numbers of the GTIDs; None without a connection."""
         connection = self.connection()
         if connection is None:
             return None

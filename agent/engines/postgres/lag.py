@@ -17,7 +17,7 @@ Readings of each sample (label ""):
 | `lag.applied_bytes_total` | the applied position in the source's WAL, bytes |
 
 Where the sink is a standby of the source (it is in recovery), the applied position is the one up to which it has
-replayed the source's log; when it is promoted, there is no lag any more, and samples are lost.
+replayed the source's log. After its promotion it has no lag: samples are lost.
 
 A sample that cannot be taken (connection lost, server restarting) is left out and counted in `lost`, and the capture
 connects again. While the subscription's worker is down, the lag grows.

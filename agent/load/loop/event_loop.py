@@ -187,7 +187,7 @@ class PolledLoop:
         self._pause(terminal, until_ns)
 
     def _pause(self, terminal: Terminal, until_ns: int) -> None:
-        """Let `_fire` resume the terminal at `until_ns`; an earlier instant is no longer valid."""
+        """Let `_fire` resume the terminal at `until_ns`, in place of an earlier instant."""
         terminal.until_ns = until_ns
         heapq.heappush(self._due, (until_ns, terminal.number, terminal))
         self._arm()

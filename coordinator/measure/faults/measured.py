@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import TypeAlias
 
 from proveout.coordinator.measure.faults.bin_series import BinSeries, series_by_host, together
 from proveout.coordinator.measure.faults.effects import Effect, Span, Unanswered, effect
@@ -19,11 +18,9 @@ from proveout.dsl.metrics import FAULT_NUMBERS
 from proveout.dsl.plan.phases import level_at
 from proveout.dsl.plan.stages import Phased, Search, Tool
 from proveout.proto.events import Metrics
-from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
+from proveout.proto.fault_events import FaultEffect, FaultMeasured, FaultOnLoad
 from proveout.proto.wire import histogram
 from proveout.proto.wire.results import FaultInjected, LoadResult
-
-Measured: TypeAlias = FaultMeasured | FaultOnLoad
 
 
 def measure_faults(
@@ -124,16 +121,16 @@ def _s(at_ns: int | None) -> float | None:
 # ---- the numbers of an iteration ---------------------------------------------------------------------------------
 
 
-def on_load(found: Iterable[FaultMeasured], load: str) -> dict[str, list[Measured]]:
+def on_load(found: Iterable[FaultMeasured], load: str) -> dict[str, list[FaultEffect]]:
     """The occurrences by fault: on all loads together (""), or on one of several loads, all its hosts."""
-    by_fault: dict[str, list[Measured]] = {}
+    by_fault: dict[str, list[FaultEffect]] = {}
     for one in found:
-        parts: Sequence[Measured] = [one] if not load else [p for p in one.loads if p.load == load and not p.host]
+        parts: Sequence[FaultEffect] = [one] if not load else [p for p in one.loads if p.load == load and not p.host]
         by_fault.setdefault(one.fault, []).extend(parts)
     return by_fault
 
 
-def number_of(one: Measured, name: str) -> tuple[float | None, float | None]:
+def number_of(one: FaultEffect, name: str) -> tuple[float | None, float | None]:
     """(a number of an occurrence, a lower bound of it where it is not known); None where there is none."""
     value = getattr(one, name, None)
     if name == "outage_s" and one.outage_at_least:

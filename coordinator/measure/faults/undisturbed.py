@@ -18,7 +18,7 @@ from proveout.core.numbers import quantity
 from proveout.dsl.plan.phases import level_at, mean_level
 from proveout.dsl.plan.stages import Ladder, Measuring, Phased
 from proveout.proto.events import ValidityFinding
-from proveout.proto.fault_events import FaultMeasured, FaultOnLoad
+from proveout.proto.fault_events import FaultEffect, FaultMeasured
 
 Span: TypeAlias = tuple[float, float]
 """From, to: seconds after the start of the measure window."""
@@ -48,7 +48,7 @@ def end_s(fault: FaultMeasured, window_s: float) -> float:
     if fault.healed_s is None:
         return max(window_s, fault.begins_s)
     ends = [fault.healed_s]
-    parts: tuple[FaultMeasured | FaultOnLoad, ...] = (fault, *fault.loads)
+    parts: tuple[FaultEffect, ...] = (fault, *fault.loads)
     for part in parts:
         if part.recovery_s is None and part.recovery_level is not None:  # without a level it is not known
             watched_s = fault.begins_s + (part.recovery_at_least_s or window_s)

@@ -12,7 +12,7 @@ seconds of the next phase are taken in runs of `RUN_S` whole seconds, each a sec
 `recovery_s` is the time from the end of the phase to the begin of the first run that is back. Its resolution is one
 second, and a system that is back at once has less than 1. Where no run of the next phase is back, the end of the last
 run is a lower bound of it. Runs of three seconds are compared since single seconds vary: a mean of three has 0.58 of
-their deviation. Without reference, or with fewer than `RUN_S` whole seconds after the phase, there is no number.
+their deviation. Without a reference, or with fewer than `RUN_S` whole seconds after the phase, it is not known.
 """
 
 from __future__ import annotations

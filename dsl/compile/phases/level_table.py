@@ -60,7 +60,7 @@ def _objection(text: str, target: Path, folder: Path) -> tuple[str, str]:
         return f"`{text}` leads out of the plan's folder", ""
     if not target.is_file():
         found = target.parent.glob("*.csv") if target.parent.is_dir() else ()
-        return f"there is no file `{text}`", did_you_mean(Path(text).name, (file.name for file in found))
+        return f"the file `{text}` does not exist", did_you_mean(Path(text).name, (file.name for file in found))
     return "", ""
 
 

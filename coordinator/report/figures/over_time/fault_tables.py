@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proveout.coordinator.measure.faults.measured import Measured, number_of
+from proveout.coordinator.measure.faults.measured import number_of
 from proveout.coordinator.report.document import Block, Paragraph, Table
 from proveout.coordinator.results.results import RungResult, StageResult
 from proveout.core.json_data import at_path
 from proveout.core.numbers import interval, percent, quantity, safe
 from proveout.dsl.metrics import FAULT_NUMBERS, FAULTS, LOADS
-from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.fault_events import FaultEffect, FaultMeasured
 
 _HEADS = ("threads", "repeat", "fault", "of", "begins", "detection", "outage", "recovery", "TPS before", "failed")
 _COMMITS = {"lost": "lost", "unknown": "unknown", "unknown_committed": "unknown, committed", "duplicates": "duplicates"}
@@ -56,7 +56,7 @@ def _occurrences(rung: RungResult, extra: Sequence[str]) -> Iterator[tuple[str, 
                 yield (str(rung.threads), str(item.id.repeat), name, of, begins, *_cells(part, extra))
 
 
-def _parts(fault: FaultMeasured) -> Iterator[tuple[str, Measured]]:
+def _parts(fault: FaultMeasured) -> Iterator[tuple[str, FaultEffect]]:
     """All loads together, and each load and host where there are several."""
     yield _ALL, fault
     if len(fault.loads) > 1:
@@ -64,7 +64,7 @@ def _parts(fault: FaultMeasured) -> Iterator[tuple[str, Measured]]:
             yield safe(" on ".join(filter(None, (part.load, part.host)))), part
 
 
-def _cells(part: Measured, extra: Sequence[str]) -> tuple[str, ...]:
+def _cells(part: FaultEffect, extra: Sequence[str]) -> tuple[str, ...]:
     return (
         _bounded(part, "detection_s"),
         _bounded(part, "outage_s"),
@@ -75,7 +75,7 @@ def _cells(part: Measured, extra: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _bounded(part: Measured, name: str) -> str:
+def _bounded(part: FaultEffect, name: str) -> str:
     value, bound = number_of(part, name)
     return quantity(value, name) if bound is None else f"≥ {quantity(bound, name)}"
 
