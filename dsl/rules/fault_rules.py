@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def operation_problems(kind: str, operation: Operation, *, for_s: float, destructive: bool) -> Iterator[Objection]:
     """The obstacles to an operation as a fault that is in place for `for_s` seconds (0: until it ends by itself)."""
     if operation.destructive and not destructive:
-        way_out = "destructive: true, in the fault; the agent's policy has to allow it too"
+        way_out = "destructive: true, in the fault"
         yield Objection(message=f"`{kind}` can lose data", way_out=way_out, at=(kind,))
     if not operation.changing:
         yield Objection(message=f"this `{kind}` only checks, so the fault changes nothing", at=(kind,))

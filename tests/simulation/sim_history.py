@@ -233,8 +233,6 @@ class History:
         if isinstance(stamped.event, events.LIVE_EVENTS) or (self.journal is not None and self.journal.full):
             return
         self.acknowledged[stamped.sequence] = stamped.event
-        if isinstance(stamped.event, events.AgentLost):
-            self.world.lost.add(stamped.event.host)
         self.world.note(f"event {stamped.sequence} {_short(stamped.event)}")
 
     def here(self) -> Machine:

@@ -66,7 +66,6 @@ class World:
     began_s: dict[str, float] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
     tuned_by: Callable[[str], set[str]] = lambda _host: set()
-    lost: set[str] = field(default_factory=set)
     in_place: Callable[[str], set[str]] = lambda _host: set()
     injected: Counter[str] = field(default_factory=Counter)
     wrongs: list[str] = field(default_factory=list)
