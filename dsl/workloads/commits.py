@@ -137,14 +137,16 @@ def _counted(body: Callable[[Any], Body], row: tuple[int, int], inputs: Any) -> 
 
 _COLUMNS = "load_id {big} NOT NULL, terminal {big} NOT NULL, commits {big} NOT NULL, PRIMARY KEY (load_id, terminal)"
 _CREATE: Mapping[Dialect, str] = {
-    "postgres": f"CREATE TABLE IF NOT EXISTS {TABLE} ({_COLUMNS.format(big='bigint')}) WITH (fillfactor = 10)",
+    "postgres": "DO $$ BEGIN SET LOCAL synchronous_commit = on; "
+    f"CREATE TABLE IF NOT EXISTS {TABLE} ({_COLUMNS.format(big='bigint')}) WITH (fillfactor = 10); END $$",
     "mysql": f"CREATE TABLE IF NOT EXISTS {TABLE} ({_COLUMNS.format(big='bigint')}) ENGINE = InnoDB",
     "sqlite": f"CREATE TABLE IF NOT EXISTS {TABLE} ({_COLUMNS.format(big='INTEGER')}) WITHOUT ROWID",
     "oracle": "BEGIN EXECUTE IMMEDIATE 'CREATE TABLE "
     f"{TABLE} ({_COLUMNS.format(big='NUMBER(19)')}) PCTFREE 90 INITRANS 16'; "
     "EXCEPTION WHEN OTHERS THEN IF SQLCODE <> -955 THEN RAISE; END IF; END;",
 }
-"""Room in the pages: for new versions of rows in PostgreSQL, for entries of transactions in Oracle."""
+"""Room in the pages: for new versions of rows in PostgreSQL, for entries of transactions in Oracle. A crash that loses
+late commits must not lose the table (`synchronous_commit`)."""
 _DROP: Mapping[Dialect, str] = {
     **dict.fromkeys(("postgres", "mysql", "sqlite"), f"DROP TABLE IF EXISTS {TABLE}"),
     "oracle": f"BEGIN EXECUTE IMMEDIATE 'DROP TABLE {TABLE} PURGE'; "

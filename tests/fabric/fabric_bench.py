@@ -92,6 +92,19 @@ class Line:
         assert isinstance(event, Received) and isinstance(event.message, (TaskDone, TaskFailed))
         return event.message
 
+    async def failures(self, *keys: str) -> dict[str, tuple[str, str]]:
+        """Code and message of tasks that end in any order."""
+        found: dict[str, tuple[str, str]] = {}
+        while len(found) < len(keys):
+            event = await self.receive(
+                lambda event: (
+                    isinstance(event, Received) and isinstance(event.message, TaskFailed) and event.message.key in keys
+                )
+            )
+            assert isinstance(event, Received) and isinstance(event.message, TaskFailed)
+            found[event.message.key] = (event.message.error.code, event.message.error.message)
+        return found
+
     async def failure(self, key: str) -> tuple[str, str]:
         outcome = await self.outcome(key)
         assert isinstance(outcome, TaskFailed), outcome

@@ -127,8 +127,10 @@ async def test_cancel_ends_a_task_and_no_other(bench: Bench, tmp_path: Path) -> 
     await line.accepted("two")
     line.session.send(Cancel(key="one", reason="enough"))
     line.session.send(Cancel(key="never", reason="there is no such task"))
-    assert await line.failure("one") == ("cancelled", "enough")
-    assert await line.failure("never") == ("cancelled", "the task does not run here")
+    assert await line.failures("one", "never") == {
+        "one": ("cancelled", "enough"),
+        "never": ("cancelled", "the task does not run here"),
+    }
     assert lines(tmp_path / "one") == ["stopped"]
     (tmp_path / "go").touch()
     assert isinstance(await line.outcome("two"), TaskDone)

@@ -340,8 +340,7 @@ class PolledLoop:
         if now >= self.limit_ns > 0 and not self._tick(now):
             self.waiting.append((terminal.kind.number, terminal.started_ns))
         if outcome == ROLLED_BACK:
-            times = terminal.kind.times[Outcome.LOGICAL_FAILURE]
-            times.extend((terminal.intended_ns, terminal.started_ns, now))
+            self._end_rolled_back(terminal, now)
         try:
             if outcome == RETRY:
                 terminal.attempts += 1
@@ -350,6 +349,9 @@ class PolledLoop:
                 self._next(terminal, now)
         except StatementFailure as failure:
             self.failed(terminal, failure)
+
+    def _end_rolled_back(self, terminal: Terminal, now: int) -> None:
+        terminal.kind.times[Outcome.LOGICAL_FAILURE].extend((terminal.intended_ns, terminal.started_ns, now))
 
     def _lost(self, terminal: Terminal, failure: StatementFailure, now: int) -> None:
         """The connection is lost: the policy of the load decides on the transaction, and a new one is requested.
@@ -377,7 +379,9 @@ class PolledLoop:
                 self._recorder.reruns.extend((terminal.intended_ns, now, terminal.kind.number))
             self._pause(terminal, now + pause_ns(terminal))
         else:
-            if not (rolling_back and terminal.outcome == ERROR):  # recorded before the rollback
+            if rolling_back and terminal.outcome == ROLLED_BACK:  # what its statement found stands
+                self._end_rolled_back(terminal, now)
+            elif not (rolling_back and terminal.outcome == ERROR):  # recorded before the rollback
                 self._recorder.error(terminal.kind.number, failure.code, failure.what, terminal.intended_ns, now)
             self._after_error(terminal, now)
 

@@ -137,7 +137,7 @@ async def test_retry_runs_the_transactions_again_and_their_times_count_from_the_
     result = await cut_during(context, proxy, replace(load, sessions=Sessions(on_disconnect="retry")))
     done, errors, retried = totals(result)
     assert done
-    assert not errors
+    assert not errors, [transaction.counts for transaction in result.transactions]
     assert 0 < result.sessions.rerun <= retried
     assert max(transaction.response.max_ns for transaction in result.transactions) > 500_000_000
     assert result.sessions.connect.counts
@@ -184,7 +184,7 @@ async def test_many_terminals_come_back_when_their_server_has_restarted(
         await asyncio.to_thread(lambda: server.close(keep_data=False))
     done, errors, retried = totals(result)
     assert done
-    assert not errors
+    assert not errors, [transaction.counts for transaction in result.transactions]
     assert retried >= result.sessions.rerun > 0
     assert result.sessions.attempts - result.sessions.failed >= 32
 

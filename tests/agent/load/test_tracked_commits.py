@@ -185,6 +185,16 @@ async def crashed(context: LoadContext, load: RunLoad, server: Crashing, crashes
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("crashing", ["off"], indirect=True)
+async def test_the_table_survives_a_crash_just_after_it_was_made(crashing: Crashing, context: LoadContext) -> None:
+    endpoint = Endpoint(system="backend", engine="postgres", dsn=crashing.dsn)
+    await asyncio.to_thread(tracks, endpoint)
+    await asyncio.to_thread(crashing.crash)
+    await asyncio.to_thread(crashing.restart)
+    assert rows(endpoint, TABLE) == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("crashing", ["on", "off"], indirect=True)
 async def test_a_killed_server_loses_exactly_what_is_said(
     crashing: Crashing, context: LoadContext, spec: Spec, request: pytest.FixtureRequest
