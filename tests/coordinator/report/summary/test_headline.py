@@ -65,7 +65,7 @@ def test_the_answer_of_a_search_comes_first_then_factor_and_peaks() -> None:
     assert found[2].estimate["lower"] < 7900 < found[2].estimate["upper"]
 
 
-def test_a_search_without_an_answer_and_a_slower_ladder_are_told() -> None:
+def test_a_search_without_an_answer_and_a_slower_ladder_are_shown() -> None:
     slower = made.ladder("fast", {4: (1990, 2000, 2010)})
     rate, factor, *_ = headline(run(*BASE, *slower, *search(None)))
     assert (rate.value, rate.interval, rate.tone) == ("no rate", "", "warn")
@@ -139,7 +139,7 @@ def test_a_check_of_several_parts_has_a_claim_each_and_prose_has_none() -> None:
     assert claims(prose, run(*BASE)) == ()
 
 
-def test_a_claim_without_data_says_so() -> None:
+def test_a_claim_without_data_has_none() -> None:
     (claim,) = claims(made.verdict("base.at(4).response.p99_us <= ms(5)", BASE), run(*BASE))
     assert (claim.value, claim.limit, claim.mean) == ("no data", "≤ 5.00 ms", None)
 
