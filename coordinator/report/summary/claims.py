@@ -1,4 +1,4 @@
-"""What each verdict compares with what: the value with its interval, and the limit. Pure.
+"""The comparisons of a verdict: each value with its interval, and its limit. Pure.
 
 Data flow: `VerdictReached.check` and the metrics of the stages -> the comparisons of the check -> one `Claim` each ->
 the intervals beside their limits on the HTML page and on the pane "Result" of the run screen. It decides nothing: the
