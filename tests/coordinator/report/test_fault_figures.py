@@ -119,7 +119,7 @@ def test_a_fault_has_a_figure_of_one_occurrence_and_one_of_all(timeline: Timelin
 
 
 def shades(timeline: Timeline, fault: FaultMeasured) -> dict[str, tuple[float, float]]:
-    """The shaded parts of the first panel, by its name."""
+    """The shaded times of the first panel, by name."""
     shown = dataclasses.replace(timeline.faults[0], fault=fault)
     (one,) = fault_figures.fault_timeline(results(), Timeline(faults=(shown,)))
     values = one.spec["concat"][0]["layer"][0]["data"]["values"]
