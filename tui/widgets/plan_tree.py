@@ -134,6 +134,11 @@ class PlanTree(Tree[None]):
             elif node.label != label:
                 node.set_label(label)
 
+    def go(self, stage: str) -> None:
+        """Put the cursor on a stage, if it is there."""
+        if (node := self._known.get((stage,))) is not None:
+            self.move_cursor(node)
+
     def _add(self, path: tuple[str, ...], label: Text) -> TreeNode[None]:
         parent = self._known[path[:-1]] if len(path) > 1 else self.root
         if len(path) == 3:

@@ -1,4 +1,4 @@
-"""`proveout watch`: show a run that is under way, or replay one that has ended."""
+"""`proveout watch`: show a run that is under way, or the result of one that has ended."""
 
 from __future__ import annotations
 
@@ -30,28 +30,29 @@ def watch(
     speed: Annotated[float, typer.Option(min=0.1, max=1000.0, help="The initial speed of a replay.")] = 10.0,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Show a run full screen: live while its coordinator runs, else replayed from its journal and its samples.
+    """Show a run full screen: live while its coordinator runs, else its result, with a replay on a key.
 
-    Any number of screens can watch a run; leaving never disturbs it. Exit code 0, or 2 when there is no such run or no
+    Any number of screens can watch a run; leaving never disturbs it, and prints the summary of a run that has ended,
+    with the path of its report. Exit code 0, or 2 when there is no such run or no
     terminal.
     """
     from proveout.cli.common import messages, with_screen
+    from proveout.cli.common.run_services import LocalRun
     from proveout.coordinator.storage import run_directory
 
     with_screen.need_terminal()
     directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), run)
     messages.note_unchecked(directory.path)
-    with_screen.show(source(directory, speed))
+    with_screen.show(source(directory, speed), LocalRun(directory, speed))
+    with_screen.summary(directory.path)
 
 
 def source(directory: RunDirectory, speed: float) -> Source:
-    """The live events while a coordinator runs, else a replay."""
+    """The live events while a coordinator runs, else a replay that stands at its end."""
+    from proveout.cli.common.run_services import replay
     from proveout.coordinator.live.follow import Tail
-    from proveout.coordinator.live.replay import Moved
-    from proveout.coordinator.storage.journal import is_driven, read
-    from proveout.tui.run.event_source import Pace, Replay
+    from proveout.coordinator.storage.journal import is_driven
 
     if is_driven(directory.path):
         return Tail(directory.path)
-    events = read(directory.path)
-    return Replay(events, Pace(speed=speed), moving=Moved(events, directory.samples))
+    return replay(directory, speed, at_end=True)

@@ -23,6 +23,7 @@ from proveout.core import child_process
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
+    from proveout.tui.result.model import RunServices
     from proveout.tui.run.event_source import Source
 
 LOG = "run.log"
@@ -58,11 +59,11 @@ def need_terminal() -> None:
         )
 
 
-def show(source: Source) -> str:
+def show(source: Source, services: RunServices | None = None) -> str:
     """Show the screen until it is left; return how it was left: ended, detached."""
     from proveout.tui.run.app import RunApp
 
-    app = RunApp(source)
+    app = RunApp(source, services)
     left = app.run()
     if app.fault:
         raise ProveoutError(app.fault)
@@ -132,9 +133,11 @@ def _told(reading: int) -> Path | None:
 
 
 def _watched(child: subprocess.Popen[bytes], directory: Path) -> int:
+    from proveout.cli.common.run_services import LocalRun
     from proveout.coordinator.live.follow import Tail
+    from proveout.coordinator.storage.run_directory import RunDirectory
 
-    left = show(Tail(directory))
+    left = show(Tail(directory), LocalRun(RunDirectory(directory)))
     if left == "detached" and child.poll() is None:
         sys.stdout.write(
             f"The run continues. `proveout watch {directory}` shows it; its output is in {directory / LOG}.\n"
@@ -147,18 +150,25 @@ def _watched(child: subprocess.Popen[bytes], directory: Path) -> int:
             where=str(directory),
             way_out="`proveout resume` continues it.",
         )
-    _summary(directory)
+    summary(directory)
     return exit_code
 
 
-def _summary(directory: Path) -> None:
-    """Print the summary of the run."""
+def summary(directory: Path) -> None:
+    """Print the summary of a run, and the path of its report; of one that is under way how to see it again."""
+    from proveout.cli.common.run_services import report_path
     from proveout.coordinator.report import terminal
     from proveout.coordinator.report.run_document import run_document
     from proveout.coordinator.results.results import load_results
-    from proveout.coordinator.storage.journal import read
+    from proveout.coordinator.storage.journal import is_driven, read
+    from proveout.coordinator.storage.run_directory import RunDirectory
 
+    if is_driven(directory):
+        sys.stdout.write(f"The run continues. `proveout watch {directory}` shows it.\n")
+        return
     terminal.show(run_document(load_results(read(directory)), run_dir=str(directory)), sys.stdout)
+    if (report := report_path(RunDirectory(directory))).is_file():
+        sys.stdout.write(f"Report: {report}\n")
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
