@@ -23,6 +23,7 @@ from proveout.coordinator.measure.capture_metrics import (
     prune,
     sizes_metrics,
 )
+from proveout.coordinator.measure.cost.transaction_cost import Captured, Cost, transaction_cost
 from proveout.coordinator.measure.derived import (
     order_metrics,
     own_value_metrics,
@@ -103,6 +104,8 @@ def summarise(
     captured, lines = _captured(cut)
     trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
     metrics, series = _together(streams, rate, trees, captured), _all_series(streams)
+    cost = cut.cost(streams, boots or {})
+    metrics |= {"cost": cost.metrics} if cost.metrics else {}
     add_phases(phases := all_phases(stage, streams, rate), metrics, series)
     host_clocks = _host_clocks(clocks, clock_ends or {}, t0_ns, window)
     faults = with_commits(measure_faults(streams, injected or {}, host_clocks), streams, metrics["measure_s"])
@@ -137,6 +140,7 @@ def summarise(
         series=series,
         faults=faults,
         commits=tracked_commits(faults, streams, metrics["measure_s"]),
+        cost=cost.sources,
         **_by_load(streams, phases, faults),
         **lines,
     )
@@ -408,6 +412,13 @@ class _Cut:
         for capture, _, recording in self._of("sizes"):
             return sizes_metrics(recording, capture.system or "")
         return {}, ()
+
+    def cost(self, streams: Sequence[Stream], boots: Mapping[str, str]) -> Cost:
+        """The cost of a transaction, of all loads together; of a tool none."""
+        if isinstance(self.stage, Tool):
+            return Cost()
+        captured = Captured(plan=self.plan, recordings=self.recordings, on=self._on, boots=boots)
+        return transaction_cost(captured, self.stage, [load for one in streams for load in one.loads.values()])
 
     def lag(self) -> Metrics:
         """Lag of the target system, or of the first one captured."""

@@ -134,8 +134,23 @@ def _add_hosts(scope: Scope, section: Node | None) -> None:
             other = addresses[entry.address]
             scope.problems.add(where_of(node, "address"), f"host `{other}` has the same address", key=f"{path}.address")
         addresses[entry.address] = key.text
-        scope.hosts[key.text] = Host(name=key.text, roles=tuple(entry.roles), address=entry.address, where=key.where)
+        host = Host(name=key.text, roles=tuple(entry.roles), address=entry.address, where=key.where)
+        scope.hosts[key.text] = _with_cost(scope, host, entry, node)
         _declare(scope, node, entry, Declared(name=key.text, kind="host", where=key.where), path)
+
+
+def _with_cost(scope: Scope, host: Host, entry: HostEntry, node: Map) -> Host:
+    """The host with its price; all prices have one currency."""
+    if entry.cost is None:
+        return host
+    amount, currency = entry.cost.per_hour
+    for other in scope.hosts.values():
+        if other.currency not in ("", currency):
+            message = f"the cost is in {currency}, that of host `{other.name}` in {other.currency}"
+            key, hint = f"topology.hosts.{host.name}.cost", "write the costs of all hosts in one currency"
+            scope.problems.add(where_of(node, "cost"), message, key=key, hint=hint)
+            break
+    return replace(host, price_per_hour=amount, currency=currency)
 
 
 def _add_systems(scope: Scope, section: Node | None) -> None:
