@@ -97,7 +97,8 @@ def transaction_cost(captured: Captured, stage: Ladder | Search, loads: Iterable
 
 
 class _Spent:
-    """What the servers of a stage spend per second; each reader returns (rate, source) or raises `_NotCaptured`."""
+    """Resources that the servers of a stage spend per second: each reader returns (rate, source) or raises
+    `_NotCapturedError`."""
 
     def __init__(self, captured: Captured, stage: Ladder | Search) -> None:
         self._captured, self._plan = captured, captured.plan

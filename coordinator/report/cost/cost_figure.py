@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from proveout.coordinator.report.cost.cost_tables import currency_of, has_cost, label
-from proveout.coordinator.report.figures.cases import Cases, cases
+from proveout.coordinator.report.figures.cases import Case, Cases, cases
 from proveout.coordinator.report.figures.figure import Figure, slug
 from proveout.coordinator.report.figures.panels import Point, panels, table
 from proveout.coordinator.report.tables import ladders
 from proveout.coordinator.results.results import RunResults
+from proveout.core.json_data import number_at
 from proveout.core.numbers import safe
 from proveout.dsl.metrics import COST
 
@@ -17,7 +18,7 @@ NAME = "transaction-cost"
 _CAPTION = (
     "Per transaction that ended in the measure window, means over the repeats with their intervals. The notes below "
     "the tables of the cost name the source of each number: a whole host, or the processes of the servers alone. A "
-    "number that was not captured has no panel."
+    "number that was not captured, or is 0 at every rung, has no panel."
 )
 
 
@@ -40,8 +41,13 @@ def transaction_cost(results: RunResults) -> Iterator[Figure]:
 
 
 def _points(found: Cases, currency: str) -> Iterator[Point]:
+    nothing = {name for name in COST if not any(_mean(case, name) for case in found.found)}
     for name in COST:
         for case in found.found:
             estimate = case.rung.tree["cost"].get(name)
-            if estimate:
+            if estimate and name not in nothing:
                 yield Point(panel=label(name, currency), metric=name, at=case.at, series=case.series, estimate=estimate)
+
+
+def _mean(case: Case, name: str) -> float | None:
+    return number_at(case.rung.tree, "cost", name, "mean")

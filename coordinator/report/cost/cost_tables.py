@@ -14,7 +14,7 @@ from proveout.coordinator.report import tables
 from proveout.coordinator.report.document import Block, Notes, Section, Table
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
 from proveout.core.json_data import number_at
-from proveout.core.numbers import half_width, notation, percent
+from proveout.core.numbers import half_width, notation, percent, relative_uncertainty
 from proveout.dsl.metrics import COST
 from proveout.proto.events import IterationFinished
 
@@ -62,13 +62,14 @@ def _ladder(results: RunResults, stage: StageResult) -> Section:
     names = [name for name in COST if name in sources or any(name in rung.tree.get("cost", {}) for rung in rungs)]
     currency = currency_of(results)
     blocks: list[Block] = []
+    level = percent(stage.confidence)
     for first in range(0, len(rungs), RUNGS_ACROSS):
         some = rungs[first : first + RUNGS_ACROSS]
         cells = {name: _cells(some, name) for name in names}
         blocks.append(
             Table(
-                title=f"Per transaction, mean over the repeats ± half of its {percent(stage.confidence)} interval",
-                heads=("", *(str(rung.threads) for rung in some)),
+                title=f"Per transaction, mean over the repeats with its {level} interval (± % of the mean)",
+                heads=("threads", *(str(rung.threads) for rung in some)),
                 rows=tuple((label(name, currency), *cells[name]) for name in names),
             )
         )
@@ -82,9 +83,9 @@ def _cells(rungs: Sequence[RungResult], name: str) -> list[str]:
     words = notation(name, *(found for found in estimates if found))
     cells = []
     for found in estimates:
-        half = half_width(found) if found else None
-        shown = words.text(found.get("mean"), half) if found else NOT_CAPTURED
-        cells.append(f"{shown} ± {words.half(half)}" if half is not None else shown)
+        half, mean = (half_width(found), found.get("mean")) if found else (None, None)
+        spread = f" ±{relative_uncertainty(half, mean)} %" if half and mean else ""
+        cells.append(f"{words.text(mean, half)}{spread}" if found else NOT_CAPTURED)
     return cells
 
 
