@@ -7,7 +7,6 @@ it is installed from a repository or a wheel, and an index may have another prog
 from __future__ import annotations
 
 import re
-from importlib import metadata
 
 _REQUIREMENT = re.compile(
     r"(?P<text>(?P<name>[A-Za-z0-9._-]+)(?:\[(?P<of>[a-z,]+)\])?[^;]*);.*extra == ['\"](?P<extra>\w+)['\"]"
@@ -20,6 +19,8 @@ def requirements() -> dict[str, tuple[str, ...]]:
 
     Empty where proveout has no metadata.
     """
+    from importlib import metadata  # noqa: PLC0415 - slow to import, and only messages need it
+
     try:
         required = metadata.requires("proveout") or []
     except metadata.PackageNotFoundError:
