@@ -73,7 +73,7 @@ def test_many_rungs_are_several_tables() -> None:
     assert [block.heads for block in found] == [("threads", "1", "2", "3", "4", "5"), ("threads", "6", "7")]
 
 
-def test_clients_alone_are_no_cost_of_the_servers() -> None:
+def test_the_cost_of_the_clients_alone_has_no_section() -> None:
     assert list(cost_section(results({"client_cpu_us": 9.0}))) == []
 
 
