@@ -1,0 +1,1 @@
+"""What is known of plans that are not valid as a whole."""
