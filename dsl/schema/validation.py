@@ -58,7 +58,7 @@ def validate(model: type[Model], node: Node, key: str, problems: Problems) -> Mo
 
 
 def salvage(model: type[Model], node: Node) -> tuple[Model | None, frozenset[str]]:
-    """What is valid of an entry that is not valid as a whole, and the keys that are not: (None, …) when nothing is.
+    """The valid part of an entry that is not valid as a whole, and the other keys: (None, …) without such a part.
 
     A key that is not valid has its default, a required one an empty value. A misspelled key counts as the one that was
     probably meant.
@@ -167,7 +167,7 @@ def _after_comma(mapping: Node, key: str) -> str:
 
 
 def _number_meant(node: Node, *, in_list: bool) -> str:
-    """What a text was probably meant to be where a number must stand; "" when nothing is likely."""
+    """The likely number behind a text that stands in its place; "" when none is likely."""
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
         return ""
     text = node.text.strip()

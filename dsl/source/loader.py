@@ -26,7 +26,7 @@ DEPTH_MAX = 32
 NODES_MAX = 20_000
 ALIASES_MAX = 200
 REPAIRS_MAX = 20
-"""Mistakes of syntax that are told of one file; the last one ends the reading."""
+"""Mistakes of syntax per file; the last one ends the reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def _readable(text: str, name: str, problems: Problems) -> bool:
 
 
 def _compose(text: str, name: str, problems: Problems, document: Document) -> Map | None:
-    """The root of a text; what is missing in it is noted and put in, so that the rest of the file is read."""
+    """The root of a text; missing signs are noted and put in, so that the rest of the file is read."""
     repairs: list[Repair] = []
     while True:
         parser: Any = yaml.SafeLoader(text)

@@ -167,7 +167,7 @@ _MEANT: dict[str, Callable[[str], str]] = {
 
 
 def _unit_hint(value: object, unit: str) -> str:
-    """What a value without a known unit was probably meant to be; "" when nothing is likely."""
+    """The likely meaning of a value without a known unit; "" when none is likely."""
     if isinstance(value, bool):
         return ""
     if isinstance(value, (int, float)):
