@@ -25,7 +25,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """What is wrong with the characters `start` … `end`, and the text that was meant; None where it is not certain."""
+    """A wrong notation, the characters `start` … `end`, and the text in its place; None where it is not certain."""
 
     start: int
     end: int
@@ -142,7 +142,7 @@ def _unit(number: Token, unit: Token, text: str) -> Mistake | None:
 
 
 def _time(number: str, value: float, unit: str, before: str) -> str:
-    """A time in the unit of the metric that stands before it; without one in microseconds, as of response times."""
+    """A time in the unit of the metric on its left; without one in microseconds, as of response times."""
     named = re.findall(r"_(?:us|ms|s)\b", before)
     scale = _METRIC_UNITS[named[-1]] if named else 1
     function = {1: "us", 1_000: "ms", 1_000_000: "s"}.get(_US[unit])

@@ -34,7 +34,7 @@ def describe(shape: Shape) -> str:
 
 
 def way_to_number(shape: Shape) -> str:
-    """How a number is taken of it; "" where it is one."""
+    """The way to a number of it; "" where it is one."""
     match shape:
         case Estimate():
             return "take its .mean, .median, .lower or .upper"

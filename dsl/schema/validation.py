@@ -167,7 +167,7 @@ def _after_comma(mapping: Node, key: str) -> str:
 
 
 def _number_meant(node: Node, *, in_list: bool) -> str:
-    """The likely number behind a text that stands in its place; "" when none is likely."""
+    """The likely number behind a text; "" when none is likely."""
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
         return ""
     text = node.text.strip()

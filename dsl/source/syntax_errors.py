@@ -1,8 +1,8 @@
-"""What is wrong with a file that is not YAML: where the mistake is, rather than where the parser noticed it.
+"""Mistakes in a file that is not YAML: their place, rather than where the parser noticed them.
 
 Data flow: PyYAML's error (what it expected, the place, the place where the construct began) and the text -> one rule
 for each frequent mistake -> position, message, way out, and where it is certain the characters that are missing
-(`Repair`), so that the rest of the file can be read. What no rule knows is told in PyYAML's words.
+(`Repair`), so that the rest of the file can be read. Other errors keep PyYAML's words.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What is known of plans that are not valid as a whole."""
+"""Plans that are not valid as a whole, compiled as far as they go."""
