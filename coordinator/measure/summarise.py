@@ -101,11 +101,9 @@ def summarise(
     streams = streams_of(stage, id.rung, rate, loads, seconds)
     recordings, window = {key: Recording(found) for key, found in captures.items()}, _shared_window(streams, clocks)
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
-    captured, lines = _captured(cut)
+    captured, lines = _captured(cut, streams, boots or {})
     trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
     metrics, series = _together(streams, rate, trees, captured), _all_series(streams)
-    cost = cut.cost(streams, boots or {})
-    metrics |= {"cost": cost.metrics} if cost.metrics else {}
     add_phases(phases := all_phases(stage, streams, rate), metrics, series)
     host_clocks = _host_clocks(clocks, clock_ends or {}, t0_ns, window)
     faults = with_commits(measure_faults(streams, injected or {}, host_clocks), streams, metrics["measure_s"])
@@ -140,7 +138,6 @@ def summarise(
         series=series,
         faults=faults,
         commits=tracked_commits(faults, streams, metrics["measure_s"]),
-        cost=cost.sources,
         **_by_load(streams, phases, faults),
         **lines,
     )
@@ -252,13 +249,16 @@ def _shared_window(streams: Sequence[Stream], clocks: Mapping[str, tuple[int, in
     return shared if shared.seconds > 0.0 else windows[0]
 
 
-def _captured(cut: _Cut) -> tuple[Metrics, dict[str, Any]]:
-    """The metrics of captures in the window, and the lines of waits and sizes as fields of the iteration."""
+def _captured(cut: _Cut, streams: Sequence[Stream], boots: Mapping[str, str]) -> tuple[Metrics, dict[str, Any]]:
+    """The metrics of captures in the window, and the lines of waits and sizes and the sources of the cost as fields of
+    the iteration."""
     waits_tree, waits = cut.waits()
     sizes_tree, sizes = cut.sizes()
     captured = {"waits": waits_tree, "lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
     captured |= {kind: cut.measured(kind) for kind in MEASURED}
-    return prune(cut.hosts() | captured), {"waits": waits, "sizes": sizes}
+    cost = cut.cost(streams, boots)
+    captured |= {"cost": cost.metrics}
+    return prune(cut.hosts() | captured), {"waits": waits, "sizes": sizes, "cost": cost.sources}
 
 
 def _transaction_tree(stream: Stream, plan: Plan, cut: _Cut) -> Metrics:

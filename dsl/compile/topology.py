@@ -10,6 +10,7 @@ from typing import Literal
 
 from proveout.core.errors import Where
 from proveout.dsl import engines, extensions
+from proveout.dsl.compile.captured.cost_names import with_cost
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.plan.topology import Declared, Expectation, Host, Secret, System
 from proveout.dsl.rules import fact_rules, session_settings
@@ -135,22 +136,8 @@ def _add_hosts(scope: Scope, section: Node | None) -> None:
             scope.problems.add(where_of(node, "address"), f"host `{other}` has the same address", key=f"{path}.address")
         addresses[entry.address] = key.text
         host = Host(name=key.text, roles=tuple(entry.roles), address=entry.address, where=key.where)
-        scope.hosts[key.text] = _with_cost(scope, host, entry, node)
+        scope.hosts[key.text] = with_cost(scope, host, entry, node)
         _declare(scope, node, entry, Declared(name=key.text, kind="host", where=key.where), path)
-
-
-def _with_cost(scope: Scope, host: Host, entry: HostEntry, node: Map) -> Host:
-    """The host with its price; all prices have one currency."""
-    if entry.cost is None:
-        return host
-    amount, currency = entry.cost.per_hour
-    for other in scope.hosts.values():
-        if other.currency not in ("", currency):
-            message = f"the cost is in {currency}, that of host `{other.name}` in {other.currency}"
-            key, hint = f"topology.hosts.{host.name}.cost", "write the costs of all hosts in one currency"
-            scope.problems.add(where_of(node, "cost"), message, key=key, hint=hint)
-            break
-    return replace(host, price_per_hour=amount, currency=currency)
 
 
 def _add_systems(scope: Scope, section: Node | None) -> None:

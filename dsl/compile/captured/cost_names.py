@@ -1,19 +1,37 @@
-"""The names of the cost of a transaction, `cost.…`: which of them a stage has with the captures that it takes."""
+"""The cost of a transaction: the `cost` of hosts, and the names `cost.…` that a stage has with the captures that it
+takes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from proveout.dsl import engines, metrics
+from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.expr.name_types import Estimate, Group, Number
 from proveout.dsl.plan.loads import servers
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search
-from proveout.dsl.plan.topology import Capture, System
+from proveout.dsl.plan.topology import Capture, Host, System
+from proveout.dsl.schema.models import HostEntry
+from proveout.dsl.source.nodes import Map
 
 HOST_NUMBERS = ("server_cpu_us", "read_bytes", "written_bytes", "network_bytes", "context_switches")
 """The numbers that need the os capture of the servers' hosts."""
 _ADD = "add one to the `capture:` of the stage"
+
+
+def with_cost(scope: Scope, host: Host, entry: HostEntry, node: Map) -> Host:
+    """The host with its price; all prices have one currency."""
+    if entry.cost is None:
+        return host
+    amount, currency = entry.cost.per_hour
+    other = next((other for other in scope.hosts.values() if other.currency not in ("", currency)), None)
+    if other is not None:
+        message = f"the cost is in {currency}, that of host `{other.name}` in {other.currency}"
+        hint = "write the costs of all hosts in one currency"
+        scope.problems.add(where_of(node, "cost"), message, key=f"topology.hosts.{host.name}.cost", hint=hint)
+    return replace(host, price_per_hour=amount, currency=currency)
 
 
 def cost(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate) -> Group:
