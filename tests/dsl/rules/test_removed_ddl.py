@@ -72,6 +72,7 @@ def test_a_step_sees_the_stages_before_its_ladder_and_the_steps_of_its_own_list(
         - sql: {system: db, statements: [DROP TABLE IF EXISTS s], repeatable: true}
         - reset: {systems: db}
 """
+        + "  - ladder: {id: m, workload: w, target: db, threads: [1], measure: 1s, repeat: 2, order: interleaved, with: l}\n"
         + "  - reset: {id: r3, systems: db}\n"
     )
     first, second, last = (stage.id for stage in plan.stages if isinstance(stage, Reset))
