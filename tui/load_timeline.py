@@ -6,6 +6,7 @@ to now; a view that is limited to a part of the plan has all iterations of that 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -45,6 +46,7 @@ class Timeline:
     ends_s: float
     seconds: tuple[Moment, ...] = ()
     targets: tuple[float | None, ...] = ()
+    stages: tuple[Span, ...] = ()
     iterations: tuple[Span, ...] = ()
     phases: tuple[Span, ...] = ()
     faults: tuple[FaultMark, ...] = ()
@@ -75,6 +77,7 @@ def timeline(view: RunView) -> Timeline | None:
         ends_s=ends_s,
         seconds=seconds,
         targets=tuple(_target(view, by_id.get(moment.tick.id), moment.unix_s - 0.5) for moment in seconds),
+        stages=tuple(_stages(begun)),
         iterations=tuple(_iteration(view, one) for one in begun),
         phases=tuple(phase for one in begun for phase in _phases(view, one)),
         faults=tuple(mark for mark in faults if begins_s <= mark.unix_s <= ends_s),
@@ -98,9 +101,14 @@ def _iteration(view: RunView, one: Begun) -> Span:
     what = f"depth {identity.rung}" if kind == "tool" else f"{identity.rung} thr"
     number = f"probe {identity.repeat}" if kind == "search" else f"#{identity.repeat}"
     again = f" attempt {identity.attempt}" if identity.attempt > 1 else ""
-    many = len({begun.started.id.stage for begun in view.begun}) > 1
-    name = f"{safe(identity.stage)} {what} {number}{again}" if many else f"{what} {number}{again}"
-    return Span(begins_s=one.unix_s, ends_s=_end_s(one), name=name, short=f"#{identity.repeat}")
+    return Span(begins_s=one.unix_s, ends_s=_end_s(one), name=f"{what} {number}{again}", short=f"#{identity.repeat}")
+
+
+def _stages(begun: Iterable[Begun]) -> Iterator[Span]:
+    """Iterations of one stage that follow each other, together."""
+    for stage, run in itertools.groupby(begun, key=lambda one: one.started.id.stage):
+        held = list(run)
+        yield Span(begins_s=held[0].unix_s, ends_s=_end_s(held[-1]), name=safe(stage))
 
 
 def _phases(view: RunView, one: Begun) -> Iterator[Span]:

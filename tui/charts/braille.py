@@ -54,6 +54,11 @@ class Canvas:
         if 0 <= column < self.width and 0 <= row < self.height and (over or not self._bits[row][column]):
             self._signs[column, row] = (sign, style)
 
+    def dash(self, column: int, row: int, style: str) -> None:
+        """A dash in a cell; a filled cell keeps its colour, behind it."""
+        sign, filled = self._signs.get((column, row), (" ", ""))
+        self.put(column, row, "╌", f"black on {filled}" if sign in _BLOCKS[5:] else style)
+
     def shade(self, first: int, last: int, background: str) -> None:
         """The background of these columns."""
         for column in range(max(first, 0), min(last, self.width - 1) + 1):
@@ -77,4 +82,4 @@ class Canvas:
         sign, style = self._signs.get((column, row), ("", ""))
         if not sign:
             sign, style = (chr(_EMPTY + bits), self._styles[row][column]) if bits else (" ", "")
-        return sign, f"{style} on {shade}".strip() if shade else style
+        return sign, f"{style} on {shade}".strip() if shade and " on " not in style else style

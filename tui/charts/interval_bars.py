@@ -100,7 +100,7 @@ def _picture(found: Throughput, scale: Scale, width: int) -> Text:
 
 def _axis(scale: Scale, width: int, unit: str) -> Text:
     signs = [" "] * width
-    for tick in scale.ticks:
+    for tick in reversed(scale.ticks):
         label = number(tick) if tick < scale.high else f"{number(tick)} {unit}"
         first = min(max(round(scale.place(tick) * (width - 1)) - len(label) // 2, 0), width - len(label))
         if first >= 0 and all(sign == " " for sign in signs[max(first - 1, 0) : first + len(label) + 1]):

@@ -17,7 +17,7 @@ from proveout.tui.charts import scales
 from proveout.tui.charts.braille import Canvas
 from proveout.tui.colours import BAD, GOOD, MUTED, TARGET
 
-LEFT, RIGHT = 8, 13
+LEFT, RIGHT = 8, 16
 _SIGNS = {True: ("●", GOOD), False: ("×", BAD)}
 _CONFIRM = {True: "◆", False: "×"}
 
@@ -72,6 +72,7 @@ def draw(probes: Sequence[ProbeFinished], going: tuple[int, float] | None, width
         label = labels.get(line, "")
         text = Text(f"{label:>{LEFT}}" + ("┤" if label else "│"), style=MUTED, no_wrap=True, end="")
         name, style = legend.get(line, ("", ""))
+        name = name if len(name) < RIGHT else name.rpartition(" ")[2]
         rows.append(text.append_text(drawn).append(f" {name}", style=style))
     end = f"probe {first + count}"
     start = f"{first + 1}"

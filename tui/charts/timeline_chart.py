@@ -38,7 +38,8 @@ def draw(found: Timeline, width: int, height: int) -> Text:
     if width < _LEAST_WIDTH or height < _LEAST_HEIGHT:
         return Text("Make the terminal larger to see the load.", style=MUTED)
     plot = _Plot(found, width)
-    heads = [plot.named(found.iterations, MUTED)]
+    heads = [plot.named(found.stages, "bold")] if len(found.stages) > 1 else []
+    heads.append(plot.named(found.iterations, MUTED))
     if found.phases or found.faults:
         heads.append(plot.events())
     rest = height - len(heads) - 2
@@ -99,8 +100,7 @@ class _Plot:
         for moment, target in zip(found.seconds, found.targets, strict=True):
             if target:
                 for cell in range(self._dot(moment.unix_s - 1.0) // 2, self._dot(moment.unix_s) // 2):
-                    row = canvas.cell(round(scale.place(target) * (canvas.dots_y - 1)))
-                    canvas.put(cell, row, "╌", TARGET)
+                    canvas.dash(cell, canvas.cell(round(scale.place(target) * (canvas.dots_y - 1))), TARGET)
             if moment.tick.errors:
                 canvas.put(min(self._dot(moment.unix_s - 0.5) // 2, self._width - 1), height - 1, "×", BAD)
         self._marks(canvas)

@@ -127,8 +127,9 @@ def _search(view: RunView, stage: StageView, width: int, height: int) -> Iterato
         shown = search_answer(answer.rate, answer.upper, answer.confirmations, answer.outcome)
         yield Text(f"answer {shown}", style="bold", no_wrap=True, end="", overflow="ellipsis")
     else:
-        ends = f"{number(_whole(best))} … {number(_whole(ceiling))}/s" if best or ceiling else "none yet"
-        yield Text(f"best so far {number(_whole(best))}/s, bracket {ends}", style="bold", no_wrap=True, end="")
+        ends = f", bracket {number(_whole(best))} … {number(_whole(ceiling))}/s" if best and ceiling else ""
+        first = f"best so far {number(_whole(best))}/s{ends}" if best else "no rate accepted yet"
+        yield Text(first, style="bold", no_wrap=True, end="")
     if stage.accept:
         text = f"accepts {safe(stage.accept)}"
         yield Text(text if len(text) <= width else f"{text[: width - 1]}…", style=MUTED, no_wrap=True, end="")
