@@ -15,7 +15,7 @@ MUTED = "bright_black"
 SHADE = "black"
 """The background of the measure windows in a chart."""
 P50, P95, P99, TARGET = "green", "yellow", "magenta", "bright_yellow"
-LOAD, RAMP = "cyan", "bright_black"
+LOAD, RAMP = "cyan", "bright_blue"
 
 DARK = TerminalTheme(
     (18, 18, 18),
@@ -26,7 +26,7 @@ DARK = TerminalTheme(
     ],
     [
         (165, 172, 180), (255, 150, 150), (150, 235, 160), (255, 225, 120),
-        (160, 200, 255), (245, 180, 250), (130, 225, 240), (255, 255, 255),
+        (110, 130, 155), (245, 180, 250), (130, 225, 240), (255, 255, 255),
     ],
 )  # fmt: skip
 LIGHT = TerminalTheme(
@@ -38,7 +38,7 @@ LIGHT = TerminalTheme(
     ],
     [
         (70, 72, 76), (150, 0, 20), (0, 85, 25), (95, 55, 0),
-        (0, 60, 150), (120, 0, 115), (0, 80, 95), (0, 0, 0),
+        (105, 125, 150), (120, 0, 115), (0, 80, 95), (0, 0, 0),
     ],
 )  # fmt: skip
 

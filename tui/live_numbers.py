@@ -77,7 +77,7 @@ def _time(value_us: float | None) -> str:
 
 
 def _between(view: RunView) -> list[Part]:
-    """What stands in place of the numbers: the progress of a task, or the numbers of the last iteration."""
+    """The progress of a task, or the numbers of the last iteration."""
     if view.ended is not None:
         return [(f"exit code {view.ended.exit_code}", "bold", 0)]
     for stage in view.stages:

@@ -1,4 +1,4 @@
-"""What the timeline of the Live pane shows: seconds of load over iterations, their names, phases and faults. Pure.
+"""The data of the timeline in the Live pane: seconds of load over iterations, their names, phases and faults. Pure.
 
 Data flow: `RunView` -> `timeline` -> a `Timeline` -> `charts.timeline_chart`. A run has the last `WINDOW_S` seconds up
 to now; a view that is limited to a part of the plan has all iterations of that part, without the time between them.

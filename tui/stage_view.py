@@ -126,7 +126,7 @@ class StageView:
     """A stage of the plan; `cell` is its cell of a matrix.
 
     `iterations` is their largest number; times are Unix seconds, 0 before the start. `planned`: the rungs; `phases` and
-    `levels` (of a rate): those of the measure window; `accept`: what a search's rate must hold.
+    `levels` (of a rate): those of the measure window; `accept`: the condition of a search.
     """
 
     id: str

@@ -25,7 +25,7 @@ _WIDTH_LEAST = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A row: its name, and its numbers, None where there are none yet (`note` then stands in their place)."""
+    """A row: its name, and its numbers, None where there are none yet (then `note` is written)."""
 
     name: str
     found: Throughput | None

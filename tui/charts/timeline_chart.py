@@ -124,7 +124,8 @@ class _Plot:
             line = list(self._binned(_reader(field), max, 1))
             self._line(canvas, scale, line, style)
             newest = getattr(ticks[-1], field)
-            legend.append((scale.place(newest) if newest else 0.0, f"{name} {microseconds(newest)}", style))
+            text = f"{name} {microseconds(newest) if newest else '–'}"
+            legend.append((scale.place(newest) if newest else 0.0, text, style))
         self._marks(canvas)
         return self._framed(canvas, scale, [microseconds(tick) for tick in scale.ticks], legend)
 
@@ -213,7 +214,7 @@ class _Plot:
 
 
 class _Row:
-    """A row of signs; what is put later does not hide what is there unless `over`."""
+    """A row of signs; a later text hides an earlier one, unless it is not `over`."""
 
     def __init__(self, width: int) -> None:
         self._signs: list[tuple[str, str]] = [(" ", "")] * width

@@ -250,8 +250,14 @@ class Rows(DataTable[Text]):
         self._calm = False
         self._title = ""
 
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """The cursor is there while it can be moved."""
+        super().watch_has_focus(has_focus)
+        self.show_cursor = has_focus
+
     def on_mount(self) -> None:
         """The columns."""
+        self.show_cursor = False
         for name in self._head:
             self.add_column(name, key=name)
 
