@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.driver_contract import Driver
 from proveout.agent.errors import TaskFault
+from proveout.core import extras
 
 if TYPE_CHECKING:  # load workers import this module, and start faster without these
     from proveout.agent.daemon.tasks import TaskContext
@@ -446,5 +447,5 @@ def require_client(module: str, client: str, extra: str) -> None:
         raise TaskFault(
             "missing",
             f"the {client} is not installed on this host",
-            way_out=f"install it with: pip install 'proveout[{extra}]'",
+            way_out=f"install it with: {extras.install_command(f'proveout[{extra}]')}",
         )

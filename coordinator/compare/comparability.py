@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from proveout.coordinator.results.fingerprint import INDIVIDUAL, fingerprints
+from proveout.coordinator.results.fingerprint import INDIVIDUAL, Fingerprint, fingerprints
 from proveout.coordinator.results.fingerprint import differences as fact_differences
 from proveout.coordinator.results.results import RunResults
 from proveout.coordinator.storage.event_codec import recorded_plan
@@ -100,9 +100,19 @@ def _environment(reference: RunResults, other: RunResults) -> Iterator[Differenc
             seen = ("recorded" if key in before else "", "recorded" if key in after else "")
             yield Difference(name="environment", where=where, before=seen[0], after=seen[1])
             continue
-        for fact in fact_differences(before[key].compared, after[key].compared):
+        for fact in fact_differences(*_used(before[key], after[key])):
             if fact.fact not in INDIVIDUAL:
                 yield Difference(name=fact.fact, where=where, before=fact.before, after=fact.after)
+
+
+def _used(before: Fingerprint, after: Fingerprint) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The facts of both about what one of the runs used; what merely was installed in both is left out."""
+    names = {*before.compared, *after.compared}
+    left, right = (
+        {name: value for name, value in {**one.installed, **one.compared}.items() if name in names}
+        for one in (before, after)
+    )
+    return left, right
 
 
 def _program(reference: RunResults, other: RunResults) -> Iterator[Difference]:

@@ -124,6 +124,7 @@ def _environment(found: Fingerprint) -> dict[str, Any]:
         "digest": found.digest,
         "facts": to_plain(dict(found.facts)),
         "declared": to_plain(dict(found.declared)),
+        "installed": to_plain(dict(found.installed)),
         "drift": [to_plain(change) for change in found.drift],
         "whole": found.whole,
     }

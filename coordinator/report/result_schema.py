@@ -131,6 +131,7 @@ def _environment(made: Definitions) -> Schema:
         digest=TEXT,
         facts={"type": "object"},
         declared={"type": "object"},
+        installed={"type": "object"},
         drift=list_of(made.of(Difference)),
         whole={"type": "boolean"},
     )

@@ -39,7 +39,7 @@ from proveout.coordinator.report.result_json import timestamp
 from proveout.coordinator.report.tables import (
     validity_notes,
 )
-from proveout.coordinator.results.fingerprint import fingerprints, outline
+from proveout.coordinator.results.fingerprint import fact_list, fingerprints, outline
 from proveout.coordinator.results.node_facts import FactRow, TestedNode, nodes
 from proveout.coordinator.results.published_values import Reproduction, reproductions
 from proveout.coordinator.results.results import RunResults
@@ -389,6 +389,7 @@ def _environment(results: RunResults) -> Iterator[Section]:
                     rows=tuple((name, str(value)) for name, value in sorted(one.compared.items())),
                     layout="ll",
                 ),
+                *([Paragraph(f"Installed, not used: {fact_list(one.installed)}", "dim")] if one.installed else ()),
             ),
         )
         for one in found

@@ -109,7 +109,8 @@ def _rate_or_template(value: object) -> object:
     try:
         number = units.rate_per_s(value)
     except ValueError as error:
-        raise custom(f"{error}; a result of an earlier stage is written ${{stage…}}") from None
+        either = "such as 500/s, or a result of an earlier stage such as ${cap.rate}"
+        raise custom(str(error).replace("such as 500/s", either)) from None
     if not 0 < number <= RATE_MAX:
         raise custom(f"{value} is out of bounds: a rate is over 0/s and at most 1_000_000_000/s")
     return number
