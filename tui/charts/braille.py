@@ -36,8 +36,8 @@ class Canvas:
             self._styles[row][column] = style
 
     def fill(self, column: int, share: float, style: str) -> None:
-        """A column of cells filled from the bottom up to a share of the height, in eighths of a cell; what is above 0
-        is seen."""
+        """A column of cells filled from the bottom up to a share of the height, in eighths of a cell; more than 0
+        is at least one."""
         eighths = min(max(round(share * self.height * 8), 1 if share > 0.0 else 0), self.height * 8)
         for row in range(-(-eighths // 8)):
             self.put(column, self.height - 1 - row, _BLOCKS[min(eighths - 8 * row, 8)], style)
