@@ -100,7 +100,7 @@ class RunView:
 
     `begun`, `seconds` and `fault_marks` go over iterations, oldest first; `details`: the newest iterations that have
     ended, by id. `planned_verdicts`: ids, with the stages that each reads in `verdict_needs`. `shown`: the part of the
-    plan that the view is limited to (`scope.scoped`), "" for the whole run.
+    plan that the view is limited to, "" for the whole run.
     """
 
     run_id: str = ""
