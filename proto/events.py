@@ -262,7 +262,8 @@ class IterationFinished:
     for figures. `committed` and `unknown` are those of all `LoadResult`s, by transaction (`in_load`).
     `at_least` holds lower bounds of numbers that are not in `metrics`, by path (`response.p99_us`), as they depend on
     transactions without an answer at the end of the load; `not_given` names those that are not shown. `beside`: the
-    loads that are in `metrics` under `loads` only. `commits`: of each load with tracked commits.
+    loads that are in `metrics` under `loads` only. `commits`: of each load with tracked commits. `cost`: the source of
+    each number of `metrics.COST`, or why it is not there.
     """
 
     id: IterationId
@@ -283,6 +284,7 @@ class IterationFinished:
     beside: tuple[str, ...] = ()
     faults: tuple[FaultMeasured, ...] = ()
     commits: tuple[CommitsMeasured, ...] = ()
+    cost: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_typical(self) -> bool:
