@@ -1,7 +1,7 @@
 """The schema of each loaded system at each stage that measures it: digest, changes between the stages. Pure.
 
 Data flow: `FactsTaken` events of stages -> `schemas(results)` -> the report's environment, `compare.comparability`, and
-`changes(results)`: what a stage found added, gone or altered since the stage before it, such as an index that a reset
+`changes(results)`: the objects that are new, gone or altered since the stage before, such as an index that a reset
 has removed.
 
 The facts of a system at a stage are its settings (`synchronous_commit`) and its objects (`index by_name on t`), which

@@ -65,15 +65,15 @@ def check_both(folder: Path, engines: Sequence[str]) -> None:
         assert gone.stdout.count(text) >= 1
 
 
-def test_a_reset_keeps_ddl_where_the_plan_asks_for_it(tmp_path: Path) -> None:
+def test_a_reset_with_keep_has_the_ddl_again(tmp_path: Path) -> None:
     check_both(tmp_path, ["sqlite", "duckdb"])
 
 
 @pytest.mark.server
-def test_a_reset_of_postgres_keeps_ddl_where_the_plan_asks_for_it(tmp_path: Path) -> None:
+def test_a_reset_of_postgres_with_keep_has_the_ddl_again(tmp_path: Path) -> None:
     check_both(tmp_path, ["postgres"])
 
 
 @pytest.mark.usefixtures("mysql_server")  # skips without a server
-def test_a_reset_of_mysql_keeps_ddl_where_the_plan_asks_for_it(tmp_path: Path) -> None:
+def test_a_reset_of_mysql_with_keep_has_the_ddl_again(tmp_path: Path) -> None:
     check_both(tmp_path, ["mysql"])

@@ -21,7 +21,7 @@ from proveout.dsl.plan.stages import Drop, Populate, Reset, Sql, Stage
 from proveout.dsl.workloads.sql.sql_text import scan
 
 DDL = frozenset({"ALTER", "ANALYZE", "CLUSTER", "COMMENT", "CREATE", "DROP", "GRANT", "REINDEX", "RENAME", "REVOKE"})
-"""The first words of statements that change objects, or what the database knows about them."""
+"""The first words of statements that change objects, or the statistics about them."""
 SHOWN_MAX = 60
 
 

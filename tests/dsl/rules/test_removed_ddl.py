@@ -1,4 +1,4 @@
-"""What a reset removes of the DDL of sql stages: since the last populate, and for steps in their own list."""
+"""The DDL of sql stages that a reset removes: since the last populate, and for steps in their own list."""
 
 from __future__ import annotations
 
