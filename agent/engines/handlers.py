@@ -169,7 +169,7 @@ def explain_death(context: TaskContext, systems: Iterable[str]) -> Iterator[None
 
 async def inspect_system(context: TaskContext, spec: InspectSystem) -> SystemStarted:
     """Connect to a running system; return its version and settings."""
-    from proveout.agent.engines.schema import read_schema  # noqa: PLC0415 - it imports the table of engines too
+    from proveout.agent.engines.database_schema import read_schema  # noqa: PLC0415 - it imports the table of engines too
 
     schema: tuple[tuple[str, str], ...] = ()
     with explain_death(context, [spec.endpoint.system]):

@@ -5,7 +5,7 @@ Data flow: `FactsTaken` events of stages -> `schemas(results)` -> the report's e
 has removed.
 
 The facts of a system at a stage are its settings (`synchronous_commit`) and its objects (`index by_name on t`), which
-the agent reads (`agent/engines/schema.py`).
+the agent reads (`agent/engines/database_schema.py`).
 """
 
 from __future__ import annotations

@@ -350,7 +350,7 @@ class CommandRun:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
     """Bring `systems` to a known state: `restore` the copy that the last populate saved, execute the DDL of the sql
-    stages since then again (`keep`, see `dsl.rules.reset_rules`), `checkpoint`."""
+    stages since then again (`keep`, see `dsl.rules.resets.removed_ddl`), `checkpoint`."""
 
     id: str
     systems: tuple[str, ...]

@@ -22,7 +22,7 @@ class SystemStarted:
 
     `superseded_by`: the promoted standby that holds the group's data now; a primary starts only after it has stopped.
     `note`: the effect of the start on the data of a member of a group, for people. `schema`: the objects of the
-    database with their definitions, where they were asked for (`agent/engines/schema.py`).
+    database with their definitions, where they were asked for (`agent/engines/database_schema.py`).
     """
 
     endpoint: Endpoint
