@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from proveout.agent.engines import database_schema as schema
-from proveout.agent.engines.mysql.sql import run_all
 from proveout.agent.engines.database_schema import MORE, OBJECTS_MAX, TEXT_MAX, objects, read_schema
+from proveout.agent.engines.mysql.sql import run_all
 from proveout.agent.engines.table import adapter
 from proveout.dsl import engines
 from proveout.proto.wire.tasks import Endpoint
