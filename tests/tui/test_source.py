@@ -54,7 +54,9 @@ async def test_without_samples_the_replay_has_the_journal_only() -> None:
 
 
 def three_iterations() -> list[Stamped]:
-    events = [event for repeat in (1, 2, 3) for event in (histories.begun(16, repeat), histories.ended(16, repeat, 9e3))]
+    events = [
+        event for repeat in (1, 2, 3) for event in (histories.begun(16, repeat), histories.ended(16, repeat, 9e3))
+    ]
     return histories.stamped([*histories.opening(), *events])
 
 

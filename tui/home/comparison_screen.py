@@ -22,7 +22,8 @@ from textual.widgets import Collapsible, Footer, Static
 
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import safe
-from proveout.tui.home.forest_plot import MUTED, TONES, forest_plot
+from proveout.tui.colours import MUTED
+from proveout.tui.home.forest_plot import TONES, forest_plot
 from proveout.tui.home.services import ComparedPart, Comparison
 
 SIGNS = "▲ better  ▼ worse  ≠ changed  = no change shown  ? no interval   ├●┤ this run / reference with its interval"

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from proveout.core.numbers import number, safe
+from proveout.tui.colours import MUTED
 from proveout.tui.home.services import Ratio
 
 TONES = {
@@ -20,9 +21,8 @@ TONES = {
     "worse": ("▼", "red"),
     "changed": ("≠", "yellow"),
     "none": ("=", ""),
-    "unknown": ("?", "bright_black"),
+    "unknown": ("?", MUTED),
 }
-MUTED = "bright_black"
 WIDEST = 20.0
 """The axis ends at this ratio and its inverse: an interval of two repeats may be wider than any use."""
 NARROWEST = 1.05

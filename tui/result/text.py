@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from proveout.core.numbers import safe
+from proveout.tui.colours import ACCENT, MUTED
 from proveout.tui.result.interval_bar import interval_bar
 from proveout.tui.result.model import Claim, HeadlineNumber, Result, Verdict
 
@@ -24,7 +25,6 @@ TILES_FROM = 100
 BAR, BAR_WIDE = 18, 60
 KEYS = ("● value  ├┤ interval  ┃ limit  ░ beyond it", "●├┤ value  ┃ limit", "┃ limit")
 STYLES: Mapping[str, str] = {"": "", "good": "green", "bad": "red", "warn": "yellow"}
-MUTED, ACCENT = "bright_black", "cyan"
 
 
 def outcome_text(result: Result) -> Text:

@@ -27,6 +27,7 @@ from textual.widgets import Input
 from proveout.core.errors import ProveoutError
 from proveout.proto.events import Stamped
 from proveout.tui import terminal_colours
+from proveout.tui.colours import DARK, LIGHT
 from proveout.tui.result.model import Result, RunServices
 from proveout.tui.run import commands
 from proveout.tui.run.dialogs import Answer, AskScreen, HelpScreen
@@ -87,6 +88,7 @@ class RunApp(App[Left]):
 
     def __init__(self, source: Source, services: RunServices | None = None, *, read_only: bool = False) -> None:
         super().__init__(ansi_color=terminal_colours(os.environ))
+        self.ansi_theme_dark, self.ansi_theme_light = DARK, LIGHT
         self.source, self.view = source, RunView()
         self.services, self.read_only = services, read_only
         self.result: Result | None = None
