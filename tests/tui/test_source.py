@@ -28,7 +28,7 @@ async def replayed(speed: float) -> list[Stamped]:
 
 
 async def to_the_end(source: Replay) -> list[Stamped]:
-    """All events of a replay until it stands at its end."""
+    """All events of a replay until its end."""
     seen: list[Stamped] = []
     async for batch in source.batches():
         seen += batch

@@ -32,7 +32,7 @@ DIFFERENCES_OPEN = 6
 
 
 class Compares(Protocol):
-    """What compares two runs, by path. It may block; ProveoutError when one cannot be read."""
+    """Compares two runs, by path. It may block; ProveoutError when one cannot be read."""
 
     def compare(self, reference: str, other: str, *, despite: bool) -> Comparison:
         """The two runs side by side."""
@@ -112,8 +112,9 @@ class ComparedScreen(Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to read."""
+        """Begin to read; make the texts again for another theme, because they keep the colours that they were made with."""
         self._compare(despite=False)
+        self.watch(self.app, "theme", lambda: self.call_after_refresh(self._show), init=False)
 
     @work(exclusive=True, group="compare")
     async def _compare(self, *, despite: bool) -> None:
@@ -121,19 +122,26 @@ class ComparedScreen(Screen[None]):
         try:
             found = await asyncio.to_thread(self._services.compare, self._reference, self._other, despite=despite)
         except ProveoutError as fault:
-            head.update(Text(f"✗ {safe(fault.where)}: {safe(fault.what)}\n{safe(fault.way_out)}", style="bold red"))
+            head.update(
+                Text.assemble((f"✗ {safe(fault.where)}: {safe(fault.what)}\n{safe(fault.way_out)}", "bold red"))
+            )
             return
         self.found = found
-        head.update(rendered(found))
-        parts = self.query_one("#compared-parts")
-        await parts.remove_children()
-        if not found.refused:
-            await parts.mount_all(self._parts(found))
+        await self._show()
         self.query_one("#compared").focus()
         self.refresh_bindings()
 
+    async def _show(self) -> None:
+        if self.found is None:
+            return
+        self.query_one("#compared-head", Static).update(rendered(self.found))
+        parts = self.query_one("#compared-parts")
+        await parts.remove_children()
+        if not self.found.refused:
+            await parts.mount_all(self._parts(self.found))
+
     def _parts(self, found: Comparison) -> list[Static | Collapsible]:
-        parts: list[Static | Collapsible] = [Forest(found), Static(Text(SIGNS, style=MUTED), id="forest-signs")]
+        parts: list[Static | Collapsible] = [Forest(found), Static(Text.assemble((SIGNS, MUTED)), id="forest-signs")]
         if found.differences:
             title = f"{len(found.differences)} differences of plan and environment"
             few = len(found.differences) <= DIFFERENCES_OPEN
@@ -142,7 +150,7 @@ class ComparedScreen(Screen[None]):
             if part.rows:
                 parts.append(Collapsible(Static(_table(found.heads, part)), title=safe(part.head), collapsed=True))
             else:
-                parts.append(Static(Text(f"! {safe(part.head)}", style="yellow")))
+                parts.append(Static(Text.assemble((f"! {safe(part.head)}", "yellow"))))
         return parts
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -74,7 +74,7 @@ class Result:
 
 
 class RunServices(Protocol):
-    """What the screen of a run asks for beside its events. Every call may block; ProveoutError when a file cannot be
+    """Services of the screen of a run, beside its events. Every call may block; ProveoutError when a file cannot be
     read."""
 
     def result(self) -> Result:

@@ -32,8 +32,11 @@ class ResultPane(Vertical):
         height: auto; max-height: 50%; min-height: 3; border: none; padding: 0; background: $background;
     }
     ResultPane OptionList > .option-list--option { padding: 0; }
-    ResultPane OptionList > .option-list--option-highlighted { color: $text; background: $panel; text-style: none; }
-    ResultPane #result-evidence { height: 1fr; border-top: solid $primary; }
+    ResultPane OptionList > .option-list--option-highlighted,
+    ResultPane OptionList:focus > .option-list--option-highlighted {
+        color: $foreground; background: $panel; text-style: none;
+    }
+    ResultPane #result-evidence { height: 1fr; border-top: solid $foreground 70%; }
     """
     BINDINGS: ClassVar = [
         Binding("o", "app.open_report", "Report"),
@@ -53,6 +56,10 @@ class ResultPane(Vertical):
         with VerticalScroll(id="result-evidence", can_focus=True):
             yield Static(id="result-details")
             yield Static(id="result-notes")
+
+    def on_mount(self) -> None:
+        """Make the texts again for another theme, because they keep the colours that they were made with."""
+        self.watch(self.app, "theme", lambda: self.call_after_refresh(self._draw), init=False)
 
     def show_result(self, result: Result) -> None:
         """Show it."""

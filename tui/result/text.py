@@ -53,7 +53,7 @@ def counts_text(result: Result) -> Text:
 def headline_text(numbers: Sequence[HeadlineNumber], width: int) -> Text:
     """The headline numbers: beside each other in a wide room, below each other in a narrow one."""
     if not numbers:
-        return Text("No headline number: nothing valid was measured.", style=MUTED)
+        return Text.assemble(("No headline number: nothing valid was measured.", MUTED))
     return _tiles(numbers, width) if width >= TILES_FROM else _rows(numbers, width)
 
 

@@ -58,7 +58,7 @@ def _comparisons(app: RunApp) -> Iterator[SystemCommand]:
     if app.services is None or app.view.ended is None:
         return
     for name, path in app.services.others()[:OTHERS_MAX]:
-        yield SystemCommand(f"Compare with {safe(name)}", "That run is the reference", partial(compare, app, path))
+        yield SystemCommand(f"Compare with {safe(name)}", "This run against that one", partial(compare, app, path))
 
 
 def compare(app: RunApp, reference: str) -> None:

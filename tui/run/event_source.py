@@ -78,8 +78,8 @@ class Replay:
     """Replay of a finished run from its journal, at a pace that keys change; `moving` reads its live events from the
     samples.
 
-    `step_s` is the interval between two batches, in seconds of real time. With `at_end` it begins with all events and
-    stands there until `seek`.
+    `step_s` is the interval between two batches, in seconds of real time. With `at_end` it begins with all events, and
+    waits for a `seek`.
     """
 
     replayed = True

@@ -1,7 +1,7 @@
 """The answer of a comparison of two runs: the ratio of each rung with its interval, and one sentence. Pure.
 
 Data flow: `ComparedRuns` -> `ratios`, the rows of a forest plot, and `sentence`. A ratio is this run over the other,
-1 is no change; `direction` says which way is better for the metric.
+1 means no change; `direction` tells better from worse.
 """
 
 from __future__ import annotations

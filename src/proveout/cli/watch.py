@@ -48,7 +48,7 @@ def watch(
 
 
 def source(directory: RunDirectory, speed: float) -> Source:
-    """The live events while a coordinator runs, else a replay that stands at its end."""
+    """The live events while a coordinator runs, else a replay that begins at its end."""
     from proveout.cli.common.run_services import replay
     from proveout.coordinator.live.follow import Tail
     from proveout.coordinator.storage.journal import is_driven
