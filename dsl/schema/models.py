@@ -266,8 +266,13 @@ class PoolEntry(Strict):
 
 
 FigureName: TypeAlias = Literal[
-    "relative-tps-latency",
+    "matrix-overview",
     "scaling",
+    "relative-tps-latency",
+    "search",
+    "percentiles",
+    "latency-heat-map",
+    "rung-timeline",
     "latency-by-transaction",
     "latency-by-threads",
     "latency-at-peak",
