@@ -58,6 +58,7 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
         "solve_s": 500.0 / tps,
         "update_s": 50.0 / tps,
         "geomean_s": 50.0 / tps,
+        "cost": {"server_cpu_us": 4e5 / tps, "client_cpu_us": 1e5 / tps, "reads": 0.0, "price_per_million": 90 / tps},
         "nopm": tps * 27,
         "tpm": tps * 60,
     }  # fmt: skip
@@ -87,6 +88,7 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
         ),
         waits=(WaitLine(event=HOSTILE, wait_class="IO", seconds=1.5, db_time_fraction=0.75),),
         started_unix_s=BEGUN_S + at_s,
+        cost={"server_cpu_us": f"all CPU of host {HOSTILE}", "network_bytes": f"not captured: {HOSTILE}"},
         sizes=(
             SizeLine(system="base", table=HOSTILE, part="table", name=HOSTILE, start_bytes=1e6, end_bytes=3e6),
             SizeLine(system="base", table=HOSTILE, part="index", name=HOSTILE, start_bytes=1e6, end_bytes=1e6),
@@ -98,7 +100,7 @@ def plan(*names: str) -> dict[str, Any]:
     stage = {"kind": "ladder", "workload": "hlr", "threads": [1, 4], "clients": ["box"], "arrival": {"kind": "closed"}}
     return {
         "hosts": [{"name": "box", "roles": ["client"], "address": "local"}, {"name": HOSTILE, "roles": ["server"],
-        "address": "local"}],
+        "address": "local", "price_per_hour": 3.2, "currency": HOSTILE}],
         "systems": [
             {"name": "base", "host": HOSTILE, "engine": "postgres", "propagates_to": None},
             {"name": "cache", "host": HOSTILE, "engine": "postgres", "propagates_to": "base"},

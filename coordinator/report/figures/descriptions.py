@@ -16,11 +16,11 @@ SERIES_MAX = 4
 """Series that a text describes; it counts the others."""
 LETTERS_MAX = 900
 FLAT = 0.02
-"""A change of less than this fraction is no rise and no fall."""
+"""A smaller change, as a fraction of the largest value, counts as none."""
 
 
 def course(what: str, metric: str, points: Sequence[tuple[str, float]]) -> str:
-    """How a number goes along an axis: `points` are (place, value), `metric` gives the unit.
+    """Describe the course of a number along an axis: `points` are (place, value), `metric` gives the unit.
 
     >>> course("TPS", "tps", [("1 thread", 100.0), ("8", 450.0), ("16", 400.0)])
     'TPS rises from 100/s at 1 thread to 450/s at 8, then falls to 400/s at 16.'

@@ -62,8 +62,8 @@ _CONFIG: Spec = {
 class Figure:
     """`name` is the name in plans; `slug` is unique within a report and names the file; `spec` is Vega-Lite.
 
-    `caption` explains the chart. `heads` and `rows` are the table, as text: its first column names the row. `alt` says
-    what is seen, for those who do not see the picture: made of the data by `descriptions`.
+    `caption` explains the chart. `heads` and `rows` are the table, as text: its first column names the row. `alt` is
+    the text for readers without the picture: made of the data by `descriptions`.
     """
 
     name: str

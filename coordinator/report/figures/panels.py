@@ -206,7 +206,7 @@ def _layers(
 
 
 def described(points: Sequence[Point]) -> str:
-    """What is seen, as text: the course of each series over places that are numbers, else its ends."""
+    """The numbers in words: the course of each series over places that are numbers, else its ends."""
     sentences = []
     for panel, found in _by_panel(points).items():
         by_series: dict[str, list[Point]] = {}

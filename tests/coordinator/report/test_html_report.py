@@ -180,7 +180,8 @@ def test_a_damaged_file_of_samples_is_named(directory: RunDirectory) -> None:
 
 def test_a_row_for_each_rung_repeat_and_transaction() -> None:
     found = list(csv.DictReader(io.StringIO(csv_export.to_csv(load_results(history())), newline="")))
-    assert tuple(found[0]) == (*csv_export.COLUMNS, *csv_export.SETS)
+    costs = ("server_cpu_us", "client_cpu_us", "reads", "price_per_million")
+    assert tuple(found[0]) == (*csv_export.COLUMNS, *csv_export.SETS, *(f"cost.{name}" for name in costs))
     whole = found[0]
     assert (whole["stage"], whole["target"], whole["threads"], whole["transaction"]) == (
         "slow",

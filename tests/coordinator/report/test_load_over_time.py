@@ -211,7 +211,7 @@ def test_the_cells_of_a_matrix_stand_on_one_axis_against_the_first() -> None:
          "at 4, and goes on up and down to 2/s at 5."),
     ],
 )  # fmt: skip
-def test_a_course_is_told_in_words(values: list[float], text: str) -> None:
+def test_a_course_in_words(values: list[float], text: str) -> None:
     assert course("TPS", "tps", [(str(n), value) for n, value in enumerate(values, 1)]) == text
 
 

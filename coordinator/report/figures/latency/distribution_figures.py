@@ -169,7 +169,7 @@ def _percentiles_seen(named: Sequence[tuple[str, LoadSeries]]) -> Iterator[str]:
 
 
 def latency_heat_map(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
-    """How many transactions took how long at which time: a rung at a time, the highest throughput first."""
+    """Counts of transactions by time and response time: a rung at a time, the highest throughput first."""
     for stages in groups(results):
         found = [one for one in series_of(timeline, stages) if one.cells]
         tops = peaks_of(stages, found)

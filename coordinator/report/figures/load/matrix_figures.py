@@ -37,7 +37,7 @@ _METRICS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("throughput", ("tps",)),
     ("p99 response", ("response", "p99_us")),
 )
-_TONES = ["better", "worse", "not told apart"]
+_TONES = ["better", "worse", "undecided"]
 _FARTHEST = 100.0
 """The axis ends at this factor, and at 1 over it: intervals of few repeats reach much farther."""
 

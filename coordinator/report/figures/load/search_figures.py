@@ -62,7 +62,7 @@ def _outcome(one: ProbeFinished) -> str:
 
 
 def _brackets(probes: Sequence[ProbeFinished]) -> list[dict[str, Any]]:
-    """What is left after each probe: from the highest accepted rate that no later probe refused to the lowest refused
+    """The bracket after each probe: from the highest accepted rate that no later probe refused to the lowest refused
     one above it."""
     latest: dict[float, bool] = {}
     found: list[dict[str, Any]] = []

@@ -61,7 +61,7 @@ class LoadPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyCell:
-    """How many transactions ended between two times with a response time between two bounds, ms."""
+    """The count of transactions that ended between two times with a response time between two bounds, ms."""
 
     start_s: float
     end_s: float
