@@ -10,6 +10,7 @@ from typing import Literal
 
 from proveout.core.errors import Where
 from proveout.dsl import engines, extensions
+from proveout.dsl.compile.captured.cost_names import with_cost
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.plan.topology import Declared, Expectation, Host, Secret, System
 from proveout.dsl.rules import fact_rules, session_settings
@@ -134,7 +135,8 @@ def _add_hosts(scope: Scope, section: Node | None) -> None:
             other = addresses[entry.address]
             scope.problems.add(where_of(node, "address"), f"host `{other}` has the same address", key=f"{path}.address")
         addresses[entry.address] = key.text
-        scope.hosts[key.text] = Host(name=key.text, roles=tuple(entry.roles), address=entry.address, where=key.where)
+        host = Host(name=key.text, roles=tuple(entry.roles), address=entry.address, where=key.where)
+        scope.hosts[key.text] = with_cost(scope, host, entry, node)
         _declare(scope, node, entry, Declared(name=key.text, kind="host", where=key.where), path)
 
 

@@ -186,6 +186,34 @@ _SHARE = WithJsonSchema(
 Share: TypeAlias = Annotated[Fraction, PlainValidator(_share), _SHARE]
 
 
+class Money(NamedTuple):
+    """An amount and its currency as the plan writes it."""
+
+    amount: float
+    currency: str
+
+
+PRICE_PATTERN = r"^\d{1,9}(\.\d{1,9})? ?([A-Za-z]{1,8}|[$€£¥])$"
+
+
+def _price(value: object) -> object:
+    """`3.20 EUR`: an amount over 0 and a currency."""
+    if isinstance(value, Money):
+        return value
+    if not isinstance(value, str) or not re.fullmatch(PRICE_PATTERN, value):
+        raise custom(f"expected an amount with its currency such as 3.20 EUR, not {value}")
+    currency = value.lstrip("0123456789. ")
+    amount = float(value.removesuffix(currency))
+    if amount <= 0.0:
+        raise custom(f"{value} is out of bounds: a price is over 0")
+    return Money(amount, currency)
+
+
+Price: TypeAlias = Annotated[
+    Money, PlainValidator(_price), WithJsonSchema({"type": "string", "pattern": PRICE_PATTERN, "title": "price"})
+]
+
+
 class Repeats(NamedTuple):
     """The repeats of each rung: `most` times, or as `auto` between `least` and `most`."""
 
