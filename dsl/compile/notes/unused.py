@@ -50,7 +50,7 @@ def _names(document: Map, root: Map) -> Iterator[tuple[str, Scalar, str]]:
             continue
         written = _section(document, path)
         for key, node in _section(root, path).entries:
-            if key.text in written.keys() and key.text not in _texts(root, node):  # noqa: SIM118 - a Map is no dict
+            if written.get(key.text) is not None and key.text not in _texts(root, node):
                 yield kind, key, "name it in a stage, or leave it out"
 
 
