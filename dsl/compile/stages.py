@@ -279,8 +279,15 @@ class _Stages(StageNames):
             return None
         if not (entry.restore or entry.checkpoint):
             self.problem("this reset does nothing", hint="leave `restore` or `checkpoint` true")
+        if entry.keep and not entry.restore:
+            self.problem("nothing is restored, so that all is kept", "keep", hint="leave `keep` out")
         return Reset(
-            id=self.id, systems=systems, restore=entry.restore, checkpoint=entry.checkpoint, where=self.body.where
+            id=self.id,
+            systems=systems,
+            restore=entry.restore,
+            checkpoint=entry.checkpoint,
+            keep=entry.keep or "",
+            where=self.body.where,
         )
 
     def ladder(self, entry: stage_models.LadderEntry) -> Ladder | None:

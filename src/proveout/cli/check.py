@@ -32,14 +32,16 @@ def check(
 ) -> int:
     """Validate plans: every problem at once, with its line and what was expected.
 
-    A verdict that one repeat cannot decide has a note, and so has a stage that cannot be shown to be
-    steady. Nothing is started and nothing is written. Exit code 0 when all plans are fine, 2 otherwise.
+    A verdict that one repeat cannot decide has a note, and so have a stage that cannot be shown to be
+    steady and a reset that removes what SQL has made. Nothing is started and nothing is written.
+    Exit code 0 when all plans are fine, 2 otherwise.
     """
     from proveout.cli.common.messages import describe, show_error
     from proveout.core.errors import PlanError
     from proveout.dsl.compile.compiler import compile_with_notes
     from proveout.dsl.rules.load_rules import overlaps
     from proveout.dsl.rules.repeat_rules import hints
+    from proveout.dsl.rules.resets import removed_ddl
 
     overrides = parse_overrides(parameters or [])
     code = 0
@@ -51,7 +53,7 @@ def check(
             code = error.exit_code
         else:
             counts = f"{_count(len(plan.stages), 'stage')}, {_count(len(plan.verdicts), 'verdict')}"
-            for found in (*notes, *hints(plan), *overlaps(plan)):
+            for found in (*notes, *hints(plan), *overlaps(plan), *removed_ddl.notes(plan)):
                 typer.echo(f"{describe(found)}\n", err=True)
             typer.echo(f"{path}: fine ({counts}, {plan.digest[:19]})")
     return code
