@@ -44,7 +44,7 @@ from proveout.dsl.plan.stages import (
 from proveout.dsl.plan.topology import Host
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.bounds import THREADS_MAX, WEEK_S
-from proveout.dsl.rules.server_settings.values import setting_objections
+from proveout.dsl.rules.server_settings.setting_values import setting_objections
 from proveout.dsl.rules.window_rules import pass_problems
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.validation import salvage, validate

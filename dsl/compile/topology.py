@@ -28,7 +28,7 @@ from proveout.dsl.rules.host_rules import (
     without_dsn_problems,
 )
 from proveout.dsl.rules.secret_files import refused_path
-from proveout.dsl.rules.server_settings.values import setting_objections
+from proveout.dsl.rules.server_settings.setting_values import setting_objections
 from proveout.dsl.schema.models import EquipmentEntry, HostEntry, SecretEntry, SystemEntry, Topology
 from proveout.dsl.source.nodes import Map, Node, Seq, did_you_mean
 

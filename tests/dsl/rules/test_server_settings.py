@@ -20,8 +20,8 @@ from proveout.agent.engines.mysql import provision as embedded_mysql
 from proveout.agent.engines.mysql.adapter import MysqlAdapter
 from proveout.dsl.operations.database import postgres_parameters
 from proveout.dsl.rules import mysql_settings
-from proveout.dsl.rules.server_settings import tables
-from proveout.dsl.rules.server_settings.values import objection
+from proveout.dsl.rules.server_settings import setting_tables as tables
+from proveout.dsl.rules.server_settings.setting_values import objection
 from proveout.proto.wire.tasks import Endpoint
 
 UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))

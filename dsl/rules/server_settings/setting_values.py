@@ -1,6 +1,6 @@
 """Names and values of settings, checked before a server refuses them or quietly takes others.
 
-Data flow: engine, name, value -> the setting in the engine's table (`tables`) -> an objection with the way out, or
+Data flow: engine, name, value -> the setting in the engine's table (`setting_tables`) -> an objection with the way out, or
 None.
 Source: PostgreSQL, "Parameter Interaction via the Configuration File" and its units; MariaDB, "Specifying Values for
 Size Variables" and "Specifying Boolean Values".
@@ -12,7 +12,7 @@ import re
 from difflib import get_close_matches
 
 from proveout.dsl.rules.host_rules import Objection, setting_problems
-from proveout.dsl.rules.server_settings.tables import Setting, Table, table
+from proveout.dsl.rules.server_settings.setting_tables import Setting, Table, table
 from proveout.dsl.source.nodes import did_you_mean
 
 _ON_OFF = frozenset({"on", "off", "true", "false", "yes", "no", "1", "0"})
