@@ -1,7 +1,7 @@
 """Names and values of settings, checked before a server refuses them or quietly takes others.
 
-Data flow: engine, name, value -> the setting in the engine's table (`setting_tables`) -> an objection with the way out, or
-None.
+Data flow: engine, name, value -> the setting in the engine's table (`setting_tables`) -> an objection with the way
+out, or None.
 Source: PostgreSQL, "Parameter Interaction via the Configuration File" and its units; MariaDB, "Specifying Values for
 Size Variables" and "Specifying Boolean Values".
 """
