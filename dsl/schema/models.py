@@ -353,7 +353,7 @@ class ReportEntry(Strict):
 
     figures: list[FigureName] = Field(
         default_factory=list,
-        max_length=20,
+        max_length=40,
         description="The figures of the report, in this order; without it, all figures that have data.",
     )
     charts: list[ChartEntry] = Field(

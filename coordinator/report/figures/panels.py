@@ -69,7 +69,7 @@ def panels(points: Sequence[Point], *, place: str, mark: Mark = "bar") -> Spec:
         return chart(values, layers, height=height)
     width = WIDTH // across - (130 if lying else 60)
     charts = [
-        {"title": {"text": safe(name), "anchor": "start", "fontSize": 13, "fontWeight": "normal"},
+        {"title": {"text": safe(name), "anchor": "start", "fontSize": 13, "fontWeight": "normal", "limit": width + 40},
          "data": {"values": values}, "width": width, "height": height, "layer": layers}
         for name, (values, layers, height) in zip(by_panel, drawn, strict=True)
     ]  # fmt: skip

@@ -6,8 +6,13 @@
   // For a page that is wider than a picture: panels that share the width.
   function widen(spec, width) {
     if (!spec.concat || width <= PICTURE) { return; }
-    spec.concat.forEach(function (panel) { panel.width += Math.floor((width - PICTURE) / spec.columns); });
+    spec.concat.forEach(function (panel) {
+      panel.width += Math.floor((width - PICTURE) / spec.columns);
+      limit(panel);
+    });
   }
+  // The heading of a panel is not wider than the panel.
+  function limit(panel) { if (panel.title && panel.title.text) { panel.title.limit = panel.width + AXIS / 2; } }
   // For a phone: the entries of legends and the panels of a figure below each other, long names of places inclined.
   function narrow(spec, width) {
     spec.config.legend.columns = 1;
@@ -18,7 +23,10 @@
     (spec.concat || [spec]).forEach(function (panel) {
       var layers = panel.layer || [panel];
       var lying = layers.some(lies);
-      if (spec.concat) { panel.width = width - (lying ? NAMES + 45 : AXIS); }
+      if (spec.concat) {
+        panel.width = width - (lying ? NAMES + 45 : AXIS);
+        limit(panel);
+      }
       layers.forEach(function (layer) {
         var channels = layer.encoding || {};
         Object.keys(channels).forEach(function (name) {
