@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
-from proveout.core.errors import Where
+from proveout.core.errors import PlanProblem, Where
 from proveout.core.numbers import percent
 from proveout.dsl.compile.interleaving import interleave
 from proveout.dsl.compile.matrix import expand
+from proveout.dsl.compile.notes.unused import unused
 from proveout.dsl.compile.partial.drafts import Draft, Gap, declared, sequence
 from proveout.dsl.compile.partial.likely_meaning import as_meant
 from proveout.dsl.compile.result_names import iteration, live_scope, run_scope, stop_scope
@@ -54,20 +55,30 @@ def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inve
 
     Raises PlanError with all problems of the plan, its includes, its inventory and the overrides.
     """
+    return compile_with_notes(path, overrides=overrides, inventory=inventory)[0]
+
+
+def compile_with_notes(
+    path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None
+) -> tuple[Plan, tuple[PlanProblem, ...]]:
+    """Like `compile_plan`, with a note for each name that the plan declares and does not use."""
     problems = Problems()
-    plan = _compile(path, overrides or {}, inventory, problems)
-    if plan is None or problems.found:
+    compiled = _compile(path, overrides or {}, inventory, problems)
+    if compiled is None or problems.found:
         raise problems.error()
-    return plan
+    return compiled
 
 
-def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, problems: Problems) -> Plan | None:
+def _compile(
+    path: Path, overrides: Mapping[str, str], inventory: Path | None, problems: Problems
+) -> tuple[Plan, tuple[PlanProblem, ...]] | None:
     document = read(path, inventory, problems)
     if document is None:
         return None
     _check_head(document, problems)
     document = as_meant(document, problems)
     parameters = read_parameters(document, overrides, problems)
+    original = document
     named = declared(document.get("stages"))
     document, places = expand(document, parameters, problems)
     root = substitute(document, parameters, problems)
@@ -107,7 +118,7 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
         draft, tunings=(*tunings, *tables), stages=stages, verdicts=verdicts, published=published, conditions=conditions
     )
     whole = dataclasses.replace(whole, charts=checker.charts(report.charts))
-    return one_agent_per_machine(whole)
+    return one_agent_per_machine(whole), unused(original, root, problems)
 
 
 def _check_head(document: Map, problems: Problems) -> None:

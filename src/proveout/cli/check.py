@@ -38,7 +38,7 @@ def check(
     """
     from proveout.cli.common.messages import describe, show_error
     from proveout.core.errors import PlanError
-    from proveout.dsl.compile.compiler import compile_plan
+    from proveout.dsl.compile.compiler import compile_with_notes
     from proveout.dsl.rules.load_rules import overlaps
     from proveout.dsl.rules.repeat_rules import hints
     from proveout.dsl.rules.resets import removed_ddl
@@ -47,13 +47,13 @@ def check(
     code = 0
     for path in plans:
         try:
-            plan = compile_plan(path, overrides=overrides, inventory=inventory)
+            plan, notes = compile_with_notes(path, overrides=overrides, inventory=inventory)
         except PlanError as error:
             show_error(error)
             code = error.exit_code
         else:
             counts = f"{_count(len(plan.stages), 'stage')}, {_count(len(plan.verdicts), 'verdict')}"
-            for found in (*hints(plan), *overlaps(plan), *removed_ddl.notes(plan)):
+            for found in (*notes, *hints(plan), *overlaps(plan), *removed_ddl.notes(plan)):
                 typer.echo(f"{describe(found)}\n", err=True)
             typer.echo(f"{path}: fine ({counts}, {plan.digest[:19]})")
     return code
