@@ -112,7 +112,7 @@ class ComparedScreen(Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to read; make the texts again for another theme, because they keep the colours that they were made with."""
+        """Begin to read; make the texts again for another theme, since they keep the colours of the one before."""
         self._compare(despite=False)
         self.watch(self.app, "theme", lambda: self.call_after_refresh(self._show), init=False)
 
