@@ -7,6 +7,7 @@ they are opened.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol, cast
 
 from textual.app import ComposeResult
@@ -15,10 +16,11 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import ContentSwitcher, Footer, Input, Tab, Tabs
+from textual.widgets import ContentSwitcher, Footer, Input, Tab, Tabs, Tree
 
 from proveout.tui.load_timeline import timeline
 from proveout.tui.run_view import RunView
+from proveout.tui.scope import Path, scoped
 from proveout.tui.widgets import tables
 from proveout.tui.widgets.charts import LadderChart, LoadChart
 from proveout.tui.widgets.header import Alert, Top
@@ -58,12 +60,13 @@ class RunScreen(Screen[None]):
         Binding("right_square_bracket", "turn(1)", "Pane", key_display="1-9"),
         Binding("p", "plan", "Plan"),
         Binding("slash", "filter", "Filter", key_display="/"),
-        Binding("escape", "leave", "Back to the plan", show=False),
+        Binding("escape", "leave", "Follow the run", show=False),
     ]
 
     def __init__(self) -> None:
         super().__init__()
         self._view, self._note = RunView(), ""
+        self._path: Path = ()
 
     def compose(self) -> ComposeResult:
         """Top, alert, tabs, three columns, footer."""
@@ -107,14 +110,27 @@ class RunScreen(Screen[None]):
         self._view, self._note = view, note
         if not self.query(Top):  # it is being put together, or taken apart
             return
-        self.query_one(Top).show(view, note)
+        limited = scoped(view, self._path)
+        self.query_one(Top).show(replace(view, shown=limited.shown), note)
         self.query_one(Alert).show(view)
-        self.set_class(timeline(view) is None, "-idle")
+        self.query_one(PlanTree).show(view)
+        self.set_class(timeline(limited) is None, "-idle")
         pane = self.query_one(ContentSwitcher).visible_content
         inside = pane.walk_children(with_self=True) if pane is not None else ()
-        for widget in (*inside, *self.query("#side > *"), self.query_one(PlanTree)):
+        for widget in (*inside, *self.query("#side > *")):
             if hasattr(widget, "show") and _is_seen(widget):
-                cast("_Shows", widget).show(view)
+                cast("_Shows", widget).show(limited)
+
+    def on_tree_node_selected(self, event: Tree.NodeSelected[Path]) -> None:
+        """Limit every pane to the node; a second time, fold or unfold it."""
+        node, tree = event.node, self.query_one(PlanTree)
+        tree.stay()
+        if node.data == self._path and node.allow_expand:
+            node.toggle()
+        elif node.allow_expand:
+            node.expand()
+        self._path = node.data or ()
+        self.show(self._view, self._note)
 
     def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
         """Open the tab's pane."""
@@ -146,8 +162,12 @@ class RunScreen(Screen[None]):
         self.call_after_refresh(self.query_one(Input).focus)
 
     def action_leave(self) -> None:
-        """Out of the filter."""
-        self.query_one(PlanTree).focus()
+        """Out of the filter, to the whole run, and with it."""
+        self._path = ()
+        tree = self.query_one(PlanTree)
+        tree.focus()
+        tree.follow()
+        self.show(self._view, self._note)
 
 
 def _transactions(id: str) -> Rows:

@@ -29,7 +29,7 @@ class LoadChart(Static):
         if not size.width or not size.height or (found, size) == self._drawn:
             return
         self._drawn = (found, size)
-        empty = Text("No load in the last two minutes.", style=MUTED)
+        empty = Text("No load in the last two minutes." if not view.shown else f"No load of {view.shown}.", style=MUTED)
         self.update(empty if found is None else timeline_chart.draw(found, size.width, size.height))
 
 
