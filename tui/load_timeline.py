@@ -39,7 +39,8 @@ class Span:
 class Timeline:
     """From `begins_s` to `ends_s`, Unix seconds, or those of a time without gaps.
 
-    `targets`: the intended rate at each of `seconds`, None for closed arrival. `moves`: whether it ends now.
+    `targets`: the intended rate at each of `seconds`, None for closed arrival. `moves`: whether it ends now;
+    `fresh`: whether its newest second is of an iteration under way.
     """
 
     begins_s: float
@@ -52,6 +53,7 @@ class Timeline:
     faults: tuple[FaultMark, ...] = ()
     unit: str = "TPS"
     moves: bool = True
+    fresh: bool = True
 
 
 def timeline(view: RunView) -> Timeline | None:
@@ -83,6 +85,7 @@ def timeline(view: RunView) -> Timeline | None:
         faults=tuple(mark for mark in faults if begins_s <= mark.unix_s <= ends_s),
         unit="IOPS" if seconds and _kind(view, seconds[-1].tick.id) == "tool" else "TPS",
         moves=not view.shown and view.ended is None,
+        fresh=view.iteration is not None and bool(seconds) and seconds[-1].tick.id == view.iteration.id,
     )
 
 

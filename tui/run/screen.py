@@ -21,12 +21,13 @@ from textual.widgets import ContentSwitcher, Footer, Input, Tab, Tabs, Tree
 from proveout.tui.load_timeline import timeline
 from proveout.tui.run_view import RunView
 from proveout.tui.scope import Path, scoped
-from proveout.tui.widgets import tables
+from proveout.tui.widgets import host_rows, tables
 from proveout.tui.widgets.charts import LadderChart, LoadChart
 from proveout.tui.widgets.header import Alert, Top
+from proveout.tui.widgets.load_rows import LoadRows
 from proveout.tui.widgets.plan_tree import PlanTree
+from proveout.tui.widgets.rows import Rows
 from proveout.tui.widgets.stage_pane import StagePane
-from proveout.tui.widgets.tables import Rows
 from proveout.tui.widgets.text_panes import Events, Tunings, Verdicts
 
 PANES = {
@@ -78,13 +79,14 @@ class RunScreen(Screen[None]):
             with ContentSwitcher(initial="live", id="panes"):
                 with Vertical(id="live"):
                     yield LoadChart(id="load")
+                    yield LoadRows(id="loads")
                     yield StagePane(id="stage")
                     yield _transactions("live-transactions")
-                    yield Rows(tables.HOSTS, tables.hosts, id="live-hosts")
+                    yield Rows(host_rows.HOSTS, host_rows.hosts, id="live-hosts")
                 with VerticalScroll(id="ladder"):
                     yield LadderChart()
                 yield _transactions("transactions")
-                yield Rows(tables.HOSTS, tables.hosts_and_equipment, id="hosts")
+                yield Rows(host_rows.HOSTS, host_rows.hosts_and_equipment, id="hosts")
                 with Vertical(id="waits"):
                     yield Rows(tables.WAITS, tables.waits, id="wait-rows", titled=tables.waits_of)
                     yield Rows(tables.LAGS, tables.lags, id="lag-rows", titled=tables.lags_of)
@@ -135,6 +137,7 @@ class RunScreen(Screen[None]):
     def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
         """Open the tab's pane."""
         self.query_one(ContentSwitcher).current = event.tab.id
+        self.set_class(event.tab.id == "hosts", "-hosts")
         self.show(self._view, self._note)
 
     def on_resize(self) -> None:
@@ -175,5 +178,6 @@ def _transactions(id: str) -> Rows:
 
 
 def _is_seen(node: DOMNode) -> bool:
-    """Whether the widget and all its parents are visible."""
-    return node.is_attached and all(above.display for above in node.ancestors_with_self if isinstance(above, Widget))
+    """Whether all parents of the widget are visible, and it is or decides on that by itself."""
+    above = node.ancestors if isinstance(node, LoadRows) else node.ancestors_with_self
+    return node.is_attached and all(one.display for one in above if isinstance(one, Widget))

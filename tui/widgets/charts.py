@@ -58,7 +58,7 @@ def ladder_text(view: RunView, width: int) -> Text:
                 for load in stage.loads:
                     one = stage.throughput_of(load.name).get(rung)
                     bars += [Bar(name=f"    {safe(load.name)}", found=one, style=MUTED)] if one else []
-        rows += interval_bars.draw(bars, width, unit)
+        rows += interval_bars.draw(bars, width)
     return Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
 
 
