@@ -118,7 +118,7 @@ def _phases(view: RunView, one: Begun) -> Iterator[Span]:
     stage = view.stage(one.started.id.stage)
     for name, begins_s, ends_s in edges_s(stage.phases if stage is not None else ()):
         first_s = one.measured_from_s
-        yield Span(begins_s=first_s + begins_s, ends_s=first_s + ends_s, name=safe(name), short=safe(name)[:3])
+        yield Span(begins_s=first_s + begins_s, ends_s=first_s + ends_s, name=safe(name))
 
 
 def phase_at(stage: StageView | None, measured_s: float) -> tuple[str, float, float] | None:

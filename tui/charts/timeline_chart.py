@@ -29,6 +29,8 @@ PERCENTILES = (("p99_us", "p99", P99), ("p95_us", "p95", P95), ("p50_us", "p50",
 """Drawn in this order: the last one is on top."""
 _Value: TypeAlias = Callable[[LoadTick], float | None]
 _Together: TypeAlias = Callable[[list[float]], float]
+_UNNAMED_LEAST = 2
+"""A span that is narrower and has no name has no line at its begin either."""
 _LEAST_WIDTH, _LEAST_HEIGHT = 30, 8
 _FAULT = {"begins": ("▼", BAD), "healed": ("▲", GOOD)}
 
@@ -75,7 +77,8 @@ class _Plot:
         first = max(first, 0)
         room = last - first - len(sign)
         name = next((name for name in (span.name, span.short) if name and len(name) <= room), "")
-        row.put(first, sign + name, style)
+        if name or room >= _UNNAMED_LEAST:
+            row.put(first, sign + name, style)
 
     def events(self) -> Text:
         """A row with phases and, over them, the begin and the end of faults."""

@@ -24,13 +24,13 @@ HOSTS = (
     Column("role", rank=4),
     Column("agent", rank=1),
     Column("CPU", right=True),
-    Column("", rank=7, key="cpu bar"),
-    Column("", rank=2, key="cpu history"),
+    Column("", rank=7),
+    Column("", rank=2),
     Column("memory", rank=8, right=True),
     Column("disk r/w per s", rank=3, right=True),
-    Column("", rank=9, key="disk history"),
+    Column("", rank=9),
     Column("net in/out per s", rank=5, right=True),
-    Column("", rank=10, key="net history"),
+    Column("", rank=10),
     Column("clock", rank=6, right=True),
 )
 _NOTHING = ("-",) * (len(HOSTS) - 3)

@@ -1,7 +1,8 @@
 """A table that gets all rows, and writes only the cells that have changed.
 
 Data flow: `RunView` -> rows of plain text -> `Rows`. Where the columns do not fit, those of the highest rank are left
-out as wholes: a number that is cut reads as another number. Numbers are at the right of their column.
+out as wholes: a number that is cut reads as another number. Numbers are at the right of their column. For Textual a row
+is one cell, because drawing cells is the main cost of the screen.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TypeAlias
 
 from rich.cells import cell_len
 from rich.text import Text
+from textual.geometry import Size
 from textual.widgets import DataTable
 
 from proveout.tui.colours import ACCENT, MUTED, sign_style
@@ -19,9 +21,10 @@ from proveout.tui.run_view import RunView
 
 Row: TypeAlias = tuple[str, ...]
 CALM_ROWS = 32
-"""A longer table changes in every second frame only, because drawing its cells is the main cost of the screen."""
-_PADDING = 2
-"""Cells beside the text of a cell."""
+"""A longer table changes in every second frame only."""
+_GAP = 2
+"""Cells between two columns."""
+_LINE = "line"
 _SLACK = 8
 """Cells by which a table may be wider than its rows need, so that it does not change with every number."""
 
@@ -33,12 +36,6 @@ class Column:
     title: str
     rank: int = 0
     right: bool = False
-    key: str = ""
-
-    @property
-    def name(self) -> str:
-        """Its key in the table."""
-        return self.key or self.title
 
 
 def column_widths(columns: Sequence[Column], rows: Sequence[Row]) -> list[int]:
@@ -52,7 +49,7 @@ def column_widths(columns: Sequence[Column], rows: Sequence[Row]) -> list[int]:
 def shown_columns(columns: Sequence[Column], widths: Sequence[int], width: int) -> tuple[int, ...]:
     """The places of the columns that fit into `width` cells."""
     left = list(range(len(columns)))
-    while sum(widths[place] + _PADDING for place in left) > width:
+    while sum(widths[place] + _GAP for place in left) > width:
         worst = max(left, key=lambda place: (columns[place].rank, place))
         if columns[worst].rank == 0:
             break
@@ -77,6 +74,7 @@ class Rows(DataTable[Text]):
         self._widths: list[int] = []
         self._shown: list[Row] = []
         self._calm = False
+        self._of: tuple[str, Size] | None = None
         self._title = ""
 
     def watch_has_focus(self, has_focus: bool) -> None:
@@ -94,10 +92,11 @@ class Rows(DataTable[Text]):
         """Bring the cells up to date."""
         if self._titled is not None and (title := self._titled(view)) != self._title:
             self._title, self.border_title = title, Text(title)
+        if self._is_calm(view):
+            return
         rows = self._made(view)
         places, wider = self._fitting(rows)
-        self._calm = not wider and len(rows) == len(self._shown) > CALM_ROWS and not self._calm
-        if (rows == self._shown and not wider) or self._calm:
+        if rows == self._shown and not wider:
             return
         if wider:
             self._arrange(places)
@@ -106,10 +105,17 @@ class Rows(DataTable[Text]):
             self._shown = []
         for index, row in enumerate(rows):
             if index >= len(self._shown):
-                self.add_row(*(self._cell(place, row[place]) for place in self._places), key=str(index))
+                self.add_row(self._line(row), key=str(index))
             elif row != self._shown[index]:
-                self._change(index, row)
+                self.update_cell(str(index), _LINE, self._line(row))
         self._shown = rows
+
+    def _is_calm(self, view: RunView) -> bool:
+        """Whether a long table leaves this frame out; never the first one of another part of the plan or size."""
+        of = (view.shown, self.size)
+        self._calm = of == self._of and len(self._shown) > CALM_ROWS and not self._calm
+        self._of = of
+        return self._calm
 
     def _fitting(self, rows: Sequence[Row]) -> tuple[tuple[int, ...], bool]:
         """The columns that fit, and whether they or their widths are others than now: wider, or much narrower."""
@@ -125,17 +131,22 @@ class Rows(DataTable[Text]):
         """Begin again with these columns."""
         self.clear(columns=True)
         self._places, self._shown = places, []
-        for place in places:
-            column = self._all[place]
-            title = Text(column.title, justify="right" if column.right else "left")
-            self.add_column(title, width=self._widths[place], key=column.name)
+        titles = tuple(column.title for column in self._all)
+        width = sum(self._widths[place] + _GAP for place in places) - _GAP
+        self.add_column(self._line(titles, head=True), width=max(width, 0), key=_LINE)
 
-    def _change(self, index: int, row: Row) -> None:
-        for place in self._places:
-            before, after = self._shown[index][place], row[place]
-            if before != after:
-                self.update_cell(str(index), self._all[place].name, self._cell(place, after))
+    def _line(self, row: Row, *, head: bool = False) -> Text:
+        """The shown cells of a row, each as wide as its column."""
+        text = Text(no_wrap=True, end="")
+        for number, place in enumerate(self._places):
+            column, cell = self._all[place], row[place]
+            blank = " " * (self._widths[place] - cell_len(cell))
+            style = "" if head else sign_style(cell) or (MUTED if cell == "-" else "" if column.title else ACCENT)
+            text.append((" " * _GAP if number else "") + (blank if column.right else ""))
+            text.append(cell, style=style)
+            text.append("" if column.right else blank)
+        return text
 
-    def _cell(self, place: int, text: str) -> Text:
-        style = sign_style(text) or (MUTED if text == "-" else ACCENT if not self._all[place].title else "")
-        return Text(text, style=style, no_wrap=True, justify="right" if self._all[place].right else "left")
+    def cells(self, index: int) -> Row:
+        """A row that is shown, all of its cells."""
+        return self._shown[index]
