@@ -38,8 +38,10 @@ from proveout.dsl.workloads.kinds import expected_rows
 from proveout.proto.events import IterationId
 from proveout.proto.wire.tasks import (
     ApplyTuning,
+    CheckHost,
     CheckInvariants,
     Checkpoint,
+    CheckSystem,
     CompareSystems,
     Endpoint,
     FormPool,
@@ -422,6 +424,10 @@ def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm pe
             return "facts"
         case CheckInvariants(endpoint=endpoint):
             return f"invariants:{endpoint.system}"
+        case CheckSystem(endpoint=endpoint):
+            return f"check:{endpoint.system}"
+        case CheckHost():
+            return "check"
         case RunSql(endpoint=endpoint):
             return f"sql:{endpoint.system}"
         case RunCommand(command=command):
@@ -464,11 +470,11 @@ def task_deadline_s(spec: TaskSpec, plan: Plan | None = None) -> float:  # noqa:
     """The time limit of a task in seconds. It is generous, because the lease detects a dead agent; reports of progress
     move it (`deadline_after_progress_s`). Reverts have the time that the tunings of the `plan` may take."""
     match spec:
-        case ReadFacts():
+        case ReadFacts() | CheckHost():
             return 30.0
         case InspectSystem():
             return 90.0  # an agent waits for a system that restarts
-        case StartSystem() | StopSystem() | FormPool() | VerifyTuning():
+        case CheckSystem() | StartSystem() | StopSystem() | FormPool() | VerifyTuning():
             return 180.0
         case ApplyTuning(tunings=tunings):
             return 600.0 + 60.0 * len(tunings) + _longest_s(tunings)
