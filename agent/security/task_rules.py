@@ -115,8 +115,8 @@ def _invariants(spec: tasks.CheckInvariants) -> Iterator[Objection]:
 
 def _check_system(spec: tasks.CheckSystem) -> Iterator[Objection]:
     yield from _endpoint(spec.endpoint)
-    if max(len(spec.loads), len(spec.captures), len(spec.uses)) > CHECKS_MAX:
-        yield Objection(message=f"more than {CHECKS_MAX} loads, captures or uses to check")
+    if max(len(spec.loads), len(spec.captures)) > CHECKS_MAX or not set(spec.uses) <= set(tasks.USES):
+        yield Objection(message=f"more than {CHECKS_MAX} loads or captures to check, or uses that are not known")
     for load in spec.loads[:CHECKS_MAX]:
         yield from host_rules.workload_problems(load.workload)
         yield from _session(spec.endpoint.engine, load.session)

@@ -191,25 +191,6 @@ SNAPSHOT_ACTION_SAVE: SnapshotAction.ValueType  # 1
 SNAPSHOT_ACTION_RESTORE: SnapshotAction.ValueType  # 2
 Global___SnapshotAction: _TypeAlias = SnapshotAction  # noqa: Y015
 
-class _Use:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _UseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Use.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    USE_UNSPECIFIED: _Use.ValueType  # 0
-    USE_POPULATE: _Use.ValueType  # 1
-    USE_CHECKPOINT: _Use.ValueType  # 2
-    USE_PROPAGATE: _Use.ValueType  # 3
-
-class Use(_Use, metaclass=_UseEnumTypeWrapper): ...
-
-USE_UNSPECIFIED: Use.ValueType  # 0
-USE_POPULATE: Use.ValueType  # 1
-USE_CHECKPOINT: Use.ValueType  # 2
-USE_PROPAGATE: Use.ValueType  # 3
-Global___Use: _TypeAlias = Use  # noqa: Y015
-
 class _Distribution:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -1341,7 +1322,7 @@ class CheckSystem(_message.Message):
     @_builtins.property
     def captures(self) -> _containers.RepeatedCompositeFieldContainer[Global___Capture]: ...
     @_builtins.property
-    def uses(self) -> _containers.RepeatedScalarFieldContainer[Global___Use.ValueType]: ...
+    def uses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -1349,7 +1330,7 @@ class CheckSystem(_message.Message):
         loads: _abc.Iterable[Global___CheckedLoad] | None = ...,
         texts: _abc.Iterable[Global___CheckedText] | None = ...,
         captures: _abc.Iterable[Global___Capture] | None = ...,
-        uses: _abc.Iterable[Global___Use.ValueType] | None = ...,
+        uses: _abc.Iterable[_builtins.str] | None = ...,
         wait: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015

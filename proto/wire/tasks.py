@@ -173,22 +173,22 @@ class CheckedLoad:
     expected: bool = False
 
 
-Use: TypeAlias = Literal["populate", "checkpoint", "propagate"]
+USES = ("populate", "checkpoint", "propagate")
 """What a run does with a system, beyond statements, that needs rights of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSystem:
-    """Log in to a running system and check what a plan needs of it; answer `Checked` with everything wrong at once.
+    """Log in to a running system and check what a plan needs of it; answer `Checked`, with all that is wrong.
 
-    Nothing is changed. With `wait` a system that does not answer is waited for, as other tasks wait.
+    Nothing is changed. `uses` are of `USES`. With `wait` a system that does not answer is waited for, as other tasks wait.
     """
 
     endpoint: Endpoint
     loads: tuple[CheckedLoad, ...] = ()
     texts: tuple[CheckedText, ...] = ()
     captures: tuple[Capture, ...] = ()
-    uses: tuple[Use, ...] = ()
+    uses: tuple[str, ...] = ()
     wait: bool = False
 
 

@@ -30,7 +30,7 @@ from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Statement
 
 CANCEL_S = 2.0
-_AT_LINE = re.compile(r" at line (\d+)$")
+_AT_LINE = re.compile(r" at line (\d+)(?: \(|$)")
 CANNOT_CONNECT = "2003"
 # 1213 deadlock, 1205 lock wait timeout, 1020 the record has changed since the snapshot (MariaDB), 1412 the table has
 RETRYABLE = frozenset({"1213", "1205", "1020", "1412"})

@@ -26,7 +26,6 @@ from proveout.proto.wire.tasks import (
     CheckSystem,
     Endpoint,
     TaskSpec,
-    Use,
 )
 
 STATEMENTS = frozenset({"sql"})
@@ -216,7 +215,7 @@ def _captures(plan: Plan, system: System) -> tuple[Capture, ...]:
     return tuple(one for one in plan.captures if one.system == system.name)
 
 
-def _uses(plan: Plan, system: System, moment: Moment) -> Iterator[Use]:
+def _uses(plan: Plan, system: System, moment: Moment) -> Iterator[str]:
     if system.provision is not None:  # the server is the run's own
         return
     left = [one for one in plan.stages if one.id not in moment.finished]
