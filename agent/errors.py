@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class TaskFault(ProveoutError):
     """An expected failure of a task; `code`, `subject` and `line` as in `results.TaskError`.
 
-    `refusal`: the engine's own code where a database refused a statement, with the `line` of it. `engines.
-    statement_rules` makes a `subject` of it where the statement is the plan's.
+    `refusal`: the engine's own code where a database refused a statement, with the `line` of it. `statement_errors`
+    makes a `subject` of it where the statement is the plan's.
     """
 
     def __init__(self, code: str, what: str, *, way_out: str = "", refusal: str = "", line: int = 0) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import EngineAdapter, Loader, Populates, Settings
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
-from proveout.agent.engines.statement_rules import text_of_plan
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines, extensions

@@ -27,7 +27,7 @@ from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.account import choose_account
 from proveout.agent.engines.embedded.confinement import landlock_version
 from proveout.agent.engines.embedded.server_role import ServerRole
-from proveout.agent.engines.statement_rules import text_of_plan
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.dsl import engines

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
-from proveout.agent.engines.statement_rules import blames_plan
+from proveout.agent.engines.statement_errors import blames_plan
 from proveout.dsl.rules.session_settings import statement
 from proveout.dsl.workloads.base import Statement
 

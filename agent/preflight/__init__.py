@@ -1,1 +1,1 @@
-"""Preflight checks of an agent: what a plan needs of a running system and of this host. Nothing is changed."""
+"""Preflight checks of an agent: the needs of a plan, of a running system and of this host. Nothing is changed."""

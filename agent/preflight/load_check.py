@@ -20,7 +20,7 @@ from proveout.agent.engines.driver_contract import (
     StatementFailure,
 )
 from proveout.agent.engines.session_calls import configure
-from proveout.agent.engines.statement_rules import rules_of
+from proveout.agent.engines.statement_errors import rules_of
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.loop.transaction import statements
@@ -59,7 +59,7 @@ class LoadCheck:
         self._rules = rules_of(end.engine)
 
     def findings(self) -> Iterator[CheckFinding]:
-        """What is wrong."""
+        """All findings."""
         try:
             kind = build(self._load.workload)
         except ProveoutError as fault:

@@ -13,7 +13,7 @@ from typing import Any
 
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
 from proveout.agent.engines.session_calls import execute
-from proveout.agent.engines.statement_rules import rules_of
+from proveout.agent.engines.statement_errors import rules_of
 from proveout.dsl.workloads.base import Statement
 from proveout.dsl.workloads.sql import sql_text
 from proveout.proto.wire.check_results import CheckFinding

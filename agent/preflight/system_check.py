@@ -27,7 +27,7 @@ from proveout.agent.engines.adapter import (
     Tick,
 )
 from proveout.agent.engines.driver_contract import Driver, StatementFailure
-from proveout.agent.engines.statement_rules import rules_of
+from proveout.agent.engines.statement_errors import rules_of
 from proveout.agent.engines.table import adapter, driver, is_in_files
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.loop.cancellation import cancel_statements

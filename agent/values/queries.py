@@ -15,7 +15,7 @@ from typing import TypeVar
 from proveout.agent.capture.schedule import observe
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import OpensQueries, QuerySession, Tick
-from proveout.agent.engines.statement_rules import text_of_plan
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.values.value_table import ROWS_MAX, NoValue, ValueTable, read_values, same, shown

@@ -1,8 +1,8 @@
 """The checks of a preflight without a run: `proveout check --connect`, `proveout doctor PLAN`.
 
-Data flow: plan -> one session for each host, all at the same time -> its checks (`schedule.preflight.checks`), what its
-tunings would change and whether its faults could (`dry_run`) -> problems, all of them. A host that cannot be reached is
-a problem too. Sessions belong to no run; local agents are started and ended.
+Data flow: plan -> one session for each host, all at the same time -> its checks (`preflight_tasks`), the changes of its
+tunings and whether its faults could be made (`dry_run`) -> problems, all of them. A host that cannot be reached is a
+problem too. Sessions belong to no run; local agents are started and ended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from proveout.coordinator.agents.dry_run import ANSWER_S, CLOSE_S, AgentHost, Ho
 from proveout.coordinator.agents.endpoints import external_endpoints
 from proveout.coordinator.agents.local_agents import LocalAgentError, LocalFabric
 from proveout.coordinator.agents.session import SessionEvent
-from proveout.coordinator.schedule.preflight import checks
+from proveout.coordinator.schedule.preflight import preflight_tasks
 from proveout.coordinator.schedule.preflight.findings import Problem, of_failure, of_result, problems, system_of
 from proveout.core.errors import ProveoutError, one_line
 from proveout.dsl.plan.plan import Plan
@@ -32,7 +32,7 @@ Found = tuple[str, str, CheckFinding]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """What was checked and what was found."""
+    """The problems, and the numbers of hosts, systems and texts that were checked."""
 
     problems: tuple[Problem, ...]
     hosts: int
@@ -44,9 +44,12 @@ async def probe(plan: Plan, reach: Reach, data_root: Path) -> Probed:
     """Check every host and every running system of a plan."""
     running, found = _endpoints(plan)
     names = [host.name for host in plan.hosts if host.is_local or reach.credentials is not None]
-    moment = checks.Moment(endpoints=running, hosts=names)
+    moment = preflight_tasks.Moment(endpoints=running, hosts=names)
     tasks: dict[str, list[TaskSpec]] = {name: [] for name in names}
-    for host, spec in (*checks.host_checks(plan, names, str(data_root)), *checks.system_checks(plan, moment)):
+    for host, spec in (
+        *preflight_tasks.host_checks(plan, names, str(data_root)),
+        *preflight_tasks.system_checks(plan, moment),
+    ):
         tasks[host].append(spec)
     fabric = dry_run.fabric_of(plan, reach) if any(plan.host(name).is_local for name in names) else None
     try:
@@ -114,7 +117,7 @@ async def _of_spec(host: AgentHost, number: int, spec: TaskSpec) -> list[Found]:
 
 
 def _of_changes(answer: HostAnswer) -> list[Found]:
-    """What the agent refuses of tunings and faults."""
+    """A finding for each tuning and fault that the agent refuses."""
     refused = [state for state in answer.states if state.outcome == "refused"]
     found = [
         CheckFinding(

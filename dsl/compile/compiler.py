@@ -34,9 +34,8 @@ from proveout.dsl.operations.database.commit_table import commit_tables
 from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published
-from proveout.dsl.plan.positions import TextPosition
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.values import Expression, TextPosition
 from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
 from proveout.dsl.schema import models
 from proveout.dsl.schema.plan_parameters import Parameters, read_parameters

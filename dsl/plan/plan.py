@@ -15,11 +15,10 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from proveout.core.errors import NOWHERE, Where
 from proveout.dsl.plan.measured_values import OMITTED
-from proveout.dsl.plan.positions import TextPosition
 from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Search, Stage, Tool
 from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
 from proveout.dsl.plan.tuning_step import Tuning
-from proveout.dsl.plan.values import Expression, Value
+from proveout.dsl.plan.values import Expression, TextPosition, Value
 
 OnLoss: TypeAlias = Literal["rerun", "continue", "stop"]
 

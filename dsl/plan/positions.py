@@ -7,7 +7,6 @@ A *subject* is a path in the plan: `stages.load.statements.0`, `stages.load.sess
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proveout.core.errors import NOWHERE, Where
@@ -15,18 +14,6 @@ from proveout.dsl.plan.stages import Tune
 
 if TYPE_CHECKING:
     from proveout.dsl.plan.plan import Plan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextPosition:
-    """Where a text begins that a database judges, such as a statement: its `path` in the plan.
-
-    `literal`: the lines of the text are lines of the file.
-    """
-
-    path: str
-    where: Where
-    literal: bool = False
 
 
 def position(plan: Plan, subject: str, engine: str = "", line: int = 0) -> Where:

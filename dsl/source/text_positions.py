@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from proveout.core.errors import Where
-from proveout.dsl.plan.positions import TextPosition
+from proveout.dsl.plan.values import TextPosition
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
 
 JUDGED = frozenset({"dsn", "query", "session", "settings", "sql", "statements"})

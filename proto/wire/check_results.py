@@ -21,7 +21,7 @@ class CheckFinding:
 
 
 PLAN_FINDINGS = frozenset({"statement", "setting"})
-"""Findings of which the plan is the cause: a database refuses what it says."""
+"""Findings of which the plan is the cause: a database refuses a part of it."""
 FINDINGS = PLAN_FINDINGS | {"unreachable", "login", "rights", "table", "rows", "space", "capture", "missing", "tuning"}
 
 

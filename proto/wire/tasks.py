@@ -149,7 +149,7 @@ class ReadFacts:
 class CheckedText:
     """A statement or a query of the plan to prepare; `subject` is its path in the plan.
 
-    `settled`: what is in the system now is what it will find, so that all that it names must be there. Otherwise only
+    `settled`: it will find the tables of now, so that all that it names must be there. Otherwise only
     its syntax is checked.
     """
 
@@ -174,14 +174,15 @@ class CheckedLoad:
 
 
 USES = ("populate", "checkpoint", "propagate")
-"""What a run does with a system, beyond statements, that needs rights of its own."""
+"""Uses of a system, beyond statements, that need rights of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSystem:
     """Log in to a running system and check what a plan needs of it; answer `Checked`, with all that is wrong.
 
-    Nothing is changed. `uses` are of `USES`. With `wait` a system that does not answer is waited for, as other tasks wait.
+    Nothing is changed. `uses` are of `USES`. With `wait` a system that does not answer is waited for, as other tasks
+    do.
     """
 
     endpoint: Endpoint

@@ -110,7 +110,7 @@ def poor(database: str) -> Any:
         connection.execute(f"DROP ROLE {name}")
 
 
-def test_everything_wrong_with_a_postgres_is_told_at_once(
+def test_everything_wrong_with_a_postgres_is_reported_at_once(
     poor: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dsn = with_secret(poor, monkeypatch)
@@ -146,7 +146,7 @@ def test_everything_wrong_with_a_postgres_is_told_at_once(
         assert connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone() == (1,)
 
 
-def test_rights_on_tables_and_missing_rows_are_told(
+def test_rights_on_tables_and_missing_rows_are_reported(
     poor: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload = WORKLOAD.partition("          wrong:")[0]
@@ -191,7 +191,7 @@ def test_a_run_stops_before_it_changes_anything(
         assert connection.execute("SELECT to_regclass('made')").fetchone() != (None,)
 
 
-def test_everything_wrong_with_a_mysql_is_told_at_once(
+def test_everything_wrong_with_a_mysql_is_reported_at_once(
     mysql_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROVEOUT_TEST_PASSWORD", "x")
@@ -232,7 +232,7 @@ def test_everything_wrong_with_a_mysql_is_told_at_once(
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
-async def test_everything_wrong_with_a_file_is_told_at_once(engine: str, task_context: Any, tmp_path: Path) -> None:
+async def test_everything_wrong_with_a_file_is_reported_at_once(engine: str, task_context: Any, tmp_path: Path) -> None:
     path = tmp_path / "file.db"
     make = "CREATE TABLE account (id int, owner varchar)"
     if engine == "sqlite":
@@ -243,7 +243,8 @@ async def test_everything_wrong_with_a_file_is_told_at_once(engine: str, task_co
             opened.execute(make)
     (tmp_path / "plan.yaml").write_text(
         plan(
-            "    db: {engine: sqlite, host: here, provision: embedded}\n", f"  - ladder: {{target: db, {STAGE[1:]}}}\n"
+            "    db: {engine: sqlite, host: here, provision: embedded}\n",
+            f"  - populate: {{workload: own, into: [db]}}\n  - ladder: {{target: db, {STAGE[1:]}}}\n",
         )
     )
     workload = compile_plan(tmp_path / "plan.yaml").workload("own")
@@ -270,7 +271,7 @@ async def test_everything_wrong_with_a_file_is_told_at_once(engine: str, task_co
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-async def test_a_file_that_the_user_may_not_write_is_told(task_context: Any, tmp_path: Path) -> None:
+async def test_a_file_that_the_user_may_not_write_is_reported(task_context: Any, tmp_path: Path) -> None:
     path = tmp_path / "file.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE account (id int)")
@@ -324,7 +325,7 @@ def test_an_agent_that_cannot_be_reached_is_one_problem_among_others(tmp_path: P
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
-def test_a_disk_without_room_is_told_before_anything_is_started(tmp_path: Path) -> None:
+def test_a_disk_without_room_is_reported_before_anything_is_started(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(small)], check=True)

@@ -12,7 +12,7 @@ import duckdb
 
 from proveout.agent.engines.duckdb.errors import fault
 from proveout.agent.engines.duckdb.external_access import open_database
-from proveout.agent.engines.statement_rules import text_of_plan
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.proto.wire.tasks import Endpoint
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ import pymysql
 from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.mysql.provision import ADMINISTRATION
-from proveout.agent.engines.statement_rules import text_of_plan
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 

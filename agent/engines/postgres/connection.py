@@ -29,7 +29,7 @@ CAPTURE_RECONNECT_S = 2
 CAPTURE_STATEMENT_MS = 5000
 APPLICATION = "proveout"
 _LINE = re.compile(r"^LINE (\d+): ", re.MULTILINE)
-"""libpq's excerpt of a statement, where the server tells the position of an error."""
+"""libpq's excerpt of a statement, with the position of an error."""
 PASSING = ("the database system is", "terminating connection", "server closed the connection", "recovery mode")
 """Texts of a server that is starting, stopping or recovering: it is unavailable now, whatever the dsn."""
 ANSWERS = ("FATAL", "authentication", "no pg_hba.conf entry", "does not exist", "too many")

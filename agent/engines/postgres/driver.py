@@ -29,7 +29,7 @@ from proveout.agent.engines.driver_contract import FailureKind, PolledSession, S
 from proveout.agent.engines.postgres.wire.parameter_types import described as described_columns
 from proveout.agent.engines.postgres.wire.parameter_types import travels
 from proveout.agent.engines.postgres.wire.protocol import CONNECTION_LOST, WirePrepared, WireSocket, message
-from proveout.agent.engines.statement_rules import line_of
+from proveout.agent.engines.statement_errors import line_of
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Row, Statement
 

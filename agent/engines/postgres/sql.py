@@ -17,7 +17,7 @@ from proveout.agent.engines.postgres.connection import (
     connected,
     statement_fault,
 )
-from proveout.agent.engines.statement_rules import text_of_plan
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 

@@ -17,7 +17,7 @@ import apsw
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
-from proveout.agent.engines.statement_rules import line_of
+from proveout.agent.engines.statement_errors import line_of
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Row, Statement
 

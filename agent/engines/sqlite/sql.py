@@ -13,7 +13,7 @@ import apsw
 from proveout.agent.engines.embedded.data_store import no_room
 from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
 from proveout.agent.engines.sqlite.driver import error_name
-from proveout.agent.engines.statement_rules import line_of, text_of_plan
+from proveout.agent.engines.statement_errors import line_of, text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.core.disk_space import is_used_up
 from proveout.proto.wire.tasks import Endpoint

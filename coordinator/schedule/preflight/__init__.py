@@ -1,1 +1,1 @@
-"""The preflight of a run: what a plan needs of its hosts and systems, asked before anything is changed."""
+"""The preflight of a run: checks of hosts and systems before anything is changed."""

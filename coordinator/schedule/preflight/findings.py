@@ -37,7 +37,7 @@ class Problem:
         return f"{place}{self.text()}{way_out}"
 
     def text(self) -> str:
-        """What was found, with the system."""
+        """The message, with the system."""
         named = not self.system or self.system in self.finding.message
         return self.finding.message if named else f"system {self.system}: {self.finding.message}"
 

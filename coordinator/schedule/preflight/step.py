@@ -1,14 +1,14 @@
 """The preflight as two steps of a run: running systems and hosts before anything is changed, and all loads once more
 before the first measurement, when the run has started and populated its systems. Pure.
 
-Data flow: `decide` calls `preflight` -> `checks` as one batch, all agents at the same time -> `batches` adds the
-findings to `State.found` -> a notice for each problem; the run ends when one is an error.
+Data flow: `decide` calls `preflight` -> `preflight_tasks` as one batch, all agents at the same time -> `batches` adds
+the findings to `State.found` -> a notice for each problem; the run ends when one is an error.
 """
 
 from __future__ import annotations
 
 from proveout.coordinator.schedule.batches import batch
-from proveout.coordinator.schedule.preflight import checks
+from proveout.coordinator.schedule.preflight import preflight_tasks
 from proveout.coordinator.schedule.preflight.findings import exit_code, problems
 from proveout.coordinator.schedule.state import Turn
 from proveout.dsl.plan.stages import Drop, Populate
@@ -35,7 +35,7 @@ def preflight(turn: Turn, *, measuring: bool) -> bool:
 def _systems(turn: Turn) -> list[tuple[str, TaskSpec]]:
     state = turn.state
     running = {name: end for name, end in state.setup.external.items() if end.engine != "prometheus"}
-    moment = checks.Moment(
+    moment = preflight_tasks.Moment(
         endpoints=running,
         hosts=state.up,
         finished=state.progress.stages_finished,
@@ -43,15 +43,15 @@ def _systems(turn: Turn) -> list[tuple[str, TaskSpec]]:
         wait=True,
     )
     return [
-        *checks.host_checks(state.plan, state.up, state.setup.data_root),
-        *checks.system_checks(state.plan, moment),
-        *checks.tuning_checks(state.plan, moment),
+        *preflight_tasks.host_checks(state.plan, state.up, state.setup.data_root),
+        *preflight_tasks.system_checks(state.plan, moment),
+        *preflight_tasks.tuning_checks(state.plan, moment),
     ]
 
 
 def _loads(turn: Turn) -> list[tuple[str, TaskSpec]]:
     state = turn.state
-    moment = checks.Moment(
+    moment = preflight_tasks.Moment(
         endpoints=state.endpoints,
         hosts=state.up,
         finished=state.progress.stages_finished,
@@ -61,10 +61,10 @@ def _loads(turn: Turn) -> list[tuple[str, TaskSpec]]:
     )
     tunings = [
         (host, spec)
-        for host, spec in checks.tuning_checks(state.plan, moment)
+        for host, spec in preflight_tasks.tuning_checks(state.plan, moment)
         if isinstance(spec, ApplyTuning) and any(state.plan.system(one.system).provision for one in spec.tunings)
     ]
-    return [*checks.system_checks(state.plan, moment), *tunings]
+    return [*preflight_tasks.system_checks(state.plan, moment), *tunings]
 
 
 def _judge(turn: Turn, *, measuring: bool) -> bool:

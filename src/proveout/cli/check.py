@@ -52,7 +52,7 @@ def check(
 
     A verdict that one repeat cannot decide has a note, and so has a stage that cannot be shown to be
     steady. Without --connect nothing is started and nothing is written. With it every agent and every running system
-    is asked, as a run does before it changes anything. Exit code 0 when all plans are fine, 2 when a plan is wrong, 4
+    is checked, as by a run before it changes anything. Exit code 0 when all plans are fine, 2 when a plan is wrong, 4
     when a host or a system is not as a plan needs it.
     """
     from proveout.cli.common.connected import Access

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What the command line names to reach hosts."""
+    """Credentials and folders that the command line names."""
 
     pki: Path | None = None
     policy: Path | None = None

@@ -1,4 +1,4 @@
-"""What a database's refusal of a statement means, and the queries of preflight checks, as data for each engine.
+"""The meaning of a refused statement, and the queries of preflight checks, as data for each engine.
 
 Data flow: code and text of an error -> `kind_of` -> whether the plan is the cause, a missing table, a missing right, or
 the server. A refused statement of the plan gets its place in the plan (`blamed`), so that the coordinator can name it.
@@ -38,8 +38,8 @@ class RightsCheck:
 class StatementRules:
     """Patterns for `CODE text`, matched at its start, and queries.
 
-    `explain`: what stands before a statement to have the rights on its tables checked without running it; "" where
-    preparing it checks them. `columns`: name and type of the columns of `{table}`; "" where they are not read.
+    `explain`: the words in front of a statement that make the server check the rights on its tables without running it;
+    "" where preparing it checks them. `columns`: name and type of the columns of `{table}`; "" where they are not read.
     `some_rows`: the number of its rows, at most `{most}`. `rights` by use or kind of capture.
     """
 
