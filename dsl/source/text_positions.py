@@ -1,6 +1,6 @@
 """The positions of the texts of a plan that only a database can judge: statements, queries, settings.
 
-Data flow: nodes after substitution -> `text_positions` -> `positions.TextPosition`s -> `positions.position`, when a
+Data flow: nodes after substitution -> `text_positions` -> `TextPosition`s -> `positions.position`, when a
 database refuses one of the texts.
 """
 

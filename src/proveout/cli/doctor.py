@@ -93,8 +93,14 @@ def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, acce
     yield from _pools(plan)
     yield from _tools(plan)
     yield from _connections(plan)
-    yield from _secrets(plan)
-    yield from _connected(plan, access)
+    needed = [*_secrets(plan), *_certificates(plan, access.pki)]
+    yield from needed
+    if any(one.state == "missing" for one in needed):
+        names = ", ".join(host.name for host in plan.hosts)
+        way_out = "give the run what is missing, and call `proveout doctor` again"
+        yield Finding(area="plan", name="agents", state="note", detail=f"not checked: {names}", way_out=way_out)
+    else:
+        yield from _connected(plan, access)
     yield from _changes(plan)
 
 
@@ -182,6 +188,22 @@ def _secrets(plan: Plan) -> Iterator[Finding]:
             yield Finding(area="plan", name=name, state="missing", detail=fault.what, way_out=fault.way_out)
         else:
             yield Finding(area="plan", name=f"secret {secret.name}", state="ok", detail="can be read")
+
+
+def _certificates(plan: Plan, pki: Path | None) -> Iterator[Finding]:
+    """The certificate that hosts with a remote agent require."""
+    from proveout.agent.diagnosis import Finding
+    from proveout.cli.common import run_session
+    from proveout.core.errors import ProveoutError
+
+    if all(host.is_local for host in plan.hosts):
+        return
+    try:
+        run_session.remote_credentials(plan, str(pki) if pki is not None else os.environ.get(run_session.PKI_VARIABLE))
+    except ProveoutError as fault:
+        yield Finding(area="plan", name="certificates", state="missing", detail=fault.what, way_out=fault.way_out)
+    else:
+        yield Finding(area="plan", name="certificates", state="ok", detail="can be read")
 
 
 def _connected(plan: Plan, access: Access) -> Iterator[Finding]:
