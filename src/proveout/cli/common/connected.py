@@ -42,11 +42,9 @@ def probe(plan: Plan, access: Access) -> Probed:
     try:
         credentials = _credentials(plan, access.pki)
     except ProveoutError as fault:
-        for host in (one for one in plan.hosts if not one.is_local):
-            finding = CheckFinding(
-                code="login", subject=f"hosts.{host.name}", message=fault.what, way_out=fault.way_out
-            )
-            found.append((host.name, "", finding))
+        remote = [one.name for one in plan.hosts if not one.is_local]
+        finding = CheckFinding(code="login", subject=f"hosts.{remote[0]}", message=fault.what, way_out=fault.way_out)
+        found += [(name, "", finding) for name in remote]
     root = run_directory.runs_directory(access.runs_dir, os.environ)
     with private_directory.make("check") as logs:
         policy = access.policy.absolute() if access.policy is not None else None
