@@ -13,6 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 COMPILED := agent/engines/postgres/wire/protocol_native.pyx agent/engines/postgres/wire/protocol_native.pxd \
 	agent/load/loop/transaction_loop_native.pyx agent/engines/native_build.py
+DIST ?= dist
 PLAN ?= plans/hlr-cache-embedded.yaml
 LAB ?= plans/netns-lab.yaml
 CUT ?= $(if $(filter plans/netns-lab.yaml,$(LAB)),client2@baseline:15)
@@ -54,6 +55,9 @@ soak: $(VENV)/.dev  ## The long tests of reliability: seeds, kills, escapes, cut
 docs: $(VENV)/.dev  ## Build the site of the guide and the reference into build/site; links that lead nowhere fail it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
+dist: $(VENV)/.dev  ## Build the source archive, and from it the wheel, into dist/ (PROVEOUT_PURE_PYTHON=1: without compiled modules)
+	$(BIN)/python -m build --no-isolation --outdir $(DIST)
+
 stubs: $(VENV)/.dev  ## Generate the protobuf stubs
 	$(BIN)/python -m proveout.proto.generate
 
@@ -75,4 +79,4 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt $(COMPILED)
 	$(PIP) --editable ".[dev]"
 	@touch $@ $(VENV)/.run
 
-.PHONY: help run lab test test-fast check bench soak docs stubs clean
+.PHONY: help run lab test test-fast check bench soak docs dist stubs clean

@@ -26,7 +26,7 @@ from proveout.agent.engines.adapter import FindsServer
 from proveout.agent.engines.pgbouncer import places as pooler
 from proveout.agent.errors import TaskFault
 from proveout.agent.load import ceiling_store
-from proveout.core import child_process
+from proveout.core import child_process, extras
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
 
@@ -38,7 +38,7 @@ STEAL_MAX = 0.01
 LOAD_MAX = 0.25
 FREE_BYTES_MIN = 5 << 30
 CLOCK_ERROR_US_MAX = 100_000
-_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[(?P<of>[a-z,]+)\])?.*extra == ['\"](?P<extra>\w+)['\"]")
+_NAME = re.compile(r"[\[=<>~!; ]")
 _OURS = ("all", "dev", "docs")
 _STA_UNSYNC = 0x0040
 
@@ -74,7 +74,7 @@ def program() -> Iterator[Finding]:
 
 def equipment() -> Iterator[Finding]:
     """The extras with their packages, then servers and programs that plans may need."""
-    for extra, packages in extras().items():
+    for extra, packages in installable().items():
         yield _extra(extra, packages)
     for engine in engines.ENGINES.values():
         if engine.server:
@@ -111,24 +111,17 @@ def _first_line(*argv: str) -> str:
     return next(iter((done.stdout or done.stderr).splitlines()), "no output").replace(argv[0], Path(argv[0]).name)
 
 
-def extras() -> dict[str, tuple[str, ...]]:
+def installable() -> dict[str, tuple[str, ...]]:
     """The extras of this release with the packages of each."""
-    wanted: dict[str, list[str]] = {}
-    for requirement in metadata.requires("proveout") or ():
-        found = _REQUIREMENT.match(requirement)
-        if found is None or found["extra"] in _OURS:
-            continue
-        names = wanted.setdefault(found["extra"], [])
-        names += found["of"].split(",") if found["name"] == "proveout" and found["of"] else [found["name"]]
-    # an extra that includes another one has its packages too
-    return {extra: tuple(own for name in names for own in wanted.get(name, [name])) for extra, names in wanted.items()}
+    wanted = {extra: required for extra, required in extras.requirements().items() if extra not in _OURS}
+    return {extra: tuple(_NAME.split(one)[0] for one in required) for extra, required in wanted.items()}
 
 
 def _extra(extra: str, packages: tuple[str, ...]) -> Finding:
     versions = {name: _version(name) for name in packages}
     lacking = [name for name, version in versions.items() if not version]
     detail = ", ".join(f"{name} {version or 'not installed'}" for name, version in versions.items())
-    way_out = f"pip install 'proveout[{extra}]'" if lacking else ""
+    way_out = extras.install_command(f"proveout[{extra}]") if lacking else ""
     state: State = "absent" if lacking else "ok"
     return Finding(area="equipment", name=f"extra {extra}", state=state, detail=detail, way_out=way_out)
 

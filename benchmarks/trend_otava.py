@@ -92,7 +92,7 @@ def main() -> int:
     arguments = parser.parse_args()
     peer = otava()
     if peer is None:
-        sys.stdout.write("apache-otava is not installed: its columns are empty (pip install 'proveout[benchmark]')\n")
+        sys.stdout.write("apache-otava is not installed: its columns are empty (pip install '.[benchmark]')\n")
     programs: dict[str, Detect | None] = {"ours": ours, "otava": peer}
     heads = (
         "step",

@@ -38,6 +38,7 @@ class Engine:
     |---|---|
     | `dialect` | the SQL dialect of its statements; None for an engine of another package |
     | `embedded` | whether `provision: embedded` starts a server, or makes a file for the load's own processes |
+    | `clients` | the client packages and libraries that it is driven through, as in the host's facts `driver.NAME` |
     | `server`, `commands` | the server that `provision: embedded` starts, and the names of its processes |
     | `dsn` | whether a plan may give a dsn |
     | `dsn_form`, `dsn_rules` | the form of a dsn, such as libpq's conninfo or `user/password@connect-string` |
@@ -67,6 +68,7 @@ class Engine:
     dialect: Dialect | None = None
     extra: str = ""
     embedded: Embedded | None = None
+    clients: tuple[str, ...] = ()
     server: str = ""
     commands: tuple[str, ...] = ()
     dsn: bool = True
@@ -125,10 +127,11 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 name="postgres",
                 title="PostgreSQL",
                 dialect="postgres",
+                clients=("libpq", "psycopg", "psycopg-binary"),
                 extra="postgres",
                 embedded="server",
                 server="PostgreSQL",
-                commands=("postgres",),
+                commands=("postgres", "pgbouncer"),
                 dsn_form="conninfo",
                 dsn_rules=(
                     DsnRule(
@@ -165,6 +168,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 name="sqlite",
                 title="SQLite",
                 dialect="sqlite",
+                clients=("apsw",),
                 embedded="file",
                 dsn=False,
                 dsn_form="path",
@@ -183,6 +187,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 name="oracle",
                 title="Oracle",
                 dialect="oracle",
+                clients=("oracledb",),
                 extra="oracle",
                 dsn_form="connect_string",
                 dsn_rules=(_CONNECT_STRING,),
@@ -205,6 +210,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 name="timesten",
                 title="TimesTen",
                 dialect="oracle",
+                clients=("oracledb",),
                 extra="oracle",
                 dsn_form="connect_string",
                 dsn_rules=(
@@ -232,6 +238,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 name="mysql",
                 title="MySQL, MariaDB",
                 dialect="mysql",
+                clients=("PyMySQL", "mysqlclient"),
                 extra="mysql",
                 embedded="server",
                 server="MariaDB",
@@ -264,6 +271,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 name="duckdb",
                 title="DuckDB",
                 dialect="duckdb",
+                clients=("duckdb",),
                 extra="olap",
                 embedded="file",
                 dsn=False,

@@ -14,6 +14,7 @@ and loads only the clients it uses.
 | `Checkpoints` | write dirty pages to disk |
 | `OpensCursors` | give tuning operations a cursor |
 | `OpensQueries` | give plans the rows of their queries |
+| `DescribesSchema` | name its tables and indexes for the fingerprint |
 | `CapturesWaits`, `CapturesSizes`, `CapturesLag` | be observed by these captures |
 | `MakesReports` | take snapshots of its statistics, and report on two of them |
 | `Propagates` | replicate to a system of the same engine, and compare both |
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from proveout.agent.daemon.tasks import Resource
 from proveout.agent.engines.driver_contract import Driver
 from proveout.agent.errors import TaskFault
+from proveout.core import extras
 
 if TYPE_CHECKING:  # load workers import this module, and start faster without these
     from proveout.agent.daemon.tasks import TaskContext
@@ -358,6 +360,15 @@ class OpensQueries(Protocol):
 
 
 @runtime_checkable
+class DescribesSchema(Protocol):
+    """An engine whose tables and indexes are part of the fingerprint."""
+
+    def schema_query(self) -> str:
+        """Return the query of rows (kind, name, text), those of one object in order."""
+        ...
+
+
+@runtime_checkable
 class CapturesWaits(Protocol):
     """An engine whose wait events can be captured."""
 
@@ -446,5 +457,5 @@ def require_client(module: str, client: str, extra: str) -> None:
         raise TaskFault(
             "missing",
             f"the {client} is not installed on this host",
-            way_out=f"install it with: pip install 'proveout[{extra}]'",
+            way_out=f"install it with: {extras.install_command(f'proveout[{extra}]')}",
         )

@@ -170,13 +170,18 @@ def explain_death(context: TaskContext, systems: Iterable[str]) -> Iterator[None
 
 async def inspect_system(context: TaskContext, spec: InspectSystem) -> SystemStarted:
     """Connect to a running system; return its version and settings."""
+    from proveout.agent.engines.database_schema import read_schema  # noqa: PLC0415 - it imports the table of engines too
+
+    schema: tuple[tuple[str, str], ...] = ()
     with explain_death(context, [spec.endpoint.system]):
         settings = await _settings(spec.endpoint)
+        if spec.schema:
+            schema = await asyncio.to_thread(read_schema, spec.endpoint)
     version = dict(settings)["version"]
     endpoint = Endpoint(
         system=spec.endpoint.system, engine=spec.endpoint.engine, dsn=spec.endpoint.dsn, version=version
     )
-    return SystemStarted(endpoint=endpoint, settings=settings, fresh=False)
+    return SystemStarted(endpoint=endpoint, settings=settings, fresh=False, schema=schema)
 
 
 async def _settings(endpoint: Endpoint) -> Settings:

@@ -1,7 +1,7 @@
 """The meaning of a refused statement, and the queries of preflight checks, as data for each engine.
 
-Data flow: code and text of an error -> `kind_of` -> the cause: the plan, a missing table, a missing right, the server. A
-refused statement of the plan gets its place in the plan (`text_of_plan`), so that the coordinator can name it.
+Data flow: code and text of an error -> `kind_of` -> the cause: the plan, a missing table, a missing right, the server.
+A refused statement of the plan gets its place in the plan (`text_of_plan`), so that the coordinator can name it.
 
 Sources: PostgreSQL manual, appendix A; MariaDB Server Error Codes; sqlite3 result codes; the exceptions of DuckDB;
 Oracle Database Error Messages.

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from proveout.agent.engines.adapter import EngineAdapter
 from proveout.agent.engines.driver_contract import Driver
 from proveout.agent.engines.driver_sql import DriverAdapter
+from proveout.core import extras
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines
 
@@ -49,7 +50,7 @@ def driver(engine: str) -> Driver:
     except ImportError as error:
         raise ProveoutError(
             f"the {engine} driver cannot be loaded: {error}",
-            way_out=f"pip install '{found.requirement}' on this host, in the agent's environment",
+            way_out=f"{extras.install_command(found.requirement)} on this host, in the agent's environment",
         ) from None
 
 

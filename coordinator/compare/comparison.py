@@ -4,6 +4,7 @@ Data flow: two `RunResults` -> their differences (`comparability`) -> pairs of s
 `base`, `other` and `change`, the relative difference other/base - 1 of these two numbers, with its confidence interval
 (`statistics.ratio`: Welch on logarithms; none with one repeat) -> `report.compare` and `fail_if`. The trees have the
 names of a run's own results, with these three numbers in the place of each number: `ladder.at(4).tps.change.upper`.
+Where the runs offered other rates, what follows the rate has no change (`offered_rates`).
 
 All intervals of a comparison have one level: each rung is one more chance for a false change, so each interval is
 widened (Bonferroni over the rungs) until those of one metric hold together with 95 %. They cover the spread of the
@@ -13,11 +14,20 @@ repeats within a run; they do not cover further differences from one run to the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+from proveout.coordinator.compare import offered_rates
 from proveout.coordinator.compare.comparability import Difference, differences, refuse, refused
-from proveout.coordinator.results.results import RungResult, RunResults, StageResult, environment, ladder_metrics
+from proveout.coordinator.compare.offered_rates import THROUGHPUT, OfferedRates
+from proveout.coordinator.results.results import (
+    RungResult,
+    RunResults,
+    StageResult,
+    environment,
+    ladder_metrics,
+    search_metrics,
+)
 from proveout.core import statistics
 from proveout.core.json_data import at_path, number_at
 from proveout.core.power import CONFIDENCE
@@ -26,7 +36,7 @@ from proveout.dsl import metrics
 from proveout.dsl.expr.evaluation import RUNGS
 from proveout.proto.events import Metrics
 
-Direction: TypeAlias = Literal["better", "worse", "changed", "none", "unknown"]
+Direction: TypeAlias = Literal["better", "worse", "changed", "none", "unknown", "offered"]
 
 LATENCIES = ("avg_us", "p50_us", "p95_us", "p99_us")
 REPEATS_MIN = 3
@@ -38,6 +48,7 @@ class Row:
     """One number of both runs. `path` has its names in the rung's tree; `change` is {} where it cannot be computed.
 
     `base` and `other` are means over the repeats; `estimates` has both with their intervals, where they have one.
+    `offered`: the number follows the offered rate, which differs between the runs, so that it is not judged.
     """
 
     path: tuple[str, ...]
@@ -45,6 +56,7 @@ class Row:
     other: float | None
     change: Mapping[str, Any]
     estimates: tuple[Any, Any] = (None, None)
+    offered: bool = False
 
     @property
     def metric(self) -> str:
@@ -54,6 +66,8 @@ class Row:
     @property
     def direction(self) -> Direction:
         """The direction that the interval of the change shows: more throughput and shorter response are better."""
+        if self.offered:
+            return "offered"
         found = ends(self.change)
         if found is None:
             return "unknown"
@@ -61,19 +75,21 @@ class Row:
         if lower <= 0.0 <= upper:
             return "none"  # not shown; a smaller change is possible
         shorter = self.metric.endswith("_us") or self.metric in ("solve_s", "geomean_s")
-        if self.metric not in ("tps", "nopm", "tpm", "rate", "iops", "mb_per_s") and not shorter:
+        if self.metric not in THROUGHPUT and not shorter:
             return "changed"
         return "better" if (lower > 0.0) != shorter else "worse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RungPair:
-    """A rung that both runs measured: its rows, and the whole tree of `{base, other, change}`."""
+    """A rung that both runs measured: its rows, and the whole tree of `{base, other, change}`; `offered`: the rates,
+    where they differ."""
 
     threads: int
     rows: tuple[Row, ...]
     tree: Metrics
     repeats: tuple[int, int]
+    offered: OfferedRates | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +97,7 @@ class StagePair:
     """A stage in both runs.
 
     `missing` are rungs that have a valid iteration in one run only, with the id of the other run. `values`: the metrics
-    of a stage without rungs: estimates over its repeats, the rate of a search.
+    of a stage without rungs: estimates over its repeats; the rate of a search, None where it found none.
     """
 
     id: str
@@ -125,11 +141,22 @@ def compare(
     confidence = statistics.confidence_after(max(1, compared))
     before, after = _trees(reference), _trees(other)
     stages = tuple(
-        _stage((reference.stages[name], other.stages[name]), paired(before[name], after[name], confidence), ids)
+        _stage(
+            (reference.stages[name], other.stages[name]),
+            paired(before[name], after[name], confidence),
+            ids,
+            reference.plan_stage(name),
+        )
         for name in before
         if name in after and name in reference.stages and name in other.stages
     )
-    notes = (*_notes(reference, other), *_absent(reference, other, ids), *_few(stages))
+    notes = (
+        *_notes(reference, other),
+        *_absent(reference, other, ids),
+        *_unanswered(reference, other),
+        *_offered(stages),
+        *_few(stages),
+    )
     return ComparedRuns(
         reference=ids[0], other=ids[1], differences=found, stages=stages, confidence=confidence, notes=notes
     )
@@ -167,6 +194,19 @@ def _absent(reference: RunResults, other: RunResults, ids: tuple[str, str]) -> I
         for stage in whole.stages:
             if stage not in lacking.stages:
                 yield f"stage {stage} was not run in {name}"
+
+
+def _unanswered(*runs: RunResults) -> Iterator[str]:
+    for results in runs:
+        for stage in results.stages.values():
+            if stage.search is not None and stage.search.rate is None:
+                yield f"{stage.id} found no rate in {_name(results)}: {stage.search.reason}"
+
+
+def _offered(stages: Sequence[StagePair]) -> Iterator[str]:
+    for stage in stages:
+        if differing := [rung.offered for rung in stage.rungs if rung.offered is not None]:
+            yield offered_rates.note(stage.id, differing)
 
 
 def _few(stages: Sequence[StagePair]) -> Iterator[str]:
@@ -216,23 +256,63 @@ def _changed(name: str, left: Any, right: Any, confidence: float) -> Metrics:
 # ---- rows --------------------------------------------------------------------------------------------------------
 
 
-def _stage(stages: tuple[StageResult, StageResult], tree: Metrics, ids: tuple[str, str]) -> StagePair:
+def _stage(
+    stages: tuple[StageResult, StageResult], tree: Metrics, ids: tuple[str, str], plan: Mapping[str, Any]
+) -> StagePair:
     base, other = stages
+    if not base.climbs:
+        values = tuple(row for name in _measured(base) if (row := _value(stages, tree, name)) is not None)
+        return StagePair(id=base.id, kind=base.kind, rungs=(), missing=(), tree=tree, values=values)
     left, right = ({rung.threads: rung for rung in stage.rungs if rung.tree} for stage in (base, other))
-    ladder = base.climbs
+    shared = sorted(left.keys() & right.keys())
+    rates = {n: offered_rates.offered(left[n].iterations, right[n].iterations, plan) for n in shared}
+    tree = _without_offered(tree, rates)
     pairs = [
         RungPair(
             threads=threads,
-            rows=tuple(_rows(tree[RUNGS][str(threads)])),
+            rows=tuple(_rows(tree[RUNGS][str(threads)], rates[threads])),
             tree=tree[RUNGS][str(threads)],
             repeats=(len(left[threads].iterations), len(right[threads].iterations)),
+            offered=rates[threads],
         )
-        for threads in (sorted(left.keys() & right.keys()) if ladder else ())
+        for threads in shared
     ]
     lacking = {threads: ids[1] if threads in left else ids[0] for threads in left.keys() ^ right.keys()}
-    missing = tuple(sorted(lacking.items())) if ladder else ()
-    values = () if ladder else tuple(row for name in _measured(base) if (row := _at(tree, (name,))) is not None)
-    return StagePair(id=base.id, kind=base.kind, rungs=tuple(pairs), missing=missing, tree=tree, values=values)
+    return StagePair(id=base.id, kind=base.kind, rungs=tuple(pairs), missing=tuple(sorted(lacking.items())), tree=tree)
+
+
+def _value(stages: tuple[StageResult, StageResult], tree: Metrics, name: str) -> Row | None:
+    """A number of a stage without rungs; of a search also where a run found no rate."""
+    if (row := _at(tree, (name,))) is not None or stages[0].kind != "search":
+        return row
+    base, other = (stage.search.rate if stage.search else None for stage in stages)
+    found = tuple(search_metrics(stage).get("rate") for stage in stages)
+    return Row(path=(name,), base=base, other=other, change={}, estimates=(found[0], found[1]))
+
+
+def _without_offered(tree: Metrics, rates: Mapping[int, OfferedRates | None]) -> Metrics:
+    """The tree of a ladder without the changes of what follows offered rates that differ; peak and knee as the rung
+    whose rates are furthest apart."""
+    differing = [one for one in rates.values() if one is not None]
+    if not differing:
+        return tree
+    furthest = max(differing, key=lambda one: abs(one.other / one.base - 1.0))
+    rungs: Metrics = {
+        threads: rung if (found := rates.get(int(threads))) is None else _unjudged(rung, found)
+        for threads, rung in tree[RUNGS].items()
+    }
+    chosen: Metrics = {name: _unjudged(tree[name], furthest) for name in ("peak", "knee") if name in tree}
+    return {**tree, RUNGS: rungs, **chosen}
+
+
+def _unjudged(tree: Mapping[str, Any], rates: OfferedRates) -> Metrics:
+    result: Metrics = {}
+    for name, node in tree.items():
+        if isinstance(node, Mapping) and BASE in node:
+            result[name] = dict(node) if rates.compares(name) else {BASE: node[BASE], OTHER: node[OTHER]}
+        else:
+            result[name] = _unjudged(node, rates) if isinstance(node, Mapping) else node
+    return result
 
 
 def _measured(stage: StageResult) -> list[str]:
@@ -255,7 +335,7 @@ def _paths(tree: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return paths
 
 
-def _rows(tree: Mapping[str, Any]) -> Iterator[Row]:
+def _rows(tree: Mapping[str, Any], rates: OfferedRates | None) -> Iterator[Row]:
     """Throughput, response times and errors of a rung, then throughput and mean response of each transaction; the same
     of each of several loads."""
     paths = [(*load, *path) for load in metrics.load_paths(tree) for path in _paths(at_path(tree, *load))]
@@ -269,7 +349,7 @@ def _rows(tree: Mapping[str, Any]) -> Iterator[Row]:
     for path in paths:
         row = _at(tree, path)
         if row is not None and (path[-1] != "fraction" or row.base or row.other):
-            yield row
+            yield row if rates is None or rates.compares(row.metric) else replace(row, offered=True)
 
 
 def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Row | None:

@@ -133,7 +133,11 @@ def _judged(condition: Condition, compared: ComparedRuns) -> Iterator[tuple[Outc
 
 def _at_rungs(text: str, tree: Mapping[str, Any], stage: StagePair, other: str) -> Iterator[tuple[Outcome, str]]:
     for rung in stage.rungs:
-        yield _one(text, {**tree, **rung.tree}, f"{other}, {stage.id} at {rung_name(stage.kind, rung.threads)}")
+        where = f"{other}, {stage.id} at {rung_name(stage.kind, rung.threads)}"
+        outcome, evidence = _one(text, {**tree, **rung.tree}, where)
+        if outcome == "INCONCLUSIVE" and rung.offered is not None:
+            evidence += f"; the offered rates differ ({rung.offered}), and what follows them is not compared"
+        yield outcome, evidence
     for count, lacking in stage.missing:
         yield "INCONCLUSIVE", f"{lacking} has no valid iteration of {stage.id} at {rung_name(stage.kind, count)}"
 

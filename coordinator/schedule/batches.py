@@ -354,7 +354,12 @@ def _compared(turn: Turn, spec: CompareSystems, result: Compared) -> None:
     )
 
 
-_TIMES: Mapping[str, Literal["before", "start", "end"]] = {"before": "before", "start": "start", "end": "end"}
+_TIMES: Mapping[str, Literal["before", "start", "stage", "end"]] = {
+    "before": "before",
+    "start": "start",
+    "stage": "stage",
+    "end": "end",
+}
 
 
 def _facts_taken(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TaskResult) -> None:
@@ -364,7 +369,9 @@ def _facts_taken(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: Tas
         turn.emit(FactsTaken(when=when, host=host, facts=dict(result.facts)))
     elif isinstance(result, SystemStarted) and isinstance(spec, InspectSystem):
         facts = {"engine": spec.endpoint.engine, "version": result.endpoint.version, **dict(result.settings)}
-        turn.emit(FactsTaken(when=when, host=host, system=spec.endpoint.system, facts=facts))
+        facts |= dict(result.schema)
+        stage = step.stage if when == "stage" else ""
+        turn.emit(FactsTaken(when=when, host=host, system=spec.endpoint.system, stage=stage, facts=facts))
 
 
 _BAD = {

@@ -159,9 +159,9 @@ def _by_lower_bound(leaf: Comparison | Bare, tree: Mapping[str, Any]) -> Judged 
     if isinstance(leaf, Bare) or leaf.operator not in _TURNED:
         return None
     time, operator, limit = leaf.left, leaf.operator, leaf.right
-    if _is_constant(time):
+    if is_constant(time):
         time, operator, limit = limit, _TURNED[operator], time
-    bound = _lower_bound(time, tree) if _is_constant(limit) else None
+    bound = lower_bound(time, tree) if is_constant(limit) else None
     if bound is None:
         return None
     most = float(_value(limit, tree))
@@ -178,14 +178,14 @@ def _by_lower_bound(leaf: Comparison | Bare, tree: Mapping[str, Any]) -> Judged 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Bound:
+class Bound:
     """A lower bound of a time: as measured, and (None where the repeats are too few) with its confidence."""
 
     value: float
     lower: float | None
 
 
-def _lower_bound(text: str, tree: Mapping[str, Any]) -> _Bound | None:
+def lower_bound(text: str, tree: Mapping[str, Any]) -> Bound | None:
     """The lower bound of the number that a text reads: of a rung, or of the iteration itself."""
     found = _BOUNDED.fullmatch(text.strip())
     if found is None:
@@ -196,8 +196,8 @@ def _lower_bound(text: str, tree: Mapping[str, Any]) -> _Bound | None:
     except ExpressionFault:
         return None
     if isinstance(node, int | float):
-        return _Bound(value=node, lower=node)
-    return _Bound(value=node["value"], lower=node.get("lower")) if "value" in node else None
+        return Bound(value=node, lower=node)
+    return Bound(value=node["value"], lower=node.get("lower")) if "value" in node else None
 
 
 def _outcome(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, lenient: bool) -> Outcome:
@@ -205,7 +205,7 @@ def _outcome(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, l
         return "INCONCLUSIVE"
     if isinstance(left, dict) and isinstance(right, dict):
         _span(left, leaf.left), _span(right, leaf.right)
-        compared, limit = _compared(left, right)
+        compared, limit = compared_sides(left, right)
         return by_interval(_span(compared, leaf.text), leaf.operator, (limit, limit))
     for value, text in ((left, leaf.left), (right, leaf.right)):
         if isinstance(value, dict) and _is_counted(text, shares=value["n"] == 1):
@@ -215,7 +215,7 @@ def _outcome(leaf: Comparison, tree: Mapping[str, Any], left: Any, right: Any, l
     return _as_written(leaf, tree, lenient)
 
 
-def _compared(left: Estimate, right: Estimate) -> tuple[Estimate, float]:
+def compared_sides(left: Estimate, right: Estimate) -> tuple[Estimate, float]:
     """Return (ratio, 1) of two estimates, or (difference, 0) when the ratio has no interval."""
     quotient = statistics.ratio(left, right)
     return (quotient, 1.0) if ends(quotient) else (statistics.difference(left, right), 0.0)
@@ -421,7 +421,7 @@ def _repeats(found: Estimate | None, limit: float) -> str:
 def _deciding(leaf: Comparison, left: Any, right: Any, read: Sequence[_Read]) -> tuple[Estimate | None, float]:
     """The estimate whose interval decides a comparison, and its limit; None where there is no single one."""
     if isinstance(left, dict) and isinstance(right, dict):
-        return _compared(left, right)
+        return compared_sides(left, right)
     for value, text, limit in ((left, leaf.left, right), (right, leaf.right, left)):
         if isinstance(value, dict):
             return value, float(limit)
@@ -457,14 +457,15 @@ def _side(text: str, value: Any, printed: Notation) -> str:
         shown = printed.interval(value)
     else:
         shown = printed.text(value) if _is_number(value) else str(value)
-    return shown if _is_constant(text) else f"{text} = {shown}"
+    return shown if is_constant(text) else f"{text} = {shown}"
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_constant(text: str) -> bool:
+def is_constant(text: str) -> bool:
+    """Whether an expression reads no result."""
     return not any(isinstance(node, Name | Member) for node in _walk(parse(text)))
 
 

@@ -112,7 +112,7 @@ class Lab:
     def _start_agent(self, host: Host) -> None:
         own = self.directory / host.name
         policy = own / "policy.yaml"
-        template = (HERE.parent / "policies" / f"{POLICIES[host.role]}.yaml").read_text()
+        template = (HERE.parents[1] / "plans" / "policies" / f"{POLICIES[host.role]}.yaml").read_text()
         policy.write_text(template.replace("faults: []\n", "") + FAULTS)
         files = ["--pki", str(own / "pki"), "--state-dir", str(own / "state"), "--policy", str(policy)]
         self._start(host, "agent", "--listen", f"{host.address}:{PORT}", "--name", host.name, *files)

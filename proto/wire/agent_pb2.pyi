@@ -1044,16 +1044,19 @@ class InspectSystem(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ENDPOINT_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    schema: _builtins.bool
     @_builtins.property
     def endpoint(self) -> Global___Endpoint: ...
     def __init__(
         self,
         *,
         endpoint: Global___Endpoint | None = ...,
+        schema: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "schema", b"schema"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2119,6 +2122,7 @@ class SystemStarted(_message.Message):
     FRESH_FIELD_NUMBER: _builtins.int
     SUPERSEDED_BY_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
     fresh: _builtins.bool
     superseded_by: _builtins.str
     note: _builtins.str
@@ -2126,6 +2130,8 @@ class SystemStarted(_message.Message):
     def endpoint(self) -> Global___Endpoint: ...
     @_builtins.property
     def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
+    @_builtins.property
+    def schema(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
     def __init__(
         self,
         *,
@@ -2134,10 +2140,11 @@ class SystemStarted(_message.Message):
         fresh: _builtins.bool = ...,
         superseded_by: _builtins.str = ...,
         note: _builtins.str = ...,
+        schema: _abc.Iterable[Global___NamedText] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "fresh", b"fresh", "note", b"note", "settings", b"settings", "superseded_by", b"superseded_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "fresh", b"fresh", "note", b"note", "schema", b"schema", "settings", b"settings", "superseded_by", b"superseded_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,7 +22,8 @@ class SystemStarted:
     """A system is up: how to reach it, and its settings that travel with the results (name -> value, sorted).
 
     `superseded_by`: the promoted standby that holds the group's data now; a primary starts only after it has stopped.
-    `note`: the effect of the start on the data of a member of a group, for people.
+    `note`: the effect of the start on the data of a member of a group, for people. `schema`: the objects of the
+    database with their definitions, where they were asked for (`agent/engines/database_schema.py`).
     """
 
     endpoint: Endpoint
@@ -30,6 +31,7 @@ class SystemStarted:
     fresh: bool = True
     superseded_by: str = ""
     note: str = ""
+    schema: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

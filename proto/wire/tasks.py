@@ -68,9 +68,11 @@ class StopSystem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectSystem:
-    """Connect to a system that runs already: check that it answers; version and settings for the fingerprint."""
+    """Connect to a system that runs already: check that it answers; version and settings for the fingerprint, and with
+    `schema` its tables and indexes."""
 
     endpoint: Endpoint
+    schema: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from proveout.coordinator.report.figures.figure import Figure
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, environment, load_results
 from proveout.coordinator.storage import run_directory
 from proveout.coordinator.storage.journal import read
+from proveout.core import extras
 from proveout.core.errors import ProveoutError
 from proveout.proto.events import IterationFinished, VerdictReached
 
@@ -227,7 +228,8 @@ class Run:
         try:
             import duckdb  # noqa: PLC0415
         except ModuleNotFoundError:
-            raise NotThere("SQL needs duckdb", way_out="Install it with: pip install 'proveout[notebook]'") from None
+            way_out = f"Install it with: {extras.install_command('proveout[notebook]')}"
+            raise NotThere("SQL needs duckdb", way_out=way_out) from None
         connection = duckdb.connect()
         for name, table in self._tables():
             if name in query:

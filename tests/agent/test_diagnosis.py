@@ -100,12 +100,12 @@ def test_extras_are_those_of_the_package_with_their_dependencies(monkeypatch: py
         'pytest>=8; extra == "dev"',
     ]
     monkeypatch.setattr(metadata, "requires", lambda name: requires)
-    assert diagnosis.extras() == {"postgres": ("psycopg",), "embedded": ("psycopg", "no-such-package")}
+    assert diagnosis.installable() == {"postgres": ("psycopg",), "embedded": ("psycopg", "no-such-package")}
     found = {one.name: one for one in diagnosis.equipment()}
     assert found["extra postgres"].state == "ok"
     assert found["extra embedded"].state == "absent"
     assert "no-such-package not installed" in found["extra embedded"].detail
-    assert found["extra embedded"].way_out == "pip install 'proveout[embedded]'"
+    assert found["extra embedded"].way_out == "pip install 'psycopg[binary]>=3.2' 'no-such-package>=1'"
 
 
 def test_an_absent_server_is_missing_when_the_plan_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:

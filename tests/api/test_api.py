@@ -231,7 +231,7 @@ def test_sql_joins_the_tables(run: api.Run) -> None:
 
 def test_sql_without_duckdb_says_how_to_get_it(run: api.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(api.NotThere, match="pip install 'proveout"):
+    with pytest.raises(api.NotThere, match="pip install 'duckdb"):
         run.sql("SELECT 1")
 
 

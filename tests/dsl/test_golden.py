@@ -111,7 +111,10 @@ def test_committed_schema_is_the_one_the_models_give() -> None:
     check_golden(ROOT / "plans" / "plan.schema.json", schema_json())
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "plans").rglob("*.yaml")), ids=lambda path: path.stem)
+EDITED = [path for path in sorted((ROOT / "plans").rglob("*.yaml")) if path.parent.name != "policies"]
+
+
+@pytest.mark.parametrize("path", EDITED, ids=lambda path: path.stem)
 def test_first_line_points_editors_at_the_schema(path: Path) -> None:
     first = path.read_text().splitlines()[0]
     prefix = "# yaml-language-server: $schema="

@@ -3,8 +3,8 @@ the output that the page shows.
 
 Data flow: the page -> `steps` (a block of commands or of output, with the host of the sentence before it) ->
 `hand_made.Lab`. Services (`pki serve`, `agent`) are started in the background. The blocks of section 2 are executed
-again for each other host, with its name. Not executed: `pip install`, and the run of half an hour; the short run only
-with PROVEOUT_LONG=1.
+again for each other host, with its name. Not executed: the run of half an hour; the short run only with
+PROVEOUT_LONG=1.
 
 Not tested: separate machines with their own clocks and networks, and a user other than root.
 """
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.server
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "lab-first-run.md"
 STAYS = ("proveout pki serve", "proveout agent ")
-LEFT_OUT = "pip install"
 ADMITTED, RUN = "2.", "5."
 LISTED = "proveout pki list"
 WHOLE = "proveout run study.yaml\n"
@@ -72,7 +71,7 @@ class Walk:
     def step(self, step: Step) -> None:
         match step.language:
             case "sh":
-                lines = [line for line in step.text.splitlines() if not line.startswith(LEFT_OUT)]
+                lines = step.text.splitlines()
                 self.output = "".join(self.command(step.host, line) for line in lines)
             case "text":
                 for pattern in as_shown(step.text):

@@ -1,11 +1,17 @@
-"""The sdist holds the whole tree: sdist -> wheel -> clean environment -> `proveout check` works there. Versions are pinned.
+"""A release: sdist -> wheel -> clean environment -> the first plan runs there, with the compiled hot path and without.
 
-Needs to install the dependencies into a fresh environment, so it is skipped where pip cannot reach any source of them.
+The sdist and the wheel hold what the links of `src/proveout` lead to. The wheel of the sdist is that of the tree, byte
+for byte. Nothing promises that a package index has proveout.
+
+A plan runs in an environment of its own, with HOME and PATH as its only variables. Installing the dependencies there is
+skipped where pip cannot reach any source of them.
 """
 
+import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -15,31 +21,76 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("dsl", "coordinator", "agent", "proto", "tui", "plans")
+BUILD = (sys.executable, "-m", "build", "--no-isolation")
+PROMISE = re.compile(r"pip install (-\S+ )*['\"]?proveout(?!\S* @)")
+"""A command that takes proveout from an index; `proveout @ git+…` does not."""
 
 
-def _run(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
+def _run(*argv: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables}
+    return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=600, check=False, env=environment)
+
+
+def _built(tree: Path, out: Path, *what: str, **variables: str) -> Path:
+    """Build, and return the newest archive in `out`."""
+    made = _run(*BUILD, *what, "--outdir", str(out), cwd=tree, **variables)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return max(out.iterdir(), key=lambda file: file.stat().st_mtime_ns)
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    out = tmp_path_factory.mktemp("dist")
-    made = _run(sys.executable, "-m", "build", "--no-isolation", "--sdist", "--outdir", str(out), cwd=ROOT)
-    assert made.returncode == 0, made.stdout + made.stderr
-    (sdist,) = out.glob("*.tar.gz")
-    unpacked = tmp_path_factory.mktemp("sdist")
-    made = _run("tar", "-xzf", str(sdist), cwd=unpacked)
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _built(ROOT, tmp_path_factory.mktemp("sdist"), "--sdist")
+
+
+@pytest.fixture(scope="module")
+def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (tree,) = folder.iterdir()
+    return tree
+
+
+@pytest.fixture(scope="module")
+def wheel(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _built(unpacked, tmp_path_factory.mktemp("wheel"), "--wheel")
+
+
+@pytest.fixture(scope="module")
+def pure(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _built(unpacked, tmp_path_factory.mktemp("pure"), "--wheel", PROVEOUT_PURE_PYTHON="1")
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new virtual environment with the wheel and its dependencies."""
+    folder = tmp_path_factory.mktemp("machine") / "venv"
+    made = _run(sys.executable, "-m", "venv", "--without-pip", str(folder), cwd=folder.parent)
     assert made.returncode == 0, made.stderr
-    (tree,) = unpacked.iterdir()
-    made = _run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(out), cwd=tree)
-    assert made.returncode == 0, made.stdout + made.stderr
-    (wheel,) = out.glob("*.whl")
-    return sdist, wheel
+    install = _install(folder, "--constraint", str(ROOT / "constraints.txt"), str(wheel))
+    if any(sign in install.stderr for sign in ("Failed to establish a new connection", "name resolution")):
+        pytest.skip("no source of the dependencies can be reached")
+    assert install.returncode == 0, install.stderr
+    return folder
 
 
-def test_wheel_from_sdist_has_every_tracked_module_and_plan(built: tuple[Path, Path]) -> None:
-    _, wheel = built
-    tracked = _run("git", "ls-files", "dsl", "coordinator", "agent", "proto", "tui", "plans", cwd=ROOT)
+def _install(folder: Path, *what: str) -> subprocess.CompletedProcess[str]:
+    pip = (sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check")
+    return _run(*pip, "install", "--quiet", "--no-compile", *what, cwd=folder.parent)
+
+
+def _alone(environment: Path, *argv: str, cwd: Path) -> str:
+    """Run a command with nothing but HOME and PATH; its output."""
+    path = f"PATH={environment / 'bin'}:/usr/bin:/bin"
+    done = _run("env", "-i", f"HOME={cwd}", path, *argv, cwd=cwd)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_wheel_from_sdist_has_every_tracked_module_and_plan(wheel: Path) -> None:
+    tracked = _run("git", "ls-files", *FOLDERS, cwd=ROOT)
     if tracked.returncode != 0:
         pytest.skip("not a git checkout")
     wanted = {f"proveout/{name}" for name in tracked.stdout.split()}
@@ -47,8 +98,30 @@ def test_wheel_from_sdist_has_every_tracked_module_and_plan(built: tuple[Path, P
         assert wanted - set(archive.namelist()) == set()
 
 
-def test_wheel_has_the_licence_and_its_name(built: tuple[Path, Path]) -> None:
-    _, wheel = built
+def test_the_sdist_holds_files_in_place_of_the_links_of_the_package(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        assert [member.name for member in archive if not (member.isfile() or member.isdir())] == []
+        names = {"/".join(member.name.split("/")[1:4]) for member in archive}
+    assert {f"src/proveout/{folder}" for folder in FOLDERS} <= names
+
+
+def test_the_wheel_of_the_tree_is_that_of_the_sdist(wheel: Path, tmp_path: Path) -> None:
+    ours = _built(ROOT, tmp_path, "--wheel")
+    assert ours.name == wheel.name
+    with zipfile.ZipFile(ours) as one, zipfile.ZipFile(wheel) as other:
+        assert one.namelist() == other.namelist()
+        assert [name for name in one.namelist() if one.read(name) != other.read(name)] == []
+
+
+def test_a_wheel_without_compiled_modules_is_for_every_platform(wheel: Path, pure: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive, zipfile.ZipFile(pure) as other:
+        compiled = {name for name in archive.namelist() if name.endswith(".so")}
+        assert set(archive.namelist()) - set(other.namelist()) == compiled
+    assert pure.name.endswith("-py3-none-any.whl")
+    assert bool(compiled) is not wheel.name.endswith("-py3-none-any.whl")  # pure without a compiler
+
+
+def test_wheel_has_the_licence_and_its_name(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (licence,) = [name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE")]
         assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
@@ -56,22 +129,57 @@ def test_wheel_has_the_licence_and_its_name(built: tuple[Path, Path]) -> None:
         assert b"\nLicense-Expression: Apache-2.0\nLicense-File: LICENSE\n" in archive.read(metadata)
 
 
-def test_clean_environment_runs_check(built: tuple[Path, Path], tmp_path: Path) -> None:
-    _, wheel = built
-    made = _run(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv"), cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
-    python = tmp_path / "venv" / "bin" / "python"
-    install = _run(
-        sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check",
-        "install", "--quiet", "--no-compile", "--constraint", str(ROOT / "constraints.txt"), str(wheel), cwd=tmp_path,
-    )  # fmt: skip
-    if any(sign in install.stderr for sign in ("Failed to establish a new connection", "name resolution")):
-        pytest.skip("no source of the dependencies can be reached")
-    assert install.returncode == 0, install.stderr
-    plan = tmp_path / "venv" / "lib"
-    (plan,) = plan.glob("python*/site-packages/proveout/plans/hlr-cache-embedded.yaml")
-    checked = _run(str(tmp_path / "venv" / "bin" / "proveout"), "check", str(plan), cwd=tmp_path)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+def test_the_first_plan_runs_in_a_clean_environment(environment: Path, wheel: Path, pure: Path, tmp_path: Path) -> None:
+    """Starter -> check -> run -> report; then the same with the wheel that has no compiled modules."""
+    _alone(environment, "proveout", "new", "sqlite", "first.yaml", cwd=tmp_path)
+    hot_path = "not compiled" if wheel.name.endswith("-py3-none-any.whl") else "compiled"
+    for installed, expected in ((wheel, hot_path), (pure, "not compiled")):
+        if installed is pure:
+            again = _install(environment, "--no-deps", "--force-reinstall", str(pure))
+            assert again.returncode == 0, again.stderr
+        assert f"hot path                {expected}" in _alone(environment, "proveout", "doctor", cwd=tmp_path)
+        short = ("-p", "measure=1s", "-p", "threads=1", "-p", "subscribers=1_000")
+        said = _alone(environment, "proveout", "run", "first.yaml", "--headless", *short, cwd=tmp_path)
+        assert "PASS no-errors" in said
+        report = next((tmp_path / "runs").glob("*/report.html")).read_text()
+        assert "<svg" in report
+        assert "<script" in report
+        assert "<style" in report
+
+
+def test_a_clean_environment_has_plans_schema_and_starters(environment: Path, tmp_path: Path) -> None:
+    (plans,) = environment.glob("lib/python*/site-packages/proveout/plans")
+    assert _alone(environment, "proveout", "schema", cwd=tmp_path) == (ROOT / "plans/plan.schema.json").read_text()
+    listed = _alone(environment, "proveout", "new", cwd=tmp_path)
+    assert all(starter.stem in listed for starter in (ROOT / "plans" / "starters").glob("*.yaml"))
+    includes = [file for file in plans.glob("*.yaml") if "include:" in file.read_text()]
+    assert len(includes) > 3
+    _alone(environment, "proveout", "check", str(plans / "hlr-cache-embedded.yaml"), cwd=tmp_path)
+    _alone(environment, "proveout", "check", str(includes[0]), cwd=tmp_path)
+
+
+def test_nothing_promises_that_an_index_has_the_program() -> None:
+    listed = _run("git", "ls-files", "*.py", "*.md", "*.yaml", "*.yml", "*.toml", "*.txt", "Makefile", cwd=ROOT)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    files = [ROOT / name for name in listed.stdout.split() if name != "tests/style/test_packaging.py"]
+    promises = [
+        f"{file.relative_to(ROOT)}: {found[0]}"
+        for file in files
+        for found in PROMISE.finditer(file.read_text(errors="replace"))
+    ]
+    assert promises == []
+
+
+@pytest.mark.parametrize("text", ["pip install proveout", "pip install -U 'proveout[all]'", 'pip install "proveout"'])
+def test_a_promise_is_found(text: str) -> None:
+    assert PROMISE.search(text)
+
+
+def test_every_extra_is_on_the_page_about_installing() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/guide/install.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(project["optional-dependencies"].keys() - {"benchmark", "dev", "docs"})
 
 
 def test_every_dependency_has_one_tested_version() -> None:

@@ -29,6 +29,7 @@ TONES = {
     "changed": ("≠", "bold yellow"),
     "none": (" ", ""),
     "unknown": ("?", "dim"),
+    "offered": ("-", "dim"),
 }
 
 

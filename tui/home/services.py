@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 
 PlanState: TypeAlias = Literal["checking", "fine", "wrong"]
 PastState: TypeAlias = Literal["reading", "running", "finished", "failed", "interrupted", "crashed", "unreadable"]
-Tone: TypeAlias = Literal["better", "worse", "changed", "none", "unknown"]
+Tone: TypeAlias = Literal["better", "worse", "changed", "none", "unknown", "offered"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,18 @@ T = TypeVar("T")
 FINGERPRINT = ("checkpoint_threshold", "force_compression", "memory_limit", "preserve_insertion_order", "threads")
 READ_WAIT_S = 5.0
 SEGMENTS = "SELECT block_id, block_offset, len(additional_block_ids) FROM pragma_storage_info(?) WHERE block_id >= 0"
+SCHEMA = """
+SELECT 'table' AS kind, CASE WHEN schema_name = 'main' THEN '' ELSE schema_name || '.' END || table_name AS name,
+       column_name || ' ' || data_type || CASE WHEN is_nullable THEN '' ELSE ' not null' END AS text,
+       column_index AS place
+FROM duckdb_columns() WHERE NOT internal
+UNION ALL SELECT 'index', index_name || ' on ' || table_name,
+       CASE WHEN is_unique THEN 'unique ' ELSE '' END || expressions, 0 FROM duckdb_indexes()
+UNION ALL SELECT 'constraint', lower(constraint_type) || ' ' || constraint_index || ' on ' || table_name,
+       constraint_text, 0 FROM duckdb_constraints() WHERE constraint_type <> 'NOT NULL'
+ORDER BY 1, 2, 4
+"""
+"""The rows of `adapter.DescribesSchema`."""
 
 Segment = tuple[str, int, int]
 """(table, offset in its block, number of blocks of its own)."""

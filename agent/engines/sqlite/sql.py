@@ -26,6 +26,14 @@ SIZES = (
     " WHERE m.tbl_name NOT LIKE 'sqlite^_%' ESCAPE '^' GROUP BY m.tbl_name, m.type, m.name"
 )
 
+SCHEMA = (
+    "SELECT type, CASE WHEN type = 'table' THEN name ELSE name || ' on ' || tbl_name END,"
+    " COALESCE(sql, 'of a constraint') FROM sqlite_schema"
+    " WHERE type IN ('table', 'index', 'trigger') AND (name NOT LIKE 'sqlite^_%' ESCAPE '^'"
+    " OR name LIKE 'sqlite^_autoindex%' ESCAPE '^') ORDER BY 1, 2"
+)
+"""The rows of `adapter.DescribesSchema`: the texts that made the objects."""
+
 
 def file_settings(path: str) -> tuple[tuple[str, str], ...]:
     """The fingerprint of an SQLite file: its settings and the library's version, sorted."""

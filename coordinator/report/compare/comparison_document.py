@@ -42,6 +42,7 @@ DIRECTIONS: Mapping[Direction, tuple[str, Tone]] = {
     "changed": ("changed", "warn"),
     "none": ("none shown", ""),
     "unknown": ("no interval", "dim"),
+    "offered": ("rates differ", "dim"),
 }
 _CONDITIONS: Mapping[str, tuple[str, Tone]] = {
     "PASS": ("HOLDS", "bad"),
@@ -89,7 +90,7 @@ def _changes(one: ComparedRuns) -> Iterator[Block]:
         for rung in stage.rungs:
             yield Section(title=rung_title(stage, rung), blocks=(change_table(one, rung.rows),))
         if stage.values:
-            yield Section(title=values_title(stage), blocks=(change_table(one, stage.values),))
+            yield Section(title=values_title(stage), blocks=(_values_table(one, stage),))
     if missing := tuple(line for stage in one.stages for line in missing_rungs(stage)):
         yield Notes(missing, "warn")
     if not one.stages:
@@ -118,6 +119,25 @@ def values_title(stage: StagePair) -> str:
 def change_table(one: ComparedRuns, rows: Sequence[Row]) -> Table:
     """The numbers of a rung, or of a search, on both sides."""
     return Table(heads=heads(one), rows=tuple(map(_row, rows)), layout="lrrrrl")
+
+
+def _values_table(one: ComparedRuns, stage: StagePair) -> Table:
+    rows: list[tuple[Value, ...]] = []
+    for direction, (*words, last) in value_cells(stage):
+        rows.append((*words, Cell(last, DIRECTIONS[direction][1])))
+    return Table(heads=heads(one), rows=tuple(rows), layout="lrrrrl")
+
+
+def value_cells(stage: StagePair) -> Iterator[tuple[Direction, tuple[str, ...]]]:
+    """The rows of a stage without rungs as text; below the rate of a search the ends of its interval in both runs."""
+    for row in stage.values:
+        yield row.direction, cells(row)
+        if stage.kind == "search":
+            sides = [side if isinstance(side, Mapping) else {} for side in row.estimates]
+            same = notation("", *(side or None for side in sides))
+            for end in ("lower", "upper"):
+                shown = (same.text(side[end]) if end in side else "open" if side else "-" for side in sides)
+                yield "none", (f"{end} end", *shown, "", "", "")
 
 
 def heads(one: ComparedRuns) -> tuple[str, ...]:
@@ -172,7 +192,10 @@ def _values(row: Row) -> tuple[str, str]:
     halves = (half_width(side) if isinstance(side, Mapping) else None for side in row.estimates)
     sides = zip((row.base, row.other), halves, strict=True)
     same = notation("" if row.metric in ("tps", "rate", "iops", "mb_per_s") else row.metric, *sides)
-    return same.text(row.base), same.text(row.other)
+    base, other = (
+        "none found" if value is None and row.path == ("rate",) else same.text(value) for value in (row.base, row.other)
+    )
+    return base, other
 
 
 # ---- figures -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from typing import Any, get_args
 from proveout.coordinator.compare.comparability import Difference
 from proveout.coordinator.compare.comparison import ComparedRuns, Direction, Row, RungPair, StagePair
 from proveout.coordinator.compare.fail_if import Judgement, exit_code
-from proveout.coordinator.report.json_schemas import COUNT, NUMBER, TEXT, Definitions, Schema, list_of, record
+from proveout.coordinator.compare.offered_rates import OfferedRates
+from proveout.coordinator.report.json_schemas import COUNT, NUMBER, TEXT, Definitions, Schema, list_of, maybe, record
 from proveout.core.json_data import to_plain
 
 FORMAT = "proveout.compare/1"
@@ -62,7 +63,12 @@ def _stage(stage: StagePair) -> dict[str, Any]:
 
 
 def _rung_data(rung: RungPair) -> dict[str, Any]:
-    return {"threads": rung.threads, "repeats": list(rung.repeats), "rows": list(map(_row_data, rung.rows))}
+    return {
+        "threads": rung.threads,
+        "repeats": list(rung.repeats),
+        "rows": list(map(_row_data, rung.rows)),
+        "offered": to_plain(rung.offered),
+    }
 
 
 def _row_data(row: Row) -> dict[str, Any]:
@@ -72,7 +78,15 @@ def _row_data(row: Row) -> dict[str, Any]:
         "other": row.other,
         "change": to_plain(row.change),
         "direction": row.direction,
+        "intervals": [_interval(side) for side in row.estimates],
     }
+
+
+def _interval(side: Any) -> dict[str, Any] | None:
+    """The interval of one run's own number; an end that is not known is null."""
+    if not isinstance(side, Mapping) or not ("lower" in side or "upper" in side):
+        return None
+    return {name: side.get(name) for name in ("lower", "upper", "confidence")}
 
 
 def _finite(value: Any) -> Any:
@@ -95,7 +109,7 @@ def schema() -> Schema:
         confidence=NUMBER,
         differences=list_of(made.of(Difference)),
         notes=list_of(TEXT),
-        stages=list_of(_stage_schema()),
+        stages=list_of(_stage_schema(made)),
     )
     whole = record(
         format={"const": FORMAT},
@@ -117,16 +131,27 @@ def schema_json() -> str:
     return json.dumps(schema(), ensure_ascii=False, indent=2) + "\n"
 
 
-def _stage_schema() -> Schema:
+def _stage_schema(made: Definitions) -> Schema:
     change = {
         "type": "object",
         "description": "The relative change, other over base - 1: `mean`, and `lower` and `upper` where there is "
         "an interval.",
         "additionalProperties": {"type": ["number", "string", "null"]},
     }
-    row = record(metric=TEXT, base=NUMBER, other=NUMBER, change=change, direction={"enum": list(get_args(Direction))})
+    interval = maybe(record(lower=NUMBER, upper=NUMBER, confidence=NUMBER))
+    row = record(
+        metric=TEXT,
+        base=NUMBER,
+        other=NUMBER,
+        change=change,
+        direction={"enum": list(get_args(Direction))},
+        intervals={"type": "array", "items": interval, "minItems": 2, "maxItems": 2},
+    )
     rung = record(
-        threads=COUNT, repeats={"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2}, rows=list_of(row)
+        threads=COUNT,
+        repeats={"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2},
+        rows=list_of(row),
+        offered=maybe(made.of(OfferedRates)),
     )
     return record(
         id=TEXT, kind=TEXT, rungs=list_of(rung), missing=list_of(record(threads=COUNT, run=TEXT)), values=list_of(row)

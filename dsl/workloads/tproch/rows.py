@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from proveout.core import extras
 from proveout.core.errors import ProveoutError
 from proveout.dsl.workloads.tproch.parameters import STATE, Tproch
 from proveout.dsl.workloads.tproch.tables import COLUMNS
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PACKAGE = "duckdb_extension_tpch"
-WAY_OUT = "pip install 'proveout[tproch]' on the hosts that load the tables"
 
 Columns = list[npt.NDArray[np.generic]]
 
@@ -66,7 +66,7 @@ def generator_database() -> Any:
         connection.execute("LOAD '{}'".format(str(library).replace("'", "''")))
     except duckdb.Error as error:
         what = f"DuckDB {duckdb.__version__} cannot load its extension tpch, which makes the rows: {error}"
-        raise ProveoutError(what, where=str(library), way_out=WAY_OUT) from None
+        raise ProveoutError(what, where=str(library), way_out=_way_out()) from None
     return connection
 
 
@@ -78,7 +78,7 @@ def extension_library() -> Path:
         files = sorted((Path(found.origin).parent / "extensions").glob("*/tpch.duckdb_extension"))
     if not files:
         what = "the rows of `kind: tproch` are made by DuckDB's extension tpch, which is not installed here"
-        raise ProveoutError(what, way_out=WAY_OUT)
+        raise ProveoutError(what, way_out=_way_out())
     return files[-1]
 
 
@@ -93,3 +93,7 @@ def _column(kind: str, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generi
     if kind.startswith(("char", "text")):
         return values.astype(f"S{kind[kind.index('(') + 1 : -1]}")
     return values
+
+
+def _way_out() -> str:
+    return f"{extras.install_command('proveout[tproch]')} on the hosts that load the tables"

@@ -50,10 +50,10 @@ def check(
 ) -> int:
     """Validate plans: every problem at once, with its line and what was expected.
 
-    A verdict that one repeat cannot decide has a note, and so has a stage that cannot be shown to be
-    steady. Without --connect nothing is started and nothing is written. With it every agent and every running system
-    is checked, as by a run before it changes anything. Exit code 0 when all plans are fine, 2 when a plan is wrong, 4
-    when a host or a system is not as a plan needs it.
+    A verdict that one repeat cannot decide has a note, and so have a stage that cannot be shown to be
+    steady and a reset that removes what SQL has made. Without --connect nothing is started and nothing is written.
+    With it every agent and every running system is checked, as by a run before it changes anything. Exit code 0 when
+    all plans are fine, 2 when a plan is wrong, 4 when a host or a system is not as a plan needs it.
     """
     from proveout.cli.common.connected import Access
 
@@ -77,18 +77,19 @@ def _check(
     """Check one plan, and show the result; the same for programs."""
     from proveout.cli.common.messages import describe, show_error
     from proveout.core.errors import PlanError
-    from proveout.dsl.compile.compiler import compile_plan
+    from proveout.dsl.compile.compiler import compile_with_notes
     from proveout.dsl.rules.load_rules import overlaps
     from proveout.dsl.rules.repeat_rules import hints
+    from proveout.dsl.rules.resets import removed_ddl
 
     try:
-        plan = compile_plan(path, overrides=overrides, inventory=inventory)
+        plan, found_notes = compile_with_notes(path, overrides=overrides, inventory=inventory)
     except PlanError as error:
         if not as_json:
             show_error(error)
         found = [_data(problem) for problem in error.problems]
         return {"plan": str(path), "digest": "", "exit_code": error.exit_code, "problems": found}
-    notes = [*hints(plan), *overlaps(plan)]
+    notes = (*found_notes, *hints(plan), *overlaps(plan), *removed_ddl.notes(plan))
     result = {"plan": str(path), "digest": plan.digest, "exit_code": 0, "problems": []}
     if not as_json:
         for note in notes:

@@ -124,13 +124,14 @@ def _pools(plan: Plan) -> Iterator[Finding]:
     from importlib.util import find_spec
 
     from proveout.agent.diagnosis import Finding
+    from proveout.core import extras
     from proveout.dsl.plan.stages import Ladder, Search
 
     if any(isinstance(stage, Ladder | Search) and stage.pool.kind == "ray" for stage in plan.stages):
         if find_spec("ray") is not None:
             yield Finding(area="plan", name="Ray", state="ok", detail="installed")
         else:
-            way_out = "pip install 'proveout[ray]' on every client host"
+            way_out = f"{extras.install_command('proveout[ray]')} on every client host"
             yield Finding(area="plan", name="Ray", state="missing", detail="a stage has a Ray pool", way_out=way_out)
 
 

@@ -14,7 +14,7 @@ from proveout.agent.security.policy import NOTHING, Decision, Policy, Tool
 from proveout.cli import execute
 from proveout.core.errors import ProveoutError
 
-POLICIES = Path(__file__).parents[3] / "docs" / "policies"
+POLICIES = Path(__file__).parents[3] / "plans" / "policies"
 DISK = "/dev/disk/by-id/wwn-0x600a098038304437415d4b6a59676d51"
 FIO = "/usr/bin/fio"
 WHY = "files of a test"

@@ -370,3 +370,96 @@ def test_the_schema_accepts_a_comparison_and_refuses_other_documents(plan: Plan)
     for change in ({"format": "proveout.compare/2"}, {"exit_code": 7}, {"conditions": [{"text": "x"}]}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(written | change, schema)
+
+
+# ---- offered rates -----------------------------------------------------------------------------------------------
+
+
+def offered(plan: Plan, rates: Mapping[int, float], run_id: str) -> RunResults:
+    """A run of a ladder whose offered rate is 80 % of a search's answer; the system delivers it with a response time
+    that has nothing to do with the rate."""
+    whole = results(plan, {n: [rate, rate * 1.001, rate * 0.999] for n, rate in rates.items()}, run_id=run_id)
+    assert whole.run is not None
+    data = json.loads(json.dumps(whole.run.plan))
+    ladder = next(stage for stage in data["stages"] if stage["id"] == "ladder")
+    ladder["arrival"] = {
+        "kind": "open",
+        "rate": {"text": "cap.rate * 0.8", "needs": ["cap"]},
+        "distribution": "poisson",
+    }
+    iterations = tuple(replace(one, rate=rates[one.id.rung]) for one in whole.stages["ladder"].iterations)
+    stage = replace(whole.stages["ladder"], iterations=iterations)
+    return replace(whole, run=replace(whole.run, plan=data), stages={**whole.stages, "ladder": stage})
+
+
+def test_throughput_that_follows_another_offered_rate_is_not_judged(plan: Plan) -> None:
+    one, two = offered(plan, {1: 1_000.0, 4: 4_000.0}, "one"), offered(plan, {1: 900.0, 4: 3_960.0}, "two")
+    compared = compare(one, two, despite=True)
+    assert {row.direction for row in rows(compared, 1).values()} == {"offered"}  # 10 % apart
+    near = rows(compared, 4)  # 1 % apart
+    assert (near["tps"].direction, near["transactions.GetAccessData.tps"].direction) == ("offered", "offered")
+    assert near["response.avg_us"].direction == "worse"
+    (note,) = [note for note in compared.notes if "offered" in note]
+    assert "1,000 and 900 a second, from ${cap.rate * 0.8}" in note
+    assert "more than 2 % apart" in note
+    text = markdown_renderer.render(comparison_document([compared], []))
+    assert "rates differ" in text
+    document = comparison_json.document([compared], [])
+    jsonschema.validate(document, comparison_json.schema())
+    (stage,) = document["comparisons"][0]["stages"]
+    assert stage["rungs"][0]["offered"] == {"base": 1_000.0, "other": 900.0, "origin": "cap.rate * 0.8"}
+
+
+def test_a_condition_on_what_follows_another_offered_rate_is_undecidable(plan: Plan) -> None:
+    one, two = offered(plan, {4: 4_000.0}, "one"), offered(plan, {4: 3_000.0}, "two")
+    compared = compare(one, two, despite=True)
+    for text in ("tps.change.upper < -5%", "ladder.peak.tps.change.upper < -5%", "ladder.at(4).tps.change < -5%"):
+        judged = fail_if.judge(fail_if.check(text, plan), compared)
+        assert judged.outcome == "INCONCLUSIVE"
+    (evidence,) = fail_if.judge(fail_if.check("tps.change.upper < -5%", plan), compared).evidence
+    assert "the offered rates differ (4,000 and 3,000 a second, from ${cap.rate * 0.8})" in evidence
+
+
+def test_equal_offered_rates_are_judged(plan: Plan) -> None:
+    compared = compare(offered(plan, {4: 4_000.0}, "one"), offered(plan, {4: 4_000.0}, "two"), despite=True)
+    assert rows(compared, 4)["tps"].direction == "none"
+    assert not any("offered" in note for note in compared.notes)
+
+
+def test_a_search_without_an_answer_is_a_row_and_a_note(plan: Plan) -> None:
+    none = StageStarted(stage="cap", kind="search", iterations=20, estimate_s=1.0)
+    answer = SearchFinished(stage="cap", rate=None, probes=30, reason="1,000/s was refused", outcome="none")
+    ended = StageFinished(stage="cap", outcome="ok", seconds=1.0, metrics={"probes": 30})
+    whole = results(plan, BASE, run_id="two")
+    other = replace(whole, stages={**whole.stages, **load_results([none, answer, ended]).stages})
+    compared = compare(searched(plan, 1_000.0, 1_100.0, "one"), other)
+    (row,) = next(stage.values for stage in compared.stages if stage.id == "cap")
+    assert (row.base, row.other, row.direction) == (1_000.0, None, "unknown")
+    assert "cap found no rate in two: 1,000/s was refused" in compared.notes
+    text = markdown_renderer.render(comparison_document([compared], []))
+    assert "none found" in text
+    jsonschema.validate(comparison_json.document([compared], []), comparison_json.schema())
+
+
+def test_the_interval_of_each_answer_is_shown(plan: Plan) -> None:
+    compared = compare(searched(plan, 1_000.0, 1_100.0, "one"), searched(plan, 900.0, None, "two"))
+    out = io.StringIO()
+    terminal.show(comparison_document([compared], []), out)
+    lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
+    assert "lower end 1,000 900" in lines
+    assert "upper end 1,100 open" in lines
+    stages = comparison_json.document([compared], [])["comparisons"][0]["stages"]
+    (found,) = next(stage["values"] for stage in stages if stage["id"] == "cap")
+    assert [side["upper"] for side in found["intervals"]] == [1_100.0, None]
+
+
+# ---- what a run used ---------------------------------------------------------------------------------------------
+
+
+def test_an_installed_client_that_no_system_uses_does_not_matter(plan: Plan) -> None:
+    """The smoke plan has a PostgreSQL only."""
+    one = results(plan, BASE, facts=FACTS | {"driver.duckdb": "1.4", "driver.psycopg": "3.2"})
+    two = results(plan, BASE, run_id="two", facts=FACTS | {"driver.apsw": "3.50", "driver.psycopg": "3.2"})
+    assert compare(one, two).differences == ()
+    other = results(plan, BASE, facts=FACTS | {"driver.psycopg": "3.3"})
+    assert [str(found) for found in refused(differences(one, other))] == ["db1: driver.psycopg: 3.2 -> 3.3"]

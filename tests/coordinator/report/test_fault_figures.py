@@ -118,6 +118,29 @@ def test_a_fault_has_a_figure_of_one_occurrence_and_one_of_all(timeline: Timelin
         assert vega.svg(figure).startswith("<svg")
 
 
+def shades(timeline: Timeline, fault: FaultMeasured) -> dict[str, tuple[float, float]]:
+    """The shaded times of the first panel, by name."""
+    shown = dataclasses.replace(timeline.faults[0], fault=fault)
+    (one,) = fault_figures.fault_timeline(results(), Timeline(faults=(shown,)))
+    values = one.spec["concat"][0]["layer"][0]["data"]["values"]
+    return {value["what"]: (value["start"], value["end"]) for value in values}
+
+
+def test_before_during_and_after_a_fault_are_shaded(timeline: Timeline) -> None:
+    first_s, last_s = (timeline.faults[0].answered[at][0] for at in (0, -1))
+    spans = shades(timeline, outcome(1))
+    assert spans == {
+        "before": (round(first_s, 4), 0.0),
+        "fault in place": (0.0, HEALED_S),
+        "until recovered": (HEALED_S, 5.0),
+        "after": (5.0, round(last_s, 4)),
+        "outage": (0.0, DOWN_S),
+    }
+    lasting = dataclasses.replace(outcome(1), recovery_s=None, recovery_at_least_s=9.0)
+    assert shades(timeline, lasting)["until recovered"] == (HEALED_S, round(last_s, 4))
+    assert "until recovered" not in shades(timeline, dataclasses.replace(outcome(1), recovery_s=None))
+
+
 def test_a_fault_that_was_not_recovered_from_is_a_bound(timeline: Timeline) -> None:
     lasting = dataclasses.replace(
         outcome(1), recovery_s=None, recovery_at_least_s=20.0, outage_at_least=True, healed_s=None

@@ -27,7 +27,7 @@ from proveout.agent.errors import TaskFault
 from proveout.agent.load.pools.ray.ray_node import RayNode
 from proveout.agent.load.pools.ray.ray_security import Secrets, answers, is_open
 from proveout.agent.sandbox.privileges import Privileges
-from proveout.core import child_process
+from proveout.core import child_process, extras
 from proveout.core.framing import frame, read_frame
 from proveout.proto.wire import agent_pb2, codec
 from proveout.proto.wire.messages import Cancel, LogLine, Sample, Start, TaskArmed, TaskDone, TaskFailed, Welcome
@@ -345,7 +345,8 @@ def _source(towards: str) -> str:
 
 def _need_ray() -> None:
     if importlib.util.find_spec("ray") is None:
-        raise TaskFault("missing", "Ray is not installed on this host", way_out="pip install 'proveout[ray]'")
+        way_out = extras.install_command("proveout[ray]")
+        raise TaskFault("missing", "Ray is not installed on this host", way_out=way_out)
 
 
 async def _close(context: TaskContext) -> None:

@@ -25,8 +25,8 @@ OCCURRENCES_MAX = 12
 ACROSS = 3
 GAP = 1.5
 """A longer distance than this many usual ones between two points is a gap of the line."""
-PARTS = ("fault in place", "until recovered", "outage")
-_SHADES = ("#e3d6c3", "#dcebdc", "#e59a94")
+PARTS = ("before", "fault in place", "until recovered", "after", "outage")
+_SHADES = ("#e4ebf3", "#e3d6c3", "#dcebdc", "#eef3e4", "#e59a94")
 _TIME = "s after the begin of the fault"
 _TIMES = ("outage", "detection", "recovery")
 _HEADS = (
@@ -45,7 +45,8 @@ def fault_timeline(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
             title=f"Fault {safe(fault)} in {safe(stage)}",
             caption=f"{_name(results, shown)}"
             + (f", the one with the median outage of {len(windows)}" if len(windows) > 1 else "")
-            + f". Shaded: the fault, the time from its healing to the recovery, and the outage. {_in_words(shown)}",
+            + f". Shaded: before the fault, the fault, from its healing to the recovery, after it, and the outage. "
+            f"{_in_words(shown)}",
             spec=grid([_panel(shown, *panel) for panel in _panels(shown)], columns=1),
             heads=_HEADS,
             rows=tuple(_row(results, window) for window in windows),
@@ -67,8 +68,8 @@ def fault_occurrences(results: RunResults, timeline: Timeline) -> Iterator[Figur
             name="fault-occurrences",
             slug=slug("fault-occurrences", stage, fault),
             title=f"{len(windows)} occurrences of fault {safe(fault)} in {safe(stage)}",
-            caption=f"Transactions per second around each occurrence, on the same axes; shaded, the fault, the "
-            f"recovery and the outage.{left}",
+            caption=f"Transactions per second around each occurrence, on the same axes; shaded, before, "
+            f"the fault, the recovery, after, and the outage.{left}",
             spec=grid(charts, columns=min(ACROSS, len(charts))),
             heads=_HEADS,
             rows=tuple(_row(results, window) for window in windows),
@@ -142,9 +143,20 @@ def _small(results: RunResults, window: FaultWindow, y: Mapping[str, Any], x: Ma
 
 
 def _shades(window: FaultWindow) -> Iterator[Spec]:
-    """The time of the fault, the time from there to the recovery, and the outage over both."""
-    healed_s, recovered_s = window.healed_s or 0.0, window.fault.recovery_s or 0.0
-    spans = [(PARTS[0], 0.0, healed_s), (PARTS[1], healed_s, recovered_s), (PARTS[2], *(window.outage or (0.0, 0.0)))]
+    """The time before, of the fault, from there to the recovery, after it, and the outage over them.
+
+    Where it has not recovered, the time until then lasts to the end of the picture; where that is not known, it is left
+    out.
+    """
+    found = window.fault
+    first_s, last_s = window.answered[0][0], window.answered[-1][0]
+    healed_s = window.healed_s or 0.0
+    recovered_s = healed_s if found.recovery_at_least_s is None else last_s
+    if found.recovery_s is not None:
+        recovered_s = max(found.recovery_s, healed_s)
+    edges = (first_s, 0.0, healed_s, recovered_s, last_s)
+    spans = [(what, *span) for what, span in zip(PARTS, pairwise(edges), strict=False)]
+    spans.append((PARTS[-1], *(window.outage or (0.0, 0.0))))
     values = [
         {"what": what, "start": round(start, 4), "end": round(end, 4)} for what, start, end in spans if end > start
     ]

@@ -237,13 +237,19 @@ def _results(directory: Path) -> RunResults:
 
 
 def _compared(found: ComparedRuns) -> Iterator[shown.ComparedPart]:
-    from proveout.coordinator.report.compare.comparison_document import missing_rungs, rung_title, values_title
+    from proveout.coordinator.report.compare.comparison_document import (
+        missing_rungs,
+        rung_title,
+        value_cells,
+        values_title,
+    )
 
     for stage in found.stages:
         for rung in stage.rungs:
             yield shown.ComparedPart(head=rung_title(stage, rung), rows=tuple(map(_compared_row, rung.rows)))
         if stage.values:
-            yield shown.ComparedPart(head=values_title(stage), rows=tuple(map(_compared_row, stage.values)))
+            rows = tuple(shown.ComparedRow(cells=words, tone=tone) for tone, words in value_cells(stage))
+            yield shown.ComparedPart(head=values_title(stage), rows=rows)
         yield from (shown.ComparedPart(head=line, rows=()) for line in missing_rungs(stage))
 
 

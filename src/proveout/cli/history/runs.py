@@ -91,7 +91,7 @@ def _write_table(folder: Path, file: Path) -> None:
 
 def _environment(directory: RunDirectory) -> Iterator[str]:
     """All facts of every host and system, with the digest, and changes during the run."""
-    from proveout.coordinator.results.fingerprint import fingerprints, outline
+    from proveout.coordinator.results.fingerprint import fact_list, fingerprints, outline
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage.journal import read
     from proveout.core.numbers import safe
@@ -106,6 +106,8 @@ def _environment(directory: RunDirectory) -> Iterator[str]:
         width = max(map(len, one.compared), default=0)
         for name, value in sorted(one.compared.items()):
             yield safe(f"  {name:<{width}}  {value}")
+        if one.installed:
+            yield safe(f"  installed, not used: {fact_list(one.installed)}")
         for change in one.drift:
             yield safe(f"  changed meanwhile: {change}")
 

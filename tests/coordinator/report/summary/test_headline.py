@@ -1,0 +1,150 @@
+"""The headline numbers of invented runs, and what verdicts compare with what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import verdict_histories as made
+from synthetic_run import synthetic_results
+
+from proveout.coordinator.report.summary.claims import claims
+from proveout.coordinator.report.summary.headline import MOST, headline
+from proveout.coordinator.results.results import RunResults, load_results, search_metrics
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.proto.events import (
+    CommitsMeasured,
+    Event,
+    IterationFinished,
+    RunStarted,
+    SearchFinished,
+    StageFinished,
+    StageStarted,
+)
+
+PLANS = Path(__file__).parents[4] / "plans"
+LADDERS = {
+    "stages": [
+        {"id": name, "kind": "ladder", "workload": "hlr", "target": target, "threads": [1, 4], "repeat": 3}
+        for name, target in (("base", "backend"), ("fast", "cache"))
+    ]
+}
+
+
+def run(*events: Event) -> RunResults:
+    started = RunStarted(run_id="r", epoch=1, name="p", title="", digest="d", plan=LADDERS, version="1", estimate_s=1.0)
+    return load_results([started, *events])
+
+
+def search(rate: float | None, upper: float | None = None, confirmations: int = 9) -> list[Event]:
+    answer = SearchFinished(
+        stage="cap", rate=rate, probes=9, reason="within 10 %", outcome="none" if rate is None else "found",
+        upper=upper, confirmations=confirmations,
+    )  # fmt: skip
+    begun: list[Event] = [StageStarted(stage="cap", kind="search", iterations=0, estimate_s=1.0), answer]
+    metrics = search_metrics(load_results(begun).stages["cap"])
+    return [*begun, StageFinished(stage="cap", outcome="ok", seconds=1.0, metrics=metrics)]
+
+
+BASE = made.ladder("base", {1: (990, 1000, 1010), 4: (3900, 4000, 4100)})
+FAST = made.ladder("fast", {1: (1990, 2000, 2010), 4: (7900, 8000, 8100)})
+
+
+def test_the_answer_of_a_search_comes_first_then_factor_and_peaks() -> None:
+    found = headline(run(*BASE, *FAST, *search(4000.0, 4400.0)))
+    assert [(one.kind, one.label, one.value, one.about) for one in found] == [
+        ("rate", "Highest rate that holds", "4,000/s", "search cap"),
+        ("factor", "fast against base", "2.00 ×", "throughput, 4 threads"),
+        ("peak", "Peak throughput", "8,000/s", "fast, 4 threads"),
+        ("peak", "Peak throughput", "4,000/s", "base, 4 threads"),
+    ]
+    assert found[0].interval == "90 % CI 4,000/s … 4,400/s, confirmed 9 times"
+    assert found[1].tone == "good"
+    assert found[2].interval == "95 % CI 7,760/s … 8,250/s, n = 3"
+    assert found[2].estimate["lower"] < 7900 < found[2].estimate["upper"]
+
+
+def test_a_search_without_an_answer_and_a_slower_ladder_are_shown() -> None:
+    slower = made.ladder("fast", {4: (1990, 2000, 2010)})
+    rate, factor, *_ = headline(run(*BASE, *slower, *search(None)))
+    assert (rate.value, rate.interval, rate.tone) == ("no rate", "", "warn")
+    assert (factor.label, factor.tone) == ("fast against base", "bad")
+
+
+@pytest.mark.parametrize(
+    ("lost", "apart", "tone", "about"),
+    [
+        (0, 0, "good", "of 300 acknowledged, base"),
+        (6, 0, "warn", "6 of them by faults, of 300 acknowledged, base"),
+        (6, 3, "bad", "3 of them by faults, of 300 acknowledged, base"),
+    ],
+)
+def test_lost_commits(lost: int, apart: int, tone: str, about: str) -> None:
+    iteration = made.iteration("base", 4, 1, 1000.0)
+    counts = tuple(CommitsMeasured(acknowledged=100, lost=lost // 3, lost_apart=apart // 3) for _ in range(3))
+    found = headline(run(*made.finish("base", [BASE[0], replace(iteration, commits=counts)])))
+    commits = next(one for one in found if one.kind == "commits")
+    assert (commits.value, commits.tone, commits.about) == (str(lost), tone, about)
+
+
+def test_a_run_that_measured_nothing_has_no_headline() -> None:
+    assert headline(run()) == ()
+    void = made.iteration("base", 4, 1, 1000.0, made.VOID)
+    assert headline(run(BASE[0], void)) == ()
+
+
+def test_an_interrupted_ladder_has_its_peak() -> None:
+    measured = [event for event in BASE if isinstance(event, IterationFinished)]
+    assert [one.kind for one in headline(run(BASE[0], *measured))] == ["peak"]
+
+
+@pytest.mark.parametrize("name", ["failover-embedded", "storage-embedded", "analytics-embedded", "tprocc-lab"])
+def test_headlines_of_shipped_plans_are_few_and_of_several_kinds(name: str) -> None:
+    found = headline(synthetic_results(compile_plan(PLANS / f"{name}.yaml")))
+    assert 2 <= len(found) <= MOST
+    assert all(one.value not in ("", "-") for one in found)
+
+
+# ---- claims ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "limit"),
+    [
+        ("base.at(4).tps.mean >= 2000", "4,000/s", "≥ 2,000/s"),
+        ("base.at(4).tps.lower >= 2000", "4,000/s", "≥ 2,000/s"),
+        ("2000 <= base.at(4).tps", "4,000/s", "≥ 2,000/s"),
+        ("!(base.at(4).tps.mean < 2000)", "4,000/s", "≥ 2,000/s"),
+        ("base.at(4).response.avg_us.mean <= ms(50)", "1.000 ms", "≤ 50.0 ms"),
+        ("ratio(fast.at(4).tps, base.at(4).tps) >= 1.2", "2.00", "≥ 1.2"),
+        ("fast.at(4).tps > base.at(4).tps", "2.00", "> 1"),
+        ("fast.at(4).tps.mean / base.at(4).tps.mean < 3", "2", "< 3"),
+    ],
+)
+def test_a_claim_has_value_and_limit_in_one_unit(check: str, value: str, limit: str) -> None:
+    history = [*BASE, *FAST]
+    (claim,) = claims(made.verdict(check, history), run(*history))
+    assert (claim.value, claim.limit) == (value, limit)
+    assert (claim.lower is not None) == ("/ base" not in check)
+    if claim.lower is not None:
+        assert claim.lower < claim.mean < claim.upper  # type: ignore[operator]
+        assert claim.level == "95 %"
+
+
+def test_a_check_of_several_parts_has_a_claim_each_and_prose_has_none() -> None:
+    both = claims(made.verdict("base.at(1).tps.mean > 1 && base.at(4).tps.mean > 2", BASE), run(*BASE))
+    assert [one.limit for one in both] == ["> 1/s", "> 2/s"]
+    prose = replace(made.verdict("base.at(1).tps.mean > 1", BASE), check="db and cache hold the same rows")
+    assert claims(prose, run(*BASE)) == ()
+
+
+def test_a_claim_without_data_has_none() -> None:
+    (claim,) = claims(made.verdict("base.at(4).response.p99_us <= ms(5)", BASE), run(*BASE))
+    assert (claim.value, claim.limit, claim.mean) == ("no data", "≤ 5.00 ms", None)
+
+
+def test_the_answer_of_a_search_is_open_at_an_end_that_it_did_not_show() -> None:
+    events = search(4000.0, None, 1)
+    (claim,) = claims(made.verdict("cap.rate >= 200", events), run(*events))
+    assert (claim.value, claim.lower, claim.upper, claim.level) == ("4,000/s", None, None, "")
