@@ -273,8 +273,13 @@ class PoolEntry(Strict):
 
 
 FigureName: TypeAlias = Literal[
-    "relative-tps-latency",
+    "matrix-overview",
     "scaling",
+    "relative-tps-latency",
+    "search",
+    "percentiles",
+    "latency-heat-map",
+    "rung-timeline",
     "latency-by-transaction",
     "latency-by-threads",
     "latency-at-peak",
@@ -348,7 +353,7 @@ class ReportEntry(Strict):
 
     figures: list[FigureName] = Field(
         default_factory=list,
-        max_length=20,
+        max_length=40,
         description="The figures of the report, in this order; without it, all figures that have data.",
     )
     charts: list[ChartEntry] = Field(
