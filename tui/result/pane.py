@@ -59,7 +59,10 @@ class ResultPane(Vertical):
 
     def on_mount(self) -> None:
         """Make the texts again for another theme, because they keep the colours that they were made with."""
-        self.watch(self.app, "theme", lambda: self.call_after_refresh(self._draw), init=False)
+        self.watch(self.app, "theme", self._theme_changed, init=False)
+
+    def _theme_changed(self) -> None:
+        self.call_after_refresh(self._draw)
 
     def show_result(self, result: Result) -> None:
         """Show it."""
