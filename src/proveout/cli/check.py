@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from proveout.cli.common import completion
-from proveout.cli.common.options import Inventory, Overrides, parse_overrides
+from proveout.cli.common.options import (
+    Annotations,
+    AnnotationsOption,
+    CodeQuality,
+    Inventory,
+    Overrides,
+    Quiet,
+    parse_overrides,
+)
+
+if TYPE_CHECKING:
+    from proveout.core.errors import PlanProblem
+    from proveout.dsl.plan.plan import Plan
 
 EPILOG = """Examples:
 
   proveout check plans/hlr-cache-embedded.yaml
 
   proveout check plans/*.yaml
+
+  proveout check plans/*.yaml --quiet --junit check.xml
 
   proveout check -p subscribers=200_000 -p measure=30s plans/hlr-cache-embedded.yaml
 
@@ -29,14 +44,22 @@ def check(
     *,
     parameters: Overrides = None,
     inventory: Inventory = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a case for each plan, with its problems, as JUnit XML.")
+    ] = None,
+    codequality: CodeQuality = None,
+    annotations: AnnotationsOption = Annotations.auto,
+    quiet: Quiet = False,
 ) -> int:
     """Validate plans: every problem at once, with its line and what was expected.
 
     A verdict that one repeat cannot decide has a note, and so have a stage that cannot be shown to be
-    steady and a reset that removes what SQL has made. Nothing is started and nothing is written.
-    Exit code 0 when all plans are fine, 2 otherwise.
+    steady, a reset that removes what SQL has made, and a name that nothing uses. Nothing is started,
+    and nothing is written but the files that are named here. Exit code 0 when all plans are fine, 2 otherwise.
     """
-    from proveout.cli.common.messages import describe, show_error
+    from proveout.cli.common import outputs as output_files
+    from proveout.cli.common import plan_outputs
+    from proveout.cli.common.messages import show_error
     from proveout.core.errors import PlanError
     from proveout.dsl.compile.compiler import compile_with_notes
     from proveout.dsl.rules.load_rules import overlaps
@@ -44,19 +67,33 @@ def check(
     from proveout.dsl.rules.resets import removed_ddl
 
     overrides = parse_overrides(parameters or [])
+    outputs = output_files.check_outputs({"junit": junit, "codequality": codequality})
     code = 0
+    checked: list[plan_outputs.Checked] = []
     for path in plans:
         try:
-            plan, notes = compile_with_notes(path, overrides=overrides, inventory=inventory)
+            plan, unused = compile_with_notes(path, overrides=overrides, inventory=inventory)
         except PlanError as error:
             show_error(error)
             code = error.exit_code
+            checked.append(plan_outputs.Checked(file=str(path), problems=error.problems))
         else:
-            counts = f"{_count(len(plan.stages), 'stage')}, {_count(len(plan.verdicts), 'verdict')}"
-            for found in (*notes, *hints(plan), *overlaps(plan), *removed_ddl.notes(plan)):
-                typer.echo(f"{describe(found)}\n", err=True)
-            typer.echo(f"{path}: fine ({counts}, {plan.digest[:19]})")
+            notes = (*unused, *hints(plan), *overlaps(plan), *removed_ddl.notes(plan))
+            checked.append(plan_outputs.Checked(file=str(path), notes=notes))
+            if not quiet:
+                _tell(path, plan, notes)
+    plan_outputs.publish(checked, outputs, annotations)
     return code
+
+
+def _tell(path: Path, plan: Plan, notes: Sequence[PlanProblem]) -> None:
+    """Print the notes on a plan that is fine, and its size."""
+    from proveout.cli.common.messages import describe
+
+    for found in notes:
+        typer.echo(f"{describe(found)}\n", err=True)
+    counts = f"{_count(len(plan.stages), 'stage')}, {_count(len(plan.verdicts), 'verdict')}"
+    typer.echo(f"{path}: fine ({counts}, {plan.digest[:19]})")
 
 
 def _count(number: int, what: str) -> str:
