@@ -40,6 +40,7 @@ from proveout.coordinator.report.result_json import timestamp
 from proveout.coordinator.report.tables import (
     validity_notes,
 )
+from proveout.coordinator.results.data_growth import growth_notes
 from proveout.coordinator.results.fingerprint import fact_list, fingerprints, outline
 from proveout.coordinator.results.node_facts import FactRow, TestedNode, nodes
 from proveout.coordinator.results.published_values import Reproduction, reproductions
@@ -344,7 +345,7 @@ def _outputs(directory: RunDirectory) -> Iterator[Section]:
 def _validity(results: RunResults) -> Iterator[Section]:
     serious = (item for item in results.notices if item.level != "info")
     notices = (f"{item.host}: {item.text}" if item.host else item.text for item in serious)
-    notes, findings = (*validity_notes(results), *notices), _findings(results)
+    notes, findings = (*validity_notes(results), *growth_notes(results), *notices), _findings(results)
     blocks: list[Block] = [Notes(notes)] if notes else []
     if findings.rows:
         about = "All checks of every iteration; mix and logical-failures show whether the load was the workload."

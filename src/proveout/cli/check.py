@@ -1,10 +1,12 @@
-"""`proveout check`: every problem of a plan at once."""
+"""`proveout check`: every problem of a plan at once, with `--connect` those of its hosts and systems too."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,11 +17,16 @@ from proveout.cli.common.options import (
     CodeQuality,
     Inventory,
     Overrides,
+    Pki,
+    PolicyFile,
     Quiet,
+    RunsDir,
     parse_overrides,
 )
 
 if TYPE_CHECKING:
+    from proveout.cli.common.connected import Access
+    from proveout.cli.common.plan_outputs import Checked
     from proveout.core.errors import PlanProblem
     from proveout.dsl.plan.plan import Plan
 
@@ -34,7 +41,13 @@ EPILOG = """Examples:
   proveout check -p subscribers=200_000 -p measure=30s plans/hlr-cache-embedded.yaml
 
   proveout check -i inventories/lab.yaml plans/hlr-cache-lab.yaml
+
+  proveout check --connect plans/smoke.yaml
+
+  proveout check --connect --json plans/smoke.yaml | jq '.plans[].problems[].message'
 """
+
+FORMAT = "proveout.check/1"
 
 
 def check(
@@ -44,6 +57,13 @@ def check(
     *,
     parameters: Overrides = None,
     inventory: Inventory = None,
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Check hosts, systems, statements and rights too; nothing is changed.")
+    ] = False,
+    pki: Pki = None,
+    policy: PolicyFile = None,
+    runs_dir: RunsDir = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a case for each plan, with its problems, as JUnit XML.")
     ] = None,
@@ -54,46 +74,115 @@ def check(
     """Validate plans: every problem at once, with its line and what was expected.
 
     A verdict that one repeat cannot decide has a note, and so have a stage that cannot be shown to be
-    steady, a reset that removes what SQL has made, and a name that nothing uses. Nothing is started,
-    and nothing is written but the files that are named here. Exit code 0 when all plans are fine, 2 otherwise.
+    steady, a reset that removes what SQL has made, and a name that nothing uses. Without --connect nothing is started,
+    and nothing is written but files that are named here.
+    With it every agent and every running system is checked, as by a run before it changes anything. Exit code 0 when
+    all plans are fine, 2 when a plan is wrong, 4 when a host or a system is not as a plan needs it.
     """
     from proveout.cli.common import outputs as output_files
     from proveout.cli.common import plan_outputs
-    from proveout.cli.common.messages import show_error
-    from proveout.core.errors import PlanError
-    from proveout.dsl.compile.compiler import compile_with_notes
-    from proveout.dsl.rules.load_rules import overlaps
-    from proveout.dsl.rules.repeat_rules import hints
-    from proveout.dsl.rules.resets import removed_ddl
+    from proveout.cli.common.connected import Access
 
-    overrides = parse_overrides(parameters or [])
+    if not connect and (pki is not None or policy is not None or runs_dir is not None):
+        raise typer.BadParameter("only together with --connect", param_hint="--pki/--policy/--runs-dir")
     outputs = output_files.check_outputs({"junit": junit, "codequality": codequality})
-    code = 0
-    checked: list[plan_outputs.Checked] = []
-    for path in plans:
-        try:
-            plan, unused = compile_with_notes(path, overrides=overrides, inventory=inventory)
-        except PlanError as error:
-            show_error(error)
-            code = error.exit_code
-            checked.append(plan_outputs.Checked(file=str(path), problems=error.problems))
-        else:
-            notes = (*unused, *hints(plan), *overlaps(plan), *removed_ddl.notes(plan))
-            checked.append(plan_outputs.Checked(file=str(path), notes=notes))
-            if not quiet:
-                _tell(path, plan, notes)
-    plan_outputs.publish(checked, outputs, annotations)
+    access = Access(pki=pki, policy=policy, runs_dir=runs_dir) if connect else None
+    checking = _Checking(
+        overrides=parse_overrides(parameters or []), inventory=inventory, access=access, as_json=as_json, quiet=quiet
+    )
+    results = [checking.of(path) for path in plans]
+    codes = {result["exit_code"] for result in results}
+    code = next((one for one in (2, 4) if one in codes), 0)
+    if as_json:
+        import json
+
+        document = {"format": FORMAT, "exit_code": code, "plans": results}
+        typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
+    plan_outputs.publish(checking.checked, outputs, annotations, sys.stderr if as_json else sys.stdout)
     return code
 
 
-def _tell(path: Path, plan: Plan, notes: Sequence[PlanProblem]) -> None:
-    """Print the notes on a plan that is fine, and its size."""
-    from proveout.cli.common.messages import describe
+@dataclass(kw_only=True)
+class _Checking:
+    """Checks plans one by one, and shows each result unless it is for programs; `checked` are those so far."""
 
-    for found in notes:
-        typer.echo(f"{describe(found)}\n", err=True)
-    counts = f"{_count(len(plan.stages), 'stage')}, {_count(len(plan.verdicts), 'verdict')}"
-    typer.echo(f"{path}: fine ({counts}, {plan.digest[:19]})")
+    overrides: dict[str, str]
+    inventory: Path | None
+    access: Access | None
+    as_json: bool
+    quiet: bool
+    checked: list[Checked] = field(default_factory=list)
+
+    def of(self, path: Path) -> dict[str, Any]:
+        """Check one plan; the result for programs."""
+        from proveout.cli.common.messages import show_error
+        from proveout.cli.common.plan_outputs import Checked
+        from proveout.core.errors import PlanError
+        from proveout.dsl.compile.compiler import compile_with_notes
+        from proveout.dsl.rules.load_rules import overlaps
+        from proveout.dsl.rules.repeat_rules import hints
+        from proveout.dsl.rules.resets import removed_ddl
+
+        try:
+            plan, unused = compile_with_notes(path, overrides=self.overrides, inventory=self.inventory)
+        except PlanError as error:
+            if not self.as_json:
+                show_error(error)
+            self.checked.append(Checked(file=str(path), problems=error.problems))
+            found = [_data(problem) for problem in error.problems]
+            return {"plan": str(path), "digest": "", "exit_code": error.exit_code, "problems": found}
+        notes = (*unused, *hints(plan), *overlaps(plan), *removed_ddl.notes(plan))
+        result = {"plan": str(path), "digest": plan.digest, "exit_code": 0, "problems": []}
+        self.show(notes)
+        counts = f"{_count(len(plan.stages), 'stage')}, {_count(len(plan.verdicts), 'verdict')}"
+        self.say(f"{path}: fine ({counts}, {plan.digest[:19]})")
+        if self.access is not None:
+            return result | self.connected(path, plan, self.access, notes)
+        self.checked.append(Checked(file=str(path), notes=notes))
+        return result
+
+    def connected(self, path: Path, plan: Plan, access: Access, notes: Sequence[PlanProblem]) -> dict[str, Any]:
+        """Check the hosts and systems of a plan that is fine itself."""
+        from proveout.cli.common.connected import as_data, as_plan_problem, probe
+        from proveout.cli.common.plan_outputs import Checked
+        from proveout.coordinator.schedule.preflight.findings import exit_code
+
+        probed = probe(plan, access)
+        errors = [as_plan_problem(problem) for problem in probed.problems if problem.is_error]
+        warnings = [as_plan_problem(problem) for problem in probed.problems if not problem.is_error]
+        self.checked.append(Checked(file=str(path), problems=errors, notes=(*notes, *warnings)))
+        self.show([as_plan_problem(problem) for problem in probed.problems], errors)
+        asked = f"{_count(probed.hosts, 'host')}, {_count(probed.systems, 'running system')}"
+        found = f"{_count(len(errors), 'problem')}, {_count(len(warnings), 'warning')}"
+        self.say(f"{path}: connected to {asked}: {found if probed.problems else 'nothing is wrong'}")
+        return {"exit_code": exit_code(probed.problems), "problems": [as_data(one) for one in probed.problems]}
+
+    def show(self, found: Sequence[PlanProblem], errors: Sequence[PlanProblem] = ()) -> None:
+        """Print notes and problems; when quiet, the errors among them."""
+        from proveout.cli.common.messages import describe
+
+        for one in () if self.as_json else errors if self.quiet else found:
+            typer.echo(f"{describe(one)}\n", err=True)
+
+    def say(self, text: str) -> None:
+        """Print a line that is no problem."""
+        if not (self.as_json or self.quiet):
+            typer.echo(text)
+
+
+def _data(problem: PlanProblem) -> dict[str, Any]:
+    return {
+        "code": "plan",
+        "severity": "error",
+        "file": problem.where.file,
+        "line": problem.where.line,
+        "column": problem.where.column,
+        "hosts": [],
+        "system": "",
+        "subject": problem.key,
+        "message": problem.message,
+        "way_out": problem.hint,
+    }
 
 
 def _count(number: int, what: str) -> str:

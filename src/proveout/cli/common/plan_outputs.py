@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from proveout.cli.common import outputs as output_files
 from proveout.cli.common.messages import describe
@@ -30,8 +31,11 @@ class Checked:
     notes: Sequence[PlanProblem] = ()
 
 
-def publish(checked: Sequence[Checked], outputs: Mapping[str, str], annotations: Annotations) -> None:
-    """Write the files of `OUTPUTS` among `outputs`, and print the annotations of a GitHub job. ProveoutError."""
+def publish(
+    checked: Sequence[Checked], outputs: Mapping[str, str], annotations: Annotations, stream: TextIO | None = None
+) -> None:
+    """Write the files of `OUTPUTS` among `outputs`, and print the annotations of a GitHub job to `stream`, standard
+    output by default. ProveoutError."""
     wanted = {name: path for name, path in outputs.items() if name in OUTPUTS}
     marked = output_files.wants_github(annotations, os.environ)
     if not wanted and not marked:
@@ -56,7 +60,7 @@ def publish(checked: Sequence[Checked], outputs: Mapping[str, str], annotations:
         except OSError as fault:
             raise ProveoutError(f"{path} cannot be written: {fault.strerror}") from fault
     if marked:
-        sys.stdout.write(marks.to_github(remarks, root))
+        (stream or sys.stdout).write(marks.to_github(remarks, root))
 
 
 @contextmanager
