@@ -76,13 +76,17 @@ def _let_drop(sections: dict[str, Any], topology: dict[str, Any]) -> None:
         }
     dropped = {"type": "object", "additionalProperties": NOTHING, "minProperties": 1}
     for name in LISTED:
-        found = sections[name]
-        whole = {key: value for key, value in found.items() if key != "description"}
-        whole["items"] = {"anyOf": [found["items"], {**dropped, "maxProperties": 1}]}
-        kept = {"description": found["description"]} if "description" in found else {}
-        sections[name] = {**kept, "anyOf": [whole, dropped]}
+        items = {"anyOf": [sections[name]["items"], {**dropped, "maxProperties": 1}]}
+        sections[name] = _or(sections[name] | {"items": items}, dropped)
     for name in (*BY_NAME, "tuning", "verdicts", "published", "report", "topology"):
-        sections[name] = {"anyOf": [sections[name], NOTHING]}
+        sections[name] = _or(sections[name], NOTHING)
+
+
+def _or(section: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The section, or something else in its place; its description stays outside."""
+    kept = {key: section[key] for key in ("description",) if key in section}
+    whole = {key: value for key, value in section.items() if key not in kept}
+    return {**kept, "anyOf": [*(whole["anyOf"] if set(whole) == {"anyOf"} else [whole]), other]}
 
 
 def schema_json() -> str:
