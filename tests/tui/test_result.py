@@ -183,7 +183,7 @@ async def test_the_palette_has_the_commands_of_the_run() -> None:
         assert not isinstance(app.screen, ComparedScreen)
 
 
-async def test_a_run_that_cannot_be_compared_is_told_with_its_way_out() -> None:
+async def test_a_run_that_cannot_be_compared_shows_its_way_out() -> None:
     app = opened()
     async with app.run_test(size=(120, 40)) as pilot:
         await shown(pilot)
