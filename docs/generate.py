@@ -38,6 +38,7 @@ TREES = {
     "Host: `cpu` is the target's host, `hosts.NAME.…` each captured host (capture `os`)": metrics.OS_HOST,
     "Tool (a stage that runs fio); `hosts` and `prometheus` as of a load": metrics.TOOL,
     "Tool, per host: `nodes.NAME.…`": metrics.NODE,
+    "Cost of a transaction: `cost.…` (captures `os` and `waits`; `cost` of hosts)": metrics.COST,
     "Orders (workload `tprocc`)": metrics.ORDERS,
     "Query sets: `kind: tproch`, or `kind: sql` with `in_order`": metrics.SET,
     "Updates of a query set: `kind: tproch` with refresh functions": metrics.UPDATES,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from proveout.coordinator.report import csv_export
 from proveout.coordinator.report import measurement_sections as measured
+from proveout.coordinator.report.cost.cost_tables import cost_section
 from proveout.coordinator.report.document import (
     Block,
     Cell,
@@ -81,6 +82,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
         *_comparisons(results),
         *(_figures(results, directory) if directory else ()),
         *measured.ladders(results),
+        *cost_section(results),
         *measured.tools(results),
         *measured.stage_values(results),
         *(() if directory else _charts(results)),

@@ -25,7 +25,7 @@ from proveout.dsl.rules.bounds import (
     VALUES_MAX,
 )
 from proveout.dsl.schema.fact_models import DeclaredFacts, Expected
-from proveout.dsl.schema.scalar_types import Duration, Every, Id, Name, Percentage, Roles, Selector, Strict, Text
+from proveout.dsl.schema.scalar_types import Duration, Every, Id, Name, Percentage, Price, Roles, Selector, Strict, Text
 
 
 class Param(Strict):
@@ -42,11 +42,18 @@ class Param(Strict):
     help: str = Field("", max_length=400, description="An explanation for people.")
 
 
+class CostEntry(Strict):
+    """The price of a host, for the price of its transactions."""
+
+    per_hour: Price = Field(description="The price of an hour, with its currency: 3.20 EUR.")
+
+
 class HostEntry(Strict):
     """A host of the plan."""
 
     roles: Roles = Field(default_factory=list, description="Its roles; `role:client` selects hosts by them.")
     address: Text = Field(description="`local`, or name:port of a running agent.")
+    cost: CostEntry | None = Field(None, description="Its price, for the price of a million transactions.")
     facts: DeclaredFacts = Field(default_factory=dict)
     expect: Expected = Field(default_factory=dict)
 
@@ -285,6 +292,7 @@ FigureName: TypeAlias = Literal[
     "interference",
     "fault-timeline",
     "fault-occurrences",
+    "transaction-cost",
 ]
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 

@@ -11,17 +11,19 @@ from typing import Protocol, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Footer, Input, Tab, Tabs
 
+from proveout.tui.load_timeline import timeline
 from proveout.tui.run_view import RunView
 from proveout.tui.widgets import tables
-from proveout.tui.widgets.charts import LadderChart, RateChart, ResponseChart
+from proveout.tui.widgets.charts import LadderChart, LoadChart
 from proveout.tui.widgets.header import Alert, Top
 from proveout.tui.widgets.plan_tree import PlanTree
+from proveout.tui.widgets.stage_pane import StagePane
 from proveout.tui.widgets.tables import Rows
 from proveout.tui.widgets.text_panes import Events, Tunings, Verdicts
 
@@ -46,6 +48,7 @@ class RunScreen(Screen[None]):
     """The panes of a run. Its only input is a `RunView`."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-middle"), (160, "-wide")]  # noqa: RUF012 - Textual's form
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]  # noqa: RUF012 - Textual's form
     BINDINGS = [  # noqa: RUF012 - Textual's form
         *(
             Binding(str(number), f"pane('{name}')", title, show=False)
@@ -71,11 +74,12 @@ class RunScreen(Screen[None]):
             yield PlanTree(id="plan")
             with ContentSwitcher(initial="live", id="panes"):
                 with Vertical(id="live"):
-                    yield RateChart()
-                    yield ResponseChart()
+                    yield LoadChart(id="load")
+                    yield StagePane(id="stage")
                     yield _transactions("live-transactions")
                     yield Rows(tables.HOSTS, tables.hosts, id="live-hosts")
-                yield LadderChart(id="ladder")
+                with VerticalScroll(id="ladder"):
+                    yield LadderChart()
                 yield _transactions("transactions")
                 yield Rows(tables.HOSTS, tables.hosts_and_equipment, id="hosts")
                 with Vertical(id="waits"):
@@ -86,15 +90,15 @@ class RunScreen(Screen[None]):
                 yield Events(id="events")
                 yield Tunings(id="tuning")
             with Vertical(id="side"):
-                yield LadderChart(id="side-ladder")
+                yield StagePane(id="side-stage")
                 yield Verdicts(id="side-verdicts")
                 yield Events(id="side-events", filtered=False)
         yield Footer()
 
     def on_mount(self) -> None:
         """Focus the tree: arrows work at once, and no letter goes into a filter."""
-        for name in ("#side-verdicts", "#side-ladder"):
-            self.query_one(name).border_title = {"#side-verdicts": "Verdicts", "#side-ladder": "Ladder"}[name]
+        for name, title in (("#side-verdicts", "Verdicts"), ("#side-stage", "Stage"), ("#stage", "Stage")):
+            self.query_one(name).border_title = title
         self.query_one("#side-events").border_title = "Events"
         self.query_one(PlanTree).focus()
 
@@ -105,6 +109,7 @@ class RunScreen(Screen[None]):
             return
         self.query_one(Top).show(view, note)
         self.query_one(Alert).show(view)
+        self.set_class(timeline(view) is None, "-idle")
         pane = self.query_one(ContentSwitcher).visible_content
         inside = pane.walk_children(with_self=True) if pane is not None else ()
         for widget in (*inside, *self.query("#side > *"), self.query_one(PlanTree)):

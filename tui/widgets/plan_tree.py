@@ -6,14 +6,14 @@ Data flow: `RunView.stages` -> `lines` (pure) -> nodes that are added or renamed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from rich.cells import cell_len
 from rich.text import Text
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
 from proveout.core.numbers import clock, lower_bound, microseconds, number, safe, uncertainty
+from proveout.tui.fitting import Part, fitted
 from proveout.tui.run_view import RunView
 from proveout.tui.stage_view import IterationView, StageView
 
@@ -21,9 +21,6 @@ SIGNS = {"waiting": "·", "running": "▶", "ok": "✓", "failed": "✗", "skipp
 STYLES = {"waiting": "dim", "running": "bold", "ok": "green", "failed": "bold red", "skipped": "dim"}
 GUIDE, ICON = 2, 2
 """Cells of the indentation of a level, and of the sign of a node that can be opened."""
-Part = tuple[str, str, int]
-"""A part of a label: text, style, rank. A label that is too wide loses its parts of the highest rank first, as wholes:
-a number that is cut reads as another number. The part of rank 0, a name, stays."""
 Line = tuple[tuple[str, ...], Text]
 
 
@@ -32,20 +29,6 @@ def lines(view: RunView, width: int | None = None) -> Iterator[Line]:
     for path, parts in _nodes(view):
         indent = GUIDE * (len(path) - 1) + (ICON if len(path) < 3 else 0)
         yield path, fitted(parts, None if width is None else width - indent)
-
-
-def fitted(parts: Sequence[Part], width: int | None) -> Text:
-    """The label of these parts in at most `width` cells; a name alone that is wider is shortened."""
-    kept = list(parts)
-    while width is not None and len(kept) > 1 and sum(cell_len(text) for text, _, _ in kept) > width:
-        worst = max(range(len(kept)), key=lambda place: (kept[place][2], place))
-        del kept[worst]
-    text = Text(no_wrap=True)
-    for part, style, _ in kept:
-        text.append(part, style=style)
-    if width is not None and text.cell_len > width:
-        text.truncate(max(width, 1), overflow="ellipsis")
-    return text
 
 
 def _nodes(view: RunView) -> Iterator[tuple[tuple[str, ...], list[Part]]]:

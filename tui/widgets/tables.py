@@ -22,7 +22,8 @@ from proveout.proto.events import (
     TransactionSummary,
     WaitLine,
 )
-from proveout.tui.run_view import HostView, RunView, is_silent
+from proveout.tui.host_view import HostView, is_silent, newest
+from proveout.tui.run_view import RunView
 from proveout.tui.stage_view import at_least_us
 
 Row: TypeAlias = tuple[str, ...]
@@ -113,20 +114,8 @@ def _ended(view: RunView) -> str:
     return f"{_name(view.last.id)}, {'which has ended' if view.last.valid else '✗ INVALID'}"
 
 
-def readings(host: HostView) -> Mapping[str, float]:
-    """The newest readings of all captures of a host, labelled ones added up (all disks, all interfaces)."""
-    found: dict[str, float] = {}
-    for taken in host.readings.values():
-        totals: dict[str, float] = {}
-        for name, value in taken.items():
-            metric = name.partition("[")[0]
-            totals[metric] = totals.get(metric, 0.0) + value
-        found.update(totals)
-    return found
-
-
 def _host(host: HostView, lease_s: float, beat_s: float) -> Row:
-    now = readings(host)
+    now = newest(host)
     state = f"✗ LOST: {safe(host.lost)}" if host.lost else lease(host, lease_s, beat_s)
     total = now.get("memory.total_bytes")
     memory = _sizes(now.get("memory.used_bytes"), total) if total else "-"
@@ -261,8 +250,14 @@ class Rows(DataTable[Text]):
         self._calm = False
         self._title = ""
 
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """The cursor is there while it can be moved."""
+        super().watch_has_focus(has_focus)
+        self.show_cursor = has_focus
+
     def on_mount(self) -> None:
         """The columns."""
+        self.show_cursor = False
         for name in self._head:
             self.add_column(name, key=name)
 

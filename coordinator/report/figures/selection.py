@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
+from proveout.coordinator.report.cost import cost_figure
 from proveout.coordinator.report.figures import (
     chart_figures,
     interference_figures,
@@ -45,6 +46,7 @@ DRAWN: Mapping[str, _Draw] = {
     "peak-cpu": lambda results, _: system_figures.peak_cpu(results),
     "wait-events": lambda results, _: system_figures.wait_events(results),
     "lag": system_figures.lag,
+    "transaction-cost": lambda results, _: cost_figure.transaction_cost(results),
     "iops-by-queue-depth": lambda results, _: tool_figures.iops_by_queue_depth(results),
 }
 _NEEDS = {
@@ -65,6 +67,7 @@ _NEEDS = {
     "host-cpu": "there are no samples of an `os` capture",
     "peak-cpu": "no ladder has samples of an `os` capture",
     "wait-events": "no ladder has samples of a `waits` capture",
+    "transaction-cost": "no ladder has an `os` or `waits` capture of its servers, nor hosts with a `cost`",
     "iops-by-queue-depth": "no tool stage has a valid iteration",
     "lag": "there are no samples of a `lag` capture inside a measure window",
 }

@@ -82,6 +82,7 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
         "solve_s": 500.0 / tps,
         "update_s": 50.0 / tps,
         "geomean_s": 50.0 / tps,
+        "cost": {"server_cpu_us": 4e5 / tps, "client_cpu_us": 1e5 / tps, "reads": 0.0, "price_per_million": 90 / tps},
         "nopm": tps * 27,
         "tpm": tps * 60,
     }  # fmt: skip
@@ -111,6 +112,7 @@ def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, va
         ),
         waits=(WaitLine(event=HOSTILE, wait_class="IO", seconds=1.5, db_time_fraction=0.75),),
         started_unix_s=BEGUN_S + at_s,
+        cost={"server_cpu_us": f"all CPU of host {HOSTILE}", "network_bytes": f"not captured: {HOSTILE}"},
         sizes=(
             SizeLine(system="base", table=HOSTILE, part="table", name=HOSTILE, start_bytes=1e6, end_bytes=3e6),
             SizeLine(system="base", table=HOSTILE, part="index", name=HOSTILE, start_bytes=1e6, end_bytes=1e6),
@@ -122,7 +124,7 @@ def plan(*names: str) -> dict[str, Any]:
     stage = {"kind": "ladder", "workload": "hlr", "threads": [1, 4], "clients": ["box"], "arrival": {"kind": "closed"}}
     return {
         "hosts": [{"name": "box", "roles": ["client"], "address": "local"}, {"name": HOSTILE, "roles": ["server"],
-        "address": "local"}],
+        "address": "local", "price_per_hour": 3.2, "currency": HOSTILE}],
         "systems": [
             {"name": "base", "host": HOSTILE, "engine": "postgres", "propagates_to": None},
             {"name": "cache", "host": HOSTILE, "engine": "postgres", "propagates_to": "base"},
@@ -330,7 +332,8 @@ def test_a_damaged_file_of_samples_is_named(directory: RunDirectory) -> None:
 
 def test_a_row_for_each_rung_repeat_and_transaction() -> None:
     found = list(csv.DictReader(io.StringIO(csv_export.to_csv(load_results(history())), newline="")))
-    assert tuple(found[0]) == (*csv_export.COLUMNS, *csv_export.SETS)
+    costs = ("server_cpu_us", "client_cpu_us", "reads", "price_per_million")
+    assert tuple(found[0]) == (*csv_export.COLUMNS, *csv_export.SETS, *(f"cost.{name}" for name in costs))
     whole = found[0]
     assert (whole["stage"], whole["target"], whole["threads"], whole["transaction"]) == (
         "slow",
