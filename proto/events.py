@@ -79,11 +79,13 @@ class SystemUp:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactsTaken:
     """The facts of a host (or of a `system` on it) `before` anything was changed, where the plan expects some of them;
-    when a coordinator process began, or at the end of the run."""
+    when a coordinator process began, or at the end of the run; with the schema of a system, before the first iteration
+    of a `stage`."""
 
-    when: Literal["before", "start", "end"]
+    when: Literal["before", "start", "stage", "end"]
     host: str
     system: str = ""
+    stage: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
 
 
