@@ -42,11 +42,17 @@ class Param(Strict):
     help: str = Field("", max_length=400, description="An explanation for people.")
 
 
+SSH_PATTERN = r"^([\w.][\w.-]*@)?(\[[0-9A-Fa-f:.]+(%\w+)?\]|[\w.][\w.-]*)(:\d{1,5})?$"
+
+
 class HostEntry(Strict):
     """A host of the plan."""
 
     roles: Roles = Field(default_factory=list, description="Its roles; `role:client` selects hosts by them.")
     address: Text = Field(description="`local`, or name:port of a running agent.")
+    ssh: Annotated[str, Field(pattern=SSH_PATTERN)] | None = Field(
+        None, description="The login of `proveout deploy`: `[user@]host[:port]` [default: the name in `address`]."
+    )
     facts: DeclaredFacts = Field(default_factory=dict)
     expect: Expected = Field(default_factory=dict)
 
