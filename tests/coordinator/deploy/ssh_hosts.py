@@ -32,6 +32,8 @@ SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 BACKUPS = ("etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-", "etc/subuid-", "etc/subgid-", "etc/.pwd.lock")
 """Files that useradd and userdel of the distribution leave: copies of the databases of before."""
 
+RELEASES = "/opt/proveout/releases/"
+
 MOUNTS = """
 set -e
 for place in {overlays}; do
@@ -108,13 +110,12 @@ def described(path: Path) -> str:
     if not os.path.lexists(path) or path.is_char_device():
         return "absent"
     about = path.lstat()
-    content = (
-        path.readlink()
-        if path.is_symlink()
-        else hashlib.sha256(path.read_bytes()).hexdigest()
-        if path.is_file()
-        else "-"
-    )
+    if path.is_symlink():
+        content = str(path.readlink())
+    elif RELEASES in str(path):  # thousands of files; their wheels have hashes
+        content = str(about.st_size)
+    else:
+        content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "-"
     return f"{about.st_mode:o} {about.st_uid}:{about.st_gid} {content}"
 
 

@@ -180,7 +180,7 @@ def test_logins_that_fail(lab: SshLab, houses: tuple[Path, Path]) -> None:
     ways = {
         "no root rights: ": f"visitor@{address}",
         "no connection: ": "10.77.0.99",
-        "the login is refused: ": f"nobody@{address}:22",
+        "the login is refused: ": f"ghost@{address}:22",
     }
     for expected, ssh in ways.items():
         said = lab.deploy(lab.inventory("db1", name="way.yaml", ssh=f'"{ssh}"'), *house, code=4)
