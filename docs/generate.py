@@ -38,6 +38,7 @@ TREES = {
     "Host: `cpu` is the target's host, `hosts.NAME.…` each captured host (capture `os`)": metrics.OS_HOST,
     "Tool (a stage that runs fio); `hosts` and `prometheus` as of a load": metrics.TOOL,
     "Tool, per host: `nodes.NAME.…`": metrics.NODE,
+    "Cost of a transaction: `cost.…` (captures `os` and `waits`; `cost` of hosts)": metrics.COST,
     "Orders (workload `tprocc`)": metrics.ORDERS,
     "Query sets: `kind: tproch`, or `kind: sql` with `in_order`": metrics.SET,
     "Updates of a query set: `kind: tproch` with refresh functions": metrics.UPDATES,
@@ -193,8 +194,10 @@ def _type(field: Mapping[str, Any]) -> str:
 
 
 def _is_noise(kind: Mapping[str, Any]) -> bool:
-    """`null` (a key left out) and `${…}` (allowed for every value) are documented once, not in every row."""
-    return kind.get("type") == "null" or kind.get("description", "").startswith("${")
+    """`null` (a key left out, or what an extended plan drops) and `${…}` (allowed for every value) are documented once,
+    not in every row."""
+    drops = isinstance(kind.get("additionalProperties"), dict) and _is_noise(kind["additionalProperties"])
+    return kind.get("type") == "null" or drops or kind.get("description", "").startswith("${")
 
 
 def _cell(text: str) -> str:

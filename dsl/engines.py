@@ -131,7 +131,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 extra="postgres",
                 embedded="server",
                 server="PostgreSQL",
-                commands=("postgres",),
+                commands=("postgres", "pgbouncer"),
                 dsn_form="conninfo",
                 dsn_rules=(
                     DsnRule(

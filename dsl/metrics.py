@@ -248,6 +248,20 @@ OS_HOST: Tree = {
     ),
 }
 
+COST: Tree = {
+    "server_cpu_us": "CPU of the servers of the target systems, µs",
+    "client_cpu_us": "CPU of the load workers of all clients, µs",
+    "reads": "read operations of the servers",
+    "read_bytes": "bytes that the servers read from storage",
+    "written_bytes": "bytes that the servers had written to storage",
+    "wal_bytes": "write-ahead log that the database made",
+    "network_bytes": "bytes received and sent by the servers' hosts",
+    "context_switches": "context switches of the servers",
+    "price_per_million": "price of a million transactions, in the currency of the `cost` of hosts",
+}
+"""`cost.…`: of a transaction, that is over the transactions of all loads that ended in the measure window. The source
+of each is recorded with the iteration: the whole host, or the process tree of the server."""
+
 ORDERS: Tree = {
     "nopm": "new orders committed per minute, counted by the client (TPROC-C)",
     "tpm": "commits and rollbacks per minute, by the database's own counters (TPROC-C with a waits capture of the "

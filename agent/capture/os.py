@@ -10,6 +10,7 @@ reset):
 | `cpu.user_s_total` | s, all cores, with nice | /proc/stat |
 | `cpu.system_s_total` | s, all cores, with irq and softirq | /proc/stat |
 | `cpu.iowait_s_total`, `cpu.idle_s_total`, `cpu.steal_s_total` | s, all cores | /proc/stat |
+| `cpu.context_switches_total` | switches of all cores | /proc/stat |
 | `memory.total_bytes`, `memory.available_bytes` | bytes | /proc/meminfo |
 | `memory.used_bytes` | bytes; total - available | /proc/meminfo |
 | `load_average.1m` | tasks that ran or waited for a CPU or a disk, over the last minute | /proc/loadavg |
@@ -18,10 +19,14 @@ reset):
 | `disk.busy_s_total` | s with at least one request under way; label = device | /proc/diskstats |
 | `network.received_bytes_total`, `network.sent_bytes_total` | bytes; label = interface, all but lo | /proc/net/dev |
 | `network.received_packets_total`, `network.sent_packets_total` | packets; label = interface | /proc/net/dev |
+| `network.namespace` | its inode: hosts of one machine with the same one reach each other by lo | /proc/self/ns/net |
 | `pressure.cpu_us_total`, `pressure.io_us_total` | µs in which some task waited ("some") | /proc/pressure |
 | `pressure.memory_us_total` | µs, likewise | /proc/pressure |
 | `ours.cpu_s_total` | s, user and system, of proveout's own process tree on this host | /proc/PID |
 | `ours.servers_cpu_s_total` | s, the embedded database servers of this agent | /proc/PID |
+| `ours.servers_read_bytes_total` | bytes that these servers have read from storage | /proc/PID/io |
+| `ours.servers_written_bytes_total` | bytes that they have made to be written to storage | /proc/PID/io |
+| `ours.servers_context_switches_total` | of all threads of these servers | /proc/PID/task/TID/status |
 | `ours.load_cpu_s_total` | s, the load and populate workers of this agent | /proc/PID |
 | `ours.rss_bytes` | bytes: private memory of each process of that tree, and the largest shared part once | /proc/PID |
 

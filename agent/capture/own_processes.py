@@ -8,14 +8,19 @@ counts as none. Only the tree is walked, not all of /proc. Source: proc(5).
 
 The groups, database servers and load workers, are those below this agent only: on one machine with several local agents
 each reports its own host's server or load, and their sums stay within the tree's.
+
+Of the database servers it also has the I/O that reached the storage (`/proc/PID/io`, which goes over to the parent when
+a process has ended, as CPU time does) and the context switches of all threads (which do not: they are added up from
+process to process, and those of a process since the last sample before its end are lost). Neither is there without a
+server, nor where the kernel does not show it to this user.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from proveout.agent.capture.proc_counters import TICKS_PER_S
@@ -36,6 +41,9 @@ class _Use:
     load_ticks: int = 0
     private_pages: int = 0
     shared_pages: int = 0
+    servers: int = 0
+    storage: tuple[int, int] | None = (0, 0)
+    switches: dict[int, int] = field(default_factory=dict)
 
 
 class ProcessTree:
@@ -49,6 +57,9 @@ class ProcessTree:
         self._cpu_ticks = 0
         self._server_ticks = 0
         self._load_ticks = 0
+        self._storage = [0, 0]
+        self._switches = 0
+        self._had_server = False
 
     def read(self) -> tuple[Reading, ...]:
         """CPU (s, cumulative) and memory (bytes) of the tree now."""
@@ -58,6 +69,7 @@ class ProcessTree:
         self._cpu_ticks += max(0, use.cpu_ticks - self._before.cpu_ticks)
         self._server_ticks += max(0, use.server_ticks - self._before.server_ticks)
         self._load_ticks += max(0, use.load_ticks - self._before.load_ticks)
+        own = tuple(self._of_servers(use))
         self._before = use
         rss = (use.private_pages + use.shared_pages) * PAGE_BYTES
         return (
@@ -65,7 +77,23 @@ class ProcessTree:
             Reading(metric="ours.servers_cpu_s_total", value=self._server_ticks / TICKS_PER_S),
             Reading(metric="ours.load_cpu_s_total", value=self._load_ticks / TICKS_PER_S),
             Reading(metric="ours.rss_bytes", value=rss),
+            *own,
         )
+
+    def _of_servers(self, use: _Use) -> Iterator[Reading]:
+        """Storage I/O and context switches of the servers since the first sample with one."""
+        before = self._before
+        if self._had_server:
+            grown = {pid: count - before.switches.get(pid, 0) for pid, count in use.switches.items()}
+            self._switches += sum(max(0, count) for count in grown.values())
+            for index, (now, then) in enumerate(zip(use.storage or (), before.storage or (), strict=False)):
+                self._storage[index] += max(0, now - then)
+        self._had_server = self._had_server or use.servers > 0
+        if self._had_server and use.storage is not None:
+            yield Reading(metric="ours.servers_read_bytes_total", value=self._storage[0])
+            yield Reading(metric="ours.servers_written_bytes_total", value=self._storage[1])
+        if self._had_server:
+            yield Reading(metric="ours.servers_context_switches_total", value=self._switches)
 
     def _members(self) -> list[tuple[int, bool]]:
         """The tree's processes, each with whether it is this agent or below it."""
@@ -104,11 +132,7 @@ def _parent(pid: int) -> int:
 
 def _children_of(pid: int) -> list[int]:
     found: list[int] = []
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - a hot path
-    except OSError:
-        return found
-    for thread in threads:
+    for thread in _threads(pid):
         found.extend(map(int, _read(f"/proc/{pid}/task/{thread}/children").split()))
     return found
 
@@ -133,6 +157,7 @@ def _add(use: _Use, pid: int, *, below_agent: bool) -> None:
     command = head.partition(b"(")[2]
     if below_agent and command in SERVER_COMMANDS:
         use.server_ticks += ticks
+        _add_server(use, pid)
     elif below_agent and command == LOAD_COMMAND:
         use.load_ticks += ticks
     memory = _read(f"/proc/{pid}/statm").split()
@@ -140,6 +165,30 @@ def _add(use: _Use, pid: int, *, below_agent: bool) -> None:
         resident, shared = int(memory[1]), int(memory[2])
         use.private_pages += resident - shared
         use.shared_pages = max(use.shared_pages, shared)
+
+
+def _add_server(use: _Use, pid: int) -> None:
+    """Storage I/O and context switches of a database server's process. One whose I/O cannot be read makes the sum
+    unknown."""
+    use.servers += 1
+    io = dict(line.split(b": ") for line in _read(f"/proc/{pid}/io").splitlines())
+    if use.storage is not None and io:
+        use.storage = use.storage[0] + int(io[b"read_bytes"]), use.storage[1] + int(io[b"write_bytes"])
+    elif Path(f"/proc/{pid}/stat").exists():
+        use.storage = None
+    use.switches[pid] = sum(_switches(f"/proc/{pid}/task/{thread}/status") for thread in _threads(pid))
+
+
+def _switches(path: str) -> int:
+    lines = _read(path).splitlines()
+    return sum(int(line.rpartition(b"\t")[2]) for line in lines if b"voluntary_ctxt_switches:" in line)
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - a hot path
+    except OSError:
+        return []
 
 
 def _read(path: str) -> bytes:

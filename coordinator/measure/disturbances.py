@@ -59,10 +59,11 @@ def shares_machine(plan: Plan, stage: Measuring, boots: Mapping[str, str]) -> bo
     """Whether a client of the stage runs on the machine of its target. `boots`: the boot id of each host, where it is
     known."""
     target = plan.host(plan.target_host(stage))
-    return any(_same(plan.host(client), target, boots) for client in stage.clients)
+    return any(same_machine(plan.host(client), target, boots) for client in stage.clients)
 
 
-def _same(one: Host, other: Host, boots: Mapping[str, str]) -> bool:
+def same_machine(one: Host, other: Host, boots: Mapping[str, str]) -> bool:
+    """Whether two hosts are on one machine."""
     boot = boots.get(one.name)
     return machine_of(one, boots) == machine_of(other, boots) or (bool(boot) and boot == boots.get(other.name))
 

@@ -23,6 +23,7 @@ from proveout.coordinator.measure.capture_metrics import (
     prune,
     sizes_metrics,
 )
+from proveout.coordinator.measure.cost.transaction_cost import Captured, Cost, transaction_cost
 from proveout.coordinator.measure.derived import (
     order_metrics,
     own_value_metrics,
@@ -100,7 +101,7 @@ def summarise(
     streams = streams_of(stage, id.rung, rate, loads, seconds)
     recordings, window = {key: Recording(found) for key, found in captures.items()}, _shared_window(streams, clocks)
     cut = _Cut(plan=plan, stage=stage, recordings=recordings, window=window, clocks=clocks)
-    captured, lines = _captured(cut)
+    captured, lines = _captured(cut, streams, boots or {})
     trees = [_stage_metrics(one, plan, boots or {}) | _transaction_tree(one, plan, cut) for one in streams]
     metrics, series = _together(streams, rate, trees, captured), _all_series(streams)
     add_phases(phases := all_phases(stage, streams, rate), metrics, series)
@@ -248,13 +249,16 @@ def _shared_window(streams: Sequence[Stream], clocks: Mapping[str, tuple[int, in
     return shared if shared.seconds > 0.0 else windows[0]
 
 
-def _captured(cut: _Cut) -> tuple[Metrics, dict[str, Any]]:
-    """The metrics of captures in the window, and the lines of waits and sizes as fields of the iteration."""
+def _captured(cut: _Cut, streams: Sequence[Stream], boots: Mapping[str, str]) -> tuple[Metrics, dict[str, Any]]:
+    """The metrics of captures in the window, and the lines of waits and sizes and the sources of the cost as fields of
+    the iteration."""
     waits_tree, waits = cut.waits()
     sizes_tree, sizes = cut.sizes()
     captured = {"waits": waits_tree, "lag": cut.lag(), "sizes": sizes_tree, "prometheus": cut.exporters()}
     captured |= {kind: cut.measured(kind) for kind in MEASURED}
-    return prune(cut.hosts() | captured), {"waits": waits, "sizes": sizes}
+    cost = cut.cost(streams, boots)
+    captured |= {"cost": cost.metrics}
+    return prune(cut.hosts() | captured), {"waits": waits, "sizes": sizes, "cost": cost.sources}
 
 
 def _transaction_tree(stream: Stream, plan: Plan, cut: _Cut) -> Metrics:
@@ -408,6 +412,13 @@ class _Cut:
         for capture, _, recording in self._of("sizes"):
             return sizes_metrics(recording, capture.system or "")
         return {}, ()
+
+    def cost(self, streams: Sequence[Stream], boots: Mapping[str, str]) -> Cost:
+        """The cost of a transaction, of all loads together; of a tool none."""
+        if isinstance(self.stage, Tool):
+            return Cost()
+        captured = Captured(plan=self.plan, recordings=self.recordings, on=self._on, boots=boots)
+        return transaction_cost(captured, self.stage, [load for one in streams for load in one.loads.values()])
 
     def lag(self) -> Metrics:
         """Lag of the target system, or of the first one captured."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proveout.coordinator.report.cost.cost_tables import cost_columns, cost_values
 from proveout.coordinator.report.phases.phase_tables import phase_rows
 from proveout.coordinator.report.tables import cell_of, program_values
 from proveout.coordinator.results.results import RunResults
@@ -48,10 +49,10 @@ SIZE_COLUMNS = ("run", "stage", "threads", "repeat", "attempt", "valid", *_SIZES
 
 
 def columns(results: RunResults) -> tuple[str, ...]:
-    """`COLUMNS`, and behind them, where there are any, `solve_s` and `geomean_s` of sets, `matrix` with
+    """`COLUMNS`, and behind them, where there are any, `solve_s` and `geomean_s` of sets, `cost.…`, `matrix` with
     `matrix.<axis>` for each axis, and `phase`.
     """
-    return (*COLUMNS, *set_columns(results), *label_columns(results), *phase_columns(results))
+    return (*COLUMNS, *set_columns(results), *cost_columns(results), *label_columns(results), *phase_columns(results))
 
 
 def phase_columns(results: RunResults) -> tuple[str, ...]:
@@ -81,7 +82,8 @@ def labels(results: RunResults, stage: str) -> dict[str, Any]:
 
 def rows(results: RunResults) -> Iterator[dict[str, Any]]:
     """The rows, in the order in which the iterations ended; keys are `columns`."""
-    blank: dict[str, Any] = dict.fromkeys(set_columns(results)) | dict.fromkeys(
+    costs = cost_columns(results)
+    blank: dict[str, Any] = dict.fromkeys((*set_columns(results), *costs)) | dict.fromkeys(
         (*label_columns(results), *phase_columns(results)), ""
     )
     for stage in results.stages.values():
@@ -105,6 +107,8 @@ def rows(results: RunResults) -> Iterator[dict[str, Any]]:
                     for name in SETS
                     if numbers["transaction"] in (ALL, in_load(load, ALL)) and name in blank
                 }
+                if numbers["transaction"] == ALL and not load:
+                    times |= cost_values(item, costs)
                 on = {"target": targets.get(load, target)}
                 yield about | on | numbers | blank | labels(results, stage.id) | times
                 if numbers["transaction"] in (ALL, in_load(load, ALL)):

@@ -14,15 +14,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
-from proveout.core.errors import Where
+from proveout.core.errors import PlanProblem, Where
 from proveout.core.numbers import percent
 from proveout.dsl.compile.interleaving import interleave
 from proveout.dsl.compile.matrix import expand
+from proveout.dsl.compile.notes.unused import unused
+from proveout.dsl.compile.partial.drafts import Draft, Gap, declared, sequence
+from proveout.dsl.compile.partial.likely_meaning import as_meant
 from proveout.dsl.compile.result_names import iteration, live_scope, run_scope, stop_scope
 from proveout.dsl.compile.sections import add_captures, add_pools, add_workloads
 from proveout.dsl.compile.stage_conditions import check_conditions, condition, in_order, left_out, needs_of
 from proveout.dsl.compile.stage_rules import check_stages
-from proveout.dsl.compile.stages import Draft, compile_stages
+from proveout.dsl.compile.stages import compile_stages
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.topology import add_topology
 from proveout.dsl.compile.tuning import check_tunings, compile_tunings, one_agent_per_machine
@@ -35,16 +38,17 @@ from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.values import Expression, TextPosition
 from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
 from proveout.dsl.schema import models
 from proveout.dsl.schema.plan_parameters import Parameters, read_parameters
 from proveout.dsl.schema.scalar_types import Name as PlanName
 from proveout.dsl.schema.scalar_types import Strict
 from proveout.dsl.schema.substitution import substitute
-from proveout.dsl.schema.validation import validate
+from proveout.dsl.schema.validation import salvage, validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
+from proveout.dsl.source.text_positions import text_positions
 
 
 def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None) -> Plan:
@@ -52,19 +56,31 @@ def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inve
 
     Raises PlanError with all problems of the plan, its includes, its inventory and the overrides.
     """
+    return compile_with_notes(path, overrides=overrides, inventory=inventory)[0]
+
+
+def compile_with_notes(
+    path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None
+) -> tuple[Plan, tuple[PlanProblem, ...]]:
+    """Like `compile_plan`, with a note for each name that the plan declares and does not use."""
     problems = Problems()
-    plan = _compile(path, overrides or {}, inventory, problems)
-    if plan is None or problems.found:
+    compiled = _compile(path, overrides or {}, inventory, problems)
+    if compiled is None or problems.found:
         raise problems.error()
-    return plan
+    return compiled
 
 
-def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, problems: Problems) -> Plan | None:
+def _compile(
+    path: Path, overrides: Mapping[str, str], inventory: Path | None, problems: Problems
+) -> tuple[Plan, tuple[PlanProblem, ...]] | None:
     document = read(path, inventory, problems)
     if document is None:
         return None
     _check_head(document, problems)
+    document = as_meant(document, problems)
     parameters = read_parameters(document, overrides, problems)
+    original = document
+    named = declared(document.get("stages"))
     document, places = expand(document, parameters, problems)
     root = substitute(document, parameters, problems)
     scope = Scope(problems=problems, parameters=parameters, folder=path.parent.resolve())
@@ -77,29 +93,46 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
     report = _report(root, problems)
     draft = dataclasses.replace(_plan(root, scope, drafts, tuple(report.figures)), tunings=tunings)
-    turning = {item.id: _turning(item) for item in drafts if isinstance(item.stage, Ladder)}
+    turning = {item.id: _turning(item) for item in drafts if isinstance(item.known, Ladder)}
     steps = {item.id: (turning[item.step_of], item.step_of) for item in drafts if item.step_of in turning}
     check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)], steps)
-    checker = _Expressions(problems=problems, parameters=parameters, plan=draft, drafts=drafts, root=root)
+    checker = _Expressions(
+        problems=problems, parameters=parameters, plan=draft, drafts=drafts, root=root, declared=named
+    )
     stages = checker.stages()
     verdicts = checker.verdicts()
     published, compared = checker.published(verdicts)
     verdicts = (*verdicts, *compared)
     conditions = checker.conditions()
+    never = left_out(conditions)
+    items = sequence(drafts, stages, frozenset(scope.systems))
+    check_stages(scope, [item for item in items if isinstance(item, Gap) or item.id not in never])
+    check_conditions(stages, conditions, scope.systems, problems)
+    sound = [stage for item in drafts for stage in stages if item.stage is not None and stage.id == item.id]
     if all(item.stage is not None for item in drafts):
-        never = left_out(conditions)
-        check_stages(scope, [stage for stage in stages if stage.id not in never])
-        check_conditions(stages, conditions, scope.systems, problems)
         lists = [section for name in ("verdicts", "published") if (section := root.get(name)) is not None]
         written = sum(len(section.items) if isinstance(section, Seq) else 1 for section in lists)
         check_repeats(problems, stages, verdicts, whole=len(verdicts) + len(published) - len(compared) == written)
-        check_slopes(problems, stages, verdicts, draft.captures)
+    check_slopes(problems, sound, verdicts, draft.captures)
     tables = commit_tables(draft) if not problems.found else ()
     whole = dataclasses.replace(
         draft, tunings=(*tunings, *tables), stages=stages, verdicts=verdicts, published=published, conditions=conditions
     )
-    whole = dataclasses.replace(whole, charts=checker.charts(report.charts))
-    return one_agent_per_machine(whole)
+    whole = dataclasses.replace(
+        whole, charts=checker.charts(report.charts), positions=tuple(_positions(root, drafts, problems))
+    )
+    return one_agent_per_machine(whole), unused(original, root, problems)
+
+
+def _positions(root: Map, drafts: Sequence[Draft], problems: Problems) -> Iterator[TextPosition]:
+    topology = root.get("topology")
+    systems = topology.get("systems") if isinstance(topology, Map) else None
+    sections = {"systems": systems, "workloads": root.get("workloads"), "captures": root.get("captures")}
+    for name, section in sections.items():
+        if section is not None:
+            yield from text_positions(name, section, problems)
+    for draft in drafts:
+        yield from text_positions(f"stages.{draft.id}", draft.body, problems)
 
 
 def _check_head(document: Map, problems: Problems) -> None:
@@ -127,6 +160,7 @@ class _Head(Strict):
     name: PlanName
     title: models.Title = ""
     on_loss: models.OnLoss = "rerun"
+    preflight: models.Preflight = True
 
 
 def _report(root: Map, problems: Problems) -> models.ReportEntry:
@@ -146,11 +180,12 @@ def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], figures: tuple[str, 
         secrets=tuple(scope.secrets.values()),
         workloads=tuple(scope.workloads.values()),
         captures=tuple(scope.captures.values()),
-        stages=tuple(draft.stage for draft in drafts if draft.stage is not None),
+        stages=tuple(draft.known for draft in drafts if draft.known is not None),
         verdicts=(),
         figures=figures,
         on_loss=cast("OnLoss", _text(root, "on_loss") or "rerun"),
         declared=tuple(scope.facts),
+        preflight=_text(root, "preflight") != "false",
     )
 
 
@@ -164,18 +199,20 @@ _Entry = TypeVar("_Entry", models.VerdictEntry, models.PublishedEntry)
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class _Expressions:
-    """Checks and completes every expression of the plan; `drafts` tell which stages exist but did not compile."""
+    """Checks and completes every expression of the plan; `drafts` tell which stages exist but did not compile, and
+    `declared` has the names of all stages."""
 
     problems: Problems
     parameters: Parameters
     plan: Plan
     drafts: Sequence[Draft]
     root: Map
+    declared: frozenset[str]
 
     def stages(self) -> tuple[Stage, ...]:
         done: list[Stage] = []
         for draft in self.drafts:
-            stage = draft.stage
+            stage = draft.known
             if isinstance(stage, Ladder):
                 stage = self.ladder(draft, stage)
             elif isinstance(stage, Search):
@@ -186,7 +223,7 @@ class _Expressions:
 
     def ladder(self, draft: Draft, stage: Ladder) -> Ladder:
         if stage.stop_when is not None:
-            scope = stop_scope(self.plan, stage)
+            scope = self.own(draft, stop_scope(self.plan, stage))
             stop = self.check(stage.stop_when, draft.body, ("stop_when",), scope, "condition")
             stage = dataclasses.replace(stage, stop_when=stop)
         if isinstance(stage.arrival, Open) and isinstance(stage.arrival.rate, Expression):
@@ -201,7 +238,8 @@ class _Expressions:
             when = fault.when
             if when is not None:
                 path = ("faults", number, "when")
-                when = self.check(when, draft.body, path, live_scope(self.plan, stage), "condition")
+                scope = self.own(draft, live_scope(self.plan, stage))
+                when = self.check(when, draft.body, path, scope, "condition")
             checked.append(dataclasses.replace(fault, when=when))
         return dataclasses.replace(stage, faults=tuple(checked)) if checked else stage
 
@@ -211,14 +249,15 @@ class _Expressions:
             low = self.check(low, draft.body, ("rate", "from"), self.before(draft), "number")
         if isinstance(high, Expression):
             high = self.check(high, draft.body, ("rate", "to"), self.before(draft), "number")
-        accept = self.check(stage.accept, draft.body, ("accept",), iteration(self.plan, stage), "condition")
+        scope = self.own(draft, iteration(self.plan, stage))
+        accept = self.check(stage.accept, draft.body, ("accept",), scope, "condition")
         return dataclasses.replace(stage, rate_from=low, rate_to=high, accept=accept)
 
     def conditions(self) -> tuple[Condition, ...]:
         """The conditions of the stages, in the order in which they run."""
         found: list[Condition | None] = []
         for draft in self.drafts:
-            when = draft.body.get("when") if draft.stage is not None else None
+            when = draft.body.get("when") if draft.known is not None and "when" not in draft.doubts else None
             checked: Expression | None = None
             if isinstance(when, Scalar) and not when.faulty:
                 raw = Expression(text=when.text, where=when.where)
@@ -232,14 +271,28 @@ class _Expressions:
     def before(self, draft: Draft) -> Group:
         """The results of the stages before `draft`."""
         position = self.drafts.index(draft)
-        earlier = [item.stage for item in self.drafts[:position] if item.stage is not None]
-        scope = run_scope(self.plan, earlier)
+        earlier = [item.known for item in self.drafts[:position] if item.known is not None]
+        scope = self.results(earlier)
         absent = {
             name: (f"stage `{name}` runs later", "") for item in self.drafts[position + 1 :] for name in _names(item)
         }
         absent |= {draft.id: ("it is this stage's own result", ""), "propagation": ("it is compared at the end", "")}
         members = {name: shape for name, shape in scope.members.items() if name != "propagation"}
-        return Group(what=scope.what, members=members, absent=absent)
+        return dataclasses.replace(scope, members=members, absent=absent, broken=scope.broken - set(absent))
+
+    def results(self, stages: Sequence[Stage]) -> Group:
+        """The results of stages, with the names of those that did not compile."""
+        scope = run_scope(self.plan, stages)
+        known = {name for draft in self.drafts if draft.known is not None for name in _names(draft)}
+        broken = {name for draft in self.drafts if draft.known is None and draft.id for name in _names(draft)}
+        doubtful = {name for draft in self.drafts if draft.doubts for name in _names(draft)}
+        return dataclasses.replace(
+            scope, broken=frozenset(broken | (self.declared - known)), doubtful=frozenset(doubtful)
+        )
+
+    def own(self, draft: Draft, scope: Group) -> Group:
+        """The names of a stage's own numbers."""
+        return dataclasses.replace(scope, doubtful=frozenset({""})) if draft.doubts else scope
 
     def check(
         self, expression: Expression, node: Node, path: tuple[str | int, ...], scope: Group, expected: Expected
@@ -249,10 +302,9 @@ class _Expressions:
         if self.hopeless(expression, scalar):
             return expression
         checked = check_expression(expression.text, scope, expected, self.parameters.numbers())
-        complete = all(draft.stage is not None for draft in self.drafts) and bool(self.drafts)
         for fault in checked.faults:
-            if fault.unknown_root and not complete:
-                continue  # a stage that did not compile may have been meant
+            if fault.unknown_root and not self.drafts:
+                continue  # there are no stages, which is a problem by itself
             self.problems.add(
                 _place(scalar, expression, fault.offset), fault.message, key=".".join(map(str, path)), hint=fault.hint
             )
@@ -268,14 +320,13 @@ class _Expressions:
         return Expression(text=checked.text, needs=needs, where=expression.where)
 
     def hopeless(self, expression: Expression, scalar: Node) -> bool:
-        """Whether the expression, or something that it reads, has a problem already."""
-        broken = [name for draft in self.drafts if draft.stage is None and draft.id for name in _names(draft)]
-        words = [*broken, *(f"params.{name}" for name in self.parameters.broken)]
+        """Whether the expression, or a parameter that it reads, has a problem already."""
         faulty = isinstance(scalar, Scalar) and scalar.faulty
-        return faulty or any(re.search(rf"\b{re.escape(word)}\b", expression.text) for word in words)
+        words = [f"params.{name}" for name in self.parameters.broken]
+        return not expression.text or faulty or any(_reads(expression.text, word) for word in words)
 
     def verdicts(self) -> tuple[Check, ...]:
-        scope = run_scope(self.plan, self.plan.stages)
+        scope = self.results(self.plan.stages)
         found: list[Check] = []
         for node, entry in self.listed("verdicts", models.VerdictEntry, "- {id: …, check: …}"):
             raw = Expression(text=entry.check, where=where_of(node, "check"))
@@ -286,7 +337,7 @@ class _Expressions:
     def published(self, verdicts: Sequence[Check]) -> tuple[tuple[Published, ...], tuple[Check, ...]]:
         """The published numbers, and the checks of those that have a `within`: the whole interval of the measured
         number is at most that far from the published one."""
-        scope = run_scope(self.plan, self.plan.stages)
+        scope = self.results(self.plan.stages)
         taken = {check.id for check in verdicts}
         found: list[Published] = []
         checks: list[Check] = []
@@ -319,7 +370,7 @@ class _Expressions:
 
     def charts(self, entries: Sequence[models.ChartEntry]) -> tuple[Chart, ...]:
         """The charts of the report, each number as an expression."""
-        scope = run_scope(self.plan, self.plan.stages)
+        scope = self.results(self.plan.stages)
         found: list[Chart] = []
         for index, entry in enumerate(entries):
             node, _ = locate(self.root, ("report", "charts", index))
@@ -327,13 +378,13 @@ class _Expressions:
                 message = f"another chart has the id `{entry.id}`"
                 self.problems.add(where_of(node, "id"), message, key=f"report.charts.{index}.id")
             relative = entry.relative_to or ""
+            unknown = scope.broken | scope.doubtful
+            if any(_reads(text, name) for text in (*entry.of.values(), relative) for name in unknown):
+                continue
             laid = lay_out(entry.of, entry.metrics, relative, scope, self.parameters.numbers())
             for path, message, hint in laid.faults:
-                if all(
-                    draft.stage is not None for draft in self.drafts
-                ):  # else a stage that did not compile is missing
-                    key = ".".join(("report.charts", str(index), *path))
-                    self.problems.add(where_of(node, *path), message, key=key, hint=hint)
+                key = ".".join(("report.charts", str(index), *path))
+                self.problems.add(where_of(node, *path), message, key=key, hint=hint)
             found.append(
                 Chart(
                     id=entry.id,
@@ -356,12 +407,20 @@ class _Expressions:
         for index, node in enumerate(section.items if isinstance(section, Seq) else ()):
             entry = validate(model, node, f"{name}.{index}", self.problems)
             if entry is None:
+                entry, broken = salvage(model, node)
+                if any(set("()<>&|=?") & set(key) for key in broken):
+                    continue  # an expression that a comma has cut in two
+            if entry is None:
                 continue
-            if entry.id in seen:
+            if entry.id and entry.id in seen:
                 what = f"another entry of `{name}` has the id `{entry.id}`"
                 self.problems.add(where_of(node, "id"), what, key=f"{name}.{index}.id")
             seen.add(entry.id)
             yield node, entry
+
+
+def _reads(text: str, name: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", text) is not None
 
 
 def _grouped(text: str) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from proveout.dsl.compile.stages import Draft
+from proveout.dsl.compile.partial.drafts import Draft
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.plan.iteration_order import groups
 from proveout.dsl.plan.loads import targets

@@ -123,7 +123,8 @@ def _load(names: StageNames, entry: stage_models.Measured, name: str, load: stag
     body, _ = locate(names.body, ("loads", name))
     if not isinstance(body, Map):
         return None
-    here = StageNames(scope=names.scope, body=body, path=f"{names.path}.loads.{name}", id=names.id)
+    path = f"{names.path}.loads.{name}"
+    here = StageNames(scope=names.scope, body=body, path=path, id=names.id, partial=names.partial)
     target = here.system(load.target, "target")
     clients = names.clients(entry.from_) if load.from_ is None else here.clients(load.from_)
     known = here.has_workload(load.workload)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from proveout.dsl import metrics
+from proveout.dsl.compile.captured.cost_names import cost
 from proveout.dsl.expr.name_types import ESTIMATE, NUMBER, Estimate, Group, Number, Shape
 from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.loads import Part, alone_ladders, parts, workloads
@@ -190,6 +191,7 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
         members["sizes"] = _sizes([plan.workload(name) for name in workloads(stage)], leaf)
     else:
         absent["sizes"] = _no_capture(stage, "sizes")
+    members["cost"] = cost(plan, stage, leaf)
     for taken, unasked in (_exporters(stage, captures, leaf), _measured_values(stage, captures, leaf)):
         members |= taken
         absent |= unasked

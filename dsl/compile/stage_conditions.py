@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from proveout.dsl.compile.stages import Draft
+from proveout.dsl.compile.partial.drafts import Draft
 from proveout.dsl.expr.evaluation import ExpressionFault, evaluate
 from proveout.dsl.plan.stages import Condition, Ladder, Populate, Stage
 from proveout.dsl.plan.topology import System

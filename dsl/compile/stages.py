@@ -13,6 +13,7 @@ from proveout.dsl.compile.faults.fault_checks import check_faults
 from proveout.dsl.compile.faults.fault_entries import compile_faults
 from proveout.dsl.compile.loads import Loads, check_interference, check_loads, compile_loads
 from proveout.dsl.compile.matrix import Place
+from proveout.dsl.compile.partial.drafts import SHAPING, Draft
 from proveout.dsl.compile.phases.arrivals import compile_arrival, compile_rate
 from proveout.dsl.compile.phases.phase_entries import Phases, compile_phases
 from proveout.dsl.compile.symbols import Scope, StageNames
@@ -23,6 +24,7 @@ from proveout.dsl.compile.value_sources import command_stage, sql_stage
 from proveout.dsl.plan.matrix_labels import Cell
 from proveout.dsl.plan.phases import RECOVERED_WITHIN
 from proveout.dsl.plan.stages import (
+    Closed,
     Drop,
     Ladder,
     Limits,
@@ -41,32 +43,16 @@ from proveout.dsl.plan.stages import (
 )
 from proveout.dsl.plan.topology import Host
 from proveout.dsl.plan.values import Expression
-from proveout.dsl.rules.bounds import THREADS_MAX
-from proveout.dsl.rules.host_rules import setting_problems
+from proveout.dsl.rules.bounds import THREADS_MAX, WEEK_S
+from proveout.dsl.rules.server_settings.setting_values import setting_objections
 from proveout.dsl.rules.window_rules import pass_problems
 from proveout.dsl.schema import stage_models
-from proveout.dsl.schema.validation import validate
+from proveout.dsl.schema.validation import salvage, validate
 from proveout.dsl.source.nodes import Map, Node, Scalar, Seq, did_you_mean
 
 SERVING_ROLES = frozenset({"server", "storage"})
 
 Entry = TypeVar("Entry", bound=stage_models.StageBase)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """A stage entry of the document: kind, body and the id it has or gets; `stage` is None when it did not compile.
-
-    `step_of` and `side` as in `matrix.Place`.
-    """
-
-    id: str
-    kind: str
-    body: Map
-    stage: Stage | None
-    cell: Cell | None = None
-    step_of: str = ""
-    side: str = ""
 
 
 def compile_stages(scope: Scope, section: Node | None, root: Map, places: Sequence[Place]) -> list[Draft]:
@@ -118,19 +104,34 @@ def _draft(scope: Scope, item: tuple[str, Map], place: Place, kinds: Mapping[str
     path = f"stages.{place.index}.{kind}"
     named = body.get("id")
     stage_id = named.text if isinstance(named, Scalar) else kind
-    entry = validate(stage_models.STAGES[kind], _without_faults(scope, kind, body, path), path, scope.problems)
+    model, valid = stage_models.STAGES[kind], _without_faults(scope, kind, body, path)
+    entry = validate(model, valid, path, scope.problems)
+    doubts: frozenset[str] = frozenset()
+    if entry is None:
+        entry, doubts = salvage(model, valid)
     if named is None and kinds[kind] > 1:
         hint = f"there are {kinds[kind]} {kind} stages; expressions tell them apart by id"
         scope.problems.add(body.where, f"this {kind} stage needs an `id`", key=path, hint=hint)
-        entry = None
+        doubts |= {"id"}
     elif stage_id and any(draft.id == stage_id for draft in before):
         where = named.where if named is not None else body.where
         scope.problems.add(where, f"another stage has the id `{stage_id}`", key=f"{path}.id")
-        entry = None
-    maker = _Stages(scope=scope, body=body, path=path, id=stage_id, cell=place.cell)
+        doubts |= {"id"}
+    partial = bool(doubts - {"id"}) or valid is not body
+    maker = _Stages(scope=scope, body=body, path=path, id=stage_id, cell=place.cell, partial=partial)
     stage = None if entry is None else maker.of(entry)
+    doubts |= maker.doubts | ({"faults"} if valid is not body else set())
+    is_sketch = bool(doubts) and not doubts & SHAPING
     return Draft(
-        id=stage_id, kind=kind, body=body, stage=stage, cell=place.cell, step_of=place.step_of, side=place.side
+        id=stage_id,
+        kind=kind,
+        body=body,
+        stage=None if doubts else stage,
+        sketch=stage if is_sketch else None,
+        doubts=doubts,
+        cell=place.cell,
+        step_of=place.step_of,
+        side=place.side,
     )
 
 
@@ -218,7 +219,7 @@ class _Stages(StageNames):
         job = tool_job(entry, self.problem)
         if entry.iodepth != sorted(set(entry.iodepth)):
             self.problem("the rungs of a ladder go up", "iodepth", hint=f"{sorted(set(entry.iodepth))}")
-        if clients is None or captures is None or job is None:
+        if clients is None or job is None:
             return None
         return Tool(
             id=self.id,
@@ -262,7 +263,7 @@ class _Stages(StageNames):
             return None
         settings = {name: setting_text(value) for name, value in entry.settings.items()}
         for name, value in settings.items():
-            for found in setting_problems(system.engine, name, value, system.provision):
+            for found in setting_objections(system.engine, name, value, system.provision):
                 self.problem(found.message, "settings", name, hint=found.way_out)
         return Restart(id=self.id, system=system.name, settings=tuple(sorted(settings.items())), where=self.body.where)
 
@@ -278,8 +279,15 @@ class _Stages(StageNames):
             return None
         if not (entry.restore or entry.checkpoint):
             self.problem("this reset does nothing", hint="leave `restore` or `checkpoint` true")
+        if entry.keep and not entry.restore:
+            self.problem("nothing is restored, so that all is kept", "keep", hint="leave `keep` out")
         return Reset(
-            id=self.id, systems=systems, restore=entry.restore, checkpoint=entry.checkpoint, where=self.body.where
+            id=self.id,
+            systems=systems,
+            restore=entry.restore,
+            checkpoint=entry.checkpoint,
+            keep=entry.keep or "",
+            where=self.body.where,
         )
 
     def ladder(self, entry: stage_models.LadderEntry) -> Ladder | None:
@@ -289,8 +297,13 @@ class _Stages(StageNames):
         phases = compile_phases(self, entry, rungs or (THREADS_MAX,)) if entry.phases is not None else None
         arrival = compile_arrival(self, entry, phases)
         windows = self.windows(entry, phases)
-        faults = compile_faults(self.scope, self.body.get("faults"), f"{self.path}.faults", windows)
-        if loads is None or captures is None or arrival is None or rungs is None or pool is None or faults is None:
+        longest = replace(windows, measure_s=WEEK_S) if self.partial else windows
+        faults = compile_faults(self.scope, self.body.get("faults"), f"{self.path}.faults", longest)
+        if arrival is None:
+            self.doubts.add("rate")
+        if faults is None:
+            self.doubts.add("faults")
+        if loads is None or rungs is None or pool is None:
             return None
         if faults:
             check_faults(self, entry, faults, windows)
@@ -306,7 +319,7 @@ class _Stages(StageNames):
             clients=loads.clients,
             threads=rungs,
             windows=windows,
-            arrival=arrival,
+            arrival=arrival or Closed(),
             repeat=entry.repeat.most,
             repeat_min=entry.repeat.least,
             order=entry.order,
@@ -325,7 +338,7 @@ class _Stages(StageNames):
             checked=loads.checked,
             loads=loads.loads,
             cell=self.cell,
-            faults=faults,
+            faults=faults or (),
             where=self.body.where,
         )
 
@@ -391,7 +404,7 @@ class _Stages(StageNames):
         if entry.probes_max <= entry.confirm.times:
             message = f"{entry.probes_max} probes leave none to search with: {entry.confirm.times} confirm the answer"
             self.problem(message, "probes_max", hint="a higher `probes_max`, or fewer `confirm.times`")
-        if loads is None or captures is None or pool is None or low is None or high is None:
+        if loads is None or pool is None or low is None or high is None:
             return None
         check_loads(self, loads, entry.threads, "threads", processes=1)
         return Search(

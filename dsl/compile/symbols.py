@@ -81,7 +81,9 @@ class Scope:
                 yield key, node, valid
 
     def resolve(self, kind: str, name: str, table: Mapping[str, Thing], where: Where, key: str) -> Thing | None:
-        """The thing called `name`; a problem when it is not declared."""
+        """The thing called `name`; a problem when it is not declared. No name stands for one that is not valid."""
+        if not name:
+            return None
         found = table.get(name)
         declared = self.declared.get(kind, set())
         if found is None and name not in declared and kind not in self.unknowable and not self.problems.at(where):
@@ -120,12 +122,18 @@ class Scope:
 
 @dataclass(slots=True, kw_only=True)
 class StageNames:
-    """Resolves the names of one entry, whose node is `body` at `path`, in the stage `id`."""
+    """Resolves the names of one entry, whose node is `body` at `path`, in the stage `id`.
+
+    `partial`: some keys of the entry are not valid, so that rules between its keys are left out. `doubts` are the keys
+    that are not known whole.
+    """
 
     scope: Scope
     body: Map
     path: str
     id: str
+    partial: bool = False
+    doubts: set[str] = field(default_factory=set)
 
     def where(self, *path: str | int) -> Where:
         """The position of a key in its file."""
@@ -145,6 +153,8 @@ class StageNames:
 
     def problem(self, message: str, *path: str | int, hint: str = "") -> None:
         """Note a problem at a key of the entry."""
+        if self.partial:
+            return
         key = ".".join([self.path, *map(str, path)])
         self.scope.problems.add(self.where(*path), message, key=key, hint=hint)
 
@@ -158,15 +168,17 @@ class StageNames:
         where = self.where("from")
         return self.scope.select_hosts(words, where, f"{self.path}.from")
 
-    def captures(self, names: list[str] | None) -> tuple[str, ...] | None:
-        """Names of captures, each once; None when one is not there."""
-        found: list[Capture | None] = []
+    def captures(self, names: list[str] | None) -> tuple[str, ...]:
+        """Names of captures, each once; one that is not there is left out, and `capture` in doubt."""
+        found: dict[str, Capture | None] = {}
         for index, name in enumerate(names or ()):
             where = self.where("capture", index)
-            found.append(self.scope.resolve("capture", name, self.scope.captures, where, f"{self.path}.capture"))
+            found[name] = self.scope.resolve("capture", name, self.scope.captures, where, f"{self.path}.capture")
             if name in (names or ())[:index]:
                 self.problem(f"`{name}` is there twice", "capture", index)
-        return tuple(names or ()) if all(found) else None
+        if not all(found.values()):
+            self.doubts.add("capture")
+        return tuple(name for name in names or () if found[name])
 
     def reachable(self, system: System, clients: tuple[str, ...], key: str) -> None:
         """An embedded system listens on its own machine only."""

@@ -10,6 +10,7 @@ from typing import Literal
 
 from proveout.core.errors import Where
 from proveout.dsl import engines, extensions
+from proveout.dsl.compile.captured.cost_names import with_cost
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.plan.topology import Declared, Expectation, Host, Secret, System
 from proveout.dsl.rules import fact_rules, session_settings
@@ -23,11 +24,11 @@ from proveout.dsl.rules.host_rules import (
     is_host_and_port,
     pooler_problems,
     provision_problems,
-    setting_problems,
     standby_problems,
     without_dsn_problems,
 )
 from proveout.dsl.rules.secret_files import refused_path
+from proveout.dsl.rules.server_settings.setting_values import setting_objections
 from proveout.dsl.schema.models import EquipmentEntry, HostEntry, SecretEntry, SystemEntry, Topology
 from proveout.dsl.source.nodes import Map, Node, Seq, did_you_mean
 
@@ -134,7 +135,8 @@ def _add_hosts(scope: Scope, section: Node | None) -> None:
             other = addresses[entry.address]
             scope.problems.add(where_of(node, "address"), f"host `{other}` has the same address", key=f"{path}.address")
         addresses[entry.address] = key.text
-        scope.hosts[key.text] = Host(name=key.text, roles=tuple(entry.roles), address=entry.address, where=key.where)
+        host = Host(name=key.text, roles=tuple(entry.roles), address=entry.address, where=key.where)
+        scope.hosts[key.text] = with_cost(scope, host, entry, node)
         _declare(scope, node, entry, Declared(name=key.text, kind="host", where=key.where), path)
 
 
@@ -152,7 +154,7 @@ def _add_systems(scope: Scope, section: Node | None) -> None:
                 provision=entry.provision,
                 dsn=entry.instances[0] if entry.instances else _dsn(entry),
                 instances=tuple(entry.instances or ()),
-                settings=tuple(sorted((name, setting_text(value)) for name, value in entry.settings.items())),
+                settings=_checked_settings(scope, node, entry, path),
                 propagates_to=entry.propagates_to,
                 standby_of=entry.standby_of,
                 synchronous=entry.synchronous,
@@ -290,7 +292,6 @@ def _system_is_fine(scope: Scope, node: Map, entry: SystemEntry, host: Host | No
             found = [Objection(message="a standby has `provision: embedded`", way_out=_OWN_GROUP)]
         _note(scope, where_of(node, "standby_of"), f"{path}.standby_of", found)
     _check_front(scope, node, entry, path)
-    _check_settings(scope, node, entry, path)
     _check_dsn(scope, node, entry, path)
     return len(scope.problems.found) == before
 
@@ -312,19 +313,25 @@ def _is_announced(scope: Scope, node: Map, entry: SystemEntry, path: str) -> boo
     return entry.provision is None
 
 
-def _check_settings(scope: Scope, node: Map, entry: SystemEntry, path: str) -> None:
+def _checked_settings(scope: Scope, node: Map, entry: SystemEntry, path: str) -> tuple[tuple[str, str], ...]:
+    """The settings of a system without those that it cannot have, which are noted; those of its sessions too."""
     if entry.settings and entry.dsn is not None and engines.of(entry.engine).has_driver:
         where = where_of(node, "settings")
         hint = "set them on the server; proveout only starts what it provisions"
         scope.problems.add(where, "`settings` of a system that runs already", key=f"{path}.settings", hint=hint)
+        return ()
     for name, value in entry.session.items():
         if objection := session_settings.objection(entry.engine, name, setting_text(value)):
             where = where_of(node, "session", name)
             scope.problems.add(where, objection, key=f"{path}.session.{name}")
+    fine: dict[str, str] = {}
     for name, value in entry.settings.items():
         where = where_of(node, "settings", name)
-        found = setting_problems(entry.engine, name, str(value), entry.provision)
+        found = setting_objections(entry.engine, name, setting_text(value), entry.provision)
         _note(scope, where, f"{path}.settings.{name}", found)
+        if not found:
+            fine[name] = setting_text(value)
+    return tuple(sorted(fine.items()))
 
 
 def _note(scope: Scope, where: Where, key: str, found: Iterable[Objection]) -> None:

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proveout.dsl.expr.evaluation import by_mean, evaluate
+from proveout.dsl.expr.mended import mend
 from proveout.dsl.expr.name_types import BOOLEAN, ESTIMATE, ESTIMATE_MEMBERS, NUMBER, Boolean, Estimate, Shape, sample
 from proveout.dsl.expr.name_types import Group as Names
 from proveout.dsl.expr.name_types import Number as Plain
+from proveout.dsl.expr.shape_words import describe, quoted, way_to_cell, way_to_number
 from proveout.dsl.expr.syntax import (
     COMPARISONS,
     Binary,
@@ -36,7 +38,7 @@ from proveout.dsl.expr.syntax import (
     ungroup,
 )
 from proveout.dsl.metrics import is_counted
-from proveout.dsl.plan.matrix_labels import Label, same, written
+from proveout.dsl.plan.matrix_labels import Label, same
 from proveout.dsl.source.nodes import did_you_mean
 
 Expected: TypeAlias = Literal["condition", "number", "when"]
@@ -78,19 +80,20 @@ def check_expression(
 ) -> Checked:
     """Check `text` in `scope`; `parameters` are the values that `params.x` stands for."""
     known = parameters or {}
-    try:
-        tree = parse(text)
-    except ExpressionFault as fault:
-        problem = Fault(offset=fault.offset, message=fault.what, hint=fault.way_out)
-        return Checked(faults=(problem,), roots=(), text=text)
+    mended = mend(text)
+    notations = [Fault(offset=fault.offset, message=fault.what, hint=fault.way_out) for fault in mended.faults]
+    tree = mended.tree
+    if tree is None:
+        return Checked(faults=tuple(notations), roots=(), text=text)
     params: dict[str, Shape] = {name: BOOLEAN if isinstance(value, bool) else NUMBER for name, value in known.items()}
     more = {PARAMS: Names(what=PARAMS, members=params)} if params else {}
-    inside = Names(what=scope.what, members={**scope.members, **more}, absent=scope.absent)
-    checker = _Checker(text=text, scope=inside, by_mean=expected == "number")
+    inside = dataclasses.replace(scope, members={**scope.members, **more})
+    checker = _Checker(text=mended.text, scope=inside, by_mean=expected == "number")
     checker.whole(tree, expected)
     roots = tuple(sorted(checker.roots - {PARAMS}))
-    if checker.faults:
-        return Checked(faults=tuple(checker.faults), roots=roots, text=text)
+    if checker.faults or notations or checker.unsure:
+        found = [dataclasses.replace(fault, offset=mended.written(fault.offset)) for fault in checker.faults]
+        return Checked(faults=(*notations, *found), roots=roots, text=text)
     filled = _fill(text, tree, known, checker.cells)
     return Checked(faults=_dry_run(filled, inside), roots=roots, text=filled)
 
@@ -155,6 +158,7 @@ class _Checker:
     scope: Names
     by_mean: bool = False
     faults: list[Fault] = field(default_factory=list)
+    unsure: bool = False
     roots: set[str] = field(default_factory=set)
     cells: list[tuple[int, int, str]] = field(default_factory=list)
 
@@ -162,7 +166,7 @@ class _Checker:
         shape = self.shape(tree)
         if shape is not None:
             if expected != "number" and not isinstance(shape, Boolean):
-                self.fault(tree, f"expected a condition, but this is {_describe(shape)}", "compare it: … >= 1.5")
+                self.fault(tree, f"expected a condition, but this is {describe(shape)}", "compare it: … >= 1.5")
             if expected == "number":
                 self.number(tree, shape)
         if expected != "when" and not self.faults and not self.roots - {PARAMS}:
@@ -205,11 +209,16 @@ class _Checker:
                 return self.binary(node)
 
     def name(self, node: Name) -> Shape | None:
+        if node.name in self.scope.broken:
+            self.roots.add(node.name)
+            self.unsure = True
+            return None
         if node.name in self.scope.members:
             self.roots.add(node.name)
             return self.scope.members[node.name]
+        faults = len(self.faults)
         self.unknown(node.name, node.start, self.scope)
-        self.faults[-1] = dataclasses.replace(self.faults[-1], unknown_root=True)
+        self.faults[faults:] = [dataclasses.replace(one, unknown_root=True) for one in self.faults[faults:]]
         return None
 
     def member(self, node: Syntax, of: Syntax, name: str, name_start: int) -> Shape | None:
@@ -218,7 +227,7 @@ class _Checker:
             tree = Names(what=f"the estimate `{self.source(of)}`", members=ESTIMATE_MEMBERS)
         if isinstance(tree, (Plain, Boolean)):
             self.faults.append(
-                Fault(offset=name_start, message=f"`{self.source(of)}` is {_describe(tree)} and has no `.{name}`")
+                Fault(offset=name_start, message=f"`{self.source(of)}` is {describe(tree)} and has no `.{name}`")
             )
             return None
         if tree is None:
@@ -232,33 +241,39 @@ class _Checker:
 
     def unknown(self, name: str, offset: int, tree: Names) -> None:
         if name in tree.absent:
+            if self.scope.doubtful & {"", *self.roots}:
+                self.unsure = True  # a capture that did not compile may give it
+                return
             why, way_out = tree.absent[name]
             self.faults.append(Fault(offset=offset, message=f"`{name}` has no numbers here: {why}", hint=way_out))
             return
         message = f"{tree.what} {'have' if tree.what.endswith('s') else 'has'} no `{name}`"
         hint = did_you_mean(name, tree.members)
-        if tree.rung is not None and name in tree.rung.members:
+        ladders = [(stage, found) for stage, found in tree.members.items() if isinstance(found, Names)]
+        near = next(((stage, found) for stage, found in ladders if found.rung and name in found.rung.members), None)
+        if near is not None:
+            hint = f"name the stage and the rung: {near[0]}.at({near[1].rungs[-1]}).{name}"
+        elif tree.rung is not None and name in tree.rung.members:
             hint = f"name the rung: .at({tree.rungs[0]}).{name} or .peak.{name}"
         elif tree.axes:
-            hint = f"choose a cell: {_way_to_cell(tree)}"
+            hint = f"choose a cell: {way_to_cell(tree)}"
         elif tree.rung is not None:
             hint = f"a ladder has .peak and .at(n), n of {', '.join(map(str, tree.rungs))}"
         self.faults.append(Fault(offset=offset, message=message, hint=hint))
 
     def call(self, node: Call) -> Shape | None:
-        if node.function == "at":
-            return self.at(node)
-        if node.function in KEYED:
-            return self.keyed(node)
+        if node.function == "at" or node.function in KEYED:
+            return self.at(node) if node.function == "at" else self.keyed(node)
         if node.arguments and self.is_matrix(node.arguments[0]):
             return self.axis(node)
         if node.function == "ratio":
             return self.ratio(node)
-        arity = NUMERIC_FUNCTIONS.get(node.function)
+        arity, unsure = NUMERIC_FUNCTIONS.get(node.function), self.unsure
         for argument in node.arguments:
             self.number(argument, self.shape(argument))
         if arity is None:
-            self.fault(node, f"there is no function `{node.function}`", did_you_mean(node.function, FUNCTIONS))
+            if unsure or not self.unsure:  # else it may be an axis of a matrix that did not compile
+                self.fault(node, f"there is no function `{node.function}`", did_you_mean(node.function, FUNCTIONS))
             return None
         if len(node.arguments) != arity:
             self.fault(
@@ -275,7 +290,7 @@ class _Checker:
         if tree is None:
             return None
         if not isinstance(tree, Names) or tree.rung is None:
-            hint = f"choose a cell: {_way_to_cell(tree)}" if isinstance(tree, Names) and tree.axes else ""
+            hint = f"choose a cell: {way_to_cell(tree)}" if isinstance(tree, Names) and tree.axes else ""
             self.fault(node, f"`{self.source(ladder)}` is not a ladder and has no rungs", hint)
             return None
         rung = ungroup(threads)
@@ -319,7 +334,9 @@ class _Checker:
     def without(self, node: Call, of: Syntax, tree: Shape, group: str) -> None:
         """Note that there are no names to choose by."""
         _, what, example = KEYED[node.function]
-        if isinstance(tree, Names) and group in tree.absent:
+        if self.scope.doubtful & {"", *self.roots}:
+            self.unsure = True
+        elif isinstance(tree, Names) and group in tree.absent:
             self.fault(node, *tree.absent[group])
         elif isinstance(tree, Names) and tree.rung is not None:
             self.fault(node, f"{tree.what} has several rungs", f"name the rung, as in {example}")
@@ -351,7 +368,7 @@ class _Checker:
             given = ", ".join(map(self.source, node.arguments[1:])) or "nothing"
             texts = [value for value in values if isinstance(value, str)]
             hint = did_you_mean(label, texts) if isinstance(label, str) and texts else ""
-            hint = hint or f"its values are {', '.join(map(_quoted, values))}"
+            hint = hint or f"its values are {', '.join(map(quoted, values))}"
             self.fault(
                 node.arguments[1] if len(node.arguments) > 1 else node,
                 f"the axis `{node.function}` has no value {given}",
@@ -385,21 +402,21 @@ class _Checker:
             if shape is not None and not isinstance(shape, Estimate):
                 hint = "leave .mean away" if _is_part_of_estimate(argument) else "take one number of a rung"
                 self.fault(
-                    argument, f"ratio() takes estimates, but `{self.source(argument)}` is {_describe(shape)}", hint
+                    argument, f"ratio() takes estimates, but `{self.source(argument)}` is {describe(shape)}", hint
                 )
         return ESTIMATE
 
     def number(self, node: Syntax, shape: Shape | None) -> None:
         if shape is None or shape == NUMBER or (self.by_mean and isinstance(shape, Estimate)):
             return
-        message = f"expected a number, but `{self.source(node)}` is {_describe(shape)}"
-        self.fault(node, message, _way_to_number(shape))
+        message = f"expected a number, but `{self.source(node)}` is {describe(shape)}"
+        self.fault(node, message, way_to_number(shape))
 
     def condition(self, node: Syntax, shape: Shape | None) -> None:
         if shape is None or isinstance(shape, Boolean):
             return
         self.fault(
-            node, f"expected a condition, but `{self.source(node)}` is {_describe(shape)}", "compare it: … >= 1.5"
+            node, f"expected a condition, but `{self.source(node)}` is {describe(shape)}", "compare it: … >= 1.5"
         )
 
     def choice(self, node: Choice) -> Shape | None:
@@ -408,7 +425,7 @@ class _Checker:
         if then is None or otherwise is None:
             return None
         if type(then) is not type(otherwise):
-            self.fault(node.otherwise, f"one branch is {_describe(then)}, the other {_describe(otherwise)}")
+            self.fault(node.otherwise, f"one branch is {describe(then)}, the other {describe(otherwise)}")
         return then
 
     def binary(self, node: Binary) -> Shape | None:
@@ -461,39 +478,3 @@ def _label(node: Syntax) -> Label | None:
         case Unary(operator="-", operand=Number(value=number)):
             return -number
     return None
-
-
-def _quoted(value: Label) -> str:
-    return f'"{value}"' if isinstance(value, str) else written(value)
-
-
-def _way_to_cell(tree: Names) -> str:
-    return "".join(f".{axis}({_quoted(values[0])})" for axis, values in tree.axes.items())
-
-
-def _describe(shape: Shape) -> str:
-    match shape:
-        case Names(axes=axes) if axes:
-            return "a matrix of ladders"
-        case Estimate():
-            return "an estimate over the repeats"
-        case Boolean():
-            return "true or false"
-        case Names():
-            return "a group of numbers" if shape.rung is None else "a ladder"
-        case _:
-            return "a number"
-
-
-def _way_to_number(shape: Shape) -> str:
-    match shape:
-        case Estimate():
-            return "take its .mean, .median, .lower or .upper"
-        case Names(axes=axes) if axes:
-            return f"choose a cell: {_way_to_cell(shape)}.at(…)"
-        case Names(rung=None):
-            return did_you_mean("", (f".{name}" for name in shape.members))
-        case Names():
-            return "name a rung: .at(4) or .peak"
-        case _:
-            return ""

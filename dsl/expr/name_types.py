@@ -40,6 +40,8 @@ class Group:
 
     `axes` makes it a matrix: the labels to choose by, and `cells` the (stage id, its shape) of each combination of
     labels. `other` is the type of every name that is not among the members: names that the plan does not know.
+    `broken` are names that exist and whose types are not known, because what they name has a problem of its own;
+    `doubtful` those (and "", of the names themselves) that may have what is in `absent`.
     """
 
     what: str
@@ -50,6 +52,8 @@ class Group:
     axes: Mapping[str, tuple[Label, ...]] = field(default_factory=dict)
     cells: Mapping[tuple[tuple[str, Label], ...], tuple[str, Shape]] = field(default_factory=dict)
     other: Shape | None = None
+    broken: frozenset[str] = frozenset()
+    doubtful: frozenset[str] = frozenset()
 
 
 Shape: TypeAlias = Number | Estimate | Boolean | Group

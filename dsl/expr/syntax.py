@@ -19,6 +19,8 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from proveout.core.errors import ProveoutError
+from proveout.dsl.expr import other_notations
+from proveout.dsl.expr.other_notations import Mistake, Token
 
 TEXT_MAX = 4096
 DEPTH_MAX = 64
@@ -66,23 +68,16 @@ COMPARISONS = _LEVELS[2]
 
 
 class ExpressionFault(ProveoutError):
-    """An expression that cannot be used or evaluated: `offset` characters into `text`, with a `way_out`."""
+    """An expression that cannot be used or evaluated: `offset` characters into `text`, with a `way_out`; a `mistake`
+    where it is a notation of another language."""
 
     exit_code = 2
 
-    def __init__(self, what: str, *, text: str = "", offset: int = 0, way_out: str = "") -> None:
-        self.text, self.offset = text, offset
+    def __init__(
+        self, what: str, *, text: str = "", offset: int = 0, way_out: str = "", mistake: Mistake | None = None
+    ) -> None:
+        self.text, self.offset, self.mistake = text, offset, mistake
         super().__init__(what, way_out=way_out)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
-    """A word of the text: `kind` is number, name, string, operator or end."""
-
-    kind: str
-    text: str
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,11 +187,17 @@ def tokens(text: str) -> tuple[Token, ...]:
         match = _TOKEN.match(text, offset)
         if match is None or match.lastgroup is None:
             at = offset + len(text[offset:]) - len(text[offset:].lstrip())
+            if (mistake := other_notations.of_character(text, at)) is not None:
+                raise _foreign(mistake, text)
             raise ExpressionFault(f"unexpected character {text[at]!r} in the expression", text=text, offset=at)
         kind = match.lastgroup
         found.append(Token(kind=kind, text=match[kind], start=match.start(kind), end=match.end(kind)))
         offset = match.end()
     return (*found, Token(kind="end", text="", start=size, end=size))
+
+
+def _foreign(mistake: Mistake, text: str) -> ExpressionFault:
+    return ExpressionFault(mistake.message, text=text, offset=mistake.start, way_out=mistake.hint, mistake=mistake)
 
 
 @lru_cache(maxsize=1024)  # checks are evaluated again after each stage and probe
@@ -259,6 +260,8 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.words = tokens(text)
+        if (mistake := other_notations.first_of(self.words, text)) is not None:
+            raise _foreign(mistake, text)
         self.position = 0
         self.depth = 0
         self.links = 0

@@ -24,6 +24,7 @@ from proveout.dsl.plan.stages import Arrival, Closed, Ladder, Load, Open, Phased
 
 if TYPE_CHECKING:
     from proveout.dsl.plan.plan import Plan
+    from proveout.dsl.plan.topology import System
 
 WHOLE = Fraction(1)
 
@@ -102,6 +103,17 @@ def part(stage: Ladder | Search, name: str) -> Part:
 def targets(stage: Ladder | Search) -> tuple[str, ...]:
     """The systems under load, without repetition; that of the first load comes first."""
     return tuple(dict.fromkeys(one.stage.target for one in parts(stage)))
+
+
+def servers(plan: Plan, stage: Ladder | Search) -> tuple[System, ...]:
+    """The systems that do the work of a stage: its targets, the database behind a PgBouncer, and the standbys."""
+    found: dict[str, System] = {}
+    for name in targets(stage):
+        one = plan.system(name)
+        behind = plan.system(one.in_front_of) if one.in_front_of else one
+        for system in (one, behind, *plan.group_of(behind.name)):
+            found[system.name] = system
+    return tuple(found.values())
 
 
 def workloads(stage: Ladder | Search) -> tuple[str, ...]:

@@ -22,11 +22,16 @@ FactValue: TypeAlias = str | int | float | bool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A machine. `address` is `local` (the coordinator starts the agent itself) or `name:port` of a running agent."""
+    """A machine. `address` is `local` (the coordinator starts the agent itself) or `name:port` of a running agent.
+
+    `price_per_hour` is in `currency`, the same in the whole plan; None where the plan gives no cost.
+    """
 
     name: str
     roles: tuple[str, ...]
     address: str
+    price_per_hour: float | None = field(default=None, metadata=OMITTED)
+    currency: str = field(default="", metadata=OMITTED)
     where: Where = NOWHERE
 
     @property

@@ -25,7 +25,7 @@ from proveout.dsl.rules.bounds import (
     VALUES_MAX,
 )
 from proveout.dsl.schema.fact_models import DeclaredFacts, Expected
-from proveout.dsl.schema.scalar_types import Duration, Every, Id, Name, Percentage, Roles, Selector, Strict, Text
+from proveout.dsl.schema.scalar_types import Duration, Every, Id, Name, Percentage, Price, Roles, Selector, Strict, Text
 
 
 class Param(Strict):
@@ -45,6 +45,12 @@ class Param(Strict):
 SSH_PATTERN = r"^([\w.][\w.-]*@)?(\[[0-9A-Fa-f:.]+(%\w+)?\]|[\w.][\w.-]*)(:\d{1,5})?$"
 
 
+class CostEntry(Strict):
+    """The price of a host, for the price of its transactions."""
+
+    per_hour: Price = Field(description="The price of an hour, with its currency: 3.20 EUR.")
+
+
 class HostEntry(Strict):
     """A host of the plan."""
 
@@ -53,6 +59,7 @@ class HostEntry(Strict):
     ssh: Annotated[str, Field(pattern=SSH_PATTERN)] | None = Field(
         None, description="The login of `proveout deploy`: `[user@]host[:port]` [default: the name in `address`]."
     )
+    cost: CostEntry | None = Field(None, description="Its price, for the price of a million transactions.")
     facts: DeclaredFacts = Field(default_factory=dict)
     expect: Expected = Field(default_factory=dict)
 
@@ -272,8 +279,13 @@ class PoolEntry(Strict):
 
 
 FigureName: TypeAlias = Literal[
-    "relative-tps-latency",
+    "matrix-overview",
     "scaling",
+    "relative-tps-latency",
+    "search",
+    "percentiles",
+    "latency-heat-map",
+    "rung-timeline",
     "latency-by-transaction",
     "latency-by-threads",
     "latency-at-peak",
@@ -291,6 +303,7 @@ FigureName: TypeAlias = Literal[
     "interference",
     "fault-timeline",
     "fault-occurrences",
+    "transaction-cost",
 ]
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 
@@ -346,7 +359,7 @@ class ReportEntry(Strict):
 
     figures: list[FigureName] = Field(
         default_factory=list,
-        max_length=20,
+        max_length=40,
         description="The figures of the report, in this order; without it, all figures that have data.",
     )
     charts: list[ChartEntry] = Field(
@@ -360,6 +373,13 @@ OnLoss: TypeAlias = Annotated[
     Field(
         description="The reaction to the loss of a host: wait for it and run the iteration again (the default), "
         "continue without it where it only made load, or stop the run."
+    ),
+]
+Preflight: TypeAlias = Annotated[
+    bool,
+    Field(
+        description="Whether a run checks everything that it needs of hosts and systems before it changes anything, "
+        "and all statements before the first measurement."
     ),
 ]
 Title: TypeAlias = Annotated[str, Field(max_length=200)]
@@ -392,3 +412,4 @@ class Document(Strict):
     )
     report: ReportEntry = Field(default_factory=ReportEntry)
     on_loss: OnLoss = "rerun"
+    preflight: Preflight = True

@@ -109,7 +109,8 @@ def _rate_or_template(value: object) -> object:
     try:
         number = units.rate_per_s(value)
     except ValueError as error:
-        raise custom(f"{error}; a result of an earlier stage is written ${{stage…}}") from None
+        either = "such as 500/s, or a result of an earlier stage such as ${cap.rate}"
+        raise custom(str(error).replace("such as 500/s", either)) from None
     if not 0 < number <= RATE_MAX:
         raise custom(f"{value} is out of bounds: a rate is over 0/s and at most 1_000_000_000/s")
     return number
@@ -183,6 +184,34 @@ _SHARE = WithJsonSchema(
     {"anyOf": [{"type": "string", "pattern": SHARE_PATTERN}, {"const": 1}], "description": "1/2, 50%"}
 )
 Share: TypeAlias = Annotated[Fraction, PlainValidator(_share), _SHARE]
+
+
+class Money(NamedTuple):
+    """An amount and its currency as the plan writes it."""
+
+    amount: float
+    currency: str
+
+
+PRICE_PATTERN = r"^\d{1,9}(\.\d{1,9})? ?([A-Za-z]{1,8}|[$€£¥])$"
+
+
+def _price(value: object) -> object:
+    """`3.20 EUR`: an amount over 0 and a currency."""
+    if isinstance(value, Money):
+        return value
+    if not isinstance(value, str) or not re.fullmatch(PRICE_PATTERN, value):
+        raise custom(f"expected an amount with its currency such as 3.20 EUR, not {value}")
+    currency = value.lstrip("0123456789. ")
+    amount = float(value.removesuffix(currency))
+    if amount <= 0.0:
+        raise custom(f"{value} is out of bounds: a price is over 0")
+    return Money(amount, currency)
+
+
+Price: TypeAlias = Annotated[
+    Money, PlainValidator(_price), WithJsonSchema({"type": "string", "pattern": PRICE_PATTERN, "title": "price"})
+]
 
 
 class Repeats(NamedTuple):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
-from proveout.dsl.source.nodes import Node, Problems, Scalar, did_you_mean, locate, plain
+from proveout.core.units import plain_number
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean, locate, plain
+from proveout.dsl.source.scalars import read_plain
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -53,6 +57,45 @@ def validate(model: type[Model], node: Node, key: str, problems: Problems) -> Mo
         return None
 
 
+def salvage(model: type[Model], node: Node) -> tuple[Model | None, frozenset[str]]:
+    """The valid part of an entry that is not valid as a whole, and the other keys: (None, …) without such a part.
+
+    A key that is not valid has its default, a required one an empty value. A misspelled key counts as the one that was
+    probably meant.
+    """
+    data = plain(node)
+    if not isinstance(data, dict):
+        return None, frozenset()
+    names = {field.alias or name: name for name, field in model.model_fields.items()}
+    broken: set[str] = set()
+    try:
+        return model.model_validate(data), frozenset()
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            key = str(detail["loc"][0]) if detail["loc"] else ""
+            broken |= {key, *get_close_matches(key, names, n=2)} if detail["type"] == "extra_forbidden" else {key}
+    required = {names[key] for key in broken & set(names) if model.model_fields[names[key]].is_required()}
+    types = {name: model.model_fields[name].annotation for name in required}
+    empty: dict[str, Any] = {name: (kind, _empty(kind)) for name, kind in types.items()}
+    if any(value is None for _, value in empty.values()):
+        return None, frozenset(broken)
+    part = create_model(model.__name__, __base__=model, **empty)
+    try:
+        return part.model_validate({key: value for key, value in data.items() if key not in broken}), frozenset(broken)
+    except ValidationError:
+        return None, frozenset(broken)
+
+
+def _empty(annotation: Any) -> object:
+    """An empty value of a type, for a required key; None of a type that has none."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _empty(get_args(annotation)[0])
+    if origin in (list, dict):
+        return origin()
+    return annotation() if annotation in (int, float, str) else None
+
+
 def _note(model: type[BaseModel], root: Node, key: str, detail: ErrorDetails, problems: Problems) -> None:
     path = [
         step for step in detail["loc"] if not (isinstance(step, str) and step.startswith("["))
@@ -64,21 +107,22 @@ def _note(model: type[BaseModel], root: Node, key: str, detail: ErrorDetails, pr
     where = name.where if name is not None and (is_key or detail["type"] == "missing") else node.where
     dotted = ".".join([*([key] if key else []), *map(str, path)])
     label = next((word for word in reversed(dotted.split(".")) if word and not word.isdigit()), "this")
-    message, hint = _say(model, path, label, node, detail)
+    message, hint = _say(model, path, label, (root, node), detail)
     problems.add(where, message, key=dotted, hint=hint)
 
 
 def _say(  # noqa: PLR0911 - one per kind
-    model: type[BaseModel], path: Sequence[str | int], label: str, node: Node, detail: ErrorDetails
+    model: type[BaseModel], path: Sequence[str | int], label: str, nodes: tuple[Node, Node], detail: ErrorDetails
 ) -> tuple[str, str]:
-    """(message, hint) for one error of pydantic's."""
+    """(message, hint) for one error of pydantic's; `nodes` are the entry and what is wrong in it."""
+    root, node = nodes
     kind, context = detail["type"], detail.get("ctx") or {}
     last = str(path[-1]) if path else "this"
     if kind == "extra_forbidden":
         known = _fields(_model_at(model, path[:-1]))
         split = any(character in last for character in "()<>&|=?")
         hint = "a comma ends a value inside { }: quote the expression" if split else did_you_mean(last, known)
-        return f"unknown key `{last}`", hint
+        return f"unknown key `{last}`", _after_comma(locate(root, path[:-1])[0], last) or hint
     if kind == "missing":
         return f"`{last}` is required", ""
     if kind == "literal_error" and detail["loc"][-1:] == ("[key]",):
@@ -94,9 +138,49 @@ def _say(  # noqa: PLR0911 - one per kind
         limit, words = _BOUNDS[kind]
         return f"`{label}` {words.format(context.get(limit))}", ""
     if kind in _TYPE_WORDS:
-        return f"`{label}` must be {_TYPE_WORDS[kind]}, not {_shown(node)}", ""
+        in_list = isinstance(path[-1] if path else None, int)
+        hint = _number_meant(node, in_list=in_list) if kind in _NUMBERS else ""
+        return f"`{label}` must be {_TYPE_WORDS[kind]}, not {_shown(node)}", hint
     message = detail["msg"] if kind in _OWN_MESSAGES else detail["msg"].lower()
     return message.removeprefix("Value error, "), ""
+
+
+_NUMBERS = frozenset({"int_type", "int_from_float", "float_type"})
+
+
+def _after_comma(mapping: Node, key: str) -> str:
+    """The way out where a key is what follows the comma in `population: 1,000` or `threads: 1, 4`; else ""."""
+    keys = mapping.keys() if isinstance(mapping, Map) else ()
+    if not isinstance(mapping, Map) or not key.isdecimal() or key not in keys or keys.index(key) == 0:
+        return ""
+    first = next((at for at in range(keys.index(key) - 1, -1, -1) if not keys[at].isdecimal()), 0)
+    name, value = mapping.entries[first]
+    if not isinstance(value, Scalar) or not value.text.replace("_", "").isdecimal():
+        return ""
+    numbers = [value.text]
+    for number in keys[first + 1 :]:
+        if not number.isdecimal():
+            break
+        numbers.append(number)
+    written = "_".join(numbers) if all(len(part) == 3 for part in numbers[1:]) else f"[{', '.join(numbers)}]"
+    return f"a comma ends a value inside {{ }}: write {name.text}: {written}"
+
+
+def _number_meant(node: Node, *, in_list: bool) -> str:
+    """The likely number behind a text; "" when none is likely."""
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        return ""
+    text = node.text.strip()
+    many = [part.strip() for part in text.strip("[]").split(",")]
+    number = plain_number(text)
+    if in_list and len(many) > 1 and "_" not in number and all(part.isdecimal() for part in many):
+        return f"a list is written [{', '.join(many)}]"
+    large = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKmM])", text)
+    if large is not None:
+        return f"did you mean {round(float(large[1]) * (1_000 if large[2] in 'kK' else 1_000_000)):_}?"
+    if read_plain(number)[0] != number:
+        return f"did you mean {number}?"
+    return ""
 
 
 _NAMES = "names are made of ASCII letters, digits, _ and -, and begin with a letter; stage ids have no -"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,15 @@ import yaml
 
 from proveout.core.errors import Where
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
-from proveout.dsl.source.scalars import hidden_character, read_plain
+from proveout.dsl.source.scalars import NULL, hidden_character, read_plain
+from proveout.dsl.source.syntax_errors import Repair, explain, missing_space
 
 BYTES_MAX = 1 << 20
 DEPTH_MAX = 32
 NODES_MAX = 20_000
 ALIASES_MAX = 200
+REPAIRS_MAX = 20
+"""Mistakes of syntax per file; the last one ends the reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,19 +113,34 @@ def _readable(text: str, name: str, problems: Problems) -> bool:
 
 
 def _compose(text: str, name: str, problems: Problems, document: Document) -> Map | None:
-    parser: Any = yaml.SafeLoader(text)
-    try:
-        root = _Composer(parser=parser, name=name, problems=problems, kind=document).document()
-    except _Unreadable:
-        return None
-    except yaml.MarkedYAMLError as error:
-        problems.add(_where(error.problem_mark, name), f"not valid YAML: {error.problem}", hint=error.context or "")
-        return None
-    except (yaml.YAMLError, ValueError, OverflowError) as error:
-        problems.add(_where(parser.get_mark(), name), f"not valid YAML: {str(error).splitlines()[0]}")
-        return None
-    finally:
-        parser.dispose()
+    """The root of a text; missing signs are noted and put in, so that the rest of the file is read."""
+    repairs: list[Repair] = []
+    while True:
+        parser: Any = yaml.SafeLoader(text)
+        seen = Problems(sources=problems.sources)  # of a text that is read again, only those of the last reading count
+        composer = _Composer(parser=parser, name=name, problems=seen, kind=document, repairs=repairs)
+        try:
+            root = composer.document()
+            problems.take(seen)
+            break
+        except _Unreadable:
+            problems.take(seen)
+            return None
+        except yaml.MarkedYAMLError as error:
+            found = explain(error, text)
+            where = moved_back(Where(file=name, line=found.line, column=found.column), repairs)
+            problems.add(where, found.message, hint=found.hint)
+            if found.repair is None or len(repairs) == REPAIRS_MAX:
+                problems.take(seen)
+                return None
+            repairs.append(found.repair)
+            text = found.repair.applied(text)
+        except (yaml.YAMLError, ValueError, OverflowError) as error:
+            problems.take(seen)
+            problems.add(composer.where(parser.get_mark()), f"not valid YAML: {str(error).splitlines()[0]}")
+            return None
+        finally:
+            parser.dispose()
     if isinstance(root, Map):
         return root
     problems.add(root.where, f"a {document.name} is a mapping", hint=f"it begins with `{document.opening}`")
@@ -140,6 +159,7 @@ class _Composer:
     name: str
     problems: Problems
     kind: Document
+    repairs: list[Repair] = field(default_factory=list)
     anchors: dict[str, Node | None] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     aliases: int = 0
@@ -153,12 +173,12 @@ class _Composer:
             raise self.stop(Where(file=self.name, line=1, column=1), "the file is empty", hint)
         begin = self.parser.get_event()
         if begin.version or begin.tags:
-            where = _where(begin.start_mark, self.name)
+            where = self.where(begin.start_mark)
             self.problems.add(where, f"YAML directives are not part of the {self.kind.name} language")
         root = self.node()
         self.parser.get_event()
         if not self.parser.check_event(yaml.StreamEndEvent):
-            where = _where(self.parser.peek_event().start_mark, self.name)
+            where = self.where(self.parser.peek_event().start_mark)
             self.problems.add(where, "a second document", hint=f"a {self.kind.name} file holds one document")
         return root
 
@@ -168,7 +188,7 @@ class _Composer:
 
     def node(self, *, key: bool = False) -> Node:
         event: Any = self.parser.get_event()
-        where = _where(event.start_mark, self.name)
+        where = self.where(event.start_mark)
         if isinstance(event, yaml.AliasEvent):
             return self.alias(str(event.anchor), where)
         self.count(1, where)
@@ -227,6 +247,7 @@ class _Composer:
         while not self.parser.check_event(yaml.MappingEndEvent):
             key = self.key()
             value = self.node()
+            key, value = self.spaced(key, value)
             if key.text in seen:
                 hint = f"it is in line {seen[key.text].line} already"
                 self.problems.add(key.where, f"the key `{key.text}` is there twice", key=key.text, hint=hint)
@@ -239,8 +260,22 @@ class _Composer:
         self.parser.get_event()
         return Map(entries=tuple(entries), where=where)
 
+    def spaced(self, key: Scalar, value: Node) -> tuple[Scalar, Node]:
+        """The key and the value of `kind:hlr`, noted as a problem; other entries as they are."""
+        empty = isinstance(value, Scalar) and value.text == "" and not value.quoted
+        split = missing_space(key.text) if empty and not key.quoted else None
+        if split is None:
+            return key, value
+        name, text = split
+        where = key.at(len(name) + 1)
+        self.problems.add(where, f"a space is missing after `{name}:`", key=name, hint=f"{name}: {text}")
+        read, problem, _ = read_plain(text)
+        column = where.column if key.text_column else 0
+        inner = Scalar(value=read, text=text, where=where, text_column=column, faulty=bool(problem))
+        return Scalar(value=name, text=name, where=key.where, text_column=key.text_column), inner
+
     def key(self) -> Scalar:
-        where = _where(self.parser.peek_event().start_mark, self.name)
+        where = self.where(self.parser.peek_event().start_mark)
         node = self.node(key=True)
         if isinstance(node, Scalar):
             return node
@@ -254,7 +289,7 @@ class _Composer:
         value, problem, hint = (text, "", "") if key or quoted else read_plain(text)
         if hidden := hidden_character(text):
             problem, hint = f"a hidden character: {hidden[1]}", "remove it"
-        if problem:
+        if problem and not (self.kind is PLAN and text == NULL):  # which may drop something: see `inheritance`
             self.problems.add(where, problem, hint=hint)
         return Scalar(value=value, text=text, where=where, quoted=quoted, text_column=column, faulty=bool(problem))
 
@@ -263,6 +298,17 @@ class _Composer:
         begin = where.column - 1 + quote
         return begin + 1 if self.problems.line(where).startswith(text, begin) else 0
 
+    def where(self, mark: yaml.Mark | None) -> Where:
+        """The position of a mark in the file as it is written."""
+        if mark is None:
+            return Where(file=self.name)
+        return moved_back(Where(file=self.name, line=mark.line + 1, column=mark.column + 1), self.repairs)
 
-def _where(mark: yaml.Mark | None, name: str) -> Where:
-    return Where(file=name) if mark is None else Where(file=name, line=mark.line + 1, column=mark.column + 1)
+
+def moved_back(where: Where, repairs: Sequence[Repair]) -> Where:
+    """A position in a repaired text, as it is in the file."""
+    column = where.column
+    for repair in reversed(repairs):
+        if repair.line + 1 == where.line and repair.column + 1 < column:
+            column = max(repair.column + 1, column - len(repair.text))
+    return Where(file=where.file, line=where.line, column=column)

@@ -141,6 +141,11 @@ class Problems:
                 self.found[problem] = None
             self.places.add(where)
 
+    def take(self, others: Problems) -> None:
+        """Note what others have noted."""
+        for one in others.found:
+            self.add(one.where, one.message, key=one.key, hint=one.hint)
+
     def at(self, where: Where) -> bool:
         """Whether something is wrong at exactly that place already."""
         return where in self.places

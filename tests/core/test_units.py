@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proveout.core import units
+
+Reader: TypeAlias = Callable[[object], float]
 
 
 @pytest.mark.parametrize(
@@ -80,3 +86,45 @@ def test_durations_as_people_say_them(seconds: float, text: str) -> None:
 def test_one_part_is_number_times_unit(number: int, unit: str) -> None:
     factors = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "ms": 1e-3, "us": 1e-6}
     assert units.duration_s(f"{number}{unit}") == pytest.approx(number * factors[unit])
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "meant"),
+    [
+        (units.duration_s, "10sec", "10s"),
+        (units.duration_s, "5 s", "5s"),
+        (units.duration_s, "1 minute 30 seconds", "1m30s"),
+        (units.duration_s, "1,500 ms", "1_500ms"),
+        (units.duration_s, "1,5s", "1.5s"),
+        (units.rate_per_s, "1,000 tps", "1_000/s"),
+        (units.rate_per_s, "1.5k/sec", "1_500/s"),
+        (units.rate_per_s, "30 per minute", "30/m"),
+        (units.fraction, "5 percent", "5%"),
+        (units.fraction, 0.05, "5%"),
+        (units.size_bytes, "8 kilobytes", "8KiB"),
+        (units.size_bytes, "1,5 GB", "1.5GB"),
+    ],
+)
+def test_the_unit_that_was_meant_is_suggested_and_can_be_read(parse: Reader, text: object, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"did you mean {re.escape(meant)}\\?"):
+        parse(text)
+    assert parse(meant) > 0
+
+
+@pytest.mark.parametrize("parse", [units.duration_s, units.rate_per_s, units.fraction, units.size_bytes])
+@given(text=st.text(alphabet="0159,._' skmhGBKiecond/%tpr", max_size=12))
+def test_what_is_suggested_can_be_read(parse: Reader, text: str) -> None:
+    try:
+        parse(text)
+    except ValueError as error:
+        meant = re.search(r"did you mean (.*)\?$", str(error))
+        if meant is not None:
+            parse(meant[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1,000", "1_000"), ("12,345,678", "12_345_678"), ("1,4", "1.4"), ("1'000", "1_000"), ("7", "7"), ("a", "a")],
+)
+def test_grouped_digits_and_decimal_commas(text: str, number: str) -> None:
+    assert units.plain_number(text) == number

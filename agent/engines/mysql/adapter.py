@@ -15,6 +15,7 @@ from proveout.agent.engines.adapter import (
     CapturesSizes,
     Catalogue,
     Checkpoints,
+    DescribesSchema,
     EngineAdapter,
     FindsServer,
     Loader,
@@ -45,6 +46,7 @@ class MysqlAdapter(
     Checkpoints,
     OpensCursors,
     OpensQueries,
+    DescribesSchema,
     CapturesSizes,
     CapturesLag,
     RedactsDsn,
@@ -112,6 +114,11 @@ class MysqlAdapter(
         from proveout.agent.engines.mysql.sql import MysqlQueries
 
         return MysqlQueries(endpoint)
+
+    def schema_query(self) -> str:
+        from proveout.agent.engines.mysql.sql import SCHEMA
+
+        return SCHEMA
 
     def size_catalogue(self, endpoint: Endpoint) -> Catalogue:
         _require_client()

@@ -8,6 +8,7 @@ expected.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 DAY_S = 86_400.0
 
@@ -97,7 +98,86 @@ def _shown(value: object) -> str:
     return "a mapping" if isinstance(value, dict) else "nothing" if value is None else str(value)
 
 
+_WORDS = {
+    "s": "s sec secs second seconds",
+    "ms": "ms msec msecs millis millisecond milliseconds",
+    "us": "us usec usecs µs μs micros microsecond microseconds",
+    "m": "m min mins minute minutes",
+    "h": "h hr hrs hour hours",
+    "d": "d day days",
+}
+_UNIT_OF = {word: unit for unit, words in _WORDS.items() for word in words.split()}
+_LOOSE_NUMBER = r"\d[\d_,']*(?:\.\d+)?"
+_LOOSE_PART = re.compile(rf"\s*({_LOOSE_NUMBER})\s*([A-Za-zµμ]+)\s*(?:,|and\b)?")
+_LOOSE_RATE = re.compile(rf"({_LOOSE_NUMBER})\s*(k|m(?!in))?\s*(?:[a-z]+)?\s*(?:(?:/|per)\s*([a-z]+))?")
+_LOOSE_SIZE = re.compile(rf"({_LOOSE_NUMBER})\s*([kmgt])(?:i?b|ilobytes?|egabytes?|igabytes?|erabytes?)?")
+
+
+def plain_number(text: str) -> str:
+    """A number with its thousands grouped as plans group them: `1,000` -> `1_000`; a decimal comma becomes a point.
+
+    >>> plain_number("12,500"), plain_number("1,4"), plain_number("3.5")
+    ('12_500', '1.4', '3.5')
+    """
+    if re.fullmatch(r"\d{1,3}(?:[,'_]\d{3})+(?:\.\d+)?", text):
+        return re.sub("[,']", "_", text)
+    return text.replace(",", ".") if re.fullmatch(r"\d+,\d+", text) else text
+
+
+def _meant_duration(text: str) -> str:
+    parts, at = [], 0
+    while match := _LOOSE_PART.match(text, at):
+        unit = _UNIT_OF.get(match[2]) or _UNIT_OF.get(match[2].lower())
+        if unit is None:
+            return ""
+        parts.append(f"{plain_number(match[1])}{unit}")
+        at = match.end()
+    whole = "".join(parts)
+    units = [unit for _, unit in _DURATION_PART.findall(whole)]
+    falling = units == sorted(set(units), key=lambda unit: -_DURATION_UNITS[unit])
+    return whole if at == len(text) and falling and _DURATION.fullmatch(whole) else ""
+
+
+def _meant_rate(text: str) -> str:
+    match = _LOOSE_RATE.fullmatch(text.lower())
+    if match is None:
+        return ""
+    unit = _UNIT_OF.get(match[3] or "s", "")
+    number = plain_number(match[1])
+    if match[2]:
+        number = f"{round(float(number.replace('_', '')) * {'k': 1_000, 'm': 1_000_000}[match[2]]):_}"
+    return f"{number}/{unit}" if unit in ("s", "m", "h") else ""
+
+
+def _meant_size(text: str) -> str:
+    match = _LOOSE_SIZE.fullmatch(text.lower())
+    if match is None:
+        return ""
+    return f"{plain_number(match[1])}{match[2].upper()}{'B' if text.lower().endswith('b') else 'iB'}"
+
+
+def _meant_percentage(text: str) -> str:
+    match = re.fullmatch(rf"({_LOOSE_NUMBER})\s*(?:%|percent|per cent)", text.lower())
+    return f"{plain_number(match[1])}%" if match else ""
+
+
+_MEANT: dict[str, Callable[[str], str]] = {
+    "s": _meant_duration, "MiB": _meant_size, "/s": _meant_rate, "%": _meant_percentage
+}  # fmt: skip
+
+
 def _unit_hint(value: object, unit: str) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f"; did you mean {value}{unit}?"
-    return ""
+    """The likely meaning of a value without a known unit; "" when none is likely."""
+    if isinstance(value, bool):
+        return ""
+    if isinstance(value, (int, float)):
+        is_fraction = unit == "%" and isinstance(value, float) and 0 < value < 1
+        return f"; did you mean {f'{value * 100:.6g}' if is_fraction else value}{unit}?"
+    if not isinstance(value, str):
+        return ""
+    text = value.strip()
+    meant = _MEANT[unit](text)
+    if not meant and re.fullmatch(_LOOSE_NUMBER, text):
+        meant = f"{plain_number(text)}{unit}"
+    readable = meant and meant != value and not set(",'") & set(meant)
+    return f"; did you mean {meant}?" if readable else ""

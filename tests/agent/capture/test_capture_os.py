@@ -290,3 +290,113 @@ def test_extra_samples_do_not_shift_the_regular_ones() -> None:
     due_ns = [0, 50_000_000, 90_000_000, 200_000_000]
     assert all(tick.at_ns - began_ns - due >= -1_000_000 for tick, due in zip(ticks, due_ns, strict=True))
     assert schedule.lost == 0
+
+
+SERVER_PIECES = """
+import os, sys, time
+from pathlib import Path
+Path("/proc/self/comm").write_text("postgres")
+print("ready", flush=True); input()
+while time.process_time() < 0.5: pass
+file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+os.write(file, bytes(8 << 20)); os.fsync(file)
+for _ in range(300): time.sleep(0.0001)
+print("done", flush=True); input()
+"""
+
+
+def spent_by_a_server(tmp_path: Any, tree: ProcessTree) -> dict[str, float]:
+    """The growth of the servers' counters over a server of known use: 0.5 s CPU, 8 MiB to the disk, 300 sleeps."""
+    argv = [sys.executable, "-S", "-c", SERVER_PIECES, str(tmp_path / "data")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None and server.stdin is not None
+        assert server.stdout.readline() == "ready\n"
+        before = table(tree.read())
+        server.stdin.write("\n")
+        server.stdin.flush()
+        assert server.stdout.readline() == "done\n"
+        after = table(tree.read())
+        server.stdin.close()
+    return {
+        name: after[f"ours.servers_{name}_total", ""] - before.get((f"ours.servers_{name}_total", ""), 0.0)
+        for name in ("cpu_s", "read_bytes", "written_bytes", "context_switches")
+    }
+
+
+def test_the_use_of_a_server_is_the_known_one(tmp_path: Any) -> None:
+    """Above the truth only by what the tests' own servers do meanwhile, which are seldom idle."""
+    found = spent_by_a_server(tmp_path, ProcessTree(os.getpid()))
+    assert 0.45 <= found["cpu_s"] <= 0.9
+    assert 8 << 20 <= found["written_bytes"] <= 20 << 20
+    assert 300 <= found["context_switches"] <= 3_000
+
+
+def test_without_a_server_its_use_is_not_there() -> None:
+    tree = ProcessTree(os.getpid())
+    tree._agent = 1
+    assert ("ours.servers_written_bytes_total", "") not in table(tree.read())
+
+
+def test_io_that_cannot_be_read_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    from proveout.agent.capture import own_processes
+
+    real = own_processes._read
+    monkeypatch.setattr(own_processes, "_read", lambda path: b"" if path.endswith("/io") else real(path))
+    tree = ProcessTree(os.getpid())
+    with pytest.raises(KeyError, match=r"written_bytes|read_bytes"):
+        spent_by_a_server(tmp_path, tree)
+
+
+def test_the_switches_of_the_host_are_read_where_the_kernel_shows_them() -> None:
+    found = table(proc_counters.parse_cpu(STAT + "ctxt 4711\n"))
+    assert found["cpu.context_switches_total", ""] == 4711
+
+
+RECEIVER = """
+import json, socket, sys
+from proveout.agent.capture.proc_counters import Counters
+counters = Counters()
+listening = socket.create_server(("10.77.9.2", 9))
+def total(): return {r.metric: r.value for r in counters.read() if r.metric.startswith("network.")}
+print("ready", flush=True)
+connection = listening.accept()[0]
+before, left = total(), int(sys.argv[1])
+while left: left -= len(connection.recv(1 << 20))
+print(json.dumps([before, total()]), flush=True)
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+def test_network_bytes_are_those_of_a_known_payload() -> None:
+    """10 MB over TCP between two network namespaces: the payload, and at most 8 % of headers."""
+    import json
+    import shutil
+
+    if shutil.which("ip") is None:
+        pytest.skip("no iproute2")
+    one, other, payload = f"pv{os.getpid()}a", f"pv{os.getpid()}b", 10_000_000
+    inside = ["ip", "netns", "exec"]
+    try:
+        for name in (one, other):
+            subprocess.run(["ip", "netns", "add", name], check=True)
+        subprocess.run(
+            ["ip", "link", "add", "eth0", "netns", one, "type", "veth", "peer", "eth0", "netns", other], check=True
+        )
+        for name, address in ((one, "10.77.9.1/24"), (other, "10.77.9.2/24")):
+            subprocess.run(["ip", "-n", name, "addr", "add", address, "dev", "eth0"], check=True)
+            subprocess.run(["ip", "-n", name, "link", "set", "eth0", "up"], check=True)
+        argv = [*inside, other, sys.executable, "-c", RECEIVER, str(payload)]
+        sender = (
+            f"import socket; s = socket.create_connection(('10.77.9.2', 9)); s.sendall(bytes({payload})); s.recv(1)"
+        )
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as receiver:
+            assert receiver.stdout is not None
+            assert receiver.stdout.readline() == "ready\n"
+            subprocess.run([*inside, one, sys.executable, "-S", "-c", sender], check=True, timeout=60)
+            before, after = json.loads(receiver.stdout.readline())
+    finally:
+        for name in (one, other):
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+    assert payload <= after["network.received_bytes_total"] - before["network.received_bytes_total"] <= 1.08 * payload
+    assert before["network.namespace"] != table(proc_counters.network_namespace())["network.namespace", ""]

@@ -1,0 +1,1 @@
+"""The cost of a transaction: what servers and clients spend on it."""

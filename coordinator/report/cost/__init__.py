@@ -1,0 +1,1 @@
+"""The cost of a transaction in reports: tables, a figure, columns of data."""

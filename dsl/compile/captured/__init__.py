@@ -1,0 +1,1 @@
+"""The names that a stage's captures give its expressions, subject by subject."""

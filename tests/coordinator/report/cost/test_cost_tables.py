@@ -1,0 +1,89 @@
+"""The section, the figure and the columns of the cost of a transaction, from recorded iterations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proveout.coordinator.report import csv_export
+from proveout.coordinator.report.cost.cost_figure import transaction_cost
+from proveout.coordinator.report.cost.cost_tables import cost_section
+from proveout.coordinator.report.document import Notes, Section, Table
+from proveout.coordinator.results.results import RunResults, load_results
+from proveout.proto.events import (
+    Event,
+    IterationFinished,
+    IterationId,
+    RunStarted,
+    StageStarted,
+)
+
+PLAN = {"hosts": [{"name": "db", "price_per_hour": 3.2, "currency": "EUR"}], "stages": [{"id": "x", "kind": "ladder"}]}
+
+
+def results(*costs: dict[str, float], rungs: int = 0, sources: dict[str, str] | None = None) -> RunResults:
+    """Repeats of 4 threads with these costs; of `rungs` rungs one repeat each."""
+    events: list[Event] = [
+        RunStarted(run_id="r", epoch=1, name="p", title="", digest="sha256:0", plan=PLAN, version="1", estimate_s=1.0),
+        StageStarted(stage="x", kind="ladder", iterations=2, estimate_s=1.0),
+    ]
+    events += [
+        IterationFinished(
+            id=IterationId(stage="x", rung=number if rungs else 4, repeat=1 if rungs else number, attempt=1),
+            rate=None,
+            measure_s=1.0,
+            valid=True,
+            findings=(),
+            metrics={"tps": 100.0, "cost": cost},
+            transactions=(),
+            cost=sources or {},
+        )
+        for number, cost in enumerate(costs * max(1, rungs), start=1)
+    ]
+    return load_results(events)
+
+
+def blocks(of: RunResults) -> list[Any]:
+    (section,) = cost_section(of)
+    (ladder,) = section.blocks
+    assert isinstance(ladder, Section)
+    return list(ladder.blocks)
+
+
+def test_a_cell_is_the_mean_with_its_interval_and_what_is_missing_is_said() -> None:
+    sources = {"server_cpu_us": "the processes of the servers on db", "network_bytes": "not captured: by lo"}
+    found = results(
+        {"server_cpu_us": 100.0, "client_cpu_us": 9.0, "price_per_million": 2.0},
+        {"server_cpu_us": 102.0, "client_cpu_us": 9.0, "price_per_million": 2.0},
+        sources=sources,
+    )
+    table, notes = blocks(found)
+    assert isinstance(table, Table) and isinstance(notes, Notes)
+    assert table.heads == ("threads", "4")
+    assert table.rows == (
+        ("server CPU", "101 µs ±13 %"),  # t(0.975, 1) s / sqrt(2) = 12.7
+        ("client CPU", "9.00 µs"),
+        ("network", "not captured"),
+        ("price per million, EUR", "2"),
+    )
+    assert notes.items == ("server CPU: the processes of the servers on db", "network: not captured: by lo")
+
+
+def test_many_rungs_are_several_tables() -> None:
+    found = blocks(results({"server_cpu_us": 1.0}, rungs=7))
+    assert [block.heads for block in found] == [("threads", "1", "2", "3", "4", "5"), ("threads", "6", "7")]
+
+
+def test_the_cost_of_the_clients_alone_has_no_section() -> None:
+    assert list(cost_section(results({"client_cpu_us": 9.0}))) == []
+
+
+def test_the_figure_has_a_panel_for_each_number_that_is_not_zero() -> None:
+    (figure,) = transaction_cost(results({"server_cpu_us": 100.0, "client_cpu_us": 9.0, "reads": 0.0}))
+    assert [row[1] for row in figure.rows] == ["server CPU", "client CPU"]
+
+
+def test_csv_has_the_numbers_in_the_row_of_all_transactions() -> None:
+    (row,) = csv_export.rows(results({"server_cpu_us": 100.0}))
+    assert row["transaction"] == csv_export.ALL
+    assert row["cost.server_cpu_us"] == 100.0
+    assert "cost.reads" not in csv_export.columns(results({"server_cpu_us": 100.0}))

@@ -1,0 +1,101 @@
+"""The cost of a transaction of a real run, held against a server CPU and a log volume that are known."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+COMMAND = str(Path(sys.executable).with_name("proveout"))
+SPIN = (
+    "CREATE OR REPLACE FUNCTION spin(n int) RETURNS int LANGUAGE plpgsql AS $$ DECLARE x int := 0; BEGIN "
+    "FOR i IN 1 .. n LOOP x := (x + i) % 1000; END LOOP; RETURN x; END $$"
+)
+LOOPS, LOG_BYTES = 20_000, 8_192
+PLAN = f"""
+proveout: 1
+name: cost
+topology:
+  hosts: {{h: {{roles: [client, server], address: local, cost: {{per_hour: 3.60 EUR}}}}}}
+  systems: {{db: {{engine: postgres, host: h, provision: embedded}}}}
+workloads:
+  w:
+    kind: sql
+    transactions:
+      work:
+        statements:
+          spin: SELECT spin({LOOPS})
+          log: SELECT pg_logical_emit_message(false, 'x', repeat('x', {LOG_BYTES}))
+captures:
+  host: {{kind: os, every: 500ms}}
+  waits: {{kind: waits, system: db, every: 500ms}}
+stages:
+  - sql: {{id: make, system: db, statements: ["{SPIN}"]}}
+  - ladder:
+      id: run
+      workload: w
+      target: db
+      threads: [1]
+      ramp_up: 1s
+      measure: 4s
+      ramp_down: 200ms
+      repeat: 2
+      capture: [host, waits]
+verdicts:
+  - {{id: cpu, check: run.at(1).cost.server_cpu_us.mean > 1.0}}
+"""
+
+pytestmark = [pytest.mark.slow, pytest.mark.server]
+
+
+def cpu_of_a_call(dsn: str) -> float:
+    """CPU of one `spin`, µs, of the backend's own ticks in /proc; the mean of 300 calls."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(SPIN)
+        row = connection.execute("SELECT pg_backend_pid()").fetchone()
+        assert row is not None
+
+        def ticks() -> int:
+            fields = Path(f"/proc/{row[0]}/stat").read_text().rpartition(")")[2].split()
+            return int(fields[11]) + int(fields[12])
+
+        before = ticks()
+        for _ in range(300):
+            connection.execute(f"SELECT spin({LOOPS})")
+        return (ticks() - before) * 1e4 / 300
+
+
+def test_the_servers_cpu_and_log_are_those_of_a_known_load(tmp_path: Path, database: str) -> None:
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    argv = [COMMAND, "run", "plan.yaml", "--headless", "--runs-dir", "runs", "--json", "result.json"]
+    truth_us = cpu_of_a_call(database)
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    truth_us = (truth_us + cpu_of_a_call(database)) / 2  # the CPU's speed depends on its neighbours
+    assert done.returncode == 0, done.stdout + done.stderr
+    stage = json.loads((tmp_path / "result.json").read_text())["stages"][-1]
+    (rung,) = stage["rungs"]
+    cost: dict[str, Any] = rung["metrics"]["cost"]
+    assert 0.7 * truth_us <= cost["server_cpu_us"]["mean"] <= 1.6 * truth_us
+    # The counters of the log are those that a backend reports once a second, of a window of 4 s.
+    assert 0.7 * LOG_BYTES <= cost["wal_bytes"]["mean"] <= 1.4 * LOG_BYTES
+    tps = rung["metrics"]["tps"]["mean"]
+    assert cost["price_per_million"]["mean"] == pytest.approx(1000.0 / tps, rel=0.05)  # 0.001 EUR a second
+    assert "network_bytes" not in cost, "client and server are on one machine"
+    sources = stage["iterations"][0]["cost"]
+    assert sources["server_cpu_us"] == "the processes of the servers on h"
+    assert sources["network_bytes"].startswith("not captured: ")
+    assert "price per million, EUR" in done.stdout and "not captured" in done.stdout
+    (folder,) = (tmp_path / "runs").iterdir()
+    argv = [COMMAND, "report", str(folder), "--csv", "rows.csv", "--markdown", "report.md"]
+    subprocess.run(argv, cwd=tmp_path, check=True, timeout=300, capture_output=True)
+    with (tmp_path / "rows.csv").open(newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["transaction"] == "(all)"]
+    values = [float(row["cost.server_cpu_us"]) for row in rows]
+    assert sum(values) / 2 == pytest.approx(cost["server_cpu_us"]["mean"])
+    assert "| server CPU |" in (tmp_path / "report.md").read_text()
