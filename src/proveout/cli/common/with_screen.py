@@ -158,7 +158,7 @@ def summary(directory: Path) -> None:
     """Print the summary of a run, and the path of its report; of one that is under way how to see it again."""
     from proveout.cli.common.run_services import report_path
     from proveout.coordinator.report import terminal
-    from proveout.coordinator.report.run_document import run_document
+    from proveout.coordinator.report.run_document import run_summary
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage.journal import is_driven, read
     from proveout.coordinator.storage.run_directory import RunDirectory
@@ -166,7 +166,7 @@ def summary(directory: Path) -> None:
     if is_driven(directory):
         sys.stdout.write(f"The run continues. `proveout watch {directory}` shows it.\n")
         return
-    terminal.show(run_document(load_results(read(directory)), run_dir=str(directory)), sys.stdout)
+    terminal.show(run_summary(load_results(read(directory)), str(directory)), sys.stdout)
     if (report := report_path(RunDirectory(directory))).is_file():
         sys.stdout.write(f"Report: {report}\n")
 
