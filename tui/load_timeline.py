@@ -7,6 +7,7 @@ to now; a view that is limited to a part of the plan has all iterations of that 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -17,8 +18,8 @@ from proveout.tui.run_view import Begun, FaultMark, Moment, RunView
 from proveout.tui.stage_view import StageView
 
 WINDOW_S = 120.0
-SPANS_S = (30.0, 60.0, WINDOW_S)
-"""The lengths of a timeline that grows."""
+LEAST_S, GROWS_BY_S = 30.0, 15.0
+"""The length of the timeline of a run that has just begun, and the steps by which it grows."""
 APART_S = 2.0
 """Between two iterations of a part of the plan."""
 GAP_S = 1.5
@@ -39,7 +40,8 @@ class Span:
 class Timeline:
     """From `begins_s` to `ends_s`, Unix seconds, or those of a time without gaps.
 
-    `targets`: the intended rate at each of `seconds`, None for closed arrival. `moves`: whether it ends now.
+    `targets`: the intended rate at each of `seconds`, None for closed arrival. `moves`: whether it ends now;
+    `fresh`: whether its newest second is of an iteration under way.
     """
 
     begins_s: float
@@ -52,6 +54,7 @@ class Timeline:
     faults: tuple[FaultMark, ...] = ()
     unit: str = "TPS"
     moves: bool = True
+    fresh: bool = True
 
 
 def timeline(view: RunView) -> Timeline | None:
@@ -68,7 +71,7 @@ def timeline(view: RunView) -> Timeline | None:
         if not recent:
             return None
         needed = ends_s - recent[0].unix_s + 1.0
-        begins_s = ends_s - next((span for span in SPANS_S if span >= needed), WINDOW_S)
+        begins_s = ends_s - min(max(math.ceil(needed / GROWS_BY_S) * GROWS_BY_S, LEAST_S), WINDOW_S)
     seconds = tuple(moment for moment in seconds if begins_s < moment.unix_s <= ends_s + 1.0)
     begun = tuple(one for one in begun if one.unix_s < ends_s and _end_s(one) > begins_s)
     by_id = {one.started.id: one for one in begun}
@@ -83,6 +86,7 @@ def timeline(view: RunView) -> Timeline | None:
         faults=tuple(mark for mark in faults if begins_s <= mark.unix_s <= ends_s),
         unit="IOPS" if seconds and _kind(view, seconds[-1].tick.id) == "tool" else "TPS",
         moves=not view.shown and view.ended is None,
+        fresh=view.iteration is not None and bool(seconds) and seconds[-1].tick.id == view.iteration.id,
     )
 
 
@@ -115,7 +119,7 @@ def _phases(view: RunView, one: Begun) -> Iterator[Span]:
     stage = view.stage(one.started.id.stage)
     for name, begins_s, ends_s in edges_s(stage.phases if stage is not None else ()):
         first_s = one.measured_from_s
-        yield Span(begins_s=first_s + begins_s, ends_s=first_s + ends_s, name=safe(name), short=safe(name)[:3])
+        yield Span(begins_s=first_s + begins_s, ends_s=first_s + ends_s, name=safe(name))
 
 
 def phase_at(stage: StageView | None, measured_s: float) -> tuple[str, float, float] | None:

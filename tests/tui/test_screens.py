@@ -9,7 +9,7 @@ from typing import Any
 import histories
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import ContentSwitcher, DataTable, Input, Static
+from textual.widgets import ContentSwitcher, Input, Static
 
 from proveout.proto.events import Event
 from proveout.tui.run.app import RunApp
@@ -18,6 +18,7 @@ from proveout.tui.run.event_source import Pace, Replay
 from proveout.tui.run.screen import PANES
 from proveout.tui.widgets.header import Alert
 from proveout.tui.widgets.plan_tree import PlanTree
+from proveout.tui.widgets.rows import Rows
 
 SMALL, MIDDLE, LARGE = (80, 24), (120, 40), (200, 60)
 STATES: dict[str, Callable[[], list[Event]]] = {
@@ -27,6 +28,7 @@ STATES: dict[str, Callable[[], list[Event]]] = {
     "troubled": histories.troubled,
     "broken": histories.broken,
     "judged": histories.judged,
+    "loads": histories.with_loads,
 }
 
 
@@ -52,6 +54,11 @@ def _the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_has_its_picture(state: str, size: tuple[int, int], snap_compare: Any) -> None:
     assert snap_compare(RunApp(histories.Still(STATES[state]())), terminal_size=size)
+
+
+def test_a_selected_rung_has_its_picture(snap_compare: Any) -> None:
+    keys = ["home", "down", "down", "down", "enter"]
+    assert snap_compare(RunApp(histories.Still(histories.climbing())), terminal_size=MIDDLE, press=keys)
 
 
 @pytest.mark.parametrize("number", range(2, len(PANES) + 1), ids=list(PANES)[1:])
@@ -133,8 +140,8 @@ async def test_hostile_text_is_escaped() -> None:
     async with app.run_test(size=LARGE) as pilot:
         await pilot.press("3")
         await pilot.pause()
-        name = app.screen.query_one("#transactions", DataTable).get_row_at(3)[0]
-        assert str(name) == "[red]x[/red]\\x1b[31mevil\\u202e"
+        name = app.screen.query_one("#transactions", Rows).cells(3)[0]
+        assert name == "[red]x[/red]\\x1b[31mevil\\u202e"
         assert "said [red]x[/red]\\x1b[31mevil" in str(app.screen.query_one("#side-events Static", Static).content)
 
 
