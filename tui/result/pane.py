@@ -6,10 +6,7 @@ Data flow: `show_result(Result)` -> texts (`text`) -> widgets; a resize draws th
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
@@ -38,10 +35,6 @@ class ResultPane(Vertical):
     }
     ResultPane #result-evidence { height: 1fr; border-top: solid $foreground 70%; }
     """
-    BINDINGS: ClassVar = [
-        Binding("o", "app.open_report", "Report"),
-        Binding("r", "app.replay", "Replay"),
-    ]
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)

@@ -73,6 +73,8 @@ class RunApp(App[Left]):
     TITLE = "proveout"
     CSS_PATH = "app.tcss"
     BINDINGS: ClassVar = [
+        Binding("o", "open_report", "Report"),
+        Binding("r", "replay", "Replay"),
         Binding("q", "leave", "Quit", priority=False),
         Binding("ctrl+c,ctrl+q", "leave", "Quit", show=False, priority=True),
         Binding("question_mark", "help", "Help", key_display="?"),
@@ -136,6 +138,7 @@ class RunApp(App[Left]):
             self.notify(str(fault), severity="error")
             return
         self._of_run.show_result(self.result)
+        self.refresh_bindings()
 
     def draw(self) -> None:
         """Draw when something has changed, or when time goes on."""
@@ -160,7 +163,9 @@ class RunApp(App[Left]):
             return self.replaying and not isinstance(self.focused, Input)
         if action == "replay":
             return self.services is not None and (self.replaying or self.view.ended is not None or self._over)
-        return self.services is not None if action == "open_report" else True
+        if action == "open_report":
+            return self.services is not None and (self.view.ended is not None or self._over)
+        return True
 
     def action_pause(self) -> None:
         """Stand still, or go on."""
@@ -201,7 +206,8 @@ class RunApp(App[Left]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The commands of the palette: those of the run first."""
         yield from commands.of_run(self)
-        yield from super().get_system_commands(screen)
+        standard = super().get_system_commands(screen)  # a browser gets no files
+        yield from (one for one in standard if not (self.is_web and one.title == "Screenshot"))
 
     def action_light_or_dark(self) -> None:
         """The other theme."""
@@ -223,7 +229,7 @@ class RunApp(App[Left]):
     async def _answered(self, answer: Answer | None) -> None:
         if answer == "detach":
             self.exit("detached")
-        elif answer == "stop":
+        elif answer == "stop" and not self.read_only:
             asked = await self.source.stop()
             if asked:
                 self.notify("The run is stopping and cleaning up. Stop again to hurry.")

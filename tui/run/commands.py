@@ -79,7 +79,7 @@ def open_report(app: RunApp) -> None:
     if not report:
         app.notify("The report is written when the run has ended.", severity="warning")
         return
-    address = report if "://" in report else Path(report).absolute().as_uri()
+    address = report if app.is_web else Path(report).absolute().as_uri()
     if app.is_web or sys.platform == "darwin" or any(os.environ.get(name) for name in WITH_BROWSER):
         app.open_url(address)
         app.notify(f"Opened {safe(report)}")

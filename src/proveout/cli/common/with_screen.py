@@ -59,11 +59,12 @@ def need_terminal() -> None:
         )
 
 
-def show(source: Source, services: RunServices | None = None) -> str:
-    """Show the screen until it is left; return how it was left: ended, detached."""
+def show(source: Source, services: RunServices | None = None, *, read_only: bool = False) -> str:
+    """Show the screen until it is left; return how it was left: ended, detached. `read_only`: it cannot stop the
+    run."""
     from proveout.tui.run.app import RunApp
 
-    app = RunApp(source, services)
+    app = RunApp(source, services, read_only=read_only)
     left = app.run()
     if app.fault:
         raise ProveoutError(app.fault)
