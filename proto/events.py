@@ -14,6 +14,7 @@ from proveout.dsl.plan.loads import in_load
 from proveout.proto.fault_events import CommitsMeasured, FaultMeasured
 from proveout.proto.fault_events import FaultSeen as FaultSeen  # noqa: PLC0414 - re-exported
 from proveout.proto.iteration_id import IterationId as IterationId  # noqa: PLC0414 - re-exported
+from proveout.proto.statement_events import StatementLine
 from proveout.proto.wire.results import InvariantCheck, Populated, TableDifference, TuningState
 
 Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
@@ -320,6 +321,7 @@ class IterationFinished:
     faults: tuple[FaultMeasured, ...] = ()
     commits: tuple[CommitsMeasured, ...] = ()
     cost: dict[str, str] = field(default_factory=dict)
+    statements: tuple[StatementLine, ...] = ()
 
     @property
     def is_typical(self) -> bool:

@@ -37,6 +37,7 @@ from proveout.coordinator.report.figures.selection import figures
 from proveout.coordinator.report.figures.topology_drawing import topology
 from proveout.coordinator.report.ladder_comparison import Comparison, ComparisonRow, comparisons
 from proveout.coordinator.report.result_json import timestamp
+from proveout.coordinator.report.statements.statement_tables import statement_section
 from proveout.coordinator.report.tables import (
     validity_notes,
 )
@@ -83,6 +84,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
         *(_figures(results, directory) if directory else ()),
         *measured.ladders(results),
         *cost_section(results),
+        *statement_section(results),
         *measured.tools(results),
         *measured.stage_values(results),
         *(() if directory else _charts(results)),
