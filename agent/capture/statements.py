@@ -104,7 +104,7 @@ class StatementReports:
 
 
 def _grown(before: StatementCounts | None, now: StatementCounts) -> StatementCounts | None:
-    """The growth of a statement's counters; None when it did not run, or its counters began anew."""
+    """The growth of a statement's counters; None when it did not run, or its counters restarted."""
     if before is None:
         return now if now.calls > 0 else None
     calls, seconds = now.calls - before.calls, now.seconds - before.seconds

@@ -37,7 +37,7 @@ class StatementSession(Protocol):
 
     @property
     def since(self) -> str:
-        """The time from which the server counts; another value later means that the counters began anew."""
+        """The time from which the server counts; another value later means that the counters restarted."""
         ...
 
     def counts(self) -> Mapping[str, StatementCounts]:

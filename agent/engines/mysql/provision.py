@@ -121,7 +121,12 @@ def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
         yield name, value
 
 
-OBSERVED = ("events_statements_summary_by_digest", "prepared_statements_instances", "threads")
+OBSERVED = (
+    "events_statements_summary_by_digest",
+    "events_statements_summary_global_by_event_name",
+    "prepared_statements_instances",
+    "threads",
+)
 """Tables of performance_schema that the capture `statements` reads: none has a statement with its constants but
 `threads`, which shows what the right PROCESS shows."""
 

@@ -2,7 +2,9 @@
 
 Two sources, as the server counts in two places: `events_statements_summary_by_digest` for statements that are sent as
 text, and `prepared_statements_instances` for those that are prepared and executed by the binary protocol; of the latter
-the sessions must be open at the end of the window, as those of a load are. For EXPLAIN a placeholder becomes the text
+the sessions must be open at the end of the window, as those of a load are. MariaDB lists prepared statements, and does
+not count their executions: there they are together one line, from `events_statements_summary_global_by_event_name`,
+of the whole server. For EXPLAIN a placeholder becomes the text
 '1', which compares with numbers and texts by an index. Source: MySQL 8.0 Reference Manual, 29.12.6.3, 29.12.6.4,
 29.12.20.3; MariaDB knowledge base, Performance Schema Tables.
 """
@@ -34,6 +36,15 @@ PREPARED = (
     " JOIN performance_schema.threads t ON t.THREAD_ID = p.OWNER_THREAD_ID"
     " WHERE t.PROCESSLIST_DB = DATABASE() GROUP BY MD5(p.SQL_TEXT)"
 )
+COUNTED = (
+    "SELECT /* proveout */ 1 FROM performance_schema.prepared_statements_instances WHERE COUNT_EXECUTE > 0 LIMIT 1"
+)
+TOGETHER = (
+    "SELECT /* proveout */ EVENT_NAME, COUNT_STAR, SUM_TIMER_WAIT / 1e12, SUM_ROWS_SENT + SUM_ROWS_AFFECTED"
+    " FROM performance_schema.events_statements_summary_global_by_event_name"
+    " WHERE EVENT_NAME = 'statement/com/Execute' AND COUNT_STAR > 0"
+)
+NOT_APART = "(executions of prepared statements, which this server does not tell apart)"
 OF_PROTOCOL = re.compile(r"\s*(?:PREPARE|EXECUTE|DEALLOCATE)\b", re.IGNORECASE)
 SHORTENED = "..."
 _PLACEHOLDER = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|(\bLIMIT\s+)?\?(?:\s*,\s*\?)*", re.IGNORECASE)
@@ -59,7 +70,7 @@ class MysqlStatements:
 
     @property
     def since(self) -> str:
-        """Nothing: a counter that began anew is seen by its fall."""
+        """Nothing: a counter that restarted is seen by its fall."""
         return ""
 
     def counts(self) -> Mapping[str, StatementCounts]:
@@ -70,6 +81,10 @@ class MysqlStatements:
                 if OF_PROTOCOL.match(str(text)) is None:
                     self._texts[str(id)] = str(text)
                     found[str(id)] = StatementCounts(calls=float(calls), seconds=float(seconds), rows=float(rows))
+        if not any(self._rows(COUNTED)):
+            for id, calls, seconds, rows in self._rows(TOGETHER):
+                self._texts[str(id)] = NOT_APART
+                found[str(id)] = StatementCounts(calls=float(calls), seconds=float(seconds), rows=float(rows))
         return found
 
     def texts(self, ids: Iterable[str]) -> Mapping[str, str]:

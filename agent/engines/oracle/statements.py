@@ -3,7 +3,7 @@
 Flow: `counts()` reads V$SQL, the cursors of all children of a statement added up -> `plan(id)` reads V$SQL_PLAN of the
 child that ran most, which is the plan that was used: EXPLAIN PLAN, which writes into a table, is not run. Neither view
 needs a licensed pack. Of a cluster it is the instance of the session; recursive statements of the server are left out
-by their schema. A cursor that ages out of the shared pool begins anew.
+by their schema. A cursor that ages out of the shared pool restarts from 0.
 
 Not run on an Oracle in the tests. Source: Oracle Database Reference, V$SQL, V$SQL_PLAN, V$INSTANCE.
 """
