@@ -14,6 +14,10 @@ from proveout.dsl.plan.loads import in_load
 from proveout.proto.fault_events import CommitsMeasured, FaultMeasured
 from proveout.proto.fault_events import FaultSeen as FaultSeen  # noqa: PLC0414 - re-exported
 from proveout.proto.iteration_id import IterationId as IterationId  # noqa: PLC0414 - re-exported
+from proveout.proto.live_load import LoadLine as LoadLine  # noqa: PLC0414 - re-exported
+from proveout.proto.live_load import LoadTick as LoadTick  # noqa: PLC0414 - re-exported
+from proveout.proto.live_load import TransactionLine as TransactionLine  # noqa: PLC0414 - re-exported
+from proveout.proto.live_load import TransactionsTick as TransactionsTick  # noqa: PLC0414 - re-exported
 from proveout.proto.statement_events import StatementLine
 from proveout.proto.wire.results import InvariantCheck, Populated, TableDifference, TuningState
 
@@ -76,11 +80,13 @@ class SystemUp:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactsTaken:
     """The facts of a host (or of a `system` on it) `before` anything was changed, where the plan expects some of them;
-    when a coordinator process began, or at the end of the run."""
+    when a coordinator process began, or at the end of the run; with the schema of a system, before the first iteration
+    of a `stage`."""
 
-    when: Literal["before", "start", "end"]
+    when: Literal["before", "start", "stage", "end"]
     host: str
     system: str = ""
+    stage: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -136,45 +142,6 @@ class IterationStarted:
     ramp_down_s: float
     beside: tuple[str, ...] = ()
     passes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadTick:
-    """*live* A second of load, all agents merged; response times are None when no transaction has one."""
-
-    id: IterationId
-    second: int
-    window: Literal["ramp_up", "measure", "ramp_down"]
-    tps: float
-    avg_us: float | None
-    p50_us: float | None
-    p99_us: float | None
-    errors: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionLine:
-    """One transaction type in the window so far, all agents merged; response times in microseconds, 0 when none has
-    ended."""
-
-    name: str
-    tps: float
-    ok: int
-    logical_failures: int
-    errors: int
-    p50_us: float
-    p95_us: float
-    p99_us: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionsTick:
-    """*live* What the load has come to in the window that it is in, `seconds` after that began. Ramps do not count."""
-
-    id: IterationId
-    window: Literal["ramp_up", "measure", "ramp_down"]
-    seconds: float
-    transactions: tuple[TransactionLine, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from proveout.core.statistics import repeats_confidence
-from proveout.dsl.plan.matrix_labels import of_stage
 from proveout.proto import tuning_state
 from proveout.proto.events import (
     AgentLost,
@@ -46,34 +44,49 @@ from proveout.proto.events import (
     WaitsTick,
 )
 from proveout.tui.event_log import LogLine, log_line
-from proveout.tui.stage_view import Progress, StageView, ended_view, share_done
+from proveout.tui.host_view import HostView, answered, changed
+from proveout.tui.stage_view import StageView, ended_view, moved_on, planned_view, share_done
 
 RunState: TypeAlias = Literal["starting", "running", "finished", "failed", "interrupted"]
 
 TICKS_MAX = 600
+SECONDS_MAX = 3600
+"""Seconds of load over iterations that can still be drawn."""
+BEGUN_MAX = 1000
+DETAILS_MAX = 300
+"""Iterations whose transactions and waits can still be shown."""
 NOTICES_MAX = 200
 LOG_MAX = 1000
 ITERATIONS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostView:
-    """A host: the state of its agent, for how long it is silent, its clock, and the newest readings by capture."""
+class Begun:
+    """An iteration that has begun, with its T0 in Unix seconds."""
 
-    name: str
-    up: bool = False
-    cores: int = 0
-    offset_ns: int = 0
-    uncertainty_ns: int = 0
-    lost: str = ""
-    silent_s: float = 0.0
-    connected: bool = True
-    readings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    started: IterationStarted
+    unix_s: float
+
+    @property
+    def measured_from_s(self) -> float:
+        """The start of its measure window, Unix s."""
+        return self.unix_s + self.started.ramp_up_s
 
 
-def is_silent(host: HostView, beat_s: float) -> bool:
-    """Whether an agent that is up has missed a beat, or has no connection."""
-    return not host.connected or (beat_s > 0.0 and host.silent_s > 2.0 * beat_s)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A second of load, at its end in Unix seconds."""
+
+    unix_s: float
+    tick: LoadTick
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultMark:
+    """The begin or the end of a fault, Unix seconds."""
+
+    unix_s: float
+    seen: FaultSeen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +97,10 @@ class RunView:
 
     `transactions` and `waits` (by capture and host) are of the iteration under way, `last` of the one that ended before
     it. `foreseen` are the verdicts that are provisional: not those in `verdicts`.
+
+    `begun`, `seconds` and `fault_marks` go over iterations, oldest first; `details`: the newest iterations that have
+    ended, by id. `planned_verdicts`: ids, with the stages that each reads in `verdict_needs`. `shown`: the part of the
+    plan that the view is limited to, "" for the whole run.
     """
 
     run_id: str = ""
@@ -102,6 +119,10 @@ class RunView:
     iteration_began_unix_s: float = 0.0
     ticks: tuple[LoadTick, ...] = ()
     faults: tuple[FaultSeen, ...] = ()
+    begun: tuple[Begun, ...] = ()
+    seconds: tuple[Moment, ...] = ()
+    fault_marks: tuple[FaultMark, ...] = ()
+    details: Mapping[str, IterationFinished] = field(default_factory=dict)
     hosts: Mapping[str, HostView] = field(default_factory=dict)
     systems: Mapping[str, SystemUp] = field(default_factory=dict)
     propagations: Mapping[str, PropagationCompared] = field(default_factory=dict)
@@ -114,6 +135,8 @@ class RunView:
     foreseen: tuple[VerdictForeseen, ...] = ()
     lags: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     planned_verdicts: tuple[str, ...] = ()
+    verdict_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shown: str = ""
     equipment: tuple[tuple[str, str], ...] = ()  # name and kind of what has no agent
     last: IterationFinished | None = None
     notices: tuple[Notice, ...] = ()
@@ -167,7 +190,7 @@ def reduce(view: RunView, stamped: Stamped) -> RunView:  # noqa: PLR0911 - one a
         case InvariantsSeen() | FactsTaken() | ValuesTaken():
             return view
         case FaultSeen():
-            return replace(view, faults=(*view.faults, event)[-TICKS_MAX:])
+            return _fault(view, event)
         case VerdictForeseen() | VerdictReached():
             return _verdict(view, event)
         case Notice():
@@ -198,11 +221,27 @@ def _verdict(view: RunView, event: VerdictForeseen | VerdictReached) -> RunView:
     return replace(view, foreseen=foreseen, verdicts=(*others, event))
 
 
+def _fault(view: RunView, event: FaultSeen) -> RunView:
+    marks = view.fault_marks
+    if event.step in ("begins", "healed") and view.started is not None and view.started.id == event.id:
+        at_s = view.iteration_began_unix_s + view.started.ramp_up_s + event.at_s
+        marks = (*marks, FaultMark(unix_s=at_s, seen=event))[-TICKS_MAX:]
+    return replace(view, faults=(*view.faults, event)[-TICKS_MAX:], fault_marks=marks)
+
+
+def _ticked(view: RunView, event: LoadTick) -> RunView:
+    """A second of load. One of an iteration whose begin is not known has the time of its event."""
+    known = view.started is not None and view.started.id == event.id
+    ends_s = view.iteration_began_unix_s + event.second + 1.0 if known else view.now_unix_s
+    seconds = (*view.seconds, Moment(unix_s=ends_s, tick=event))[-SECONDS_MAX:]
+    return replace(view, ticks=(*view.ticks, event)[-TICKS_MAX:], seconds=seconds)
+
+
 def _moving(view: RunView, event: LoadTick | TransactionsTick | WaitsTick) -> RunView:
     """The ticks of an iteration. A late tick of an iteration that has ended changes nothing."""
     match event:
         case LoadTick():
-            return replace(view, ticks=(*view.ticks, event)[-TICKS_MAX:])
+            return _ticked(view, event)
         case _ if view.iteration is None or view.iteration.id != event.id:
             return view
         case TransactionsTick(window="ramp_down"):
@@ -222,8 +261,9 @@ def _started(view: RunView, event: RunStarted, unix_s: float) -> RunView:
     planned = event.plan.get("stages", ()) if isinstance(event.plan, Mapping) else ()
     verdicts = event.plan.get("verdicts", ()) if isinstance(event.plan, Mapping) else ()
     declared = event.plan.get("declared", ()) if isinstance(event.plan, Mapping) else ()
+    hosts = event.plan.get("hosts", ()) if isinstance(event.plan, Mapping) else ()
     known = {stage.id for stage in view.stages}
-    new = tuple(_planned(data) for data in planned if data.get("id") not in known)
+    new = tuple(planned_view(data) for data in planned if data.get("id") not in known)
     # A stage that ran when the last coordinator died does not run now.
     kept = tuple(replace(stage, state="waiting") if stage.state == "running" else stage for stage in view.stages)
     return replace(
@@ -240,45 +280,23 @@ def _started(view: RunView, event: RunStarted, unix_s: float) -> RunView:
         stages=(*kept, *new),
         equipment=tuple((one["name"], one["kind"]) for one in declared if one["kind"] not in ("host", "system")),
         planned_verdicts=tuple(str(data.get("id")) for data in verdicts if isinstance(data, Mapping)),
+        verdict_needs={str(data.get("id")): _needs(data) for data in verdicts if isinstance(data, Mapping)},
+        hosts={**{one["name"]: HostView(name=one["name"], roles=tuple(one["roles"])) for one in hosts}, **view.hosts},
         iteration=None,
         ended=None,
     )
 
 
-def _planned(data: Mapping[str, Any]) -> StageView:
-    repeats = data.get("repeat", 0)
-    rungs = data.get("iodepths" if data.get("kind") == "tool" else "threads", ())
-    iterations = len(rungs) * repeats if data.get("kind") in ("ladder", "tool") else 0
-    cell = of_stage(data)
-    return StageView(
-        id=str(data.get("id")),
-        kind=str(data.get("kind")),
-        cell="" if cell is None else f"{cell.of} ({cell})",
-        iterations=iterations,
-        repeats=repeats,
-        confidence=repeats_confidence(repeats, data.get("repeat_min")),
-    )
+def _needs(verdict: Mapping[str, Any]) -> tuple[str, ...]:
+    """The stages that the check of a verdict reads."""
+    check = verdict.get("check")
+    return tuple(check.get("needs", ())) if isinstance(check, Mapping) else ()
 
 
 def _host(view: RunView, event: AgentUp | AgentLost | HostTick) -> RunView:
-    host = view.hosts.get(event.host, HostView(name=event.host))
-    match event:
-        case AgentUp():
-            host = replace(
-                host,
-                up=True,
-                silent_s=0.0,
-                connected=True,
-                cores=event.cores,
-                offset_ns=event.offset_ns,
-                uncertainty_ns=event.uncertainty_ns,
-                lost="",
-            )
-        case AgentLost():
-            host = replace(host, up=False, lost=event.reason)
-        case HostTick():
-            host = replace(host, readings={**host.readings, event.capture: event.readings})
-            view = _lagged(view, event)
+    host = changed(view.hosts.get(event.host, HostView(name=event.host)), event)
+    if isinstance(event, HostTick):
+        view = _lagged(view, event)
     return replace(view, hosts={**view.hosts, event.host: host})
 
 
@@ -288,13 +306,7 @@ def _agents(view: RunView, event: AgentsTick) -> RunView:
     for line in event.agents:
         host = hosts.get(line.host)
         if host is not None and host.up:
-            hosts[line.host] = replace(
-                host,
-                offset_ns=line.offset_ns,
-                uncertainty_ns=line.uncertainty_ns,
-                silent_s=line.silent_s,
-                connected=line.connected,
-            )
+            hosts[line.host] = answered(host, line)
     return replace(view, hosts=hosts, lease_s=event.lease_s, beat_s=event.beat_s)
 
 
@@ -315,11 +327,13 @@ def _iteration(view: RunView, event: IterationStarted | IterationFinished | Iter
             view = replace(
                 view, iteration=event, started=event, iteration_began_unix_s=begins, ticks=(), faults=(), lags={}
             )
-            view = replace(view, transactions=None, waits={})
+            started = (*view.begun, Begun(started=event, unix_s=begins))[-BEGUN_MAX:]
+            view = replace(view, transactions=None, waits={}, begun=started)
             return _going(view, event.id.stage, unix_s)
         case IterationFinished():
             stage = view.stage(event.id.stage)
-            ended = replace(view, iteration=None, last=event, transactions=None, waits={})
+            kept = dict(list({**view.details, str(event.id): event}.items())[-DETAILS_MAX:])
+            ended = replace(view, iteration=None, last=event, transactions=None, waits={}, details=kept)
             if stage is None:
                 return ended
             return _put(ended, replace(stage, finished=(*stage.finished, ended_view(event))[-ITERATIONS_MAX:]))
@@ -363,7 +377,7 @@ def _stage(view: RunView, event: _OfStage, unix_s: float) -> RunView:
         case StageProgress() if stage.state != "running":
             return view  # it comes live, and may be later than the end of the stage
         case StageProgress():
-            progress = Progress(done=event.done, total=event.total, unit=event.unit, note=event.note)
+            progress = moved_on(stage.progress.get(event.host), event, unix_s)
             changed = replace(stage, progress={**stage.progress, event.host: progress})
         case PopulateFinished():
             changed = replace(stage, populated=(*stage.populated, event), progress={})

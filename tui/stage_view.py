@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from proveout.core.power import CONFIDENCE
-from proveout.core.statistics import estimate
+from proveout.core.statistics import estimate, repeats_confidence
+from proveout.dsl.plan.matrix_labels import of_stage
+from proveout.dsl.plan.phases import Level
 from proveout.proto.events import (
     IterationFinished,
     IterationId,
@@ -16,27 +18,81 @@ from proveout.proto.events import (
     PopulateFinished,
     ProbeFinished,
     SearchFinished,
+    StageProgress,
 )
 from proveout.tui.event_log import broken
+
+EARLIER_MAX = 12
+"""Readings of a task's progress that its pace is taken from: some seconds."""
 
 StageState: TypeAlias = Literal["waiting", "running", "ok", "failed", "skipped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Progress of a host in its task of the stage; `total` is 0 when unknown."""
+    """Progress of a host in its task of the stage; `total` is 0 when unknown.
+
+    `earlier`: the last readings as (Unix s, done), this one included, oldest first.
+    """
 
     done: float
     total: float
     unit: str
     note: str = ""
+    earlier: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def per_s(self) -> float | None:
+        """Units per second over the last readings; None before there are two."""
+        if len(self.earlier) < 2:
+            return None
+        (first_s, first), (last_s, last) = self.earlier[0], self.earlier[-1]
+        return (last - first) / (last_s - first_s) if last_s > first_s else None
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Seconds until the total at this pace; None when it is not known."""
+        pace = self.per_s
+        return (self.total - self.done) / pace if pace and self.total > self.done else None
+
+
+def moved_on(before: Progress | None, event: StageProgress, unix_s: float) -> Progress:
+    """The progress after an event."""
+    earlier = before.earlier if before is not None and before.done <= event.done else ()
+    return Progress(
+        done=event.done,
+        total=event.total,
+        unit=event.unit,
+        note=event.note,
+        earlier=(*earlier, (unix_s, event.done))[-EARLIER_MAX:],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadView:
+    """One of several loads of a stage, as the plan has it: its threads (None: a share of those of the rung), its rate
+    in 1/s (None: closed, or a share of the rung's), its share of both (None: it has its own)."""
+
+    name: str
+    workload: str
+    target: str
+    threads: int | None = None
+    rate: float | None = None
+    share: float | None = None
+
+    def rate_of(self, rate: float | None) -> float | None:
+        """Its intended rate in an iteration at `rate`; None for closed arrival."""
+        if self.share is None:
+            return self.rate
+        return None if rate is None else rate * self.share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationView:
     """One iteration that has ended: throughput per second, response times in µs; None where nothing was measured.
 
-    `p99_at_least_us`: a lower bound of the 99th percentile, where transactions had no answer.
+    `p99_at_least_us`: a lower bound of the 99th percentile, where transactions had no answer. `loads`: the throughput
+    of each of several loads.
     """
 
     id: IterationId
@@ -47,13 +103,15 @@ class IterationView:
     p99_us: float | None
     why: str = ""
     p99_at_least_us: float | None = None
+    loads: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
-    """Mean throughput over repeats with its confidence interval; no interval from one repeat."""
+    """Mean throughput over `n` repeats with its confidence interval; no interval from one repeat."""
 
     mean: float
+    n: int
     lower: float | None
     upper: float | None
 
@@ -67,7 +125,8 @@ class Throughput:
 class StageView:
     """A stage of the plan; `cell` is its cell of a matrix.
 
-    `iterations` is their largest number; times are Unix seconds, 0 before the start.
+    `iterations` is their largest number; times are Unix seconds, 0 before the start. `planned`: the rungs; `phases` and
+    `levels` (of a rate): those of the measure window; `accept`: the condition of a search.
     """
 
     id: str
@@ -87,6 +146,11 @@ class StageView:
     cut: LadderCut | None = None
     progress: Mapping[str, Progress] = field(default_factory=dict)
     populated: tuple[PopulateFinished, ...] = ()
+    planned: tuple[int, ...] = ()
+    loads: tuple[LoadView, ...] = ()
+    phases: tuple[tuple[str, float], ...] = ()
+    levels: tuple[Level, ...] = ()
+    accept: str = ""
 
     @property
     def rungs(self) -> dict[int, tuple[IterationView, ...]]:
@@ -98,12 +162,15 @@ class StageView:
     @property
     def throughput(self) -> dict[int, Throughput]:
         """The throughput of each rung that has a valid iteration, with the interval of the report."""
+        return self.throughput_of("")
+
+    def throughput_of(self, load: str) -> dict[int, Throughput]:
+        """`throughput` of one of several loads; of all together for ""."""
         found: dict[int, Throughput] = {}
         for rung, items in self.rungs.items():
-            by_repeat = {item.id.repeat: item for item in items if item.tps is not None}
-            kept = [by_repeat[repeat] for repeat in sorted(by_repeat)]
-            if kept:
-                values = tuple(float(item.tps or 0.0) for item in kept)
+            by_repeat = {item.id.repeat: item.loads.get(load) if load else item.tps for item in items}
+            values = tuple(value for _, value in sorted(by_repeat.items()) if value is not None)
+            if values:
                 found[rung] = _throughput(values, self.confidence)
         return found
 
@@ -111,7 +178,45 @@ class StageView:
 @functools.lru_cache(maxsize=1024)
 def _throughput(values: tuple[float, ...], confidence: float) -> Throughput:
     found = estimate(values, confidence=confidence)
-    return Throughput(mean=found["mean"], lower=found.get("lower"), upper=found.get("upper"))
+    return Throughput(mean=found["mean"], n=len(values), lower=found.get("lower"), upper=found.get("upper"))
+
+
+def planned_view(data: Mapping[str, Any]) -> StageView:
+    """The view of a stage that waits, of its data in the plan."""
+    repeats = data.get("repeat", 0)
+    rungs = data.get("iodepths" if data.get("kind") == "tool" else "threads", ())
+    rungs = tuple(rungs) if isinstance(rungs, (list, tuple)) else ()
+    iterations = len(rungs) * repeats if data.get("kind") in ("ladder", "tool") else 0
+    cell = of_stage(data)
+    arrival = data.get("arrival") or {}
+    levels = arrival.get("levels", ()) if arrival.get("of") == "rate" else ()
+    return StageView(
+        id=str(data.get("id")),
+        kind=str(data.get("kind")),
+        cell="" if cell is None else f"{cell.of} ({cell})",
+        iterations=iterations,
+        repeats=repeats,
+        confidence=repeats_confidence(repeats, data.get("repeat_min")),
+        planned=rungs,
+        loads=tuple(_load(load) for load in data.get("loads", ()) if data.get("alone") in (None, "", load["name"])),
+        phases=tuple((name, length) for name, length in data.get("windows", {}).get("phases", ())),
+        levels=tuple(
+            Level(**{**level, "values": tuple(level["values"]), "at_s": tuple(level["at_s"])}) for level in levels
+        ),
+        accept=str((data.get("accept") or {}).get("text", "")),
+    )
+
+
+def _load(data: Mapping[str, Any]) -> LoadView:
+    share = data.get("share")
+    return LoadView(
+        name=data["name"],
+        workload=data["workload"],
+        target=data["target"],
+        threads=data.get("threads"),
+        rate=data.get("rate"),
+        share=None if share is None else share[0] / share[1],
+    )
 
 
 def share_done(stage: StageView, now_unix_s: float) -> float:
@@ -137,6 +242,7 @@ def ended_view(event: IterationFinished) -> IterationView:
         avg_us=response.get("avg_us"),
         p99_us=response.get("p99_us"),
         why=broken(event),
+        loads={name: numbers.get("tps") for name, numbers in event.metrics.get("loads", {}).items()},
         p99_at_least_us=at_least_us(event, "response.p99_us"),
     )
 

@@ -14,6 +14,7 @@ and loads only the clients it uses.
 | `Checkpoints` | write dirty pages to disk |
 | `OpensCursors` | give tuning operations a cursor |
 | `OpensQueries` | give plans the rows of their queries |
+| `DescribesSchema` | name its tables and indexes for the fingerprint |
 | `CapturesWaits`, `CapturesSizes`, `CapturesLag` | be observed by these captures |
 | `MakesReports` | take snapshots of its statistics, and report on two of them |
 | `Propagates` | replicate to a system of the same engine, and compare both |
@@ -355,6 +356,15 @@ class OpensQueries(Protocol):
 
     def query_session(self, endpoint: Endpoint) -> QuerySession:
         """Connect, with the rights of the plan's own role. TaskFault. Blocks."""
+        ...
+
+
+@runtime_checkable
+class DescribesSchema(Protocol):
+    """An engine whose tables and indexes are part of the fingerprint."""
+
+    def schema_query(self) -> str:
+        """Return the query of rows (kind, name, text), those of one object in order."""
         ...
 
 

@@ -5,21 +5,23 @@ Data flow: two `RunResults` -> `differences` -> `comparison.compare`, which rais
 allowed (`refused`).
 
 `--allow` takes the name of a difference: a fact of the environment (`kernel`, or `db1:kernel` for that host or system
-alone; a declared one is `declared.NAME`), `proveout` for the program's version, `plan.PATH` for a value of the plan.
-Patterns with `*` work. Parts of a plan that change no number (title, verdicts, figures, parameters) are left out, and
-so are facts that identify one machine or one boot.
+alone; a declared one is `declared.NAME`), an object of a schema (`index *`), `proveout` for the program's version,
+`plan.PATH` for a value of the plan. Patterns with `*` work. Parts of a plan that change no number (title, verdicts,
+figures, parameters) are left out, and so are facts that identify one machine or one boot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from proveout.coordinator.results.fingerprint import INDIVIDUAL, Fingerprint, fingerprints
+from proveout.coordinator.results.fingerprint import Difference as FactDifference
 from proveout.coordinator.results.fingerprint import differences as fact_differences
 from proveout.coordinator.results.results import RunResults
+from proveout.coordinator.results.schemas import schemas
 from proveout.coordinator.storage.event_codec import recorded_plan
 from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.plan import to_data
@@ -40,7 +42,7 @@ class NotComparable(ProveoutError):
 class Difference:
     """A value that differs; `before` or `after` is "" where it is missing.
 
-    `where` is a host, a system, or "" for the whole run.
+    `where` is a host, a system, or "" for the whole run. `missing_in`: the run that lacks the object of a schema.
     """
 
     name: str
@@ -48,19 +50,22 @@ class Difference:
     before: str
     after: str
     allowed: bool = False
+    missing_in: str = ""
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
+        if self.missing_in:
+            return f"{place}{self.name} is missing in {self.missing_in} ({self.before or self.after})"
         return f"{place}{self.name}: {self.before or 'none'} -> {self.after or 'none'}"
 
 
 def differences(reference: RunResults, other: RunResults, allow: Sequence[str] = ()) -> tuple[Difference, ...]:
     """All differences that may change a number: the environment first, then the plan. JournalFault."""
-    found = (*_environment(reference, other), *_program(reference, other), *_plan(reference, other))
-    return tuple(
-        Difference(name=one.name, where=one.where, before=one.before, after=one.after, allowed=_allowed(one, allow))
-        for one in found
-    )
+    environment = tuple(_environment(reference, other))
+    known = {(one.where, one.name) for one in environment}
+    schema = (one for one in _schemas(reference, other) if (one.where, one.name) not in known)
+    found = (*environment, *schema, *_program(reference, other), *_plan(reference, other))
+    return tuple(replace(one, allowed=_allowed(one, allow)) for one in found)
 
 
 def refused(found: Iterable[Difference]) -> tuple[Difference, ...]:
@@ -103,6 +108,41 @@ def _environment(reference: RunResults, other: RunResults) -> Iterator[Differenc
         for fact in fact_differences(*_used(before[key], after[key])):
             if fact.fact not in INDIVIDUAL:
                 yield Difference(name=fact.fact, where=where, before=fact.before, after=fact.after)
+
+
+def _schemas(reference: RunResults, other: RunResults) -> Iterator[Difference]:
+    """Tables, indexes and settings of the loaded systems, at the stages that both runs measured; each difference once,
+    at its first stage."""
+    ids = [results.run.run_id if results.run else "?" for results in (reference, other)]
+    left, right = ({(one.stage, one.system): one for one in schemas(results)} for results in (reference, other))
+    seen: set[Difference] = set()
+    shared = reference.stages.keys() & other.stages.keys()
+    for key in dict.fromkeys((*left, *right)):
+        stage, system = key
+        if stage not in shared or (not left and not right):
+            continue
+        if key not in left or key not in right:
+            recorded = ("recorded" if key in left else "", "recorded" if key in right else "")
+            found = [Difference(name="schema", where=system, before=recorded[0], after=recorded[1])]
+        else:
+            found = [
+                Difference(
+                    name=one.fact,
+                    where=system,
+                    before=one.before,
+                    after=one.after,
+                    missing_in=_lacking(one, left[key].objects.keys() | right[key].objects.keys(), ids),
+                )
+                for one in fact_differences(left[key].facts, right[key].facts)
+            ]
+        yield from (one for one in found if one not in seen)
+        seen |= set(found)
+
+
+def _lacking(one: FactDifference, objects: Set[str], ids: Sequence[str]) -> str:
+    if one.fact not in objects or (one.before and one.after):
+        return ""
+    return ids[0] if not one.before else ids[1]
 
 
 def _used(before: Fingerprint, after: Fingerprint) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

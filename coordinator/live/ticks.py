@@ -138,7 +138,7 @@ class LoadMeter:
             self._counted.setdefault(item.counts.name, _Counted()).add(item)
         lines = tuple(counted.line(name, self._seconds) for name, counted in self._counted.items())
         so_far = TransactionsTick(id=self._id, window=whole.window, seconds=self._seconds, transactions=lines)
-        return merged_tick(self._id, (self._total(whole),)), so_far
+        return merged_tick(self._id, (self._total(whole),), _by_load(whole.transactions)), so_far
 
     def _total(self, whole: LoadSecond) -> LoadSecond:
         if not self.beside:
@@ -146,6 +146,17 @@ class LoadMeter:
         left = {in_load(load, "") for load in self.beside}
         kept = (item for item in whole.transactions if item.counts.name.partition(".")[0] + "." not in left)
         return replace(whole, transactions=tuple(kept))
+
+
+def _by_load(transactions: Sequence[TransactionLoad]) -> dict[str, list[TransactionLoad]]:
+    """The transactions of each load, {} of a stage with one: only the names of several loads have a dot."""
+    found: dict[str, list[TransactionLoad]] = {}
+    for item in transactions:
+        load, dot, _ = item.counts.name.partition(".")
+        if not dot:
+            return {}
+        found.setdefault(load, []).append(item)
+    return found
 
 
 def _added(parts: Sequence[LoadSecond]) -> LoadSecond:

@@ -7,7 +7,7 @@ beside it, on the coordinator's (by the offset at the start). Gaps in sequence n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -23,13 +23,14 @@ from proveout.dsl.plan.loads import in_load
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Search, Tool
 from proveout.dsl.plan.topology import REPORT_SUFFIXES
-from proveout.proto.events import IterationFinished, IterationId, LoadTick
+from proveout.proto.events import IterationFinished, IterationId, LoadLine, LoadTick
 from proveout.proto.wire import bins, histogram
 from proveout.proto.wire.messages import Sample
 from proveout.proto.wire.results import (
     CaptureResult,
     CaptureSample,
     FaultInjected,
+    Histogram,
     LoadResult,
     LoadSecond,
     TaskResult,
@@ -39,6 +40,7 @@ from proveout.proto.wire.results import (
 JUMP_MAX = 3600
 """Seconds that a load may have skipped and still be shown as it runs. A gap counts, however long it is."""
 ROWS_AT_ONCE = 65_536
+NO_LOADS: Mapping[str, Sequence[TransactionLoad]] = MappingProxyType({})
 
 
 class SamplesUnreadable(ProveoutError):
@@ -150,22 +152,44 @@ def _us(value_ns: float | None) -> float | None:
     return None if value_ns is None else value_ns / 1e3
 
 
-def merged_tick(identity: IterationId, parts: Sequence[LoadSecond]) -> LoadTick:
-    """One second of all agents as one line."""
-    transactions = [item for part in parts for item in part.transactions]
-    merged = histogram.merge(item.response for item in transactions)
-    p50_ns, p99_ns = histogram.percentiles_ns(merged, (50.0, 99.0)) if merged.counts else (None, None)
-    ended = sum(item.counts.ok + item.counts.logical_failures for item in transactions)
+def merged_tick(
+    identity: IterationId, parts: Sequence[LoadSecond], loads: Mapping[str, Sequence[TransactionLoad]] = NO_LOADS
+) -> LoadTick:
+    """One second of all agents as one line; `loads`: the transactions of each of several loads."""
+    seconds = max(1e-9, *(part.duration_s for part in parts))
+    items = [item for part in parts for item in part.transactions]
+    merged = histogram.merge(item.response for item in items)
+    p50_us, p95_us, p99_us = _percentiles_us(merged)
     return LoadTick(
         id=identity,
         second=parts[0].second,
         window=parts[0].window,
-        tps=ended / max(1e-9, *(part.duration_s for part in parts)),
+        tps=_ended(items) / seconds,
         avg_us=_us(histogram.mean_ns(merged)),
-        p50_us=_us(p50_ns),
-        p99_us=_us(p99_ns),
-        errors=sum(item.counts.error_count for item in transactions),
+        p50_us=p50_us,
+        p95_us=p95_us,
+        p99_us=p99_us,
+        errors=sum(item.counts.error_count for item in items),
+        loads=tuple(_load_line(name, items_of, seconds) for name, items_of in loads.items()),
     )
+
+
+def _load_line(name: str, items: Sequence[TransactionLoad], seconds: float) -> LoadLine:
+    p50_us, p95_us, p99_us = _percentiles_us(histogram.merge(item.response for item in items))
+    errors = sum(item.counts.error_count for item in items)
+    return LoadLine(name=name, tps=_ended(items) / seconds, p50_us=p50_us, p95_us=p95_us, p99_us=p99_us, errors=errors)
+
+
+def _ended(items: Iterable[TransactionLoad]) -> int:
+    return sum(item.counts.ok + item.counts.logical_failures for item in items)
+
+
+def _percentiles_us(response: Histogram) -> tuple[float | None, float | None, float | None]:
+    """The 50th, 95th and 99th percentile, µs; None of no response."""
+    if not response.counts:
+        return None, None, None
+    p50_ns, p95_ns, p99_ns = histogram.percentiles_ns(response, (50.0, 95.0, 99.0))
+    return p50_ns / 1e3, p95_ns / 1e3, p99_ns / 1e3
 
 
 def summarise(

@@ -3,7 +3,8 @@
 Data flow: `RunResults` -> groups of ladders (the cells of one matrix; all ladders without a matrix) -> rows of plain
 numbers, each also relative to the same number of the first mode. The **mode** is the label of the first axis of a
 matrix; the other labels, the load of several, and the threads of a ladder with several rungs, are the **case**. Without
-a matrix the mode is the ladder, and for sizes the system.
+a matrix the mode is the ladder, and for sizes the system; so it is for cells that were measured on the same data, whose
+sizes differ by growth only.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from proveout.coordinator.report.tables import cell_of, ladders
+from proveout.coordinator.results.data_growth import has_own_data
 from proveout.coordinator.results.event_metrics import value_estimates
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core import statistics
@@ -22,7 +24,7 @@ from proveout.core.numbers import threads
 from proveout.dsl.metrics import load_paths
 from proveout.dsl.plan.matrix_labels import label_text, written
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
-from proveout.proto.events import SizeLine
+from proveout.proto.events import IterationFinished, SizeLine
 
 SETS = ("solve_s", "geomean_s")
 TOTAL = "total"
@@ -169,15 +171,24 @@ def size_rows(results: RunResults) -> dict[str, list[SizeRow]]:
 
 
 def _sizes_by_mode(results: RunResults, stages: Iterable[StageResult]) -> dict[str, _Sizes]:
-    """Return the last captured sizes of each mode. Without a matrix a mode is the system of the capture."""
-    found: dict[str, _Sizes] = {}
+    """Return the last captured sizes of each mode. Without a matrix a mode is the system of the capture, and in a
+    matrix where cells of several modes were measured on the same data."""
+    last: list[tuple[StageResult, IterationFinished]] = []
     for stage in stages:
         seen = [item for rung in stage.rungs for item in rung.iterations if item.sizes]
         if seen:
-            lines = max(seen, key=lambda item: item.started_unix_s).sizes
-            mode = lines[0].system if cell_of(results, stage.id) is None else mode_of(results, stage)[0]
-            found[mode] = _by_table(lines)
-    return found
+            last.append((stage, max(seen, key=lambda item: item.started_unix_s)))
+    modes: dict[str, set[str]] = {}
+    for stage, item in last:
+        modes.setdefault(item.sizes[0].system, set()).add(mode_of(results, stage)[0])
+    latest: dict[str, IterationFinished] = {}
+    for stage, item in last:
+        system = item.sizes[0].system
+        shared = len(modes[system]) > 1 and not has_own_data(results, stage)
+        mode = system if cell_of(results, stage.id) is None or shared else mode_of(results, stage)[0]
+        if mode not in latest or not shared or item.started_unix_s > latest[mode].started_unix_s:
+            latest[mode] = item
+    return {mode: _by_table(item.sizes) for mode, item in latest.items()}
 
 
 def _sizes_of_steps(results: RunResults, stages: Iterable[StageResult]) -> dict[str, _Sizes]:

@@ -23,6 +23,7 @@ from proveout.coordinator.results.fingerprint import Fingerprint, fingerprints
 from proveout.coordinator.results.node_facts import nodes
 from proveout.coordinator.results.published_values import reproductions
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult
+from proveout.coordinator.results.schemas import Schema, schemas
 from proveout.core.json_data import to_plain
 from proveout.proto.tuning_state import tuned
 
@@ -42,6 +43,7 @@ def document(results: RunResults) -> dict[str, Any]:
         "systems": to_plain(results.systems),
         "tuning": [to_plain(found) for found in tuned(results.tunings)],
         "environment": [_environment(found) for found in fingerprints(results)],
+        "schemas": [_schema(one) for one in schemas(results)],
         "tested": to_plain(nodes(results)),
         "lost": to_plain(results.lost),
         "notices": to_plain(results.notices),
@@ -114,6 +116,10 @@ def _rung(rung: RungResult) -> dict[str, Any]:
         "iterations": [str(item.id) for item in rung.iterations],
         "excluded": [str(item.id) for item in rung.excluded],
     }
+
+
+def _schema(one: Schema) -> dict[str, Any]:
+    return {"system": one.system, "stage": one.stage, "digest": one.digest, "objects": dict(one.objects)}
 
 
 def _environment(found: Fingerprint) -> dict[str, Any]:

@@ -64,6 +64,7 @@ def schema() -> Schema:
         systems=by_name(made.of(SystemUp)),
         tuning=list_of(made.of(TunedHost)),
         environment=list_of(_environment(made)),
+        schemas=list_of(record(system=TEXT, stage=TEXT, digest=TEXT, objects=by_name(TEXT))),
         tested=list_of(made.of(TestedNode)),
         lost=list_of(made.of(AgentLost)),
         notices=list_of(made.of(Notice)),

@@ -41,10 +41,13 @@ from proveout.coordinator.report.statements.statement_tables import statement_se
 from proveout.coordinator.report.tables import (
     validity_notes,
 )
+from proveout.coordinator.results.data_growth import growth_notes
 from proveout.coordinator.results.fingerprint import fact_list, fingerprints, outline
 from proveout.coordinator.results.node_facts import FactRow, TestedNode, nodes
 from proveout.coordinator.results.published_values import Reproduction, reproductions
 from proveout.coordinator.results.results import RunResults
+from proveout.coordinator.results.schemas import Schema, first_of_each, schemas
+from proveout.coordinator.results.schemas import changes as schema_changes
 from proveout.coordinator.storage.run_directory import Command, RunDirectory
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import (
@@ -344,7 +347,7 @@ def _outputs(directory: RunDirectory) -> Iterator[Section]:
 def _validity(results: RunResults) -> Iterator[Section]:
     serious = (item for item in results.notices if item.level != "info")
     notices = (f"{item.host}: {item.text}" if item.host else item.text for item in serious)
-    notes, findings = (*validity_notes(results), *notices), _findings(results)
+    notes, findings = (*validity_notes(results), *growth_notes(results), *notices), _findings(results)
     blocks: list[Block] = [Notes(notes)] if notes else []
     if findings.rows:
         about = "All checks of every iteration; mix and logical-failures show whether the load was the workload."
@@ -377,6 +380,16 @@ def _tuning(results: RunResults) -> Iterator[Section]:
         yield Section(title="Tuning", blocks=(table,), anchor="tuning")
 
 
+def _schema(one: Schema) -> Details:
+    return Details(
+        title=f"Schema of {one.system} at {one.stage}",
+        blocks=(
+            Paragraph(one.digest, "dim"),
+            Table(heads=("object", "definition"), rows=tuple(sorted(one.objects.items())), layout="ll"),
+        ),
+    )
+
+
 def _environment(results: RunResults) -> Iterator[Section]:
     found = tuple(one for one in fingerprints(results) if not one.equipment)  # which is under "What was tested"
     if not found:
@@ -398,8 +411,11 @@ def _environment(results: RunResults) -> Iterator[Section]:
         )
         for one in found
     )
+    read = schemas(results)
+    rows += tuple((f"schema of {one.system}", one.digest[7:19], one.outline) for one in first_of_each(read))
+    changes += tuple(f"schema of {one}" for one in schema_changes(results))
     table = Table(heads=("", "fingerprint", "environment"), rows=rows, layout="lll")
-    blocks = (table, *([Notes(changes, "warn")] if changes else ()), *facts)
+    blocks = (table, *([Notes(changes, "warn")] if changes else ()), *facts, *map(_schema, first_of_each(read)))
     yield Section(title="Environment", blocks=blocks, anchor="environment")
 
 

@@ -72,7 +72,7 @@ class Fingerprint:
 def fingerprints(results: RunResults) -> tuple[Fingerprint, ...]:
     """The fingerprint of each host and system whose facts were taken, hosts first, and of the declared equipment."""
     taken: dict[tuple[str, str], list[FactsTaken]] = {}
-    for item in results.taken:
+    for item in (one for one in results.taken if one.when != "stage"):
         taken.setdefault((item.host, item.system), []).append(item)
     plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
     unused = _unused(plan)

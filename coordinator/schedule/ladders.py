@@ -23,6 +23,7 @@ from proveout.coordinator.schedule.setup_stages import (
     pause_part,
     pool_part,
     populate_part,
+    read_schemas,
     reset_part,
     restart_part,
     sql_part,
@@ -227,7 +228,7 @@ def begin(turn: Turn, stage: Measuring, slot: tuple[int, int], rate: float | Non
     finished, attempt = turn.state.progress.tries(stage.id, rung, repeat)
     if settled(stage, finished):
         return False
-    if not isinstance(stage, Tool) and pool_part(turn, stage):
+    if not isinstance(stage, Tool) and (pool_part(turn, stage) or read_schemas(turn, stage)):
         return True
     identity = IterationId(stage=stage.id, rung=rung, repeat=repeat, attempt=attempt)
     iteration.begin(turn, stage, identity, rate, iteration.windows_of(stage, phase))

@@ -43,8 +43,9 @@ class RunProgress:
 
     `taken`: the facts that this coordinator process has collected, by (when, host, system). `without`: the hosts that
     it continues without; a resume dials them again. `open_iteration` has started and is neither finished nor void.
-    `probes`: the number of probes reported per search. `invariants`: those that were checked, as (stage, iteration or
-    "", system). `values`: how often a stage has given its numbers.
+    `schemas`: those that were read, as (stage, system). `probes`: the number of probes reported per search.
+    `invariants`: those that were checked, as (stage, iteration or "", system). `values`: how often a stage has given
+    its numbers.
     """
 
     history: tuple[Event, ...] = ()
@@ -52,6 +53,7 @@ class RunProgress:
     cores: Mapping[str, int] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
     taken: Mapping[tuple[str, str, str], FactsTaken] = field(default_factory=dict)
+    schemas: frozenset[tuple[str, str]] = frozenset()
     stages_started: frozenset[str] = frozenset()
     stages_finished: Mapping[str, StageFinished] = field(default_factory=dict)
     populated: frozenset[tuple[str, str]] = frozenset()
@@ -97,6 +99,8 @@ def _view(progress: RunProgress, event: Event) -> RunProgress:  # noqa: PLR0911 
     match event:
         case RunStarted():
             return replace(progress, started=event, ended=None, without=frozenset(), taken={})
+        case FactsTaken(when="stage"):
+            return replace(progress, schemas=progress.schemas | {(event.stage, event.system)})
         case FactsTaken():
             return replace(progress, taken={**progress.taken, (event.when, event.host, event.system): event})
         case AgentLost(abandoned=True):

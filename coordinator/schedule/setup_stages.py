@@ -17,7 +17,8 @@ checks are events.
   first load that needs it. A cluster that has lost a host, an agent or an iteration is formed again. The load goes to
   the first host, whose agent drives it.
 - **Facts** for the environment's fingerprint: `ReadFacts` on every host and `InspectSystem` for every system, before
-  the first stage of each coordinator process and at the end of the run. A failure is a warning.
+  the first stage of each coordinator process and at the end of the run; with the schema of the loaded systems, before
+  the first iteration of each ladder and search. A failure is a warning.
 """
 
 from __future__ import annotations
@@ -43,12 +44,15 @@ from proveout.coordinator.schedule.tasks import (
     start_task,
     tools_on,
 )
+from proveout.dsl import engines
 from proveout.dsl.plan import iteration_order
 from proveout.dsl.plan.loads import parts
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import CommandRun, Drop, Ladder, Pause, Populate, Reset, Restart, Search, Sql, Stage
 from proveout.dsl.plan.topology import Host, System
+from proveout.dsl.rules.resets import removed_ddl
 from proveout.dsl.workloads.kinds import invariants_after, invariants_need_population
+from proveout.proto.events import Notice
 from proveout.proto.wire.tasks import (
     CheckInvariants,
     Checkpoint,
@@ -137,7 +141,8 @@ def _wipe(turn: Turn, stage: Populate) -> bool:
 
 
 def reset_part(turn: Turn, stage: Reset) -> bool:
-    """Restore copies, then checkpoint; False when both are done. `decide` renews the propagation in between.
+    """Restore copies, execute DDL again, then checkpoint; False when all is done. `decide` renews the propagation in
+    between.
 
     Sources are restored before their sinks: changes that a source made after the copy must not reach a restored sink. A
     sink cannot reach a restored source before they are linked again.
@@ -146,13 +151,38 @@ def reset_part(turn: Turn, stage: Reset) -> bool:
     systems = [s for s in start_order(state.plan) if s.name in stage.systems]
     held = [s for s in systems if s.provision is not None]
     if stage.restore and held and part_of(stage, "restore") not in state.parts_done:
+        _notice_removed(turn, stage)
         root = state.setup.data_root
         waves = [[(s.host, SnapshotSystem(system=s, data_root=root, action="restore"))] for s in reversed(held)]
         batch(turn, "restore", waves, name=part_of(stage, "restore"), stage=stage.id)
         return True
+    if stage.keep and _ddl_again(turn, stage):
+        return True
     if stage.checkpoint and part_of(stage, "checkpoint") not in state.parts_done:
         tasks = [(s.host, Checkpoint(endpoint=state.endpoints[s.name])) for s in systems]
         batch(turn, "checkpoint", [tasks], name=part_of(stage, "checkpoint"), stage=stage.id)
+        return True
+    return False
+
+
+def _notice_removed(turn: Turn, stage: Reset) -> None:
+    """Report, once, that a reset removes what sql stages have made."""
+    for found in () if stage.keep else removed_ddl.since_copy(turn.state.plan, stage):
+        text = f"reset {stage.id} {removed_ddl.removal(found)}; `keep: ddl` keeps it"
+        if not any(isinstance(event, Notice) and event.text == text for event in turn.state.progress.history):
+            turn.notice("warning", text, turn.state.plan.system(found.system).host)
+
+
+def _ddl_again(turn: Turn, stage: Reset) -> bool:
+    """Execute the DDL of the next sql stage that the restore has undone; False when all has been executed."""
+    for found in removed_ddl.since_copy(turn.state.plan, stage):
+        part = part_of(stage, f"keep:{found.system}:{found.stage.id}")
+        ended = turn.state.progress.stages_finished.get(found.stage.id)
+        if part in turn.state.parts_done or (ended is not None and ended.outcome == SKIPPED):
+            continue
+        spec = RunSql(endpoint=turn.state.endpoints[found.system], statements=found.statements)
+        host = turn.state.plan.system(found.system).host
+        batch(turn, "sql", [[(host, spec)]], name=part, stage=stage.id)
         return True
     return False
 
@@ -429,6 +459,26 @@ def collect_facts(turn: Turn, when: Literal["start", "end"]) -> bool:
     if not tasks:
         return False
     batch(turn, "facts", [tasks], name=name)
+    return True
+
+
+def read_schemas(turn: Turn, stage: Ladder | Search) -> bool:
+    """Read the schema of the systems that a stage loads, before its first iteration; False when that is done."""
+    state = turn.state
+    name = f"facts:stage:{stage.id}"
+    if name in state.parts_done:
+        return False
+    reached = [system for part in parts(stage) for system in systems_reached(state.plan, part.stage.target)]
+    tasks = [
+        (system.host, InspectSystem(endpoint=state.endpoints[system.name], schema=True))
+        for system in map(state.plan.system, dict.fromkeys(reached))
+        if engines.of(system.engine).queries
+        and system.name in state.endpoints
+        and (stage.id, system.name) not in state.progress.schemas
+    ]
+    if not tasks:
+        return False
+    batch(turn, "facts", [tasks], name=name, stage=stage.id)
     return True
 
 

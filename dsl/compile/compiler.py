@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
-from proveout.core.errors import Where
+from proveout.core.errors import PlanProblem, Where
 from proveout.core.numbers import percent
 from proveout.dsl.compile.interleaving import interleave
 from proveout.dsl.compile.matrix import expand
+from proveout.dsl.compile.notes.unused import unused
 from proveout.dsl.compile.partial.drafts import Draft, Gap, declared, sequence
 from proveout.dsl.compile.partial.likely_meaning import as_meant
 from proveout.dsl.compile.result_names import iteration, live_scope, run_scope, stop_scope
@@ -37,7 +38,7 @@ from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.values import Expression, TextPosition
 from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
 from proveout.dsl.schema import models
 from proveout.dsl.schema.plan_parameters import Parameters, read_parameters
@@ -47,6 +48,7 @@ from proveout.dsl.schema.substitution import substitute
 from proveout.dsl.schema.validation import salvage, validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
+from proveout.dsl.source.text_positions import text_positions
 
 
 def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None) -> Plan:
@@ -54,20 +56,30 @@ def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inve
 
     Raises PlanError with all problems of the plan, its includes, its inventory and the overrides.
     """
+    return compile_with_notes(path, overrides=overrides, inventory=inventory)[0]
+
+
+def compile_with_notes(
+    path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None
+) -> tuple[Plan, tuple[PlanProblem, ...]]:
+    """Like `compile_plan`, with a note for each name that the plan declares and does not use."""
     problems = Problems()
-    plan = _compile(path, overrides or {}, inventory, problems)
-    if plan is None or problems.found:
+    compiled = _compile(path, overrides or {}, inventory, problems)
+    if compiled is None or problems.found:
         raise problems.error()
-    return plan
+    return compiled
 
 
-def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, problems: Problems) -> Plan | None:
+def _compile(
+    path: Path, overrides: Mapping[str, str], inventory: Path | None, problems: Problems
+) -> tuple[Plan, tuple[PlanProblem, ...]] | None:
     document = read(path, inventory, problems)
     if document is None:
         return None
     _check_head(document, problems)
     document = as_meant(document, problems)
     parameters = read_parameters(document, overrides, problems)
+    original = document
     named = declared(document.get("stages"))
     document, places = expand(document, parameters, problems)
     root = substitute(document, parameters, problems)
@@ -106,8 +118,21 @@ def _compile(path: Path, overrides: Mapping[str, str], inventory: Path | None, p
     whole = dataclasses.replace(
         draft, tunings=(*tunings, *tables), stages=stages, verdicts=verdicts, published=published, conditions=conditions
     )
-    whole = dataclasses.replace(whole, charts=checker.charts(report.charts))
-    return one_agent_per_machine(whole)
+    whole = dataclasses.replace(
+        whole, charts=checker.charts(report.charts), positions=tuple(_positions(root, drafts, problems))
+    )
+    return one_agent_per_machine(whole), unused(original, root, problems)
+
+
+def _positions(root: Map, drafts: Sequence[Draft], problems: Problems) -> Iterator[TextPosition]:
+    topology = root.get("topology")
+    systems = topology.get("systems") if isinstance(topology, Map) else None
+    sections = {"systems": systems, "workloads": root.get("workloads"), "captures": root.get("captures")}
+    for name, section in sections.items():
+        if section is not None:
+            yield from text_positions(name, section, problems)
+    for draft in drafts:
+        yield from text_positions(f"stages.{draft.id}", draft.body, problems)
 
 
 def _check_head(document: Map, problems: Problems) -> None:
@@ -135,6 +160,7 @@ class _Head(Strict):
     name: PlanName
     title: models.Title = ""
     on_loss: models.OnLoss = "rerun"
+    preflight: models.Preflight = True
 
 
 def _report(root: Map, problems: Problems) -> models.ReportEntry:
@@ -159,6 +185,7 @@ def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], figures: tuple[str, 
         figures=figures,
         on_loss=cast("OnLoss", _text(root, "on_loss") or "rerun"),
         declared=tuple(scope.facts),
+        preflight=_text(root, "preflight") != "false",
     )
 
 

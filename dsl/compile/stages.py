@@ -44,7 +44,7 @@ from proveout.dsl.plan.stages import (
 from proveout.dsl.plan.topology import Host
 from proveout.dsl.plan.values import Expression
 from proveout.dsl.rules.bounds import THREADS_MAX, WEEK_S
-from proveout.dsl.rules.host_rules import setting_problems
+from proveout.dsl.rules.server_settings.setting_values import setting_objections
 from proveout.dsl.rules.window_rules import pass_problems
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.validation import salvage, validate
@@ -263,7 +263,7 @@ class _Stages(StageNames):
             return None
         settings = {name: setting_text(value) for name, value in entry.settings.items()}
         for name, value in settings.items():
-            for found in setting_problems(system.engine, name, value, system.provision):
+            for found in setting_objections(system.engine, name, value, system.provision):
                 self.problem(found.message, "settings", name, hint=found.way_out)
         return Restart(id=self.id, system=system.name, settings=tuple(sorted(settings.items())), where=self.body.where)
 
@@ -279,8 +279,15 @@ class _Stages(StageNames):
             return None
         if not (entry.restore or entry.checkpoint):
             self.problem("this reset does nothing", hint="leave `restore` or `checkpoint` true")
+        if entry.keep and not entry.restore:
+            self.problem("nothing is restored, so that all is kept", "keep", hint="leave `keep` out")
         return Reset(
-            id=self.id, systems=systems, restore=entry.restore, checkpoint=entry.checkpoint, where=self.body.where
+            id=self.id,
+            systems=systems,
+            restore=entry.restore,
+            checkpoint=entry.checkpoint,
+            keep=entry.keep or "",
+            where=self.body.where,
         )
 
     def ladder(self, entry: stage_models.LadderEntry) -> Ladder | None:

@@ -24,11 +24,11 @@ from proveout.dsl.rules.host_rules import (
     is_host_and_port,
     pooler_problems,
     provision_problems,
-    setting_problems,
     standby_problems,
     without_dsn_problems,
 )
 from proveout.dsl.rules.secret_files import refused_path
+from proveout.dsl.rules.server_settings.setting_values import setting_objections
 from proveout.dsl.schema.models import EquipmentEntry, HostEntry, SecretEntry, SystemEntry, Topology
 from proveout.dsl.source.nodes import Map, Node, Seq, did_you_mean
 
@@ -327,7 +327,7 @@ def _checked_settings(scope: Scope, node: Map, entry: SystemEntry, path: str) ->
     fine: dict[str, str] = {}
     for name, value in entry.settings.items():
         where = where_of(node, "settings", name)
-        found = list(setting_problems(entry.engine, name, str(value), entry.provision))
+        found = setting_objections(entry.engine, name, setting_text(value), entry.provision)
         _note(scope, where, f"{path}.settings.{name}", found)
         if not found:
             fine[name] = setting_text(value)

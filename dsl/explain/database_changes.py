@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from proveout.core.units import format_duration
 from proveout.dsl import engines
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.stages import CommandRun, Populate, Sql
+from proveout.dsl.plan.stages import CommandRun, Populate, Reset, Sql
 from proveout.dsl.plan.topology import System
+from proveout.dsl.rules.resets import removed_ddl
 from proveout.dsl.workloads.kinds import expected_rows, table_names
 
 
@@ -48,6 +49,15 @@ def loaders(plan: Plan, stage: Populate) -> Iterator[tuple[str, str]]:
     shared = [name for name in stage.into if engines.of(plan.system(name).engine).populate_workers_max is None]
     for client in others if shared else ():
         yield client, f"load its share of {', '.join(shared)}"
+
+
+def reset(plan: Plan, stage: Reset) -> Iterator[str]:
+    """The DDL of sql stages that a reset removes, or executes again."""
+    for found in removed_ddl.since_copy(plan, stage):
+        if stage.keep:
+            yield f"then again the DDL of {found.stage.id} in {found.system}: {found.shown}"
+        else:
+            yield f"removes what {found.stage.id} has made in {found.system} (`keep: ddl` keeps it): {found.shown}"
 
 
 def onward(system: System) -> str | None:

@@ -371,7 +371,7 @@ def _say(plan: Plan, stage: Stage) -> tuple[str, tuple[str, ...]]:  # noqa: PLR0
             return f"run {stage.command.argv[0]} on {stage.host}", tuple(database_changes.command(stage))
         case Reset():
             does = [word for word, on in (("restore", stage.restore), ("checkpoint", stage.checkpoint)) if on]
-            return f"{' and '.join(does)} {', '.join(stage.systems)}", ()
+            return f"{' and '.join(does)} {', '.join(stage.systems)}", tuple(database_changes.reset(plan, stage))
         case Pause():
             return f"wait {length(stage.duration_s)}", ()
         case Tune():

@@ -349,13 +349,14 @@ class CommandRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """Bring `systems` to a known state: `restore` the rows of the last populate, `checkpoint`, `drop_caches` (a
-    restart)."""
+    """Bring `systems` to a known state: `restore` the copy that the last populate saved, execute the DDL of the sql
+    stages since then again (`keep`, see `dsl.rules.resets.removed_ddl`), `checkpoint`."""
 
     id: str
     systems: tuple[str, ...]
     restore: bool = True
     checkpoint: bool = True
+    keep: Literal["", "ddl"] = field(default="", metadata=OMITTED)
     where: Where = NOWHERE
     kind: Literal["reset"] = "reset"
 

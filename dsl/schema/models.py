@@ -275,8 +275,13 @@ class PoolEntry(Strict):
 
 
 FigureName: TypeAlias = Literal[
-    "relative-tps-latency",
+    "matrix-overview",
     "scaling",
+    "relative-tps-latency",
+    "search",
+    "percentiles",
+    "latency-heat-map",
+    "rung-timeline",
     "latency-by-transaction",
     "latency-by-threads",
     "latency-at-peak",
@@ -350,7 +355,7 @@ class ReportEntry(Strict):
 
     figures: list[FigureName] = Field(
         default_factory=list,
-        max_length=20,
+        max_length=40,
         description="The figures of the report, in this order; without it, all figures that have data.",
     )
     charts: list[ChartEntry] = Field(
@@ -364,6 +369,13 @@ OnLoss: TypeAlias = Annotated[
     Field(
         description="The reaction to the loss of a host: wait for it and run the iteration again (the default), "
         "continue without it where it only made load, or stop the run."
+    ),
+]
+Preflight: TypeAlias = Annotated[
+    bool,
+    Field(
+        description="Whether a run checks everything that it needs of hosts and systems before it changes anything, "
+        "and all statements before the first measurement."
     ),
 ]
 Title: TypeAlias = Annotated[str, Field(max_length=200)]
@@ -396,3 +408,4 @@ class Document(Strict):
     )
     report: ReportEntry = Field(default_factory=ReportEntry)
     on_loss: OnLoss = "rerun"
+    preflight: Preflight = True

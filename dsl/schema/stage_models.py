@@ -370,7 +370,14 @@ class ResetEntry(StageBase):
     """Bring systems to a known state."""
 
     systems: Names
-    restore: bool = Field(True, description="Restore the rows of the last populate.")
+    restore: bool = Field(
+        True, description="Restore the copy that the last populate saved: rows, and tables and indexes too."
+    )
+    keep: Literal["ddl"] | None = Field(
+        None,
+        description="`ddl`: after the restore, the DDL of the sql stages since the copy is executed again. Without it "
+        "the tables and indexes that they have made are gone.",
+    )
     checkpoint: bool = Field(
         True, description="Write out dirty pages, so that the next iteration does not pay for them."
     )

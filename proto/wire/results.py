@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proveout.dsl.plan.values import Value
+from proveout.proto.wire.check_results import Checked
 from proveout.proto.wire.session_results import Histogram as Histogram  # noqa: PLC0414 - exported here too
 from proveout.proto.wire.session_results import SessionResult as SessionResult  # noqa: PLC0414
 from proveout.proto.wire.tasks import Endpoint
@@ -21,7 +22,8 @@ class SystemStarted:
     """A system is up: how to reach it, and its settings that travel with the results (name -> value, sorted).
 
     `superseded_by`: the promoted standby that holds the group's data now; a primary starts only after it has stopped.
-    `note`: the effect of the start on the data of a member of a group, for people.
+    `note`: the effect of the start on the data of a member of a group, for people. `schema`: the objects of the
+    database with their definitions, where they were asked for (`agent/engines/database_schema.py`).
     """
 
     endpoint: Endpoint
@@ -29,6 +31,7 @@ class SystemStarted:
     fresh: bool = True
     superseded_by: str = ""
     note: str = ""
+    schema: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -464,6 +467,7 @@ TaskResult: TypeAlias = (
     | Populated
     | Compared
     | InvariantsChecked
+    | Checked
     | FactsRead
     | PoolFormed
     | SqlDone
@@ -481,9 +485,13 @@ class TaskError:
     """The reason why a task failed: `code` for programs, `message` and `way_out` for users.
 
     `code`: `unreachable`, `refused`, `invalid`, `timeout`, `cancelled`, `lease_lost`, `disk_full`, `missing`, `fault`,
-    `lost` (the connection broke, and what was under way may or may not have taken effect).
+    `lost` (the connection broke, and what was under way may or may not have taken effect). `subject`: the text of the
+    plan that the database refused, below the stage, the workload or the capture of the task (`dsl.plan.positions`);
+    `line`: the line in it, from 1, 0 where the database gives none. "" where the plan is not the cause.
     """
 
     code: str
     message: str
     way_out: str = ""
+    subject: str = ""
+    line: int = 0

@@ -240,7 +240,7 @@ def test_an_expected_failure_is_one_message(
     def lost(*_: object, **__: object) -> None:
         raise ProveoutError("the agent is gone", where="db1", way_out="start it again")
 
-    monkeypatch.setattr("proveout.dsl.compile.compiler.compile_plan", lost)
+    monkeypatch.setattr("proveout.dsl.compile.compiler.compile_with_notes", lost)
     assert execute(["check", PLAN]) == 4
     assert capsys.readouterr().err == "error: db1: the agent is gone\n  start it again\n"
 
@@ -249,7 +249,7 @@ def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("proveout.dsl.compile.compiler.compile_plan", interrupted)
+    monkeypatch.setattr("proveout.dsl.compile.compiler.compile_with_notes", interrupted)
     assert execute(["check", PLAN]) == 130
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from proveout.coordinator.schedule import state_machine
@@ -21,7 +22,7 @@ from proveout.dsl.plan.topology import Capture, Host, System
 from proveout.proto import events
 from proveout.proto.wire.messages import Cancel, TaskDone, TaskFailed
 from proveout.proto.wire.results import FactsRead, SystemStarted, TaskError
-from proveout.proto.wire.tasks import Endpoint, Task
+from proveout.proto.wire.tasks import Endpoint, InspectSystem, Task
 
 WINDOWS = Windows(ramp_up_s=1, measure_s=3, ramp_down_s=1)
 LADDER = Ladder(
@@ -84,13 +85,23 @@ class Driver:
         setup = Setup(run_id="r", epoch=3, data_root="/d", external=external, timing=Timing(**timing))  # type: ignore[arg-type]
         self.plan = plan
         self.commands: list[Command] = []
+        self.schema: tuple[tuple[str, str], ...] = ()
         self.state: State
         self.state, commands = state_machine.start(plan, setup, RunProgress(), Judge(), 0.0)
         self.commands += commands
 
     def put(self, event: Input) -> tuple[Command, ...]:
+        """Pass one input; schemas that are asked for are answered at once, and their commands returned too."""
         self.state, commands = state_machine.advance(self.state, event, Judge())
         self.commands += commands
+        for command in commands:
+            message = command.message if isinstance(command, SendMessage) else None
+            if isinstance(message, Task) and isinstance(message.spec, InspectSystem) and message.spec.schema:
+                assert isinstance(command, SendMessage)
+                endpoint = replace(message.spec.endpoint, version="18.1")
+                result = SystemStarted(endpoint=endpoint, fresh=False, schema=self.schema)
+                answer = TaskDone(key=message.key, result=result)
+                commands += self.put(MessageReceived(at_s=event.at_s, host=command.host, message=answer))
         return commands
 
     def up(self) -> None:

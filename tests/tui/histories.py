@@ -116,7 +116,8 @@ def ticks(rung: int, repeat: int, count: int) -> list[Event]:
             LoadTick(
                 id=identity(rung, repeat), second=second, window=window, tps=tps,  # type: ignore[arg-type]
                 avg_us=310.0,
-                p50_us=240.0 + 10 * (second % 4), p99_us=2000.0 + 150.0 * (second * 3 % 7), errors=0,
+                p50_us=240.0 + 10 * (second % 4), p95_us=900.0 + 40.0 * (second * 5 % 6), p99_us=2000.0 + 150.0 * (second * 3 % 7),
+                errors=0,
             )
         )  # fmt: skip
     return found
@@ -217,7 +218,7 @@ def troubled() -> list[Event]:
 def broken() -> list[Event]:
     """A fault that is in place: the system does not answer from the seventh second on."""
     fault = FaultSeen(id=identity(16, 1), host="db1", fault="crash", number=1, step="begins", at_s=3.2)
-    silent: dict[str, Any] = {"tps": 0.0, "avg_us": None, "p50_us": None, "p99_us": None, "errors": 14}
+    silent: dict[str, Any] = {"tps": 0.0, "avg_us": None, "p50_us": None, "p95_us": None, "p99_us": None, "errors": 14}
     whole = climbing()
     last = max(n for n, event in enumerate(whole) if isinstance(event, LoadTick) and event.second < 7)
     down = [dataclasses.replace(tick, **silent) for tick in ticks(16, 1, 11)[7:] if isinstance(tick, LoadTick)]
@@ -267,7 +268,13 @@ def tuned() -> list[Event]:
 
 
 def stamped(events: Sequence[Event]) -> list[Stamped]:
-    return [Stamped(sequence=n, unix_s=START_S + n, event=event) for n, event in enumerate(events, 1)]
+    """A second apart; readings that come with a second of load have its time."""
+    found: list[Stamped] = []
+    for event in events:
+        found.append(Stamped(sequence=len(found) + 1, unix_s=found[-1].unix_s if found else START_S, event=event))
+        if not isinstance(event, (HostTick, TransactionsTick, WaitsTick, AgentsTick)):
+            found[-1] = dataclasses.replace(found[-1], unix_s=found[-1].unix_s + 1.0)
+    return found
 
 
 class Still:

@@ -9,18 +9,18 @@ from typing import Any
 import histories
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import ContentSwitcher, DataTable, Input, Static
+from textual.widgets import ContentSwitcher, Input, Static
 
-from proveout.proto.events import Event, LoadTick
+from proveout.proto.events import Event
 from proveout.tui.run.app import RunApp
 from proveout.tui.run.dialogs import AskScreen, HelpScreen
 from proveout.tui.run.event_source import Pace, Replay
 from proveout.tui.run.screen import PANES
-from proveout.tui.widgets.charts import windows
 from proveout.tui.widgets.header import Alert
 from proveout.tui.widgets.plan_tree import PlanTree
+from proveout.tui.widgets.rows import Rows
 
-SMALL, LARGE = (80, 24), (200, 60)
+SMALL, MIDDLE, LARGE = (80, 24), (120, 40), (200, 60)
 STATES: dict[str, Callable[[], list[Event]]] = {
     "populating": histories.populating,
     "climbing": histories.climbing,
@@ -49,7 +49,7 @@ def _the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
 
 
-@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["80x24", "200x60"])
+@pytest.mark.parametrize("size", [SMALL, MIDDLE, LARGE], ids=["80x24", "120x40", "200x60"])
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_has_its_picture(state: str, size: tuple[int, int], snap_compare: Any) -> None:
     assert snap_compare(RunApp(histories.Still(STATES[state]())), terminal_size=size)
@@ -73,15 +73,6 @@ def test_help_question_and_light_theme(key: str, size: tuple[int, int], snap_com
 def test_without_colour_the_signs_remain(monkeypatch: pytest.MonkeyPatch, snap_compare: Any) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     assert snap_compare(RunApp(histories.Still(histories.troubled())), terminal_size=SMALL)
-
-
-def test_the_ramps_join_the_measure_window() -> None:
-    parts = windows([event for event in histories.ticks(4, 1, 15) if isinstance(event, LoadTick)])
-    assert [(name, part[0].second, part[-1].second) for name, part in parts] == [
-        ("ramp_up", 0, 3),
-        ("measure", 3, 12),
-        ("ramp_down", 12, 14),
-    ]
 
 
 async def test_numbers_open_panes_and_brackets_go_on_to_the_next() -> None:
@@ -143,8 +134,8 @@ async def test_hostile_text_is_escaped() -> None:
     async with app.run_test(size=LARGE) as pilot:
         await pilot.press("3")
         await pilot.pause()
-        name = app.screen.query_one("#transactions", DataTable).get_row_at(3)[0]
-        assert str(name) == "[red]x[/red]\\x1b[31mevil\\u202e"
+        name = app.screen.query_one("#transactions", Rows).cells(3)[0]
+        assert name == "[red]x[/red]\\x1b[31mevil\\u202e"
         assert "said [red]x[/red]\\x1b[31mevil" in str(app.screen.query_one("#side-events Static", Static).content)
 
 

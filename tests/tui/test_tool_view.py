@@ -16,8 +16,9 @@ from proveout.proto.events import (
     StageStarted,
     Stamped,
 )
+from proveout.tui.load_timeline import timeline
 from proveout.tui.run_view import RunView, reduce
-from proveout.tui.widgets.charts import _units, ladders
+from proveout.tui.widgets.charts import ladder_text, ladders
 from proveout.tui.widgets.plan_tree import lines
 
 PLAN = {
@@ -69,11 +70,12 @@ def test_the_tree_has_depths_with_their_results() -> None:
 
 def test_charts_have_a_unit() -> None:
     view = fold(reduce, stamped(), RunView())
-    ((stage, points),) = ladders(view)
+    ((_, points),) = ladders(view)
     assert list(points) == [16]
-    assert _units([stage]) == "IOPS"
-    assert _units(list(view.stages)) == "TPS and IOPS"
-    assert _units([]) == "TPS"
+    assert "mean IOPS" in ladder_text(view, 80).plain
+    shown = timeline(view)
+    assert shown is not None
+    assert (shown.unit, shown.iterations[0].name) == ("IOPS", "depth 16 #3")
 
 
 def test_lines_of_a_run_without_a_screen() -> None:

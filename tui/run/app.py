@@ -21,6 +21,7 @@ from textual.widgets import Input
 from proveout.core.errors import ProveoutError
 from proveout.proto.events import Stamped
 from proveout.tui import terminal_colours
+from proveout.tui.colours import DARK, LIGHT
 from proveout.tui.run.dialogs import Answer, AskScreen, HelpScreen
 from proveout.tui.run.event_source import Replay, Source
 from proveout.tui.run.screen import RunScreen
@@ -75,6 +76,7 @@ class RunApp(App[Left]):
 
     def __init__(self, source: Source) -> None:
         super().__init__(ansi_color=terminal_colours(os.environ))
+        self.ansi_theme_dark, self.ansi_theme_light = DARK, LIGHT
         self.source, self.view = source, RunView()
         self.fault = ""
         self._over, self._stale = False, True

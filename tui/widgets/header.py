@@ -7,51 +7,72 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from datetime import datetime
 
 from rich.text import Text
 from textual.widgets import Static
 
-from proveout.core.numbers import clock, number, percent, safe, seconds
+from proveout.core.numbers import clock, number, rung_name, safe, seconds
 from proveout.proto.events import IterationStarted
 from proveout.proto.fault_events import FaultSeen
-from proveout.tui.run_view import RunView, is_silent
+from proveout.tui import live_numbers
+from proveout.tui.colours import ACCENT, BAD, CAUTION, GOOD, MUTED
+from proveout.tui.fitting import Part, fitted, justified
+from proveout.tui.host_view import is_silent
+from proveout.tui.load_timeline import phase_at
+from proveout.tui.run_view import RunView
+from proveout.tui.widgets.progress_bar import bar, iteration_bar
 
 STATES = {
-    "starting": ("…", "dim"),
+    "starting": ("…", MUTED),
     "running": ("▶", "bold"),
     "finished": ("✓", "bold green"),
     "failed": ("✗", "bold red"),
     "interrupted": ("■", "bold yellow"),
 }
-OUTCOMES = {"PASS": ("✓", "green"), "FAIL": ("✗", "bold red"), "INCONCLUSIVE": ("?", "bold yellow")}
+OUTCOMES = {"PASS": ("✓", GOOD), "FAIL": ("✗", BAD), "INCONCLUSIVE": ("?", CAUTION)}
 PROVISIONAL = "~"
 """Before the sign of a verdict that may still change."""
-_LABEL = 26
+BAR_MAX, _BAR_LEAST = 60, 8
 STANDSTILL_S = 2
 """Whole seconds without the end of a transaction from which the screen shows it as a problem."""
 
 
-def headline(view: RunView, note: str = "") -> Text:
-    """Name, state, time, verdicts; `note` marks a replay, or a lost feed."""
+def headline(view: RunView, note: str, width: int) -> Text:
+    """Name, state, time; at the right the verdicts. `note` marks a replay, or a lost feed."""
     sign, style = STATES[view.state]
-    text = Text(f"{safe(view.run_id or 'waiting for the run')} ", style="bold", no_wrap=True)
-    text.append(f"{sign} {view.state} ", style=style)
-    if note:  # before what a narrow terminal cuts off
-        text.append(f"[{note}] ", style="bold reverse")
-    text.append(clock(view.elapsed_s))
+    left: list[Part] = [(safe(view.name or view.run_id or "waiting for the run"), "bold", 0)]
+    left.append((f"  {sign} {view.state}", style, 1))
+    if note:
+        left += [(" ", "", 1), (f"[{note}]", "bold reverse", 1)]
+    if view.shown:
+        left += [(" ", "", 1), (f"[only {view.shown}; Esc: all]", "bold reverse", 1)]
+    left.append((f"  {clock(view.elapsed_s)}", "", 2))
     if view.state == "running":
-        text.append(f", {clock(view.remaining_s)} left")
-    counted = Counter[str](verdict.outcome for verdict in view.verdicts)
-    for outcome, (mark, colour) in OUTCOMES.items():
-        if counted[outcome]:
-            text.append(f"  {mark} {counted[outcome]} {outcome}", style=colour)
-    early = Counter[str](verdict.outcome for verdict in view.foreseen)
-    for outcome, (mark, colour) in OUTCOMES.items():
-        if early[outcome]:
-            text.append(f"  {PROVISIONAL}{mark} {early[outcome]}", style=colour)
+        left.append((f", {clock(view.remaining_s)} left", "", 3))
+        ends = datetime.fromtimestamp(view.now_unix_s + view.remaining_s).astimezone()
+        left.append((f", ends {ends:%H:%M}", MUTED, 5))
+    if view.resumed:
+        left.append((f"  resumed {view.resumed}×", MUTED, 4))
+    left.append((f"  {safe(view.title)}", MUTED, 6))
+    return justified(left, verdict_counts(view), width)
+
+
+def verdict_counts(view: RunView) -> list[Part]:
+    """`✓3 ✗1(warn) ?2`, with `~` those that are provisional, with `·` those that are undecided."""
+    found: list[Part] = []
+    for early, verdicts in (("", view.verdicts), (PROVISIONAL, view.foreseen)):
+        counted = Counter[tuple[str, str]](
+            (verdict.outcome, "(warn)" if verdict.severity == "warn" and verdict.outcome != "PASS" else "")
+            for verdict in verdicts
+        )
+        for outcome, (mark, style) in OUTCOMES.items():
+            for only in ("", "(warn)"):
+                if count := counted[outcome, only]:
+                    found.append((f" {early}{mark}{count}{only}", CAUTION if only else style, 0))
     if waiting := len(set(view.planned_verdicts) - view.judged_ids):
-        text.append(f"  · {waiting} undecided", style="dim")
-    return text
+        found.append((f" ·{waiting}", MUTED, 0))
+    return found
 
 
 def window(started: IterationStarted, gone_s: float) -> tuple[str, float, float]:
@@ -66,47 +87,60 @@ def window(started: IterationStarted, gone_s: float) -> tuple[str, float, float]
 
 
 def progress(view: RunView, width: int) -> Text:
-    """Two bars: the window (or a stage's task), and the run."""
-    label, share, rest = _inner(view)
-    first = Text(safe(f"{label}  {rest}"), no_wrap=True) if share is None else _bar(label, share, rest, width)
-    done = 1.0 if view.ended else view.elapsed_s / max(view.elapsed_s + view.remaining_s, 1e-9)
-    run_rest = "ended" if view.ended else f"{percent(round(done, 2))}, {clock(view.remaining_s)} left"
-    rows = [first, _bar("whole run", done, run_rest, width)]
-    return Text("\n", no_wrap=True).join(rows)
-
-
-def _inner(view: RunView) -> tuple[str, float | None, str]:
-    """The current task, its finished share (None when unknown), and the rest as text."""
+    """The stage, rung, repeat, attempt, phase and fault; at the right the bar of the iteration, or of a task."""
     if view.ended is not None:
-        return view.ended.status, None, view.ended.reason
+        return fitted([(f"run {view.ended.status}", "bold", 0), (f": {safe(view.ended.reason)}", "", 0)], width)
     if view.iteration is not None:
-        started = view.iteration
-        name, into, length = window(started, view.now_unix_s - view.iteration_began_unix_s)
-        at = f"{number(started.rate)}/s" if started.rate else f"{started.id.rung} thr"
-        if started.passes and name != "starts":  # the length is the limit only
-            many = f"{started.passes} pass{'es' if started.passes > 1 else ''}"
-            return f"{many} {at} #{started.id.repeat}", None, f"for {into:.0f} s, at most {seconds(started.measure_s)}"
-        return f"{name} {at} #{started.id.repeat}", into / length if length else 0.0, f"{into:.0f} of {length:g} s"
+        return _of_iteration(view, view.iteration, width)
     for stage in view.stages:
         for host, task in stage.progress.items():
             share = task.done / task.total if task.total > 0.0 else 0.0
-            of = f" of {number(task.total)}" if task.total > 0.0 else ""
-            return f"{safe(stage.id)} {safe(host)}", share, f"{number(task.done)}{of} {safe(task.unit)}"
-    return "between iterations", None, ""
+            left: list[Part] = [(safe(stage.id), "bold", 0), (f" · {safe(host)}", "", 1)]
+            left += [(f" · {safe(task.note)}", CAUTION, 2)] if task.note else []
+            return justified(left, [(bar(share, max(width // 3, 8)), ACCENT, 3)], width)
+    current = view.stage(view.current)
+    if current is not None and current.state == "running":
+        return fitted([(safe(current.id), "bold", 0), (f" · {safe(current.kind)}, between iterations", "", 1)], width)
+    return fitted([("between stages" if view.stages else "starting", "", 0)], width)
 
 
-def bar(share: float, width: int) -> str:
-    """A bar of `width` cells that is readable without colour."""
-    full = round(min(max(share, 0.0), 1.0) * width)
-    return "█" * full + "░" * (width - full)
+def _of_iteration(view: RunView, started: IterationStarted, width: int) -> Text:
+    identity, stage = started.id, view.stage(started.id.stage)
+    kind = stage.kind if stage is not None else ""
+    left: list[Part] = [(safe(identity.stage), "bold", 0)]
+    if kind == "search":
+        left.append((f" · probe {identity.repeat}", "", 1))
+        left.append((f" · {rung_name(kind, identity.rung)}", "", 5))
+    else:
+        left.append((f" · {rung_name(kind, identity.rung)}", "", 1))
+        of = f" of {stage.repeats}" if stage is not None and stage.repeats else ""
+        left.append((f" · repeat {identity.repeat}{of}", "", 3))
+    if identity.attempt > 1:
+        left.append((f" · attempt {identity.attempt}", CAUTION, 2))
+    if started.rate and not (stage is not None and stage.levels):
+        left.append((f" · {number(round(started.rate))}/s", "", 3))
+    gone_s = view.now_unix_s - view.iteration_began_unix_s
+    if phase := phase_at(stage, gone_s - started.ramp_up_s):
+        name, into_s, length_s = phase
+        left.append((f" · phase {safe(name)}", "bold", 1))
+        left.append((f" {into_s:.0f} of {length_s:g} s", "", 3))
+    left += [(f" · {fault}", BAD, 2) for fault in _short_faults(view)]
+    name, into, length = window(started, gone_s)
+    if started.passes and name != "starts":  # the length is the limit only
+        many = f"{started.passes} pass{'es' if started.passes > 1 else ''}"
+        return justified(left, [(f"{many}, {into:.0f} s, at most {seconds(started.measure_s)}", "", 1)], width)
+    rest = f" {name} {into:.0f} of {length:g} s" if length else f" {name}"
+    line = justified(left, [(rest, "", 1)], max(width - max(width // 4, 10) - 1, 20))
+    before = line.plain.removesuffix(rest)
+    text = line[: len(before.rstrip())]
+    room = width - text.cell_len - len(rest) - 2
+    drawn = iteration_bar(started, gone_s, min(max(room, 0), BAR_MAX)) if room >= _BAR_LEAST else Text(end="")
+    text.append(" " * max(width - text.cell_len - drawn.cell_len - len(rest), 1))
+    return text.append_text(drawn).append(rest)
 
 
-def _bar(label: str, share: float, rest: str, width: int) -> Text:
-    room = max(width - _LABEL - 22, 8)
-    text = Text(no_wrap=True, overflow="ellipsis")
-    text.append(f"{label[: _LABEL - 1]:<{_LABEL}}")
-    text.append(bar(share, room), style="cyan")
-    return text.append(f" {rest}")
+def _short_faults(view: RunView) -> list[str]:
+    return [f"fault {safe(name)} {since_s:.0f} s" for name, _, since_s in _in_place(view)]
 
 
 def alert(view: RunView) -> Text | None:
@@ -123,7 +157,7 @@ def alert(view: RunView) -> Text | None:
     parts += faults_in_place(view)
     if standstill := _standstill(view):
         parts.append(standstill)
-    bad = [line for line in view.log if line.iteration and line.level != "info"]
+    bad = [line for line in view.log if line.iteration and line.level != "info" and not _is_over(view, line.iteration)]
     if bad:
         more = f" ({len(bad)} in all)" if len(bad) > 1 else ""
         parts.append(f"{safe(bad[-1].text)}{more}")
@@ -134,8 +168,25 @@ def alert(view: RunView) -> Text | None:
     return Text("! " + "\n! ".join(parts), style="bold") if parts else None
 
 
+def _is_over(view: RunView, iteration: str) -> bool:
+    """Whether an iteration that was invalid has been run again with success, or its stage has ended."""
+    stage_id, rung, repeat, _ = iteration.rsplit("/", 3)
+    stage = view.stage(stage_id)
+    if stage is None or stage.state in ("ok", "skipped") or view.ended is not None:
+        return True
+    return any(item.valid and (str(item.id.rung), str(item.id.repeat)) == (rung, repeat) for item in stage.finished)
+
+
 def faults_in_place(view: RunView) -> list[str]:
     """The faults that have begun in the iteration under way and are not healed yet, with the time since then."""
+    return [
+        f"fault {safe(name)}{f' ({seen.number} of {seen.times})' if seen.times > 1 else ''}, for {since_s:.0f} s so far"
+        for name, seen, since_s in _in_place(view)
+    ]
+
+
+def _in_place(view: RunView) -> list[tuple[str, FaultSeen, float]]:
+    """Name, begin, and seconds since then of each fault that is in place."""
     if view.iteration is None:
         return []
     since_s = view.now_unix_s - view.iteration_began_unix_s - view.iteration.ramp_up_s
@@ -145,11 +196,7 @@ def faults_in_place(view: RunView) -> list[str]:
             begun.setdefault((seen.fault, seen.number), seen)
         elif seen.step == "healed":
             begun.pop((seen.fault, seen.number), None)
-    return [
-        f"fault {safe(seen.fault)}{f' ({seen.number} of {seen.times})' if seen.times > 1 else ''}, for "
-        f"{max(since_s - seen.at_s, 0.0):.0f} s so far"
-        for seen in begun.values()
-    ]
+    return [(seen.fault, seen, max(since_s - seen.at_s, 0.0)) for seen in begun.values()]
 
 
 def _standstill(view: RunView) -> str:
@@ -166,15 +213,14 @@ def _standstill(view: RunView) -> str:
 
 
 class Top(Static):
-    """Headline and bars."""
+    """Three lines: the run, where it is, and the numbers of the newest second."""
 
     def show(self, view: RunView, note: str) -> None:
-        """Draw the three lines."""
-        self.update(
-            Text("\n", no_wrap=True, overflow="ellipsis").join(
-                [headline(view, note), progress(view, self.size.width or 80)]
-            )
-        )
+        """Draw them."""
+        width = self.content_size.width or 78
+        numbers = fitted(live_numbers.parts(view), width)
+        rows = [headline(view, note, width), progress(view, width), numbers]
+        self.update(Text("\n", no_wrap=True, overflow="ellipsis").join(rows))
 
 
 class Alert(Static):

@@ -12,6 +12,7 @@ from proveout.agent.engines.adapter import (
     CapturesSizes,
     Catalogue,
     Checkpoints,
+    DescribesSchema,
     EngineAdapter,
     Loader,
     OpensQueries,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from proveout.agent.engines.duckdb.driver import DuckdbDriver
 
 
-class DuckdbAdapter(EngineAdapter, Provisions, Populates, Checkpoints, OpensQueries, CapturesSizes):
+class DuckdbAdapter(EngineAdapter, Provisions, Populates, Checkpoints, OpensQueries, DescribesSchema, CapturesSizes):
     """See `adapter` for the protocols. The engine runs in the process that opens the file."""
 
     requirement = "proveout[olap]"
@@ -79,6 +80,11 @@ class DuckdbAdapter(EngineAdapter, Provisions, Populates, Checkpoints, OpensQuer
         from proveout.agent.engines.duckdb.sql import DuckdbQueries
 
         return DuckdbQueries(endpoint)
+
+    def schema_query(self) -> str:
+        from proveout.agent.engines.duckdb.sql import SCHEMA
+
+        return SCHEMA
 
     def size_catalogue(self, endpoint: Endpoint) -> Catalogue:
         _require()

@@ -12,6 +12,7 @@ import duckdb
 
 from proveout.agent.engines.duckdb.errors import fault
 from proveout.agent.engines.duckdb.external_access import open_database
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.proto.wire.tasks import Endpoint
 
 T = TypeVar("T")
@@ -19,6 +20,18 @@ T = TypeVar("T")
 FINGERPRINT = ("checkpoint_threshold", "force_compression", "memory_limit", "preserve_insertion_order", "threads")
 READ_WAIT_S = 5.0
 SEGMENTS = "SELECT block_id, block_offset, len(additional_block_ids) FROM pragma_storage_info(?) WHERE block_id >= 0"
+SCHEMA = """
+SELECT 'table' AS kind, CASE WHEN schema_name = 'main' THEN '' ELSE schema_name || '.' END || table_name AS name,
+       column_name || ' ' || data_type || CASE WHEN is_nullable THEN '' ELSE ' not null' END AS text,
+       column_index AS place
+FROM duckdb_columns() WHERE NOT internal
+UNION ALL SELECT 'index', index_name || ' on ' || table_name,
+       CASE WHEN is_unique THEN 'unique ' ELSE '' END || expressions, 0 FROM duckdb_indexes()
+UNION ALL SELECT 'constraint', lower(constraint_type) || ' ' || constraint_index || ' on ' || table_name,
+       constraint_text, 0 FROM duckdb_constraints() WHERE constraint_type <> 'NOT NULL'
+ORDER BY 1, 2, 4
+"""
+"""The rows of `adapter.DescribesSchema`."""
 
 Segment = tuple[str, int, int]
 """(table, offset in its block, number of blocks of its own)."""
@@ -37,7 +50,18 @@ def file_settings(dsn: str) -> tuple[tuple[str, str], ...]:
 
 def run_statements(dsn: str, statements: tuple[str, ...]) -> tuple[int, ...]:
     """Run each text, every statement of it in its own transaction; rows returned, else changed, per text."""
-    return _with_file(dsn, "run the statement", lambda connection: tuple(_run(connection, one) for one in statements))
+
+    def run_all(connection: duckdb.DuckDBPyConnection) -> tuple[int, ...]:
+        counts = []
+        for number, one in enumerate(statements):
+            with text_of_plan("duckdb", f"statements.{number}"):
+                try:
+                    counts.append(_run(connection, one))
+                except duckdb.Error as error:
+                    raise fault("run the statement", dsn, error) from None
+        return tuple(counts)
+
+    return _with_file(dsn, "run the statements", run_all)
 
 
 def checkpoint_file(dsn: str) -> None:

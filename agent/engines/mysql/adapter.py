@@ -15,6 +15,7 @@ from proveout.agent.engines.adapter import (
     CapturesSizes,
     Catalogue,
     Checkpoints,
+    DescribesSchema,
     EngineAdapter,
     FindsServer,
     Loader,
@@ -46,6 +47,7 @@ class MysqlAdapter(
     Checkpoints,
     OpensCursors,
     OpensQueries,
+    DescribesSchema,
     CapturesSizes,
     CapturesLag,
     RedactsDsn,
@@ -120,6 +122,11 @@ class MysqlAdapter(
         from proveout.agent.engines.mysql.sql import MysqlQueries
 
         return MysqlQueries(endpoint)
+
+    def schema_query(self) -> str:
+        from proveout.agent.engines.mysql.sql import SCHEMA
+
+        return SCHEMA
 
     def size_catalogue(self, endpoint: Endpoint) -> Catalogue:
         _require_client()

@@ -13,6 +13,7 @@ from proveout.agent.engines.adapter import (
     CapturesWaits,
     Catalogue,
     Checkpoints,
+    DescribesSchema,
     EngineAdapter,
     Loader,
     MakesReports,
@@ -41,6 +42,7 @@ class OracleAdapter(
     OpensCursors,
     CapturesWaits,
     OpensQueries,
+    DescribesSchema,
     CapturesSizes,
     MakesReports,
     RedactsDsn,
@@ -103,6 +105,11 @@ class OracleAdapter(
         from proveout.agent.engines.oracle.waits import OracleObserver
 
         return OracleObserver(endpoint)
+
+    def schema_query(self) -> str:
+        from proveout.agent.engines.oracle.sql import SCHEMA
+
+        return SCHEMA
 
     def size_catalogue(self, endpoint: Endpoint) -> Catalogue:
         _require_client()

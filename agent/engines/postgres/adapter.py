@@ -18,6 +18,7 @@ from proveout.agent.engines.adapter import (
     CapturesWaits,
     Catalogue,
     Checkpoints,
+    DescribesSchema,
     EngineAdapter,
     FindsServer,
     Loader,
@@ -67,6 +68,7 @@ class PostgresAdapter(
     OpensCursors,
     CapturesWaits,
     OpensQueries,
+    DescribesSchema,
     CapturesSizes,
     CapturesLag,
     Propagates,
@@ -142,6 +144,11 @@ class PostgresAdapter(
         from proveout.agent.engines.postgres.waits import WaitObserver
 
         return WaitObserver(endpoint)
+
+    def schema_query(self) -> str:
+        from proveout.agent.engines.postgres.sql import SCHEMA
+
+        return SCHEMA
 
     def size_catalogue(self, endpoint: Endpoint) -> Catalogue:
         _require_client()

@@ -17,6 +17,7 @@ from proveout.agent.engines.postgres.connection import (
     connected,
     statement_fault,
 )
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
@@ -58,6 +59,34 @@ UNION ALL SELECT t.name, 'index', i.relname, pg_table_size(i.oid)
 FROM tables t JOIN pg_index x ON x.indrelid = t.oid JOIN pg_class i ON i.oid = x.indexrelid
 """
 
+SCHEMA = """
+WITH tables AS (
+  SELECT c.oid, c.relpersistence, c.reloptions,
+         CASE WHEN n.nspname = 'public' THEN c.relname ELSE n.nspname || '.' || c.relname END AS name
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE c.relkind IN ('r', 'p', 'm') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+)
+SELECT 'table' AS kind, t.name AS name,
+       a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END
+         AS text, a.attnum::int AS place
+FROM tables t JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
+UNION ALL SELECT 'table', name, 'unlogged', 10000 FROM tables WHERE relpersistence = 'u'
+UNION ALL SELECT 'table', name, array_to_string(reloptions, ', '), 10001 FROM tables WHERE reloptions IS NOT NULL
+UNION ALL SELECT 'index', i.relname || ' on ' || t.name,
+       CASE WHEN x.indisunique THEN 'unique ' ELSE '' END
+         || regexp_replace(pg_get_indexdef(i.oid), '^.*? USING ', '')
+         || CASE WHEN x.indisvalid THEN '' ELSE ' (invalid)' END, 0
+FROM tables t JOIN pg_index x ON x.indrelid = t.oid JOIN pg_class i ON i.oid = x.indexrelid
+UNION ALL SELECT 'constraint', c.conname || ' on ' || t.name, pg_get_constraintdef(c.oid), 0
+FROM tables t JOIN pg_constraint c ON c.conrelid = t.oid WHERE c.contype IN ('f', 'c', 'x')
+UNION ALL SELECT 'trigger', g.tgname || ' on ' || t.name, pg_get_triggerdef(g.oid), 0
+FROM tables t JOIN pg_trigger g ON g.tgrelid = t.oid WHERE NOT g.tgisinternal
+UNION ALL SELECT 'statistics', s.stxname || ' on ' || t.name, pg_get_statisticsobjdef(s.oid), 0
+FROM tables t JOIN pg_statistic_ext s ON s.stxrelid = t.oid
+ORDER BY 1, 2, 4
+"""
+"""The rows of `adapter.DescribesSchema`."""
+
 
 async def server_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
     """Settings that are not the built-in ones, the essential ones in any case, and `version`; sorted by name."""
@@ -74,10 +103,11 @@ async def run_all(context: TaskContext, endpoint: Endpoint, statements: tuple[st
     async with connected(endpoint, "sql") as connection:
         for done, statement in enumerate(statements):
             context.progress(done, len(statements), "statements")
-            try:
-                cursor = await connection.execute(statement.encode())
-            except psycopg.Error as error:
-                raise _sql_fault(endpoint, error, done, len(statements)) from None
+            with text_of_plan(endpoint.engine, f"statements.{done}"):
+                try:
+                    cursor = await connection.execute(statement.encode())
+                except psycopg.Error as error:
+                    raise _sql_fault(endpoint, error, done, len(statements)) from None
             counts.append(max(0, cursor.rowcount))
     return tuple(counts)
 

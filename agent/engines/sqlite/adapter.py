@@ -13,6 +13,7 @@ from proveout.agent.engines.adapter import (
     CapturesSizes,
     Catalogue,
     Checkpoints,
+    DescribesSchema,
     EngineAdapter,
     Loader,
     OpensCursors,
@@ -33,7 +34,15 @@ if TYPE_CHECKING:
 
 
 class SqliteAdapter(
-    EngineAdapter, Provisions, Populates, Checkpoints, OpensCursors, OpensQueries, CapturesSizes, RedactsDsn
+    EngineAdapter,
+    Provisions,
+    Populates,
+    Checkpoints,
+    OpensCursors,
+    OpensQueries,
+    DescribesSchema,
+    CapturesSizes,
+    RedactsDsn,
 ):
     """See `adapter` for the protocols. The engine runs in the process that opens the file, through apsw."""
 
@@ -87,6 +96,11 @@ class SqliteAdapter(
         from proveout.agent.engines.sqlite.sql import SqliteQueries
 
         return SqliteQueries(endpoint)
+
+    def schema_query(self) -> str:
+        from proveout.agent.engines.sqlite.sql import SCHEMA
+
+        return SCHEMA
 
     def size_catalogue(self, endpoint: Endpoint) -> Catalogue:
         from proveout.agent.engines.sqlite.sql import SizeCatalogue

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from proveout.coordinator.report.cost.cost_tables import currency_of, has_cost, label
 from proveout.coordinator.report.figures.cases import Case, Cases, cases
 from proveout.coordinator.report.figures.figure import Figure, slug
-from proveout.coordinator.report.figures.panels import Point, panels, table
+from proveout.coordinator.report.figures.panels import Point, described, panels, table
 from proveout.coordinator.report.tables import ladders
 from proveout.coordinator.results.results import RunResults
 from proveout.core.json_data import number_at
@@ -37,6 +37,7 @@ def transaction_cost(results: RunResults) -> Iterator[Figure]:
             spec=panels(points, place=found.place, mark="line" if lines else "bar"),
             heads=heads,
             rows=rows,
+            alt=described(points),
         )
 
 

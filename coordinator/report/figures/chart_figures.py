@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proveout.coordinator.report.figures.figure import Figure, slug
-from proveout.coordinator.report.figures.panels import Point, panels, table
+from proveout.coordinator.report.figures.panels import Point, described, panels, table, whiskers_of
 from proveout.coordinator.results.results import FUNCTIONS, RunResults, environment
 from proveout.core.numbers import safe
 from proveout.dsl.expr import evaluation
@@ -44,10 +44,11 @@ def charts(results: RunResults) -> tuple[list[Figure], dict[str, str]]:
                 name=NAME,
                 slug=slug(NAME, str(chart["id"])),
                 title=safe(str(chart.get("title") or chart["id"])),
-                caption=f"Means over the repeats{against}, with the confidence interval.{lacking}",
+                caption=f"Means over the repeats{against}, with {whiskers_of(points)}.{lacking}",
                 spec=panels(points, place=place, mark="line" if chart.get("lines") else "bar"),
                 heads=heads,
                 rows=rows,
+                alt=described(points),
             )
         )
     return drawn, missing

@@ -1,13 +1,14 @@
 """A figure of the report: a Vega-Lite chart and a table with the same numbers. Pure; draws nothing.
 
-Data flow: `load_figures`, `system_figures`, … -> `Figure` -> `vega` (SVG, PNG) and `html` (interactive, with the table
+Data flow: `load_figures`, `cpu_figures`, … -> `Figure` -> `vega` (SVG, PNG) and `html` (interactive, with the table
 below it). Charts get numbers in the units of their axes, and text after `numbers.safe`; field names are fixed, so that
-no name from outside becomes part of an expression.
+no name from outside becomes part of an expression. `chart` and `grid` round the numbers of tooltips.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,6 +20,31 @@ PALETTE = ("#0b6e99", "#e08a00", "#4b9b5f", "#b3446c", "#6a5acd", "#8c6d46", "#5
 Lines differ in dash or point as well.
 """
 PALE = ("#cfe5ee", "#fae3bf", "#d4ead9", "#eed0dc", "#dcd8f3", "#e6dccf", "#dadde0", "#f2d3cf")
+INK = "#1d2a33"
+"""Whiskers, ticks and other marks in the colour of text."""
+GREY = "#8a949c"
+DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [4, 4], [1, 3], [12, 4], [6, 2, 2, 2, 2, 2])
+"""Dashes of lines, which differ with the colours of `PALETTE`."""
+IN_THE_DARK: Mapping[str, str] = {
+    **dict(
+        zip(
+            PALETTE,
+            ("#4bb3dd", "#f0a63a", "#73c487", "#dd7ba3", "#a79bf2", "#c7a574", "#a9b5bf", "#f07f74"),
+            strict=True,
+        )
+    ),
+    **dict(
+        zip(
+            PALE,
+            ("#16384a", "#473312", "#1c3a25", "#452233", "#2f2b52", "#3a3022", "#333b43", "#4a2623"),
+            strict=True,
+        )
+    ),
+    INK: "#dfe6eb",
+    GREY: "#8a949c",
+    "white": "#18222a",
+}
+"""The colour on a dark page for each colour of a chart: `html` makes style rules of them, which also hold in print."""
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _CONFIG: Spec = {
@@ -36,7 +62,8 @@ _CONFIG: Spec = {
 class Figure:
     """`name` is the name in plans; `slug` is unique within a report and names the file; `spec` is Vega-Lite.
 
-    `caption` explains the chart. `heads` and `rows` are the table, as text: its first column names the row.
+    `caption` explains the chart. `heads` and `rows` are the table, as text: its first column names the row. `alt` is
+    the text for readers without the picture: made of the data by `descriptions`.
     """
 
     name: str
@@ -46,11 +73,12 @@ class Figure:
     spec: Spec
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    alt: str = ""
 
 
 def chart(values: Sequence[Mapping[str, Any]], layers: Sequence[Spec], *, height: int = 300, **more: Any) -> Spec:
     """A layered chart over one list of rows, as wide as its container."""
-    return {
+    spec = {
         "$schema": _SCHEMA,
         "config": _CONFIG,
         "data": {"values": [dict(value) for value in values]},
@@ -60,11 +88,15 @@ def chart(values: Sequence[Mapping[str, Any]], layers: Sequence[Spec], *, height
         "layer": list(layers),
         **more,
     }
+    return _rounded(spec, frozenset())
 
 
-def grid(charts: Sequence[Spec], *, columns: int) -> Spec:
+def grid(charts: Sequence[Spec], *, columns: int, spacing: int = 28, **more: Any) -> Spec:
     """Charts with data, widths and heights of their own, in rows of `columns`; colours are shared."""
-    return {"$schema": _SCHEMA, "config": _CONFIG, "columns": columns, "spacing": 28, "concat": list(charts)}
+    spec = {
+        "$schema": _SCHEMA, "config": _CONFIG, "columns": columns, "spacing": spacing, "concat": list(charts), **more,
+    }  # fmt: skip
+    return _rounded(spec, frozenset())
 
 
 def quantity(field: str, title: str, **more: Any) -> Spec:
@@ -80,6 +112,98 @@ def category(field: str, title: str | None = None, **more: Any) -> Spec:
 def tips(**fields: str) -> list[Spec]:
     """A tooltip with a title for each field."""
     return [{"field": field, "title": title} for field, title in fields.items()]
+
+
+TICKS_MAX = 7
+
+
+def logarithmic(field: str, title: str, values: Sequence[float], *, margin: float = 1.3, **more: Any) -> Spec:
+    """A channel on a logarithmic axis, with ticks at 1, 2 and 5, or at powers of ten where those are many. `values` are
+    the numbers that it has to show, above 0."""
+    least, most = min(values) / margin, max(values) * margin
+    decades = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    for steps in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [round(step * 10.0**decade, 12) for decade in decades for step in steps]
+        ticks = [tick for tick in ticks if least <= tick <= most]
+        if len(ticks) <= TICKS_MAX:
+            break
+    axis = {"values": ticks, "format": "~r", **more.pop("axis", {})}
+    scale = {"type": "log", "domain": [least, most], "nice": False}
+    return quantity(field, title, scale=scale, axis=axis, **more)
+
+
+def chooser(labels: Sequence[str], at: int) -> list[Spec]:
+    """A parameter that selects one of several parts of the data by its number, `of` in each row; none for one part.
+
+    On a page it is a list to choose from; a picture shows the part `at`.
+    """
+    if len(labels) < 2:
+        return []
+    bind = {"input": "select", "options": list(range(len(labels))), "labels": list(labels), "name": "Shown: "}
+    return [{"name": "chosen", "value": at, "bind": bind}]
+
+
+def of_chosen(labels: Sequence[str]) -> list[Spec]:
+    """The transform that leaves the part that `chooser` selects."""
+    return [{"filter": "datum.of == chosen"}] if len(labels) > 1 else []
+
+
+def whiskers(shared: Spec, across: str, number: Spec, colour: Spec, *, size: int = 9) -> Spec:
+    """An interval as a layer: a rule from `lower` to `upper` with a cap at each end, where the row has both.
+
+    `across` is the channel of the number, "x" or "y"; `shared` are the other channels. An end beyond the axis has no
+    cap: the rule leaves the panel.
+    """
+    ends = {across: {**number, "field": "lower"}, f"{across}2": {"field": "upper"}}
+    cap: Spec = {"type": "tick", "thickness": 1.5, "size": size, "clip": True,
+                 "orient": "horizontal" if across == "y" else "vertical"}  # fmt: skip
+    return {
+        "transform": [{"filter": "isValid(datum.lower) && isValid(datum.upper)"}],
+        "layer": [
+            {"mark": {"type": "rule", "strokeWidth": 1.5, "clip": True}, "encoding": {**shared, **ends, **colour}},
+            *(
+                {"mark": cap, "encoding": {**shared, across: {**number, "field": end}, **colour}}
+                for end in ("lower", "upper")
+            ),
+        ],
+    }
+
+
+def _rounded(spec: Spec, known: frozenset[str]) -> Spec:
+    """The chart with the numbers of its tooltips rounded to 4 digits, shares to 3; `known` are numbers of an outer
+    chart."""
+    numbers = known | set(_numbers(spec))
+    made: Spec = {name: [_rounded(one, numbers) for one in spec[name]] for name in ("layer", "concat") if name in spec}
+    encoding = spec.get("encoding") or {}
+    if "tooltip" in encoding:
+        shares = {
+            channel.get("field") for channel in encoding.values() if isinstance(channel, Mapping) and _is_share(channel)
+        }
+        shown = [_tip(item, numbers, shares) for item in encoding["tooltip"]]
+        made["encoding"] = {**encoding, "tooltip": shown}
+    return {**spec, **made}
+
+
+def _numbers(spec: Spec) -> Iterator[str]:
+    """The fields that are numbers with a fraction, in all rows: a missing one would be shown as 0."""
+    rows = (spec.get("data") or {}).get("values") or []
+    for name in rows[0] if rows else ():
+        found = [row.get(name) for row in rows]
+        if all(isinstance(value, float | int) for value in found) and any(isinstance(value, float) for value in found):
+            yield name
+    for step in spec.get("transform") or ():
+        if "fold" in step:
+            yield step["as"][1]
+
+
+def _is_share(channel: Mapping[str, Any]) -> bool:
+    return "%" in str((channel.get("axis") or {}).get("format", ""))
+
+
+def _tip(item: Spec, numbers: frozenset[str], shares: set[Any]) -> Spec:
+    if "format" in item or item["field"] not in numbers:
+        return item
+    return {**item, "type": "quantitative", "format": ".3~p" if item["field"] in shares else ",.4~r"}
 
 
 def slug(*parts: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.report.figures.figure import Figure, slug
-from proveout.coordinator.report.figures.panels import Point, panels, table
+from proveout.coordinator.report.figures.panels import Point, described, panels, table
 from proveout.coordinator.report.tables import ladders, titled
 from proveout.coordinator.results.interference import GROUP, PATHS
 from proveout.coordinator.results.results import RunResults, StageResult
@@ -108,4 +108,5 @@ def interference(results: RunResults) -> Iterator[Figure]:
             spec=panels(points, place=place, mark="line" if several else "bar"),
             heads=heads,
             rows=body,
+            alt=described(points),
         )

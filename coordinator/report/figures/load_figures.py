@@ -10,10 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proveout.coordinator.measure.knee import Knee
 from proveout.coordinator.report.figures.cases import cases
-from proveout.coordinator.report.figures.figure import Figure, Spec, category, chart, quantity, slug, tips
-from proveout.coordinator.report.figures.panels import Point, panels, table
+from proveout.coordinator.report.figures.descriptions import course, ends, intervals, joined
+from proveout.coordinator.report.figures.figure import (
+    INK,
+    Figure,
+    Spec,
+    category,
+    chart,
+    quantity,
+    slug,
+    tips,
+    whiskers,
+)
+from proveout.coordinator.report.figures.panels import BEYOND, Point, described, panels, table, whiskers_of
 from proveout.coordinator.report.ladder_comparison import comparisons
 from proveout.coordinator.report.tables import (
     LoadRow,
@@ -30,6 +40,7 @@ from proveout.coordinator.report.tables import (
 from proveout.coordinator.results.results import RungResult, RunResults, StageResult, not_interleaved
 from proveout.core.json_data import at_path, number_at
 from proveout.core.numbers import counted, half_width, number, percent, safe, threads, uncertainty
+from proveout.core.numbers import quantity as amount
 from proveout.dsl.metrics import load_paths
 from proveout.dsl.plan.loads import in_load
 from proveout.dsl.rules.repeat_rules import NOT_DISTINGUISHED
@@ -92,17 +103,29 @@ def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
             slug=slug("relative-tps-latency", stages[0].id),
             title="Throughput and latency: " + heading(results, stages, ", "),
             caption=f"Bars: transactions a second relative to {safe(titled(results, stages[0].id))} with {base} "
-            f"({number(unit, half(first.tree, 'tps'))}/s = 1), with the "
-            "confidence interval over the repeats."
+            f"({number(unit, half(first.tree, 'tps'))}/s = 1), with {_whiskers(stages)}."
             + (_LINES if _has_latency(values) else "")
             + _apart(results, stages),
             spec=_throughput_chart(values),
             heads=("ladder", "threads", "TPS", "CI ±", "relative", *_LATENCY_HEADS, "repeats"),
             rows=tuple(row for stage in stages for row in _throughput_rows(label(results, stage), stage, unit)),
+            alt=joined(
+                course(f"{label(results, stage)}: TPS", "tps", _course_of(stage)) for stage in stages if stage.rungs
+            ),
         )
 
 
 _LINES = " Lines: response time, mean and 99th percentile, on the right axis."
+
+
+def _whiskers(stages: Sequence[StageResult]) -> str:
+    return intervals(rung.tree["tps"] for stage in stages for rung in stage.rungs if rung.tree)
+
+
+def _course_of(stage: StageResult) -> list[tuple[str, float]]:
+    """(rung, TPS) of a ladder."""
+    found = [(rung.threads, tps) for rung in stage.rungs if (tps := number_at(rung.tree, "tps")) is not None]
+    return [(threads(count) if at == 0 else str(count), tps) for at, (count, tps) in enumerate(found)]
 
 
 def _has_latency(values: Sequence[Mapping[str, Any]]) -> bool:
@@ -151,11 +174,8 @@ def _throughput_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "tooltip": tips(ladder="ladder", threads="threads", tps="TPS", relative="relative"),
         },
     }
-    interval: Spec = {
-        "transform": [{"filter": "isValid(datum.lower)"}],
-        "mark": {"type": "rule", "color": "#1d2a33", "strokeWidth": 1.5, "clip": True},
-        "encoding": {"x": x, **side, "y": quantity("lower", "throughput, relative"), "y2": {"field": "upper"}},
-    }
+    number = quantity("relative", "throughput, relative")
+    interval = whiskers({"x": x, **side}, "y", number, {"color": {"value": INK}})
     lines: Spec = {
         "transform": [
             {"fold": ["avg_ms", "p99_ms"], "as": ["kind", "ms"]},
@@ -166,7 +186,7 @@ def _throughput_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "encoding": {
             "x": x,
             **side,
-            "y": quantity("ms", "response, ms", axis={"orient": "right", "grid": False}),
+            "y": quantity("ms", "response, ms", axis={"orient": "right", "grid": False}, scale={"domainMin": 0}),
             "stroke": category("ladder", scale={"range": ["#06445f", "#8f5800", "#2b6a3b", "#71203f"]}, legend=None),
             "strokeDash": category("measure", legend=_DARK),
             "detail": [category("ladder"), category("measure")],
@@ -248,12 +268,24 @@ def _by_transaction(
         name=name,
         slug=slug(name, stage),
         title=title,
-        caption=f"{text} Bars: mean, with the confidence interval over the repeats; ticks: 99th percentile. Shorter is "
-        "better.",
+        caption=f"{text} Bars: mean, with {intervals(_means(picked))}; ticks: 99th percentile. Shorter is better.",
         spec=_latency_chart(values),
         heads=("ladder", "transaction", "TPS", "share", *_LATENCY_HEADS),
         rows=tuple(row for ladder, rung in picked for row in _latency_rows(ladder, rung)),
+        alt=joined(
+            ends(f"{ladder or 'mean response'}", "avg_us", [(one["transaction"], one["ms"] * 1e3) for one in found])
+            for ladder in dict.fromkeys(value["ladder"] for value in values)
+            for found in [[value for value in values if value["ladder"] == ladder]]
+        ),
     )
+
+
+def _means(picked: Sequence[tuple[str, RungResult]]) -> Iterator[Mapping[str, Any]]:
+    """The estimates of the mean response of each transaction."""
+    for _, rung in picked:
+        for path in load_paths(rung.tree):
+            for tree in at_path(rung.tree, *path).get("transactions", {}).values():
+                yield tree.get("response", {}).get("avg_us", {})
 
 
 def latency_by_threads(results: RunResults) -> Iterator[Figure]:
@@ -276,11 +308,11 @@ def latency_by_threads(results: RunResults) -> Iterator[Figure]:
                 name="latency-by-threads",
                 slug=slug("latency-by-threads", stages[0].id),
                 title="Latency by threads: " + heading(results, [one for one in stages if len(one.rungs) > 1]),
-                caption="Mean response time of each transaction by threads, with the confidence interval over the "
-                "repeats.",
+                caption=f"Mean response time of each transaction by threads, with {whiskers_of(points)}.",
                 spec=panels(points, place="threads", mark="line"),
                 heads=heads,
                 rows=rows,
+                alt=described(points),
             )
 
 
@@ -294,8 +326,8 @@ def _shared(stages: Sequence[StageResult]) -> list[tuple[StageResult, RungResult
 
 
 def _latencies(name: str, rung: RungResult, *, alone: bool) -> Iterator[dict[str, Any]]:
-    """The transactions of a rung, most frequent first. Of several loads that share transactions each has a colour of
-    its own, under the name of the load, before that of the ladder where it is not `alone` in the figure; of others the
+    """The transactions of a rung in the plan's order. Of several loads that share transactions each has a colour of its
+    own, under the name of the load, before that of the ladder where it is not `alone` in the figure; of others the
     name of the load is before that of the transaction."""
     found = [
         ("".join(path[1:]), transaction, tree)
@@ -303,8 +335,7 @@ def _latencies(name: str, rung: RungResult, *, alone: bool) -> Iterator[dict[str
         for transaction, tree in at_path(rung.tree, *path).get("transactions", {}).items()
     ]
     shared = len({transaction for _, transaction, _ in found}) < len(found)
-    ranked = sorted(found, key=lambda item: -(number_at(item[2], "tps") or 0.0))
-    for load, plain, tree in ranked:
+    for load, plain, tree in found:
         transaction = plain if shared else in_load(load, plain)
         avg = tree.get("response", {}).get("avg_us", {})
         if not avg:
@@ -319,12 +350,17 @@ def _latencies(name: str, rung: RungResult, *, alone: bool) -> Iterator[dict[str
             "lower": avg["lower"] / 1e3 if avg.get("lower") is not None else None,
             "upper": avg["upper"] / 1e3 if avg.get("upper") is not None else None,
             "p99_ms": None if p99 is None else p99 / 1e3,
+            "mean": amount(avg["mean"], "avg_us", half_width(avg)),
+            "p99": amount(p99, "p99_us"),
         }
 
 
 def _latency_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     several = len({value["ladder"] for value in values}) > 1
     y = category("transaction", axis={"labelLimit": 170})
+    most = max(max(value["ms"], value["p99_ms"] or 0.0) for value in values)
+    is_far = any((value["upper"] or 0.0) > BEYOND * most for value in values)
+    scale: Spec = {"domainMin": 0, **({"domainMax": 1.2 * most} if is_far else {})}
     side = {"yOffset": category("ladder")} if several else {}
     layers: list[Spec] = [
         {
@@ -332,20 +368,16 @@ def _latency_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "encoding": {
                 "y": y,
                 **side,
-                "x": quantity("ms", "response, ms"),
+                "x": quantity("ms", "response, ms", scale=scale, axis={"tickCount": 8}),
                 "color": category("ladder", legend=legend(values) if several else None),
-                "tooltip": tips(ladder="ladder", transaction="transaction", ms="mean, ms", p99_ms="p99, ms"),
+                "tooltip": tips(ladder="ladder", transaction="transaction", mean="mean", p99="p99"),
             },
         },
     ]
-    interval: Spec = {
-        "transform": [{"filter": "isValid(datum.lower)"}],
-        "mark": {"type": "rule", "color": "#1d2a33", "strokeWidth": 1.5},
-        "encoding": {"y": y, **side, "x": quantity("lower", "response, ms"), "x2": {"field": "upper"}},
-    }
+    interval = whiskers({"y": y, **side}, "x", quantity("ms", "response, ms"), {"color": {"value": INK}})
     tick: Spec = {
         "transform": [{"filter": "isValid(datum.p99_ms)"}],
-        "mark": {"type": "tick", "thickness": 3, "color": "#1d2a33", **({"size": 12} if several else {})},
+        "mark": {"type": "tick", "thickness": 3, "color": INK, **({"size": 12} if several else {})},
         "encoding": {"y": y, **side, "x": quantity("p99_ms", "response, ms")},
     }
     layers += [*_only(interval, values, "lower"), *_only(tick, values, "p99_ms")]
@@ -358,62 +390,6 @@ def _latency_rows(name: str, rung: RungResult) -> Iterator[tuple[str, ...]]:
     rows = transaction_rows(rung)
     for row, latencies in zip(rows, _times(rows), strict=True):
         yield (name, safe(row.label), number(row.tps, row.half_tps), percent(row.relative), *latencies)
-
-
-# ---- scaling -----------------------------------------------------------------------------------------------------
-
-
-def scaling(results: RunResults) -> Iterator[Figure]:
-    """Throughput by threads, against ideal scaling from the first rung."""
-    for stage in ladders(results):
-        rungs = [rung for rung in stage.rungs if number_at(rung.tree, "tps")]
-        if len(rungs) < 2 or (results.plan_stage(stage.id).get("arrival") or {}).get("rate") is not None:
-            continue
-        name, first = label(results, stage), rungs[0]
-        unit = number_at(first.tree, "tps") or 1.0
-        values = [
-            {"threads": rung.threads, "factor": factor, "kind": kind}
-            for rung in rungs
-            for kind, factor in (
-                ("measured", (number_at(rung.tree, "tps") or 0.0) / unit),
-                ("ideal", rung.threads / first.threads),
-            )
-        ]
-        yield Figure(
-            name="scaling",
-            slug=slug("scaling", stage.id),
-            title=f"Scaling: {name}",
-            caption=f"Throughput relative to {threads(first.threads)}; dashed, ideal scaling from the first "
-            f"rung.{_knee(stage)}",
-            spec=_scaling_chart(values),
-            heads=("threads", "TPS", "factor", "ideal", "efficiency"),
-            rows=tuple(_scaling_row(rung, first.threads, unit) for rung in rungs),
-        )
-
-
-def _knee(stage: StageResult) -> str:
-    knee = stage.knee
-    return f" The knee is at {threads(knee.threads)}." if isinstance(knee, Knee) else ""
-
-
-def _scaling_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    line = {
-        "mark": {"type": "line", "point": {"size": 60}, "strokeWidth": 2.5},
-        "encoding": {
-            "x": quantity("threads", "threads", axis={"values": sorted({v["threads"] for v in values}), "grid": False}),
-            "y": quantity("factor", "throughput, relative"),
-            "color": category("kind", scale={"domain": ["measured", "ideal"], "range": ["#0b6e99", "#8a949c"]}),
-            "strokeDash": category("kind", scale={"domain": ["measured", "ideal"], "range": [[1, 0], [6, 4]]}),
-            "tooltip": tips(kind="what", threads="threads", factor="factor"),
-        },
-    }
-    return chart(values, [line], height=260)
-
-
-def _scaling_row(rung: RungResult, first: int, unit: float) -> tuple[str, ...]:
-    tps, ideal = number_at(rung.tree, "tps") or 0.0, rung.threads / first
-    factors = f"{number(tps / unit)} ×", f"{number(ideal)} ×"
-    return str(rung.threads), number(tps, half(rung.tree, "tps")), *factors, percent(tps / unit / ideal)
 
 
 # ---- TPROC-C -----------------------------------------------------------------------------------------------------
@@ -436,10 +412,11 @@ def nopm_art(results: RunResults) -> Iterator[Figure]:
             slug=slug("nopm-art", group.of or group.found[0].stage.id),
             title=f"New orders and response time{f': {safe(group.of)}' if group.of else ''}",
             caption="New orders a minute (NOPM), the database's transactions a minute (TPM) and the mean response time "
-            "of all transactions (ART), with the confidence interval over the repeats.",
+            f"of all transactions (ART), with {whiskers_of(points)}.",
             spec=panels(points, place=place),
             heads=heads,
             rows=rows,
+            alt=described(points),
         )
 
 

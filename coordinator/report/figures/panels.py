@@ -11,7 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from proveout.coordinator.report.figures.figure import PALETTE, Spec, category, chart, grid, quantity, tips
+from proveout.coordinator.report.figures.descriptions import course, ends, intervals, joined
+from proveout.coordinator.report.figures.figure import (
+    DASHES,
+    INK,
+    PALETTE,
+    Spec,
+    category,
+    chart,
+    grid,
+    quantity,
+    tips,
+    whiskers,
+)
 from proveout.core.numbers import axis_unit, half_width, level, notation, safe
 
 Mark: TypeAlias = Literal["bar", "line"]
@@ -24,7 +36,6 @@ LETTER = 7
 LEGEND_LETTERS = 110
 BEYOND = 2.0
 """An interval that reaches beyond this many times the largest number is cut at the edge of its panel."""
-_DARK = "#1d2a33"
 _UNITLESS = ("", "%", "1/s")
 """Units that an axis does not name: its numbers or the heading of its panel say enough."""
 
@@ -58,7 +69,7 @@ def panels(points: Sequence[Point], *, place: str, mark: Mark = "bar") -> Spec:
         return chart(values, layers, height=height)
     width = WIDTH // across - (130 if lying else 60)
     charts = [
-        {"title": {"text": safe(name), "anchor": "start", "fontSize": 13, "fontWeight": "normal"},
+        {"title": {"text": safe(name), "anchor": "start", "fontSize": 13, "fontWeight": "normal", "limit": width + 40},
          "data": {"values": values}, "width": width, "height": height, "layer": layers}
         for name, (values, layers, height) in zip(by_panel, drawn, strict=True)
     ]  # fmt: skip
@@ -169,28 +180,49 @@ def _layers(
     if mark == "line":
         legend = color.get("legend")
         points = {"type": "point", "size": 60, "fill": "white", "opacity": 1, "strokeWidth": 2.5}
-        layers[0]["encoding"] |= {"strokeDash": category("series", scale=domain, legend=legend)} if side else {}
+        dashes = {**domain, "range": [DASHES[at % len(DASHES)] for at in range(len(domain["domain"]))]}
+        layers[0]["encoding"] |= {"strokeDash": category("series", scale=dashes, legend=legend)} if side else {}
         form = {"shape": category("series", scale=domain, legend=legend)} if side else {}
         marked = {**shared, across: number, "color": color, "tooltip": about, **form}
         layers.append({"mark": points, "encoding": marked})
     if any(value["lower"] is not None and value["upper"] is not None for value in values):
-        ends = {across: {**number, "field": "lower"}, f"{across}2": {"field": "upper"}}
-        rule: Spec = {"type": "rule", "strokeWidth": 1.5, "clip": True}
-        shade = {"color": color} if mark == "line" else {"color": {"value": _DARK}}
-        known = [{"filter": "isValid(datum.lower) && isValid(datum.upper)"}]
+        shade = {"color": color} if mark == "line" else {"color": {"value": INK}}
         layers.insert(
-            1 if mark == "bar" else 0, {"transform": known, "mark": rule, "encoding": {**shared, **ends, **shade}}
+            1 if mark == "bar" else 0, whiskers(shared, across, number, shade, size=9 if len(values) < 24 else 5)
         )
     if any(value["tick"] is not None for value in values):
         tick: Spec = {
             "type": "tick",
             "thickness": 3,
-            "color": _DARK,
+            "color": INK,
             **({"size": 12 if len(values) <= 12 else 7} if side else {}),
         }
         second = {**shared, across: {**number, "field": "tick"}}
         layers.append({"transform": [{"filter": "isValid(datum.tick)"}], "mark": tick, "encoding": second})
     return layers
+
+
+# ---- words -------------------------------------------------------------------------------------------------------
+
+
+def described(points: Sequence[Point]) -> str:
+    """The numbers in words: the course of each series over places that are numbers, else its ends."""
+    sentences = []
+    for panel, found in _by_panel(points).items():
+        by_series: dict[str, list[Point]] = {}
+        for point in found:
+            by_series.setdefault(point.series, []).append(point)
+        for series, shown in by_series.items():
+            what = ", ".join(filter(None, (panel, series)))
+            ordered = len(shown) > 1 and all(point.at.replace(".", "", 1).isdigit() for point in shown)
+            places = [(point.at or "all", _centre(point)) for point in shown]
+            sentences.append((course if ordered else ends)(safe(what), shown[0].metric, places))
+    return joined(sentences)
+
+
+def whiskers_of(points: Sequence[Point]) -> str:
+    """The whiskers of the panels for their caption: level and number of repeats."""
+    return intervals(point.estimate for point in points)
 
 
 # ---- table -------------------------------------------------------------------------------------------------------

@@ -9,8 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proveout.coordinator.report.figures.cases import cases
-from proveout.coordinator.report.figures.figure import Figure, Spec, category, chart, quantity, slug, tips
-from proveout.coordinator.report.figures.panels import BEYOND, Point, panels, table
+from proveout.coordinator.report.figures.descriptions import ends, intervals, joined
+from proveout.coordinator.report.figures.figure import (
+    INK,
+    Figure,
+    Spec,
+    category,
+    chart,
+    quantity,
+    slug,
+    tips,
+    whiskers,
+)
+from proveout.coordinator.report.figures.panels import BEYOND, Point, described, panels, table, whiskers_of
 from proveout.coordinator.report.query_sets import SizeRow, SolveRow, size_rows, solve_rows
 from proveout.coordinator.results.results import RunResults
 from proveout.core.numbers import bounds, half_width, number, percent, safe
@@ -68,13 +79,19 @@ def time_to_solve(results: RunResults) -> Iterator[Figure]:
             slug=slug("time-to-solve", of),
             title=f"Time to solve{named(of)}",
             caption=f"One pass over the set of queries, relative to {safe(rows[0].mode)} = 100 % in each case, "
-            f"with the confidence interval "
+            f"with {intervals(row.relative for row in rows)} "
             "of the quotient over the repeats. The time is the sum of the queries' mean response times, run in "
             "order. Shorter is better.",
             spec=_solve_chart(values),
             heads=SOLVE_HEADS,
             rows=tuple(solve_table(rows)),
-        )
+            alt=joined(
+                ends(f"{one}, time to solve", "solve_s", [
+                    (row.at or "all queries", row.solve["mean"]) for row in rows if row.mode == one and row.solve
+                ])
+                for one in dict.fromkeys(row.mode for row in rows)
+            ),
+        )  # fmt: skip
 
 
 def _bar(row: SolveRow) -> dict[str, Any] | None:
@@ -108,16 +125,8 @@ def _solve_chart(values: Sequence[Mapping[str, Any]]) -> Spec:
             "tooltip": tips(mode="mode", at="at", seconds="s", relative="relative"),
         },
     }
-    interval: Spec = {
-        "transform": [{"filter": "isValid(datum.lower)"}],
-        "mark": {"type": "rule", "color": "#1d2a33", "strokeWidth": 1.5, "clip": True},
-        "encoding": {
-            "x": x,
-            "xOffset": category("mode"),
-            "y": quantity("lower", "time to solve, relative"),
-            "y2": {"field": "upper"},
-        },
-    }
+    number = quantity("relative", "time to solve, relative")
+    interval = whiskers({"x": x, "xOffset": category("mode")}, "y", number, {"color": {"value": INK}})
     return chart(values, [bar, *([interval] if any(value["lower"] is not None for value in values) else [])])
 
 
@@ -139,10 +148,11 @@ def update_time(results: RunResults) -> Iterator[Figure]:
             slug=slug("update-time", group.of),
             title=f"Time to update{named(group.of)}",
             caption="The sum of the mean response times of the transactions that change rows, one of each: a refresh "
-            "set inserted (RF1) and one deleted (RF2); with the confidence interval over the repeats.",
+            f"set inserted (RF1) and one deleted (RF2); with {whiskers_of(points)}.",
             spec=panels(points, place=group.place),
             heads=heads,
             rows=rows,
+            alt=described(points),
         )
 
 
@@ -162,7 +172,13 @@ def sizes_compression(results: RunResults) -> Iterator[Figure]:
             spec=_size_chart(rows),
             heads=SIZE_HEADS,
             rows=tuple(size_table(rows)),
-        )
+            alt=joined(
+                ends(f"{one}, size", "total_bytes", [
+                    (row.table or "all", row.total_bytes) for row in rows if row.mode == one
+                ])
+                for one in dict.fromkeys(row.mode for row in rows)
+            ),
+        )  # fmt: skip
 
 
 def _size_chart(rows: Sequence[SizeRow]) -> Spec:

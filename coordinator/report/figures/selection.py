@@ -16,20 +16,27 @@ from proveout.coordinator.report.figures import (
     load_figures,
     query_set_figures,
     stage_figures,
-    system_figures,
     tool_figures,
 )
 from proveout.coordinator.report.figures.figure import Figure
-from proveout.coordinator.report.figures.over_time import fault_figures
+from proveout.coordinator.report.figures.latency import distribution_figures
+from proveout.coordinator.report.figures.load import matrix_figures, scaling_figures, search_figures
+from proveout.coordinator.report.figures.over_time import fault_figures, rung_timeline
 from proveout.coordinator.report.figures.over_time.timeline import Timeline
+from proveout.coordinator.report.figures.system import cpu_figures, lag_figures, wait_figures
 from proveout.coordinator.results.results import RunResults
 from proveout.dsl.schema.models import FIGURES
 
 _Draw: TypeAlias = Callable[[RunResults, Timeline], Iterator[Figure]]
 
 DRAWN: Mapping[str, _Draw] = {
+    "matrix-overview": lambda results, _: matrix_figures.matrix_overview(results),
+    "search": lambda results, _: search_figures.search(results),
+    "percentiles": distribution_figures.percentiles,
+    "latency-heat-map": distribution_figures.latency_heat_map,
+    "rung-timeline": rung_timeline.rung_timeline,
     "relative-tps-latency": lambda results, _: load_figures.relative_tps_latency(results),
-    "scaling": lambda results, _: load_figures.scaling(results),
+    "scaling": lambda results, _: scaling_figures.scaling(results),
     "latency-by-transaction": lambda results, _: load_figures.latency_by_transaction(results),
     "latency-by-threads": lambda results, _: load_figures.latency_by_threads(results),
     "latency-at-peak": lambda results, _: load_figures.latency_at_peak(results),
@@ -42,14 +49,19 @@ DRAWN: Mapping[str, _Draw] = {
     "update-time": lambda results, _: query_set_figures.update_time(results),
     "stage-values": lambda results, _: stage_figures.stage_values(results),
     "stage-times": lambda results, _: stage_figures.stage_times(results),
-    "host-cpu": system_figures.host_cpu,
-    "peak-cpu": lambda results, _: system_figures.peak_cpu(results),
-    "wait-events": lambda results, _: system_figures.wait_events(results),
-    "lag": system_figures.lag,
+    "host-cpu": cpu_figures.host_cpu,
+    "peak-cpu": lambda results, _: cpu_figures.peak_cpu(results),
+    "wait-events": lambda results, _: wait_figures.wait_events(results),
+    "lag": lag_figures.lag,
     "transaction-cost": lambda results, _: cost_figure.transaction_cost(results),
     "iops-by-queue-depth": lambda results, _: tool_figures.iops_by_queue_depth(results),
 }
 _NEEDS = {
+    "matrix-overview": "no matrix has two cells with a valid iteration at the same rung",
+    "search": "no search has a probe",
+    "percentiles": "no ladder has samples of a valid iteration",
+    "latency-heat-map": "no ladder has samples of a valid iteration",
+    "rung-timeline": "no ladder has samples of a valid iteration of two seconds or more",
     "relative-tps-latency": "no ladder has a valid iteration",
     "scaling": "no ladder of two valid rungs ran without a fixed rate",
     "latency-by-transaction": "no ladder has a valid iteration",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from proveout.coordinator.report.figures.figure import Figure, slug
-from proveout.coordinator.report.figures.panels import Point, panels, table
+from proveout.coordinator.report.figures.panels import Point, described, panels, table, whiskers_of
 from proveout.coordinator.report.query_sets import STEP
 from proveout.coordinator.report.tables import cell_of
 from proveout.coordinator.results.event_metrics import value_estimates
@@ -39,10 +39,11 @@ def stage_values(results: RunResults) -> Iterator[Figure]:
             name="stage-values",
             slug=slug("stage-values", stages[0].id),
             title=safe("Measured values: " + ", ".join(stage.id for stage in stages)),
-            caption=f"{each}, with the confidence interval.",
+            caption=f"{each}, with {whiskers_of(points)}.",
             spec=panels(points, place="repeat" if repeats and points[0].panel != SIZES else ""),
             heads=heads,
             rows=rows,
+            alt=described(points),
         )
 
 
@@ -82,11 +83,12 @@ def stage_times(results: RunResults) -> Iterator[Figure]:
             name="stage-times",
             slug="stage-times",
             title="Time of statements and commands by stage",
-            caption="Time of all statements of a stage, or of its command: mean over the repeats, with the confidence "
-            "interval. Shorter is better.",
+            caption=f"Time of all statements of a stage, or of its command: mean over the repeats, with "
+            f"{whiskers_of(points)}. Shorter is better.",
             spec=panels(points, place=""),
             heads=heads,
             rows=rows,
+            alt=described(points),
         )
 
 

@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proveout.coordinator.report.figures.figure import PALETTE, Figure, Spec, category, chart, quantity, slug, tips
+from proveout.coordinator.report.figures.descriptions import course, intervals
+from proveout.coordinator.report.figures.figure import (
+    INK,
+    PALETTE,
+    Figure,
+    Spec,
+    category,
+    chart,
+    quantity,
+    slug,
+    tips,
+    whiskers,
+)
 from proveout.coordinator.report.tables import IO_HEADS, IoRow, io_cells, io_rows, tool_title, tools
 from proveout.coordinator.results.results import RunResults
 
@@ -30,12 +42,13 @@ def iops_by_queue_depth(results: RunResults) -> Iterator[Figure]:
             name="iops-by-queue-depth",
             slug=slug("iops-by-queue-depth", stage.id),
             title=f"{unit} by I/O depth: {tool_title(results, stage)}",
-            caption=f"Bars: {unit} of all hosts, with the confidence interval over the repeats. "
+            caption=f"Bars: {unit} of all hosts, with {intervals(rung.tree.get('iops', {}) for rung in stage.rungs)}. "
             "Lines: response time of an I/O, mean and 99th percentile, on the right axis. The depth is that of "
             "each job.",
             spec=_drawn([_value(row, large=large) for row in rows], unit),
             heads=IO_HEADS,
             rows=tuple(io_cells(io_rows(stage))),
+            alt=course("IOPS", "iops", [(f"depth {row.depth}", row.iops) for row in rows if row.iops is not None]),
         )
 
 
@@ -71,11 +84,7 @@ def _drawn(values: Sequence[Mapping[str, Any]], unit: str) -> Spec:
             "tooltip": tips(depth="I/O depth", shown=unit),
         },
     }
-    interval: Spec = {
-        "transform": [{"filter": "isValid(datum.lower)"}],
-        "mark": {"type": "rule", "color": "#1d2a33", "strokeWidth": 1.5, "clip": True},
-        "encoding": {"x": x, "y": quantity("lower", unit), "y2": {"field": "upper"}},
-    }
+    interval = whiskers({"x": x}, "y", quantity("shown", unit), {"color": {"value": INK}})
     lines: Spec = {
         "transform": [
             {"fold": ["avg_ms", "p99_ms"], "as": ["kind", "ms"]},

@@ -13,7 +13,7 @@ from typing import Any
 
 from proveout.coordinator.history.metric_history import MetricHistory
 from proveout.coordinator.history.run_summary import RunSummary
-from proveout.coordinator.report.figures.figure import Figure, Spec, chart, slug, tips
+from proveout.coordinator.report.figures.figure import GREY, Figure, Spec, chart, slug, tips, whiskers
 from proveout.core.numbers import percent, quantity, rung_name, safe
 from proveout.core.statistics import t_quantile
 
@@ -112,13 +112,7 @@ def _chart(values: list[dict[str, Any]], title: str, label: str) -> Spec:
         }
     )
     if any(value.get("lower") is not None for value in values):
-        layers.append(
-            {
-                "transform": [{"filter": "datum.kind == 'run' && isValid(datum.lower)"}],
-                "mark": {"type": "rule", "color": "#8a949c", "clip": True},
-                "encoding": {"x": x, "y": {**y, "field": "lower"}, "y2": {"field": "upper"}},
-            }
-        )
+        layers.append(whiskers({"x": x}, "y", y, {"color": {"value": GREY}}))
     layers.append(
         {
             "transform": [{"filter": "datum.kind == 'run'"}],

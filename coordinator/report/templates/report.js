@@ -2,7 +2,17 @@
 // Each figure is a picture already; where scripts run it becomes a chart as wide as its place, with tooltips. A chart that cannot be
 // drawn leaves its picture.
 (function () {
-  var PHONE = 560, LETTER = 7, AXIS = 90, NAMES = 130;  // pixels
+  var PHONE = 560, PICTURE = 780, LETTER = 7, AXIS = 90, NAMES = 130;  // pixels
+  // For a page that is wider than a picture: panels that share the width.
+  function widen(spec, width) {
+    if (!spec.concat || width <= PICTURE) { return; }
+    spec.concat.forEach(function (panel) {
+      panel.width += Math.floor((width - PICTURE) / spec.columns);
+      limit(panel);
+    });
+  }
+  // The heading of a panel is not wider than the panel.
+  function limit(panel) { if (panel.title && panel.title.text) { panel.title.limit = panel.width + AXIS / 2; } }
   // For a phone: the entries of legends and the panels of a figure below each other, long names of places inclined.
   function narrow(spec, width) {
     spec.config.legend.columns = 1;
@@ -13,7 +23,10 @@
     (spec.concat || [spec]).forEach(function (panel) {
       var layers = panel.layer || [panel];
       var lying = layers.some(lies);
-      if (spec.concat) { panel.width = width - (lying ? NAMES + 45 : AXIS); }
+      if (spec.concat) {
+        panel.width = width - (lying ? NAMES + 45 : AXIS);
+        limit(panel);
+      }
       layers.forEach(function (layer) {
         var channels = layer.encoding || {};
         Object.keys(channels).forEach(function (name) {
@@ -36,7 +49,7 @@
   var specs = JSON.parse(document.getElementById("specs").textContent);
   Object.keys(specs).forEach(function (name) {
     var place = document.getElementById("plot-" + name);
-    if (place.clientWidth < PHONE) { narrow(specs[name], place.clientWidth); }
+    if (place.clientWidth < PHONE) { narrow(specs[name], place.clientWidth); } else { widen(specs[name], place.clientWidth); }
     var stage = document.createElement("div");
     stage.className = "plot";
     place.parentNode.insertBefore(stage, place);

@@ -15,196 +15,44 @@ import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hostile_run import BEGUN_S, HOSTILE, history, iterations, run_directory
 
 from proveout.cli import execute
 from proveout.coordinator.measure.samples import SamplesUnreadable
 from proveout.coordinator.report import csv_export
 from proveout.coordinator.report import html as html_renderer
-from proveout.coordinator.report.figures import selection, system_figures, vega
+from proveout.coordinator.report.figures import selection, vega
 from proveout.coordinator.report.figures.over_time.timeline import read_timeline
+from proveout.coordinator.report.figures.system import lag_figures
 from proveout.coordinator.report.run_document import page_document
-from proveout.coordinator.results.results import RunResults, load_results
+from proveout.coordinator.results.results import load_results
 from proveout.coordinator.storage.journal import Journal
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core.numbers import safe
 from proveout.dsl.schema.models import FIGURES
 from proveout.proto.events import (
-    AgentUp,
-    Event,
     FactsTaken,
-    IterationFinished,
-    IterationId,
     RunFinished,
-    RunStarted,
-    SizeLine,
-    StageFinished,
-    StageStarted,
-    Stamped,
-    SystemUp,
-    TransactionSummary,
-    ValidityFinding,
-    ValuesTaken,
     VerdictReached,
-    WaitLine,
 )
 
-HOSTILE = "</script><script>alert(1)</script><img src=http://192.0.2.1/x onerror=alert(2)>\x1b[31m\u202e'\"&{{7*7}}"
-ELSEWHERE = ("iops-by-queue-depth", "latency-at-peak", "interference", "fault-timeline", "fault-occurrences")
+ELSEWHERE = (
+    "iops-by-queue-depth", "latency-at-peak", "interference", "fault-timeline", "fault-occurrences", "matrix-overview",
+    "search",
+)  # fmt: skip
 """Figures of tools (`test_tool_stage`), of ladders with unlike peaks (`test_panels`), of several loads
-(`test_interference`) and of faults (`test_fault_figures`)."""
+(`test_interference`), of faults (`test_fault_figures`), of a matrix and of a search (`test_load_over_time`)."""
 OF_LOADS = tuple(name for name in FIGURES if name not in ELSEWHERE)
-BEGUN_S = 1_700_000_000.0
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here: .ci/run installs it")
 
 
-def latency(avg_us: float) -> dict[str, float]:
-    factors = {"min": 0.2, "avg": 1.0, "p50": 0.8, "p90": 2.0, "p95": 3.0, "p99": 5.0, "max": 20.0}
-    return {f"{name}_us": avg_us * factor for name, factor in factors.items()}
-
-
-def iteration(stage: str, rung: int, repeat: int, tps: float, at_s: float, *, valid: bool = True) -> IterationFinished:
-    avg_us = rung / tps * 1e6
-    names = {"GetSubscriber": 0.7, HOSTILE: 0.3}
-    metrics: dict[str, Any] = {
-        "tps": tps,
-        "response": latency(avg_us),
-        "transactions": {name: {"tps": tps * share, "response": latency(avg_us)} for name, share in names.items()},
-        "hosts": {"box": {"cpu": {"busy_fraction": 0.5, "user_fraction": 0.4, "peak": {"busy_fraction": 0.7}}}},
-        "waits": {"db_time_s": 2.0},
-        "lag": {"avg_s": 0.01, "p99_s": 0.02, "max_s": 0.03, "slope": 0.001, "slope_lower": -0.001,
-        "slope_upper": 0.003},
-        "solve_s": 500.0 / tps,
-        "update_s": 50.0 / tps,
-        "geomean_s": 50.0 / tps,
-        "cost": {"server_cpu_us": 4e5 / tps, "client_cpu_us": 1e5 / tps, "reads": 0.0, "price_per_million": 90 / tps},
-        "nopm": tps * 27,
-        "tpm": tps * 60,
-    }  # fmt: skip
-    return IterationFinished(
-        id=IterationId(stage=stage, rung=rung, repeat=repeat, attempt=1),
-        rate=None,
-        measure_s=2.0,
-        valid=valid,
-        findings=(
-            ValidityFinding(check="mix", ok=True, evidence="as asked"),
-            ValidityFinding(check="steady-state", ok=valid, evidence=f"moved {HOSTILE}"),
-        ),
-        metrics=metrics,
-        transactions=tuple(
-            TransactionSummary(
-                name=name,
-                ok=int(tps * share),
-                logical_failures=3,
-                errors={"deadlock": 2},
-                retried=1,
-                missed=0,
-                tps=tps * share,
-                response=latency(avg_us),
-                service=latency(avg_us),
-            )
-            for name, share in names.items()
-        ),
-        waits=(WaitLine(event=HOSTILE, wait_class="IO", seconds=1.5, db_time_fraction=0.75),),
-        started_unix_s=BEGUN_S + at_s,
-        cost={"server_cpu_us": f"all CPU of host {HOSTILE}", "network_bytes": f"not captured: {HOSTILE}"},
-        sizes=(
-            SizeLine(system="base", table=HOSTILE, part="table", name=HOSTILE, start_bytes=1e6, end_bytes=3e6),
-            SizeLine(system="base", table=HOSTILE, part="index", name=HOSTILE, start_bytes=1e6, end_bytes=1e6),
-        ),
-    )
-
-
-def plan(*names: str) -> dict[str, Any]:
-    stage = {"kind": "ladder", "workload": "hlr", "threads": [1, 4], "clients": ["box"], "arrival": {"kind": "closed"}}
-    return {
-        "hosts": [{"name": "box", "roles": ["client"], "address": "local"}, {"name": HOSTILE, "roles": ["server"],
-        "address": "local", "price_per_hour": 3.2, "currency": HOSTILE}],
-        "systems": [
-            {"name": "base", "host": HOSTILE, "engine": "postgres", "propagates_to": None},
-            {"name": "cache", "host": HOSTILE, "engine": "postgres", "propagates_to": "base"},
-        ],
-        "stages": [{"id": "slow", "target": "base", **stage}, {"id": "fast", "target": "cache", **stage},
-        {"id": "refresh", "kind": "sql", "statements": ["UPDATE"]}],
-        "figures": list(names),
-    }  # fmt: skip
-
-
-def history(*names: str) -> list[Stamped]:
-    events: list[Event] = [
-        RunStarted(run_id="r-1", epoch=1, name="study", title=HOSTILE, digest="sha256:0", plan=plan(*names),
-        version="1", estimate_s=1.0),
-        AgentUp(host="box", agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=1),
-        SystemUp(system="base", host=HOSTILE, engine="postgres", version=HOSTILE, provisioned=True),
-        FactsTaken(when="start", host="box", facts={"kernel": HOSTILE}),
-    ]  # fmt: skip
-    at_s = 1.0
-    for stage, tps in (("slow", 100.0), ("fast", 300.0)):
-        events.append(StageStarted(stage=stage, kind="ladder", iterations=4, estimate_s=1.0))
-        for rung in (1, 4):
-            for repeat in (1, 2):
-                events.append(
-                    iteration(stage, rung, repeat, tps * rung**0.5 + repeat, at_s, valid=(rung, repeat) != (4, 2))
-                )
-                at_s += 4.0
-        events.append(StageFinished(stage=stage, outcome="ok", seconds=8.0))
-    events += [
-        StageStarted(stage="refresh", kind="sql", iterations=0, estimate_s=1.0),
-        *(ValuesTaken(stage="refresh", repeat=n, values={"elapsed_s": 1.0 + n, HOSTILE: 2.0 * n}) for n in (1, 2)),
-        StageFinished(stage="refresh", outcome="ok", seconds=3.0),
-        VerdictReached(id="v", title=HOSTILE, severity="fail", outcome="FAIL", check="1 > 2",
-        evidence=f"one; {HOSTILE}"),
-        RunFinished(status="finished", exit_code=1, reason="a verdict failed", seconds=20.0),
-    ]  # fmt: skip
-    return [Stamped(sequence=n, unix_s=BEGUN_S + n * 0.001, event=event) for n, event in enumerate(events, 1)]
-
-
-def store_samples(folder: Path, item: IterationFinished, ns: int = 5_000_000_000) -> None:
-    """Return 4 s of samples of one host: 1 s ramp-up, 2 s measure, 1 s ramp-down; 50 % busy; the lag grows by 1 ms a
-    second."""
-    stem = f"{item.id.stage}-{item.id.rung}-{item.id.repeat}-1"
-    windows = ["ramp_up", "measure", "measure", "ramp_down"]
-    load = [{"coordinator_ns": ns + n * 10**9, "duration_s": 1.0, "window": window} for n, window in enumerate(windows)]
-    pq.write_table(pa.Table.from_pylist(load), folder / f"{stem}.load.parquet")
-    samples = [
-        {"host": "box", "coordinator_ns": ns + n * 250_000_000, "metric": metric, "value": value}
-        for n in range(17)
-        for metric, value in (
-            ("cpu.user_s_total", 100 + n * 0.25),
-            ("cpu.idle_s_total", 100 + n * 0.25),
-            ("lag.seconds", 0.01 + n * 0.00025),
-        )
-    ]
-    pq.write_table(pa.Table.from_pylist(samples), folder / f"{stem}.captures.parquet")
-
-
-def iterations(results: RunResults) -> list[IterationFinished]:
-    return [item for stage in results.stages.values() for item in stage.iterations]
-
-
 @pytest.fixture
 def directory(tmp_path: Path) -> RunDirectory:
-    made = RunDirectory(tmp_path / "r-1")
-    for part in (made.path / "plan", made.samples):
-        part.mkdir(parents=True)
-    (made.path / "plan" / "study.yaml").write_text(f"name: study  # {HOSTILE.replace(chr(27), '')}\n")
-    (made.path / "plan" / "plan.json").write_text("{}")
-    command = {
-        "plan": "/x/study.yaml",
-        "overrides": {"a": "1; rm -rf /"},
-        "inventory": None,
-        "pki": None,
-        "outputs": {},
-    }
-    (made.path / "command.json").write_text(json.dumps(command))
-    for item in iterations(load_results(history())):
-        store_samples(made.samples, item)
-    return made
+    return run_directory(tmp_path)
 
 
 class Reader(HTMLParser):
@@ -314,8 +162,8 @@ def test_the_timeline_is_in_seconds_of_the_run(directory: RunDirectory) -> None:
 
 def test_the_lag_of_a_void_attempt_is_a_line_of_its_own(directory: RunDirectory) -> None:
     results = load_results(history())
-    (slow, _) = system_figures.lag(results, read_timeline(results, directory.samples))
-    names = {point["iteration"] for point in slow.spec["data"]["values"]}
+    (slow, _) = lag_figures.lag(results, read_timeline(results, directory.samples))
+    names = {panel["title"]["text"] for panel in slow.spec["concat"]}
     ended = [item for item in iterations(results) if item.id.stage == "slow"]
     assert len(names) == len(ended)
     assert sum("void attempt 1" in name for name in names) == 1, "the invalid one: 4 threads, repeat 2"

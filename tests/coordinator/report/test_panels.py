@@ -26,7 +26,7 @@ from proveout.coordinator.report.figures.load_figures import (
 )
 from proveout.coordinator.report.figures.panels import Point, panels, table
 from proveout.coordinator.report.figures.stage_figures import stage_times, stage_values
-from proveout.coordinator.report.figures.system_figures import host_cpu, peak_cpu
+from proveout.coordinator.report.figures.system.cpu_figures import host_cpu, peak_cpu
 from proveout.coordinator.report.run_document import run_document
 from proveout.coordinator.results.results import RunResults
 from proveout.dsl.compile.compiler import compile_plan
@@ -45,6 +45,11 @@ def charts(figure: Figure) -> Iterator[dict[str, Any]]:
 
 def shown(chart: dict[str, Any]) -> list[tuple[str, str, float]]:
     return [(value["series"], value["at"], round(value["value"], 3)) for value in chart["data"]["values"]]
+
+
+def marks(chart: dict[str, Any]) -> list[str]:
+    """The types of the marks of a chart, layer by layer."""
+    return [one["mark"]["type"] for layer in chart["layer"] for one in layer.get("layer", [layer])]
 
 
 def charts_of(results: RunResults) -> list[Figure]:
@@ -77,9 +82,9 @@ def test_intervals_are_drawn_where_there_are_any_and_wide_ones_are_cut() -> None
     one = panels([point("a", "tps", "1", 10.0)], place="")
     assert [layer["mark"]["type"] for layer in one["layer"]] == ["bar"]
     both = panels([point("a", "tps", "1", 10.0), point("a", "tps", "2", 10.0, lower=0.0, upper=90.0)], place="")
-    assert [layer["mark"]["type"] for layer in both["layer"]] == ["bar", "rule"]
+    assert marks(both) == ["bar", "rule", "tick", "tick"], "a cap at each end"
     assert both["layer"][1]["transform"] == [{"filter": "isValid(datum.lower) && isValid(datum.upper)"}]
-    assert both["layer"][1]["mark"]["clip"]
+    assert all(part["mark"]["clip"] for part in both["layer"][1]["layer"])
     assert both["layer"][0]["encoding"]["y"]["scale"]["domainMax"] == 15.0
 
 
@@ -146,7 +151,7 @@ def test_peak_cpu_has_a_panel_a_machine_with_the_mean_as_a_tick() -> None:
     cpu = rung.tree["hosts"][first["title"]["text"]]["cpu"]
     value = first["data"]["values"][0]
     assert (value["value"], value["tick"]) == (cpu["peak"]["busy_fraction"]["mean"], cpu["busy_fraction"]["mean"])
-    assert [layer["mark"]["type"] for layer in first["layer"]][-1] == "tick"
+    assert marks(first)[-1] == "tick"
     assert len(figure.rows) == 4 * len(hosts)
     assert figure.heads[-2:] == ("mean busy", "repeats")
 
@@ -163,8 +168,8 @@ def test_each_transaction_is_a_line_over_the_threads_with_its_intervals() -> Non
         "baseline on instance1 + instance2, one", "baseline on instance1 + instance2, two",
     ]  # fmt: skip
     assert len(figure.rows) == 2 * 7 * 7
-    assert [layer["mark"]["type"] for layer in one["layer"]] == ["rule", "line", "point"]
-    places = one["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    assert marks(one) == ["rule", "tick", "tick", "line", "point"]
+    places = one["layer"][1]["encoding"]["x"]["scale"]["domain"]
     assert places == ["2", "4", "8", "16", "32", "48", "64"]
     load = results.stages["baseline"].rungs[-1].tree["loads"]["one"]
     tree = load["transactions"]["GetAccessData"]["response"]["avg_us"]

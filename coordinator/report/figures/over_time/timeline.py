@@ -16,6 +16,7 @@ from typing import Any
 from proveout.coordinator.measure.samples import read_table
 from proveout.coordinator.measure.timeseries import APART_MIN_S
 from proveout.coordinator.report.figures.over_time.fault_windows import FaultWindow, fault_windows
+from proveout.coordinator.report.figures.over_time.load_series import LoadSeries, read_load_series
 from proveout.coordinator.report.tables import machines
 from proveout.coordinator.results.results import RunResults
 from proveout.proto.events import IterationFinished
@@ -47,13 +48,18 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """CPU busy as fractions, lag in seconds (of the whole iteration, ramps too), the measure windows, and the times
-    around faults."""
+    """CPU busy as fractions, lag in seconds (of the whole iteration, ramps too), the measure windows, the times around
+    faults, and the load of chosen rungs over time."""
 
     cpu: tuple[Line, ...] = ()
     lag: tuple[Line, ...] = ()
     windows: tuple[Span, ...] = ()
     faults: tuple[FaultWindow, ...] = ()
+    loads: tuple[LoadSeries, ...] = ()
+
+    def window(self, item: IterationFinished) -> Span | None:
+        """The measure window of an iteration."""
+        return next((span for span in self.windows if span.iteration.id == item.id), None)
 
 
 def read_timeline(results: RunResults, samples: Path) -> Timeline:
@@ -75,7 +81,13 @@ def read_timeline(results: RunResults, samples: Path) -> Timeline:
             rows = _columns(samples / f"{stem}.captures.parquet", None)
             cpu += _cpu(item, rows, t0_ns, begun_s, results)
             lag += _lag(item, rows, t0_ns, begun_s)
-    return Timeline(cpu=tuple(cpu), lag=tuple(lag), windows=tuple(windows), faults=tuple(faults))
+    return Timeline(
+        cpu=tuple(cpu),
+        lag=tuple(lag),
+        windows=tuple(windows),
+        faults=tuple(faults),
+        loads=tuple(read_load_series(results, samples)),
+    )
 
 
 def _columns(path: Path, names: Sequence[str] | None) -> list[dict[str, Any]]:

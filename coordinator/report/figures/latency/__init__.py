@@ -1,0 +1,1 @@
+"""Figures of response times as distributions."""

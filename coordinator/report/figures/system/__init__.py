@@ -1,0 +1,1 @@
+"""Figures of the database under load: waits and replication lag."""

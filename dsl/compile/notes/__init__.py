@@ -1,0 +1,1 @@
+"""Notes on plans that are valid."""

@@ -1,0 +1,113 @@
+"""The DDL of sql stages that a reset removes, or with `keep: ddl` executes again. Pure.
+
+A reset restores the copy of a system that its last populate has saved, so that tables, indexes and other objects that
+an sql stage has made since are gone. Data flow: the compiled plan -> `since_copy` (for each system of a reset the sql
+stages since the copy, with their DDL) -> `notes` for `check` and `explain`, the statements that the scheduler executes
+again (`keep: ddl`), and the words of the notice in a run.
+
+What runs before a reset: the stages before it that are not steps of a ladder; of a reset that is a step, the steps
+before it in the same list too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from proveout.core.errors import PlanProblem
+from proveout.dsl.plan import iteration_order
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Drop, Populate, Reset, Sql, Stage
+from proveout.dsl.workloads.sql.sql_text import scan
+
+DDL = frozenset({"ALTER", "ANALYZE", "CLUSTER", "COMMENT", "CREATE", "DROP", "GRANT", "REINDEX", "RENAME", "REVOKE"})
+"""The first words of statements that change objects, or the statistics about them."""
+SHOWN_MAX = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinceCopy:
+    """An sql stage that has changed a system since it was copied, with the DDL among its statements."""
+
+    system: str
+    stage: Sql
+    statements: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        """The first statement, shortened, and the number of the others."""
+        first = " ".join(self.statements[0].split())
+        more = f" and {len(self.statements) - 1} more" if len(self.statements) > 1 else ""
+        return (first if len(first) <= SHOWN_MAX else f"{first[: SHOWN_MAX - 1]}…") + more
+
+
+def since_copy(plan: Plan, reset: Reset) -> tuple[SinceCopy, ...]:
+    """The DDL of sql stages since the copy that a reset restores, of each of its systems, in the order of the stages;
+    () for a reset that restores nothing."""
+    if not reset.restore:
+        return ()
+    before = tuple(_before(plan, reset))
+    return tuple(found for system in reset.systems for found in _of_system(before, system))
+
+
+def notes(plan: Plan) -> tuple[PlanProblem, ...]:
+    """A note for each reset that removes what sql stages have made."""
+    return tuple(
+        PlanProblem(
+            message=f"note: reset `{stage.id}` {removal(found)}",
+            where=stage.where,
+            key="stages",
+            hint="keep: ddl executes these statements again after the restore",
+        )
+        for stage in plan.stages
+        if isinstance(stage, Reset) and not stage.keep
+        for found in since_copy(plan, stage)
+    )
+
+
+def removal(found: SinceCopy) -> str:
+    """The words for what a reset does to an object: "restores `db` …, which removes what stage `index` has made"."""
+    return (
+        f"restores `{found.system}` as its last populate left it, which removes what stage `{found.stage.id}` "
+        f"has made: {found.shown}"
+    )
+
+
+def _before(plan: Plan, reset: Reset) -> Iterator[Stage]:
+    ladder = iteration_order.ladder_of_step(plan, reset)
+    last = reset if ladder is None else ladder
+    steps = {name for stage in plan.stages for name in (*_steps(stage, "before"), *_steps(stage, "after"))}
+    yield from (one for one in plan.stages[: plan.stages.index(last)] if one.id not in steps)
+    if ladder is not None:
+        own = ladder.before if reset.id in ladder.before else ladder.after
+        yield from (plan.stage(name) for name in own[: own.index(reset.id)])
+
+
+def _steps(stage: Stage, when: str) -> tuple[str, ...]:
+    return tuple(getattr(stage, when, ()))
+
+
+def _of_system(before: tuple[Stage, ...], system: str) -> tuple[SinceCopy, ...]:
+    found: list[SinceCopy] = []
+    for stage in before:
+        match stage:
+            case Populate(into=into) if system in into:
+                found = []
+            case Drop(systems=systems) if system in systems:
+                found = []
+            case Sql(system=name) if name == system:
+                if statements := tuple(text for text in stage.statements if is_ddl(text)):
+                    found.append(SinceCopy(system=system, stage=stage, statements=statements))
+            case _:
+                pass
+    return tuple(found)
+
+
+def is_ddl(statement: str) -> bool:
+    """Whether a statement changes objects.
+
+    >>> is_ddl("-- an index\nCREATE INDEX i ON t (a)"), is_ddl("INSERT INTO t VALUES (1)")
+    (True, False)
+    """
+    first = next((token.upper for token in scan(statement) if token.kind == "word"), "")
+    return first in DDL

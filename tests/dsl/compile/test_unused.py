@@ -1,0 +1,67 @@
+"""Notes on names that a plan declares and does not use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proveout.dsl.compile.compiler import compile_with_notes
+
+ROOT = Path(__file__).parents[3]
+PLANS = sorted([*(ROOT / "plans").glob("*.yaml"), *(ROOT / "plans" / "starters").glob("*.yaml")])
+PLAN = """\
+proveout: 1
+name: t
+params:
+  measure: {type: duration, default: 5s}
+  unread: {type: int, default: 5}
+  top: {type: int, default: 4}
+secrets:
+  pw: {env: PW}
+topology:
+  hosts:
+    h: {roles: [client], address: local}
+  systems:
+    db: {engine: postgres, host: h, provision: embedded}
+    spare: {engine: sqlite, host: h, provision: embedded}
+workloads:
+  hlr: {kind: hlr, population: 1000}
+  more: {kind: hlr, population: 1000}
+captures:
+  os: {kind: os}
+  waits: {kind: waits, system: db}
+stages:
+  - populate: {workload: hlr, into: db}
+  - ladder: {workload: hlr, target: db, threads: [1, 4], measure: "${params.measure}", capture: os, repeat: 3}
+verdicts:
+  - {id: v, check: ladder.at(4).tps.mean > params.top}
+"""
+
+
+def test_each_unused_name_has_a_note_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(PLAN)
+    _, notes = compile_with_notes(tmp_path / "p.yaml")
+    assert [(note.where.line, note.message) for note in notes] == [
+        (5, "note: nothing uses the parameter `unread`"),
+        (8, "note: nothing uses the secret `pw`"),
+        (14, "note: nothing uses the system `spare`"),
+        (17, "note: nothing uses the workload `more`"),
+        (20, "note: nothing uses the capture `waits`"),
+    ]
+    assert all(note.source_line and note.hint for note in notes)
+
+
+def test_what_an_include_declares_for_several_plans_has_none(tmp_path: Path) -> None:
+    head, _, captures = PLAN.partition("captures:\n")
+    capture, _, rest = captures.partition("stages:\n")
+    (tmp_path / "captures.yaml").write_text(f"captures:\n{capture}")
+    (tmp_path / "p.yaml").write_text(f"{head}include: captures.yaml\nstages:\n{rest}")
+    _, notes = compile_with_notes(tmp_path / "p.yaml")
+    assert "capture" not in {note.key for note in notes}
+    assert "workload" in {note.key for note in notes}
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_no_shipped_plan_declares_what_it_does_not_use(path: Path) -> None:
+    assert compile_with_notes(path)[1] == ()

@@ -1,0 +1,157 @@
+"""Settings of embedded servers against their tables, and the tables against the servers that are installed.
+
+`PROVEOUT_UPDATE_GOLDEN=1 python -m pytest tests/dsl/rules/test_server_settings.py` writes the tables again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from proveout.agent.engines.mysql import provision as embedded_mysql
+from proveout.agent.engines.mysql.adapter import MysqlAdapter
+from proveout.dsl.operations.database import postgres_parameters
+from proveout.dsl.rules import mysql_settings
+from proveout.dsl.rules.server_settings import setting_tables as tables
+from proveout.dsl.rules.server_settings.setting_values import objection
+from proveout.proto.wire.tasks import Endpoint
+
+UPDATE = bool(os.environ.get("PROVEOUT_UPDATE_GOLDEN"))
+ROWS_MAX = 2_000
+POSTGRES = """SELECT name, vartype, unit, min_val, max_val, enumvals, setting FROM pg_settings
+WHERE context <> 'internal' ORDER BY name"""
+MARIADB = """SELECT LOWER(VARIABLE_NAME), VARIABLE_TYPE, NUMERIC_MIN_VALUE, NUMERIC_MAX_VALUE, ENUM_VALUE_LIST
+FROM information_schema.SYSTEM_VARIABLES"""
+KINDS = {"bool": "bool", "integer": "int", "real": "real", "enum": "enum", "string": "text"}
+
+
+def compared(engine: str, server: str, settings: dict[str, dict[str, Any]], refused: list[str]) -> None:
+    path = Path(tables.__file__).parent / tables.FILES[engine]
+    lines = (f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in settings.items())
+    head = f'{{"server": {json.dumps(server)},\n"refused": {json.dumps(refused)},\n"settings": {{\n'
+    text = head + ",\n".join(lines) + "\n}}\n"
+    if UPDATE:
+        path.write_text(text, encoding="utf-8")
+        tables.table.cache_clear()
+    held = path.read_text(encoding="utf-8")
+    if json.loads(held)["server"] != server:
+        pytest.skip(f"the table is of {json.loads(held)['server']}, and this host has {server}")
+    assert held == text
+
+
+def limits(entry: dict[str, Any], low: str | None, high: str | None) -> dict[str, Any]:
+    for key, text in (("low", low), ("high", high)):
+        if text is not None:
+            number = float(text)
+            entry[key] = int(text) if number.is_integer() and "e" not in text.lower() and "." not in text else number
+    return entry
+
+
+@pytest.mark.server
+def test_the_table_of_postgresql_is_that_of_the_embedded_server(postgres_server: str) -> None:
+    with psycopg.connect(postgres_server) as connection:
+        major = connection.info.server_version // 10_000
+        rows = connection.execute(POSTGRES).fetchall()
+    found: dict[str, dict[str, Any]] = {}
+    refused: list[str] = []
+    for name, kind, unit, low, high, words, value in rows:
+        if postgres_parameters.objection(name):
+            refused.append(name.lower())
+            continue
+        entry = limits({"kind": KINDS[kind]} | ({"unit": unit} if unit else {}), low, high)
+        found[name.lower()] = entry | ({"words": words} if words else {})
+        known = tables.read({"server": "", "settings": {"x": found[name.lower()]}}).settings["x"]
+        assert known.kind == "text" or known.low is None or float(value) >= known.low or float(value) == -1
+    compared("postgres", f"PostgreSQL {major}", found, refused)
+
+
+@pytest.mark.server
+def test_the_table_of_mariadb_is_that_of_the_host_s_server(mysql_server: embedded_mysql.Server) -> None:
+    endpoint = Endpoint(system="shared", engine="mysql", dsn=mysql_server.dsn)
+    session = MysqlAdapter().query_session(endpoint)
+    try:
+        version = str(session.rows("SELECT VERSION()", 1)[1][0][0])
+        _, rows = session.rows(MARIADB, ROWS_MAX)
+    finally:
+        session.close()
+    types = {str(name): mariadb_entry(str(kind), low, high, words) for name, kind, low, high, words in rows}
+    options = sorted(set(mariadb_options()))
+    allowed = [name for name in options if mysql_settings.objection(name) is None]
+    found = {name: types.get(name, {"kind": "text"}) for name in allowed}
+    refused = [name for name in options if name not in found]
+    compared("mysql", f"MariaDB {'.'.join(version.split('.')[:2])}", found, refused)
+
+
+def mariadb_options() -> list[str]:
+    """The names of the options that the server takes when it starts: the table at the end of its help."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), *embedded_mysql.FOLDERS))
+    program = shutil.which("mariadbd", path=path)
+    assert program is not None
+    argv = [program, "--no-defaults", "--verbose", "--help"]
+    text = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    _, _, listed = text.partition("\n---")
+    return [line.split()[0].replace("-", "_") for line in listed.splitlines()[1:] if re.match("[a-z][a-z0-9-]* ", line)]
+
+
+def mariadb_entry(kind: str, low: Any, high: Any, words: Any) -> dict[str, Any]:
+    if kind == "BOOLEAN":
+        return {"kind": "bool"}
+    if kind in ("ENUM", "SET", "FLAGSET"):
+        return {"kind": "enum" if kind == "ENUM" else "set", "words": str(words).split(",")}
+    if kind == "DOUBLE" or "INT" in kind:
+        number = "real" if kind == "DOUBLE" else "int"
+        return limits({"kind": number}, *(None if end is None else str(end) for end in (low, high)))
+    return {"kind": "text"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "value"),
+    [
+        ("postgres", "work_mem", "4MB"), ("postgres", "work_mem", "4096"), ("postgres", "shared_buffers", "1 GB"),
+        ("postgres", "fsync", "off"), ("postgres", "synchronous_commit", "remote_apply"), ("postgres", "jit", "true"),
+        ("postgres", "wal_writer_delay", "10ms"), ("postgres", "random_page_cost", "1.1"), ("postgres", "hnsw.x", "1"),
+        ("postgres", "Work_Mem", "64kB"), ("postgres", "log_min_duration_statement", "-1"),
+        ("postgres", "synchronous_commit", "on"), ("postgres", "max_wal_size", "4GB"),
+        ("mysql", "innodb_buffer_pool_size", "512M"), ("mysql", "innodb-flush-log-at-trx-commit", "2"),
+        ("mysql", "binlog_format", "ROW"), ("mysql", "innodb_flush_method", "O_DIRECT"), ("mysql", "log_bin", "name"),
+        ("mysql", "sql_mode", "STRICT_ALL_TABLES,NO_ZERO_DATE"), ("mysql", "optimizer_switch", "index_merge=off"),
+        ("mysql", "autocommit", "ON"),
+    ],
+)  # fmt: skip
+def test_settings_that_a_server_takes(engine: str, name: str, value: str) -> None:
+    assert objection(engine, name, value) is None
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "value", "message", "way_out"),
+    [
+        ("postgres", "shared_bufers", "1GB", "has no setting `shared_bufers`", "did you mean `shared_buffers`"),
+        ("postgres", "work_mem", "4gb", "with B, kB, MB, GB, TB or without a unit (kB), not 4gb", "did you mean 4GB?"),
+        ("postgres", "work_mem", "4G", "not 4G", "did you mean 4GB?"),
+        ("postgres", "work_mem", "1kB", "at least 64 kB", ""),
+        ("postgres", "max_connections", "lots", "is a whole number, without a unit, not lots", ""),
+        ("postgres", "max_connections", "1000000", "at most 262143", ""),
+        ("postgres", "wal_writer_delay", "1MB", "with us, ms, s, min, h, d", ""),
+        ("postgres", "fsync", "maybe", "is on or off, not maybe", ""),
+        ("postgres", "synchronous_commit", "remote_aply", "cannot be remote_aply", "did you mean `remote_apply`"),
+        ("mysql", "innodb_buffer_pool_sice", "1G", "has no setting", "did you mean `innodb_buffer_pool_size`"),
+        ("mysql", "innodb_buffer_pool_size", "512MB", "such as 8192, 64K or 1G, not 512MB", "did you mean 512M?"),
+        ("mysql", "innodb_flush_log_at_trx_commit", "5", "at most 3", ""),
+        ("mysql", "binlog_format", "ROWS", "cannot be ROWS", "did you mean `ROW`"),
+        ("mysql", "sql_mode", "STRICT", "cannot have STRICT", ""),
+        ("mysql", "autocommit", "perhaps", "is on or off", ""),
+    ],
+)
+def test_settings_that_a_server_refuses(engine: str, name: str, value: str, message: str, way_out: str) -> None:
+    found = objection(engine, name, value)
+    assert found is not None
+    assert message in found.message
+    assert way_out in found.way_out

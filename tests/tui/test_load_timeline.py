@@ -1,0 +1,194 @@
+"""The timeline of the Live pane, its picture, the bars of a ladder and the plot of a search."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from functools import reduce as fold
+from typing import Any
+
+import histories
+import pytest
+
+from proveout.proto.events import (
+    Event,
+    LoadTick,
+    ProbeFinished,
+    StageStarted,
+)
+from proveout.proto.fault_events import FaultSeen
+from proveout.tui import live_numbers
+from proveout.tui.charts import interval_bars, scales, search_plot, timeline_chart
+from proveout.tui.charts.interval_bars import Bar
+from proveout.tui.load_timeline import phase_at, timeline
+from proveout.tui.run_view import RunView, reduce
+from proveout.tui.stage_view import Throughput
+from proveout.tui.widgets.header import headline, progress, verdict_counts
+
+PLAN = {
+    "hosts": [{"name": "db1", "roles": ["server"]}],
+    "stages": [
+        {
+            "id": "base", "kind": "ladder", "threads": [4], "repeat": 2,
+            "windows": {"phases": [["calm", 4.0], ["spike", 6.0]]},
+            "arrival": {
+                "kind": "phased", "of": "rate",
+                "levels": [{"for_s": 4.0, "values": [200.0], "at_s": [0.0]}, {"for_s": 6.0, "values": [800.0], "at_s": [0.0]}],
+            },
+        },
+    ],
+}  # fmt: skip
+
+
+def view_of(*events: Event) -> RunView:
+    return fold(reduce, histories.stamped(events), RunView())
+
+
+def going(*ticks: Event, plan: object = PLAN) -> RunView:
+    begun = dataclasses.replace(histories.begun(4, 1), starts_in_s=0.0)
+    return view_of(
+        histories.started(plan), StageStarted(stage="base", kind="ladder", iterations=2, estimate_s=40.0), begun, *ticks
+    )
+
+
+def at(view: RunView, second: float) -> RunView:
+    """The view that many seconds after T0."""
+    return dataclasses.replace(view, now_unix_s=view.iteration_began_unix_s + second)
+
+
+def lines(view: RunView, width: int = 100, height: int = 30) -> list[str]:
+    shown = timeline(view)
+    assert shown is not None
+    return timeline_chart.draw(shown, width, height).plain.split("\n")
+
+
+def test_the_timeline_goes_over_iterations_and_has_two_minutes() -> None:
+    first = at(going(*histories.ticks(4, 1, 15)), 15.0)
+    again = dataclasses.replace(histories.begun(4, 2), starts_in_s=0.0)
+    later = dataclasses.replace(first, now_unix_s=first.now_unix_s + 10.0)
+    both = fold(reduce, [dataclasses.replace(histories.stamped([again])[0], unix_s=later.now_unix_s)], later)
+    shown = timeline(dataclasses.replace(both, now_unix_s=both.now_unix_s + 3.0))
+    assert shown is not None
+    assert shown.ends_s - shown.begins_s == 30.0
+    assert [span.name for span in shown.iterations] == ["4 thr #1", "4 thr #2"]
+    assert len(shown.seconds) == 15
+    assert timeline(dataclasses.replace(both, now_unix_s=both.now_unix_s + 300.0)) is None
+
+
+def test_a_picture_has_exactly_its_size_and_the_names_outside_of_the_plot() -> None:
+    view = at(going(*histories.ticks(4, 1, 13)), 13.0)
+    for width, height in ((52, 17), (82, 24), (120, 40)):
+        rows = lines(view, width, height)
+        assert len(rows) == height
+        assert max(map(len, rows)) <= width
+    text = "\n".join(lines(view))
+    assert all(re.search(rf"[⠀-⣿▁-█ ] {name} \d", text) for name in ("p50", "p95", "p99"))
+    assert "target 800" in text
+    assert "calm" in text and "spike" in text
+    assert text.splitlines()[-1].rstrip().endswith("now")
+
+
+def test_seconds_without_answers_are_a_gap_and_errors_are_marked() -> None:
+    silent: dict[str, Any] = {"tps": 0.0, "avg_us": None, "p50_us": None, "p95_us": None, "p99_us": None, "errors": 3}
+    ticks = [tick for tick in histories.ticks(4, 1, 13) if isinstance(tick, LoadTick)]
+    ticks = [dataclasses.replace(tick, **silent) if 5 <= tick.second < 9 else tick for tick in ticks]
+    rows = lines(at(going(*ticks), 13.0), 110, 30)
+    plot = slice(9, 110 - 15)
+    errors = next(row for row in rows if "×" in row)[plot]
+    columns = [place for place, sign in enumerate(errors) if sign == "×"]
+    assert len(columns) == 4
+    between = range(columns[0] + 1, columns[-1])
+    below = rows[rows.index(next(row for row in rows if row.lstrip().startswith("├"))) + 1 : -1]
+    drawn = {row[plot][column] for row in below for column in between}
+    assert drawn <= {" ", "┊"}, drawn
+
+
+def test_faults_are_named_on_the_timeline() -> None:
+    fault = FaultSeen(id=histories.identity(4, 1), host="db1", fault="crash", number=1, step="begins", at_s=4.0)
+    view = at(going(*histories.ticks(4, 1, 13), fault, dataclasses.replace(fault, step="healed", at_s=8.0)), 13.0)
+    row = next(row for row in lines(view) if "▼" in row)
+    assert row.index("▼crash") < row.index("▲")
+
+
+def test_the_header_names_the_phase_and_the_numbers_of_the_newest_second() -> None:
+    ticks = [
+        dataclasses.replace(tick, tps=700.0, errors=2)
+        for tick in histories.ticks(4, 1, 9)
+        if isinstance(tick, LoadTick)
+    ]
+    view = at(going(*ticks), 9.2)
+    line = progress(view, 120).plain
+    assert line.startswith("base · 4 threads · repeat 1 of 2 · phase spike 2 of 6 s")
+    assert line.endswith("measure 6 of 10 s")
+    numbers = "".join(text for text, _, _ in live_numbers.parts(view))
+    assert numbers == "700 TPS of 800 · p50 240 µs · p95 1.06 ms · p99 2.45 ms · errors 2/s"
+    late = at(view, 20.0)
+    assert "".join(text for text, _, _ in live_numbers.parts(late)) == "– TPS, no numbers for 11 s"
+
+
+@pytest.mark.parametrize("width", [60, 78, 118, 198])
+def test_the_counts_of_verdicts_are_never_left_out(width: int) -> None:
+    view = view_of(*histories.judged())
+    warned = tuple(
+        dataclasses.replace(verdict, severity="warn") if verdict.outcome == "FAIL" else verdict
+        for verdict in view.verdicts
+    )
+    view = dataclasses.replace(view, verdicts=warned, title="A long title of the plan " * 4)
+    assert "".join(text for text, _, _ in verdict_counts(view)) == " ✓1 ✗1(warn) ?1"
+    line = headline(view, "replay × 10", width)
+    assert line.plain.endswith("✓1 ✗1(warn) ?1")
+    assert line.cell_len == width
+
+
+def test_phases_are_found_by_the_time_in_the_window() -> None:
+    stage = going().stage("base")
+    assert [phase_at(stage, second) for second in (-1.0, 0.0, 4.0, 10.0)] == [
+        None, ("calm", 0.0, 4.0), ("spike", 0.0, 6.0), None
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("high", [0.0, 0.3, 7.0, 99.0, 7225.0, 1e6])
+def test_ticks_are_1_2_or_5_times_a_power_of_ten(high: float) -> None:
+    for scale in (scales.linear(high), scales.logarithmic([high / 300.0 or 1.0, high or 1.0])):
+        steps = {f"{tick:.0e}"[0] for tick in (scale.ticks if scale.log else scale.ticks[1:2])}
+        assert steps <= {"1", "2", "5"}
+        assert scale.low <= scale.high
+
+
+def test_an_interval_of_two_repeats_does_not_stretch_the_axis() -> None:
+    two = Throughput(mean=8600.0, n=2, lower=-15_000.0, upper=32_000.0)
+    three = Throughput(mean=5000.0, n=3, lower=4800.0, upper=5200.0)
+    assert interval_bars.axis([two, three], 4).high == 10_000.0
+    rows = [str(row) for row in interval_bars.draw([Bar(name="1 thr", found=three), Bar(name="4 thr", found=two)], 80)]
+    assert "├" in rows[0] and "┤" in rows[0]
+    assert "◂" in rows[1] and rows[1].rstrip().endswith("▸")
+    assert rows[0].index("5,000") == rows[1].index("8,600"), "numbers are right-aligned"
+    assert rows[2].rstrip().endswith("10,000")
+    assert all(len(row) <= 80 for row in rows)
+
+
+def probe(number: int, rate: float, *, accepted: bool, phase: Any = "bracket") -> ProbeFinished:
+    return ProbeFinished(stage="cap", probe=number, phase=phase, rate=rate, accepted=accepted, evidence="e")
+
+
+def test_the_bracket_of_a_search() -> None:
+    probes = [probe(1, 100.0, accepted=True), probe(2, 200.0, accepted=True), probe(3, 400.0, accepted=False)]
+    assert search_plot.bracket(probes) == (200.0, 400.0)
+    assert search_plot.bracket([*probes, probe(4, 200.0, accepted=False, phase="confirm")]) == (100.0, 200.0)
+    assert search_plot.bracket([]) == (None, None)
+    text = "\n".join(str(row) for row in search_plot.draw(probes, (4, 300.0), 60, 12))
+    assert (text.count("●"), text.count("×"), text.count("▶")) == (2, 1, 1)
+    assert "best 200" in text and "refused 400" in text
+
+
+def test_each_of_several_loads_has_numbers() -> None:
+    plan = {"stages": [{
+        "id": "base", "kind": "ladder", "threads": [4], "repeat": 2,
+        "loads": [
+            {"name": "orders", "workload": "o", "target": "db", "share": [1, 1], "threads": None, "rate": None},
+            {"name": "queries", "workload": "q", "target": "db", "share": None, "threads": 1, "rate": 200.0},
+        ],
+    }]}  # fmt: skip
+    stage = going(plan=plan).stage("base")
+    assert stage is not None
+    assert [(load.name, load.rate_of(50.0)) for load in stage.loads] == [("orders", 50.0), ("queries", 200.0)]

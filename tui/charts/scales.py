@@ -1,0 +1,83 @@
+"""Scales of an axis: ticks at 1, 2 or 5 times a power of ten, and the place of a value between the ends. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_STEPS = (1.0, 2.0, 5.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """An axis from `low` to `high`, linear or logarithmic, with the values that get a mark."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    log: bool = False
+
+    def place(self, value: float) -> float:
+        """0 at `low`, 1 at `high`; outside of that for values outside.
+
+        >>> linear(80.0).place(50.0), logarithmic([10.0, 1000.0]).place(100.0)
+        (0.625, 0.5)
+        """
+        if self.log:
+            low, high = math.log10(self.low), math.log10(self.high)
+            return (math.log10(max(value, self.low * 1e-3)) - low) / (high - low)
+        return (value - self.low) / (self.high - self.low)
+
+
+def step(span: float, marks: int) -> float:
+    """The smallest 1-2-5 step that divides `span` into at most `marks` parts.
+
+    >>> step(7225.0, 4), step(120.0, 6), step(0.9, 5)
+    (2000.0, 20.0, 0.2)
+    """
+    least = max(span, 1e-12) / max(marks, 1)
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in _STEPS if factor * power >= least * (1.0 - 1e-9))
+
+
+def linear(high: float, marks: int = 4) -> Scale:
+    """From 0 to a whole number of steps at or above `high`.
+
+    >>> linear(7225.0).ticks
+    (0.0, 2000.0, 4000.0, 6000.0, 8000.0)
+    """
+    high = high if high > 0.0 else 1.0
+    by = step(high, marks)
+    count = math.ceil(high / by - 1e-9)
+    return Scale(low=0.0, high=count * by, ticks=tuple(number * by for number in range(count + 1)))
+
+
+def logarithmic(values: Iterable[float], marks: int = 6) -> Scale:
+    """From the 1-2-5 number at or below the least value to that at or above the greatest; at most about `marks` ticks.
+
+    >>> logarithmic([36.0, 7500.0]).ticks
+    (100.0, 1000.0, 10000.0)
+    >>> logarithmic([36.0, 90.0]).ticks
+    (20.0, 50.0, 100.0)
+    """
+    positive = [value for value in values if value > 0.0] or [1.0]
+    low, high = _nice(min(positive), down=True), _nice(max(positive), down=False)
+    if high <= low:
+        high = _nice(low * 1.01, down=False)
+    powers = range(math.floor(math.log10(low) + 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
+    for factors in ((1.0, 2.0, 5.0), (1.0,)):
+        ticks = [factor * 10.0**power for power in powers for factor in factors]
+        ticks = [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
+        if len(ticks) <= marks:
+            break
+    every = max(1, -(-len(ticks) // marks))
+    return Scale(low=low, high=high, ticks=tuple(ticks[::every]), log=True)
+
+
+def _nice(value: float, *, down: bool) -> float:
+    """The 1-2-5 number next to a positive value."""
+    power = 10.0 ** math.floor(math.log10(value) + 1e-12)
+    if down:
+        return max(factor * power for factor in _STEPS[:-1] if factor * power <= value * (1.0 + 1e-9))
+    return min(factor * power for factor in _STEPS if factor * power >= value * (1.0 - 1e-9))
