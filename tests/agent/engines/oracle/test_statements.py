@@ -22,7 +22,7 @@ pytestmark = pytest.mark.server
 def session(oracle: str, tns_database: str) -> Iterator[OracleStatements]:
     with psycopg.connect(tns_database, autocommit=True) as connection:
         connection.execute("TRUNCATE oracle.v$sql, oracle.v$sql_plan")
-        # The tests' server says '1' for whatever SYS_CONTEXT is asked.
+        # SYS_CONTEXT of the tests' server is '1' for every name.
         connection.execute(
             "INSERT INTO oracle.v$sql VALUES ('abc', 0, 'SELECT 1 FROM t', 10, 2000000, 10, '1'),"
             " ('abc', 1, 'SELECT 1 FROM t', 30, 1000000, 30, '1'), ('sys', 0, 'SELECT 2', 9, 9, 9, 'SYS')"
