@@ -6,7 +6,7 @@ Data flow: results -> `run_document`, `compare.comparison_document` -> `Document
 Text is stored as it was recorded. Renderers pass each text through `numbers.safe` and escape it for their format.
 
 Two blocks differ by format: a `Table` with a title is folded on the HTML page, and `PAGE_ONLY` blocks are on the HTML
-page alone.
+page alone. The page shows the evidence of an `Outcome` folded, below its claims.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.report.figures.figure import Figure
+from proveout.coordinator.report.summary.claims import Claim
+from proveout.coordinator.report.summary.headline import HeadlineNumber
 
 Tone: TypeAlias = Literal["", "good", "bad", "warn", "dim"]
 
@@ -68,7 +70,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A verdict of a run, or a condition of a comparison. `check` and `iterations` are shown on the page alone."""
+    """A verdict of a run, or a condition of a comparison. `check`, `iterations` and `claims` are on the page alone."""
 
     outcome: str
     tone: Tone
@@ -78,6 +80,7 @@ class Outcome:
     evidence: tuple[str, ...] = ()
     check: str = ""
     iterations: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,13 @@ class Outcomes:
 
     items: tuple[Outcome, ...]
     head: str = "Verdict"
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The headline numbers beside each other."""
+
+    items: tuple[HeadlineNumber, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,22 +148,35 @@ class Section:
 
 
 Block: TypeAlias = (
-    Paragraph | Notes | Table | Outcomes | Figure | Drawing | Preformatted | Download | FileLinks | Details | Section
+    Paragraph
+    | Notes
+    | Table
+    | Outcomes
+    | Tiles
+    | Figure
+    | Drawing
+    | Preformatted
+    | Download
+    | FileLinks
+    | Details
+    | Section
 )
-PAGE_ONLY = (Figure, Drawing, Preformatted, Download, FileLinks, Details)
+PAGE_ONLY = (Tiles, Figure, Drawing, Preformatted, Download, FileLinks, Details)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """A report.
 
-    `about` identifies it; `status` is how the run ended; `files` is the directory of all recorded data, "" for none.
+    `about` identifies it; `answer` is its outcome in a sentence, for a page; `status` is how the run ended; `files` is
+    the directory of all recorded data, "" for none.
     """
 
     title: str
     about: str
     sections: tuple[Section, ...]
     status: Paragraph | None = None
+    answer: Paragraph | None = None
     files: str = ""
     next_step: str = ""
 
