@@ -206,6 +206,7 @@ class _Loop:
             external=self._options.external,
             estimates_s=self._options.estimates_s,
             timing=self._options.timing,
+            preflight=self._options.preflight and self._plan.preflight,
             cluster=cluster_secrets() if needs_cluster(self._plan) else None,
         )
         facts = run_progress([*earlier, *opening])

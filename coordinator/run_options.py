@@ -19,7 +19,8 @@ class RunOptions:
 
     `external` may hold passwords; only tasks contain it. `estimates_s`: the seconds of each stage by id. `crashed`: the
     last coordinator was killed, and its agents may still be leaving. `policy`: the permitted changes of local agents.
-    `labels`: of `--label`. From `gather_hosts` hosts on the samples of a host are sent together once a second, for each
+    `labels`: of `--label`. `preflight`: check hosts and systems before anything is changed, unless the plan does
+    without it. From `gather_hosts` hosts on the samples of a host are sent together once a second, for each
     host at a different moment.
     """
 
@@ -36,3 +37,4 @@ class RunOptions:
     policy: Path | None = None
     gather_hosts: int = 50
     labels: Mapping[str, str] = field(default_factory=dict)
+    preflight: bool = False

@@ -194,8 +194,10 @@ def _type(field: Mapping[str, Any]) -> str:
 
 
 def _is_noise(kind: Mapping[str, Any]) -> bool:
-    """`null` (a key left out) and `${…}` (allowed for every value) are documented once, not in every row."""
-    return kind.get("type") == "null" or kind.get("description", "").startswith("${")
+    """`null` (a key left out, or what an extended plan drops) and `${…}` (allowed for every value) are documented once,
+    not in every row."""
+    drops = isinstance(kind.get("additionalProperties"), dict) and _is_noise(kind["additionalProperties"])
+    return kind.get("type") == "null" or drops or kind.get("description", "").startswith("${")
 
 
 def _cell(text: str) -> str:

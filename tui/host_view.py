@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -94,6 +94,14 @@ def totals(readings: Readings) -> dict[str, float]:
         metric = name.partition("[")[0]
         found[metric] = found.get(metric, 0.0) + value
     return found
+
+
+def history_of(each: Sequence[Readings]) -> Mapping[str, tuple[float, ...]]:
+    """The history of readings that follow each other."""
+    history: Mapping[str, tuple[float, ...]] = {}
+    for readings in each:
+        history = _lengthened(history, readings)
+    return history
 
 
 def _lengthened(history: Mapping[str, tuple[float, ...]], now: Readings) -> Mapping[str, tuple[float, ...]]:

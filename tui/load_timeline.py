@@ -39,7 +39,8 @@ class Span:
 class Timeline:
     """From `begins_s` to `ends_s`, Unix seconds, or those of a time without gaps.
 
-    `targets`: the intended rate at each of `seconds`, None for closed arrival. `moves`: whether it ends now.
+    `targets`: the intended rate at each of `seconds`, None for closed arrival. `moves`: whether it ends now;
+    `fresh`: whether its newest second is of an iteration under way.
     """
 
     begins_s: float
@@ -52,6 +53,7 @@ class Timeline:
     faults: tuple[FaultMark, ...] = ()
     unit: str = "TPS"
     moves: bool = True
+    fresh: bool = True
 
 
 def timeline(view: RunView) -> Timeline | None:
@@ -83,6 +85,7 @@ def timeline(view: RunView) -> Timeline | None:
         faults=tuple(mark for mark in faults if begins_s <= mark.unix_s <= ends_s),
         unit="IOPS" if seconds and _kind(view, seconds[-1].tick.id) == "tool" else "TPS",
         moves=not view.shown and view.ended is None,
+        fresh=view.iteration is not None and bool(seconds) and seconds[-1].tick.id == view.iteration.id,
     )
 
 
@@ -115,7 +118,7 @@ def _phases(view: RunView, one: Begun) -> Iterator[Span]:
     stage = view.stage(one.started.id.stage)
     for name, begins_s, ends_s in edges_s(stage.phases if stage is not None else ()):
         first_s = one.measured_from_s
-        yield Span(begins_s=first_s + begins_s, ends_s=first_s + ends_s, name=safe(name), short=safe(name)[:3])
+        yield Span(begins_s=first_s + begins_s, ends_s=first_s + ends_s, name=safe(name))
 
 
 def phase_at(stage: StageView | None, measured_s: float) -> tuple[str, float, float] | None:

@@ -24,6 +24,7 @@ from proveout.proto.wire.results import TaskResult
 from proveout.proto.wire.tasks import (
     CheckInvariants,
     Checkpoint,
+    CheckSystem,
     CompareSystems,
     Endpoint,
     InspectSystem,
@@ -44,6 +45,8 @@ HANDLERS: Mapping[type, str] = MappingProxyType(
         tasks.CompareSystems: "proveout.agent.sandbox.dispatch:run_in_helper",
         tasks.ReadFacts: "proveout.agent.host_facts:read_facts",
         tasks.CheckInvariants: "proveout.agent.sandbox.dispatch:run_in_helper",
+        tasks.CheckSystem: "proveout.agent.sandbox.dispatch:run_in_helper",
+        tasks.CheckHost: "proveout.agent.preflight.host_check:check_host",
         tasks.RunSql: "proveout.agent.sandbox.dispatch:run_in_helper",
         tasks.Checkpoint: "proveout.agent.sandbox.dispatch:run_in_helper",
         tasks.ApplyTuning: "proveout.agent.tuning.handlers:apply_tuning",
@@ -92,7 +95,9 @@ AWAY_S = 30.0
 """The time for which a system may be away before the task that needs it fails."""
 AGAIN_S = 0.5
 
-REPEATABLE = (CheckInvariants, Checkpoint, CompareSystems, InspectSystem, PopulateSystem, RunCapture, RunLoad)
+REPEATABLE = (
+    CheckInvariants, Checkpoint, CheckSystem, CompareSystems, InspectSystem, PopulateSystem, RunCapture, RunLoad,
+)  # fmt: skip
 """A load only fails as `unreachable` before it is armed, a capture before it has sampled, and a population drops what
 is half loaded.
 """
@@ -120,7 +125,8 @@ async def patiently(context: TaskContext, spec: Any, handler: Handler, inspect: 
     `inspect` handles InspectSystem.
     """
     waited_for = [end for end in _endpoints(spec) if _is_of_others(end)]
-    if not waited_for or not isinstance(spec, (*REPEATABLE, *ONCE)):
+    in_haste = isinstance(spec, CheckSystem) and not spec.wait
+    if not waited_for or in_haste or not isinstance(spec, (*REPEATABLE, *ONCE)):
         return await handler(context, spec)
     if isinstance(spec, ONCE) and not _reports_effects(spec):
         for end in waited_for:

@@ -15,6 +15,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,8 @@ class TaskRunner:
         match error:
             case TaskFault():
                 fault = error.as_error()
-                return self._failed(fault.code, fault.message, fault.way_out)
+                clean = replace(fault, message=sanitize(fault.message), way_out=sanitize(fault.way_out))
+                return TaskFailed(key=self.key, error=clean)
             case ProveoutError():
                 return self._failed("invalid", str(error))
             case OSError() if is_full(error):

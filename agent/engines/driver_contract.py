@@ -29,10 +29,11 @@ class FailureKind(enum.Enum):
 
 class StatementFailure(ProveoutError):
     """A statement (or a connection) that failed. `code` is the SQLSTATE or the engine's own name; `kind` what it
-    means."""
+    means; `line` the line of the statement, from 1, 0 where the engine gives none. `subject` as in
+    `results.TaskError`."""
 
-    def __init__(self, code: str, text: str, kind: FailureKind) -> None:
-        self.code, self.kind = code, kind
+    def __init__(self, code: str, text: str, kind: FailureKind, line: int = 0) -> None:
+        self.code, self.kind, self.line, self.subject = code, kind, line, ""
         super().__init__(text)
 
 
@@ -116,6 +117,15 @@ class OpensWithSettings(Protocol):
 
     def dsn_for_load(self, dsn: str, settings: Iterable[tuple[str, str]], *, changes: bool) -> str:
         """Return the dsn of a load's connections; `changes`: whether the load changes rows."""
+        ...
+
+
+@runtime_checkable
+class OpensToLook(Protocol):
+    """A driver of an engine whose connections for loads change the database by being opened."""
+
+    def open_to_look(self, dsn: str) -> Any:
+        """A session that changes nothing, for preparing statements. Raises StatementFailure (lost)."""
         ...
 
 

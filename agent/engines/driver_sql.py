@@ -16,6 +16,7 @@ from typing import Any
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import EngineAdapter, Loader, Populates, Settings
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.core.errors import ProveoutError
 from proveout.dsl import engines, extensions
@@ -90,11 +91,21 @@ class DriverAdapter(EngineAdapter, Populates):
             session: Any = driver.connect(endpoint.dsn)
             try:
                 polled = driver.waits == "polled"
-                return tuple(_run(session, polled, _statement(driver.dialect, text)) for text in statements)
+                return tuple(
+                    self._run_one(session, endpoint, number, _statement(driver.dialect, text), polled=polled)
+                    for number, text in enumerate(statements)
+                )
             finally:
                 session.close()
         except StatementFailure as failure:
             raise _fault(endpoint, failure) from None
+
+    def _run_one(self, session: Any, endpoint: Endpoint, number: int, statement: Statement, *, polled: bool) -> int:
+        with text_of_plan(self._engine, f"statements.{number}"):
+            try:
+                return _run(session, polled, statement)
+            except StatementFailure as failure:
+                raise _fault(endpoint, failure) from None
 
 
 def _statement(dialect: Any, text: str) -> Statement:
@@ -122,4 +133,10 @@ def _run(session: Any, polled: bool, statement: Statement) -> int:
 def _fault(endpoint: Endpoint, failure: StatementFailure) -> TaskFault:
     lost = failure.kind is FailureKind.LOST
     what = f"{endpoint.system} ({endpoint.engine}): {failure.code}: {failure.what}"
-    return TaskFault("unreachable" if lost else "fault", what, way_out="see that the system runs and its dsn is right")
+    return TaskFault(
+        "unreachable" if lost else "fault",
+        what,
+        way_out="see that the system runs and its dsn is right",
+        refusal="" if lost else failure.code,
+        line=failure.line,
+    )

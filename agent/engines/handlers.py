@@ -27,6 +27,7 @@ from proveout.agent.engines.embedded import data_store
 from proveout.agent.engines.embedded.account import choose_account
 from proveout.agent.engines.embedded.confinement import landlock_version
 from proveout.agent.engines.embedded.server_role import ServerRole
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.dsl import engines
@@ -200,10 +201,12 @@ async def run_sql(context: TaskContext, spec: RunSql) -> SqlDone:
         elapsed_s = time.monotonic() - began_s
         wait_s = 0.0
         if spec.wait_until.query:
-            wait_s = await _cancellable(lambda given_up: queries.wait_until(end, spec.wait_until, given_up))
+            with text_of_plan(end.engine, "wait_until.query"):
+                wait_s = await _cancellable(lambda given_up: queries.wait_until(end, spec.wait_until, given_up))
         values: tuple[tuple[str, float], ...] = ()
         if spec.query:
-            values = await asyncio.to_thread(queries.values_of, end, spec.query, spec.values)
+            with text_of_plan(end.engine, "query"):
+                values = await asyncio.to_thread(queries.values_of, end, spec.query, spec.values)
     return SqlDone(counts=counts, elapsed_s=elapsed_s, wait_s=wait_s, values=values)
 
 

@@ -8,13 +8,13 @@ counted (`TransactionType.counted`). Works for any engine with a driver; nothing
 from __future__ import annotations
 
 import asyncio
-import select
 import threading
 import time
 from typing import Any
 
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.driver_contract import Driver, FailureKind, StatementFailure
+from proveout.agent.engines.session_calls import execute
 from proveout.agent.engines.table import driver
 from proveout.agent.errors import TaskFault
 from proveout.agent.load.loop.cancellation import cancel_statements
@@ -105,13 +105,7 @@ class _Check:
         if self._cancelled:
             raise TaskFault("cancelled", "the check of the invariants was cancelled")
         prepared = self._session.prepare(statement)
-        if self._driver.waits == "blocking":
-            self._session.execute(prepared, arguments)
-        elif not self._session.exchange(prepared, arguments):
-            answer = select.poll()
-            answer.register(self._session.fileno(), select.POLLIN)
-            while not self._session.receive():
-                answer.poll()
+        execute(self._session, self._driver, prepared, arguments)
         rows: list[Row] = self._session.rows()
         if len(rows) != 1 or len(rows[0]) != width or None in rows[0]:
             system = self._spec.endpoint.system

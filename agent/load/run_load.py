@@ -208,7 +208,9 @@ class _Run:
                 way_out += f"; load runs as user id {user.uid}, which must be able to read the files that the dsn names"
             return TaskFault("unreachable", f"the load cannot connect to {name}: {fault.message}", way_out=way_out)
         way_out = fault.way_out or "check that the system is populated and that its user may use the tables"
-        return TaskFault(fault.code, f"the load cannot be prepared on {name}: {fault.message}", way_out=way_out)
+        refused = TaskFault(fault.code, f"the load cannot be prepared on {name}: {fault.message}", way_out=way_out)
+        refused.subject, refused.line = fault.subject, fault.line
+        return refused
 
 
 async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

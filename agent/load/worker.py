@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
 from concurrent.futures import Future, wait
 from dataclasses import astuple, dataclass
 from operator import itemgetter
@@ -30,6 +29,7 @@ from proveout.agent.engines.driver_contract import (
     StatementFailure,
 )
 from proveout.agent.engines.members import Members
+from proveout.agent.engines.session_calls import configure, prepare
 from proveout.agent.engines.table import driver
 from proveout.agent.load import worker_messages
 from proveout.agent.load.commit_log import CommitLog
@@ -48,7 +48,6 @@ from proveout.agent.sandbox.privileges import Privileges
 from proveout.core.child_process import LOAD_WORKER_NAME
 from proveout.core.errors import ProveoutError
 from proveout.core.linux import die_with_parent
-from proveout.dsl.rules.session_settings import statement
 from proveout.dsl.workloads.base import WorkloadKind
 from proveout.dsl.workloads.kinds import build, part_of
 
@@ -219,8 +218,13 @@ class Load:
                 self._terminals.append(self._terminal(number))
         except StatementFailure as failure:
             self.abandon()
-            code = "unreachable" if failure.kind is FailureKind.LOST else "invalid"
-            return worker_messages.Fault(code=code, message=f"{failure.code}: {failure.what}")
+            lost = failure.kind is FailureKind.LOST
+            return worker_messages.Fault(
+                code="unreachable" if lost else "invalid",
+                message=f"{failure.code}: {failure.what}",
+                subject="" if lost else failure.subject,
+                line=failure.line,
+            )
         gc.collect()
         return worker_messages.Armed()
 
@@ -356,7 +360,7 @@ class Load:
         prepared = {}
         for statement_ in needed:
             self._check_stopped()
-            prepared[statement_.name] = session.prepare(statement_)
+            prepared[statement_.name] = prepare(session, statement_, self._arm.engine)
         return prepared
 
     def _reader(self) -> tuple[Any, dict[str, Any]]:
@@ -394,33 +398,6 @@ class Load:
         if not self._sessions.are_lent:
             return PolledLoop(**common)
         return SessionLoop(**common, **{"pool" if self._sessions.pool else "own": self._connections})
-
-
-def configure(session: Any, engine: Driver, settings: Iterable[tuple[str, str]]) -> None:
-    """Apply the plan's `session:` settings to a new connection, in order, before anything is prepared.
-
-    Raises StatementFailure.
-    """
-    for name, value in settings:
-        made, arguments = statement(engine.dialect, name, value)
-        try:
-            prepared = session.prepare(made)
-            if engine.waits == "blocking":
-                session.execute(prepared, arguments)
-            elif not session.exchange(prepared, arguments):
-                _wait_for_answer(session)
-        except StatementFailure as failure:
-            kind = FailureKind.LOST if failure.kind is FailureKind.LOST else FailureKind.ERROR
-            raise StatementFailure(failure.code, f"session setting {name} = {value}: {failure.what}", kind) from None
-
-
-def _wait_for_answer(session: Any) -> None:
-    ready = select.poll()
-    ready.register(session.fileno(), select.POLLIN)
-    done = False
-    while not done:
-        ready.poll()
-        done = session.receive()
 
 
 def serve(stdin: int, outlet: ChunkWriter) -> None:

@@ -191,6 +191,8 @@ class Fault:
     code: str
     message: str
     way_out: str = ""
+    subject: str = ""
+    line: int = 0
 
 
 ToWorker: TypeAlias = Arm | Start | Stop

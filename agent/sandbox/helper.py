@@ -192,7 +192,7 @@ class _Process:
             if job.outcome.done() and not job.outcome.cancelled():
                 job.outcome.exception()  # retrieved, so that asyncio does not report it as unhandled
         if isinstance(outcome, TaskFailed):
-            raise TaskFault(outcome.error.code, outcome.error.message, way_out=outcome.error.way_out)
+            raise TaskFault.from_error(outcome.error)
         return outcome.result
 
     async def request(self, kind: str, *arguments: Any) -> Any:

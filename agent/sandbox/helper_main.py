@@ -51,6 +51,7 @@ HANDLERS: Mapping[type, str] = MappingProxyType(
         tasks.RunSql: "proveout.agent.engines.handlers:run_sql",
         tasks.Checkpoint: "proveout.agent.engines.handlers:checkpoint",
         tasks.CheckInvariants: "proveout.agent.load.invariants:check_invariants",
+        tasks.CheckSystem: "proveout.agent.preflight.system_check:check_system",
         tasks.RunCapture: "proveout.agent.capture.kinds:capture",
     }
 )

@@ -36,6 +36,8 @@ SESSION_MAX = 100
 DIRECTORIES_MAX = 1000
 TUNINGS_MAX = 500
 FAULT_TUNINGS_MAX = 20
+CHECKS_MAX = 1000
+CHECKED_TEXTS_MAX = 20_000
 SLICES_MAX = 1_000_000
 SEED_MAX = 2**63
 SHARES_MAX = 2**31
@@ -109,6 +111,34 @@ def _sql(spec: tasks.RunSql) -> Iterator[Objection]:
 def _invariants(spec: tasks.CheckInvariants) -> Iterator[Objection]:
     yield from _endpoint(spec.endpoint)
     yield from host_rules.workload_problems(spec.workload)
+
+
+def _check_system(spec: tasks.CheckSystem) -> Iterator[Objection]:
+    yield from _endpoint(spec.endpoint)
+    if max(len(spec.loads), len(spec.captures)) > CHECKS_MAX or not set(spec.uses) <= set(tasks.USES):
+        yield Objection(message=f"more than {CHECKS_MAX} loads or captures to check, or uses that are not known")
+    for load in spec.loads[:CHECKS_MAX]:
+        yield from host_rules.workload_problems(load.workload)
+        yield from _session(spec.endpoint.engine, load.session)
+        yield from host_rules.text_problems("the subject of a check", load.subject)
+    texts = spec.texts[: CHECKED_TEXTS_MAX + 1]
+    if len(texts) > CHECKED_TEXTS_MAX:
+        yield Objection(message=f"more than {CHECKED_TEXTS_MAX} statements to check")
+    yield from host_rules.statement_problems(tuple(text.text for text in texts), CHECKED_TEXTS_MAX)
+    for text in texts:
+        yield from host_rules.text_problems("the subject of a check", text.subject)
+    for capture in spec.captures[:CHECKS_MAX]:
+        yield from host_rules.capture_problems(capture)
+        yield from value_rules.query_problems(capture.query, capture.values)
+        yield from host_rules.captured_problems(capture.kind, spec.endpoint.engine)
+
+
+def _check_host(spec: tasks.CheckHost) -> Iterator[Objection]:
+    if len(spec.systems) > CHECKS_MAX or not set(spec.tools) <= TOOLS or spec.bytes_min < 0:
+        yield Objection(message=f"a check of {len(spec.systems)} systems, or of tools other than {', '.join(TOOLS)}")
+    for system in spec.systems[:CHECKS_MAX]:
+        yield from host_rules.system_problems(system)
+    yield from host_rules.text_problems("the folder of a run", spec.data_root)
 
 
 def _populate(spec: tasks.PopulateSystem) -> Iterator[Objection]:
@@ -330,6 +360,8 @@ RULES: Mapping[type, Callable[[Any], Iterable[Objection]]] = MappingProxyType(
         tasks.CompareSystems: _compare,
         tasks.ReadFacts: _facts,
         tasks.CheckInvariants: _invariants,
+        tasks.CheckSystem: _check_system,
+        tasks.CheckHost: _check_host,
         tasks.RunSql: _sql,
         tasks.Checkpoint: _endpoint_only,
         tasks.ApplyTuning: _tuning,

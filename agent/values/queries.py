@@ -15,6 +15,7 @@ from typing import TypeVar
 from proveout.agent.capture.schedule import observe
 from proveout.agent.daemon.tasks import TaskContext
 from proveout.agent.engines.adapter import OpensQueries, QuerySession, Tick
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.agent.values.value_table import ROWS_MAX, NoValue, ValueTable, read_values, same, shown
@@ -130,14 +131,15 @@ class QueryObserver:
         self._session: QuerySession | None = open_session(endpoint)
         self._ended = False
         try:
-            self._read(self._session)
+            with text_of_plan(endpoint.engine, "query"):
+                self._read(self._session)
         except NoValue as fault:
             self.close()
             what = f"capture {name!r}: {fault.what}, in the rows of {quoted(query)}"
             raise TaskFault("missing", what, way_out=fault.way_out) from None
         except TaskFault as fault:
             self.close()
-            raise TaskFault(fault.code, f"capture {name!r}: {fault.what}", way_out=fault.way_out) from None
+            raise fault.about(f"capture {name!r}") from None
 
     def _read(self, session: QuerySession) -> list[Reading]:
         found = dict(_bounded(session, lambda: _values(session, self._query, self._values), LIMIT_S))

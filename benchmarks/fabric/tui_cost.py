@@ -71,14 +71,16 @@ class Hosts:
     @staticmethod
     def _up(host: int) -> AgentUp:
         return AgentUp(
-            host=f"host{host}", agent_version="1", machine_id="m", cores=8, offset_ns=1000, uncertainty_ns=900
+            host=f"host{host}", agent_version="1", machine_id=f"m{host // 2}", cores=8, offset_ns=9, uncertainty_ns=900
         )
 
     @staticmethod
     def _tick(host: int, number: int) -> HostTick:
         busy = (host * 7 + number * 3) % 100 / 100
-        readings = {f"metric{index}": float(number + index) for index in range(METRICS - 3)}
+        readings = {f"metric{index}": float(number + index) for index in range(METRICS - 7)}
         readings |= {"cpu.busy_fraction": busy, "memory.used_bytes": 1e9 * (1 + busy), "memory.total_bytes": 8e9}
+        readings |= {f"disk.{way}_bytes_per_s[sda]": 1e6 * (1 + busy) for way in ("read", "write")}
+        readings |= {f"network.{way}_bytes_per_s[eth0]": 1e5 * (1 + busy) for way in ("received", "sent")}
         return HostTick(host=f"host{host}", capture="host", readings=readings)
 
     def _moving(self, second: int) -> list[Event]:

@@ -42,9 +42,11 @@ class HostAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """Access to the hosts: credentials for running agents, the policy of local ones, dsns of systems."""
+    """Access to the hosts: credentials for running agents, the policy of local ones, dsns of systems; `verb` names the
+    sessions."""
 
     log_dir: Path
+    verb: str = "explain"
     credentials: Credentials | None = None
     policy: Path | None = None
     external: Mapping[str, Endpoint] | None = None
@@ -54,7 +56,7 @@ async def ask(plan: Plan, reach: Reach) -> tuple[HostAnswer, ...]:
     """The answer of each host with operations, in the plan's order."""
     hosts = [host.name for host in plan.hosts if _of_host(plan, host.name) or _faults_of(plan, host.name)]
     local = [name for name in hosts if plan.host(name).is_local]
-    fabric = _fabric(plan, reach) if local else None
+    fabric = fabric_of(plan, reach) if local else None
     try:
         return tuple(await asyncio.gather(*(_ask(plan, host, reach, fabric) for host in hosts)))
     finally:
@@ -62,7 +64,8 @@ async def ask(plan: Plan, reach: Reach) -> tuple[HostAnswer, ...]:
             await fabric.close()
 
 
-def _fabric(plan: Plan, reach: Reach) -> LocalFabric:
+def fabric_of(plan: Plan, reach: Reach) -> LocalFabric:
+    """The local agents of a plan, not started yet."""
     return LocalFabric(policy=reach.policy, hidden=secret_variables(plan), passed=passed_variables(plan))
 
 
@@ -81,24 +84,25 @@ def _faults_of(plan: Plan, host: str) -> list[tuple[Ladder, Fault]]:
 async def _ask(plan: Plan, host: str, reach: Reach, fabric: LocalFabric | None) -> HostAnswer:
     events: asyncio.Queue[SessionEvent] = asyncio.Queue()
     try:
-        session = await _connect(plan, host, reach, fabric, events)
+        session = await open_session(plan, host, reach, fabric, events)
     except LocalAgentError as fault:  # the log that it names is removed with the answer
         return HostAnswer(host=host, problem=fault.what)
     except (ProveoutError, OSError) as fault:
         return HostAnswer(host=host, problem=one_line(fault))
     try:
         async with asyncio.timeout(ANSWER_S):
-            return await _answer(_Host(plan=plan, name=host, reach=reach, session=session, events=events))
+            return await changes(AgentHost(plan=plan, name=host, reach=reach, session=session, events=events))
     except TimeoutError:
         return HostAnswer(host=host, problem=f"no answer within {ANSWER_S:g} s")
     finally:
         await session.close(timeout_s=CLOSE_S)
 
 
-async def _connect(
+async def open_session(
     plan: Plan, host: str, reach: Reach, fabric: LocalFabric | None, events: asyncio.Queue[SessionEvent]
 ) -> AgentSession:
-    hello = Hello(run_id=f"explain-{secrets.token_hex(6)}", epoch=1, host=host)
+    """A session with the agent of a host, which a local one is started for. ProveoutError, OSError."""
+    hello = Hello(run_id=f"{reach.verb}-{secrets.token_hex(6)}", epoch=1, host=host)
     known = plan.host(host)
     if known.is_local and fabric is not None:
         addresses = await fabric.start([host], reach.log_dir)
@@ -108,7 +112,7 @@ async def _connect(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Host:
+class AgentHost:
     """A host with an open session, whose events arrive in `events`."""
 
     plan: Plan
@@ -139,8 +143,8 @@ class _Host:
                     continue
 
 
-async def _answer(host: _Host) -> HostAnswer:
-    """Ask about the changes of the tunings, then about each fault."""
+async def changes(host: AgentHost) -> HostAnswer:
+    """The changes of the tunings of a host, then whether each fault could be made."""
     answer = HostAnswer(host=host.name)
     if tunings := _of_host(host.plan, host.name):
         answer = await _of_tunings(host, tunings)
@@ -155,7 +159,7 @@ async def _answer(host: _Host) -> HostAnswer:
     return answer
 
 
-async def _of_tunings(host: _Host, tunings: Sequence[Tuning]) -> HostAnswer:
+async def _of_tunings(host: AgentHost, tunings: Sequence[Tuning]) -> HostAnswer:
     absent = [tuning for tuning in tunings if host.absent(tuning)]
     checked = tuple(tuning for tuning in tunings if tuning not in absent)
     spec = ApplyTuning(tunings=checked, endpoints=host.endpoints(checked), check=True)
@@ -172,7 +176,7 @@ async def _of_tunings(host: _Host, tunings: Sequence[Tuning]) -> HostAnswer:
             return HostAnswer(host=host.name, problem=f"{type(other).__name__} is not an answer")
 
 
-async def _of_fault(host: _Host, ladder: Ladder, fault: Fault) -> tuple[TuningState, ...] | str:
+async def _of_fault(host: AgentHost, ladder: Ladder, fault: Fault) -> tuple[TuningState, ...] | str:
     """Whether the agent could make the changes of a fault; or why it gave no answer."""
     mine = tuple(tuning for tuning in fault.tunings if host.name in tuning.hosts)
     checked = tuple(tuning for tuning in mine if not host.absent(tuning))

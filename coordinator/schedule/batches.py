@@ -13,10 +13,12 @@ from typing import Literal
 from proveout.coordinator.schedule import disk_full
 from proveout.coordinator.schedule.conditions import SKIPPED
 from proveout.coordinator.schedule.messages import KeepOutput
+from proveout.coordinator.schedule.preflight.findings import of_failure, of_result, system_of
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.state import Batch, Cluster, Purpose, Tuned, Turn
 from proveout.coordinator.schedule.tasks import propagations, task_deadline_s, task_key, task_subject
 from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.positions import position
 from proveout.dsl.plan.stages import Drop, Populate, Sql
 from proveout.dsl.plan.topology import System
 from proveout.proto.events import (
@@ -29,6 +31,7 @@ from proveout.proto.events import (
     TuningSeen,
     ValuesTaken,
 )
+from proveout.proto.wire.check_results import Checked, CheckFinding
 from proveout.proto.wire.messages import AgentMessage, TaskDone, TaskFailed, TaskProgress, deadline_after_progress_s
 from proveout.proto.wire.results import (
     CommandDone,
@@ -39,6 +42,7 @@ from proveout.proto.wire.results import (
     Populated,
     SqlDone,
     SystemStarted,
+    TaskError,
     TaskResult,
     TuningDone,
 )
@@ -106,7 +110,12 @@ def receive_answer(turn: Turn, step: Batch, message: AgentMessage) -> None:
             kept_rows = step.kept_rows + (result.kept_rows if isinstance(result, Populated) else 0)
             _step_on(turn, replace(step, pending=step.pending - {key}, kept_rows=kept_rows))
         case TaskFailed(key=key, error=error) if key in step.pending:
-            batch_failed(turn, step, key, error.message, error.way_out, code=error.code)
+            if step.purpose == "preflight":
+                _found(turn, step, key, (of_failure(step.specs[key], error),))
+                _step_on(turn, replace(step, pending=step.pending - {key}))
+                return
+            place = _place(turn.state.plan, step, key, error)
+            batch_failed(turn, step, key, error.message, error.way_out, code=error.code, place=place)
         case TaskProgress(key=key) if key in step.pending:
             allowed_s = deadline_after_progress_s(turn.at_s - step.began_s) + turn.state.setup.timing.answer_grace_s
             turn.set(step=replace(step, until_s=max(step.until_s, turn.at_s + allowed_s)))
@@ -124,11 +133,24 @@ def _step_on(turn: Turn, step: Batch) -> None:
         turn.set(parts_done=turn.state.parts_done | done, step=None)
 
 
-def batch_failed(turn: Turn, step: Batch, key: str, message: str, way_out: str, *, code: str = "") -> None:
-    """Handle a task of the batch that failed or has passed its deadline."""
+def _place(plan: Plan, step: Batch, key: str, error: TaskError) -> str:
+    """Where the text is that a database refused, `file:line:col`; "" when the plan is not the cause."""
+    spec = step.specs[key]
+    if not error.subject or not isinstance(spec, RunSql):
+        return ""
+    return str(position(plan, f"stages.{step.stage}.{error.subject}", spec.endpoint.engine, error.line))
+
+
+def batch_failed(
+    turn: Turn, step: Batch, key: str, message: str, way_out: str, *, code: str = "", place: str = ""
+) -> None:
+    """Handle a task of the batch that failed or has passed its deadline. `place`: see `_place`."""
     *_, what, host = key.split("/")
     spec = step.specs[key]
     text = f"{what} on {host} failed: {message}" + (f" ({way_out})" if way_out else "")
+    if place:
+        turn.end("failed", 2, f"{place}: stage {step.stage}: {text}")
+        return
     if isinstance(spec, RunSql | RunCommand | StartSystem) and step.stage:
         text = f"{turn.state.plan.stage(step.stage).where}: stage {step.stage}: {text}"
     full = code == disk_full.CODE or bool(turn.state.full)
@@ -183,8 +205,12 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
             _compared(turn, spec, result)
         case CheckInvariants(), InvariantsChecked():
             _invariants(turn, step, spec, result)
+        case ApplyTuning(check=True), TuningDone():
+            _found(turn, step, key, of_result(spec, result))
         case ApplyTuning() | VerifyTuning() | RevertTuning(), TuningDone():
             _tuned(turn, step, spec, host, result)
+        case _, Checked():
+            _found(turn, step, key, of_result(spec, result))
         case _, SqlDone():
             turn.set(rows=turn.state.rows + sum(result.counts))
             _values_taken(turn, step.stage, result)
@@ -192,6 +218,12 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
             _command_done(turn, step.stage, host, result)
         case _:
             pass
+
+
+def _found(turn: Turn, step: Batch, key: str, findings: Iterable[CheckFinding]) -> None:
+    """Add the findings of a preflight check."""
+    host, system = key.rpartition("/")[2], system_of(step.specs[key])
+    turn.set(found=(*turn.state.found, *((host, system, finding) for finding in findings)))
 
 
 def _populated(turn: Turn, step: Batch, spec: PopulateSystem, host: str, result: Populated) -> None:

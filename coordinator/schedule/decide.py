@@ -18,6 +18,7 @@ from proveout.coordinator.schedule.disk_full import stop_if_full
 from proveout.coordinator.schedule.expectations import check_expectations
 from proveout.coordinator.schedule.ladders import finish_stage, ladder_part, search_part, tool_part
 from proveout.coordinator.schedule.messages import Dial
+from proveout.coordinator.schedule.preflight.step import preflight
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.setup_stages import (
     as_restarted,
@@ -99,7 +100,9 @@ def decide(turn: Turn) -> None:
         if stage is None:
             _compare(turn)
         else:
-            _stage(turn, _turning(turn, stage))
+            due = _turning(turn, stage)
+            if not (isinstance(due, Ladder | Search) and preflight(turn, measuring=True)):
+                _stage(turn, due)
 
 
 def _turning(turn: Turn, stage: Stage) -> Stage:
@@ -137,6 +140,7 @@ def _prepare_hosts_and_systems(turn: Turn) -> bool:
     return (
         _agents(turn)
         or check_expectations(turn)
+        or preflight(turn, measuring=False)
         or tune(turn, systems=False)
         or _systems(turn)
         or check_expectations(turn, started=True)

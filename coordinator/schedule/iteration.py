@@ -26,7 +26,8 @@ from proveout.coordinator.schedule.tasks import (
     tool_tasks,
 )
 from proveout.core.numbers import seconds
-from proveout.dsl.plan.loads import parts, targets
+from proveout.dsl.plan.loads import part, parts, targets
+from proveout.dsl.plan.positions import position
 from proveout.dsl.plan.stages import Ladder, Measuring, Search, Tool, Windows
 from proveout.proto.events import IterationFinished, IterationId, IterationStarted, IterationVoided
 from proveout.proto.fault_events import FaultSeen
@@ -302,8 +303,28 @@ def failed(turn: Turn, step: Iterating, key: str, error: TaskError) -> None:
         disk_full.explain(turn, why)
     elif error.code == disk_full.CODE:
         disk_full.stop(turn, why)
+    elif error.subject and (subject := _subject(turn, step, key, error.subject)):
+        place = position(turn.state.plan, *subject, error.line)
+        turn.end("failed", 2, f"{place}: {why}")
     else:
         turn.end("failed", 4, why)
+
+
+def _subject(turn: Turn, step: Iterating, key: str, subject: str) -> tuple[str, str] | None:
+    """The path in the plan of what a load or a capture of the iteration was refused, and the engine."""
+    plan, what = turn.state.plan, key.split("/")[-2]
+    kind, _, name = what.partition(":")
+    if kind == "capture":
+        capture = plan.capture(name)
+        return f"captures.{name}.{subject}", plan.system(capture.system).engine if capture.system else ""
+    stage = stage_of(turn, step)
+    if kind != "load" or isinstance(stage, Tool):
+        return None
+    load = part(stage, name).stage
+    engine = plan.system(load.target).engine
+    return (
+        f"workloads.{load.workload}.{subject}" if subject.startswith("statements.") else f"stages.{stage.id}.{subject}"
+    ), engine
 
 
 def _task_name(key: str) -> str:

@@ -35,6 +35,7 @@ from proveout.proto.events import (
     VerdictForeseen,
     VerdictReached,
 )
+from proveout.proto.wire.check_results import CheckFinding
 from proveout.proto.wire.messages import Cancel
 from proveout.proto.wire.results import TaskResult
 from proveout.proto.wire.tasks import ClusterSecrets, Endpoint, Task, TaskSpec
@@ -68,6 +69,7 @@ class Setup:
 
     `data_root`: the folder of provisioned systems. `external`: the endpoints of the other systems. `estimates_s`: the
     expected seconds of each stage by id. `cluster`: the credentials of the Ray cluster that this process forms.
+    `preflight`: check what the plan needs before anything is changed.
     """
 
     run_id: str
@@ -77,6 +79,7 @@ class Setup:
     estimates_s: Mapping[str, float] = field(default_factory=dict)
     timing: Timing = field(default_factory=Timing)
     cluster: ClusterSecrets | None = None
+    preflight: bool = False
 
 
 class ResultEvaluator(Protocol):
@@ -144,6 +147,7 @@ Purpose: TypeAlias = Literal[
     "facts",
     "tune",
     "look",
+    "preflight",
 ]
 
 
@@ -279,7 +283,8 @@ class State:
     data is lost. `tasks`: key -> host of the tasks under way. `given_up`: of
     those of lost agents. `failures`: failed attempts per (stage, rung, repeat).
     `tuned`: operations in place; `touched`: those that may have to be reverted; `looked`: the number of stages after
-    which they were verified. `full`: the message of a client with a full disk.
+    which they were verified. `full`: the message of a client with a full disk. `preflights`: finished parts of the
+    preflight; `found`: its findings so far, (host, system, finding).
     """
 
     plan: Plan
@@ -306,6 +311,8 @@ class State:
     looked: int = 0
     losses: int = 0
     full: str = ""
+    preflights: frozenset[str] = frozenset()
+    found: tuple[tuple[str, str, CheckFinding], ...] = ()
     issued: int = 0
     stage: str = ""
     step: Step | None = None

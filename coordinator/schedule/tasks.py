@@ -38,8 +38,10 @@ from proveout.dsl.workloads.kinds import expected_rows
 from proveout.proto.events import IterationId
 from proveout.proto.wire.tasks import (
     ApplyTuning,
+    CheckHost,
     CheckInvariants,
     Checkpoint,
+    CheckSystem,
     CompareSystems,
     Endpoint,
     FormPool,
@@ -399,6 +401,12 @@ def exporter_name(capture: Capture) -> str:
     return f"capture:{capture.name}"
 
 
+_SUBJECTS: Mapping[type, str] = {
+    CheckHost: "check", FormPool: "pool", PrepareFio: "fio-files", ReadFacts: "facts", RevertTuning: "revert-tuning",
+    RunFio: "fio", VerifyTuning: "verify-tuning",
+}  # fmt: skip
+
+
 def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm per kind of task
     """The `what` of a task's key: its verb and object."""
     match spec:
@@ -418,10 +426,10 @@ def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm pe
             return f"link:{source.system}"
         case CompareSystems(source=source):
             return f"compare:{source.system}"
-        case ReadFacts():
-            return "facts"
         case CheckInvariants(endpoint=endpoint):
             return f"invariants:{endpoint.system}"
+        case CheckSystem(endpoint=endpoint):
+            return f"check:{endpoint.system}"
         case RunSql(endpoint=endpoint):
             return f"sql:{endpoint.system}"
         case RunCommand(command=command):
@@ -430,22 +438,14 @@ def task_subject(spec: TaskSpec) -> str:  # noqa: PLR0911, PLR0912  # one arm pe
             return f"checkpoint:{endpoint.system}"
         case ApplyTuning(check=check):
             return "plan-tuning" if check else "tune"
-        case VerifyTuning():
-            return "verify-tuning"
-        case RevertTuning():
-            return "revert-tuning"
-        case FormPool():
-            return "pool"
         case RunLoad(load=name):
             return f"load:{name}" if name else "load"
         case InjectFault(fault=name):
             return f"fault:{name}"
-        case PrepareFio():
-            return "fio-files"
-        case RunFio():
-            return "fio"
         case RunCapture(capture=capture):
             return f"capture:{capture.name}"
+        case _:
+            return _SUBJECTS[type(spec)]
 
 
 def _tunings(plan: Plan) -> Iterator[Tuning]:
@@ -464,11 +464,11 @@ def task_deadline_s(spec: TaskSpec, plan: Plan | None = None) -> float:  # noqa:
     """The time limit of a task in seconds. It is generous, because the lease detects a dead agent; reports of progress
     move it (`deadline_after_progress_s`). Reverts have the time that the tunings of the `plan` may take."""
     match spec:
-        case ReadFacts():
+        case ReadFacts() | CheckHost():
             return 30.0
         case InspectSystem():
             return 90.0  # an agent waits for a system that restarts
-        case StartSystem() | StopSystem() | FormPool() | VerifyTuning():
+        case CheckSystem() | StartSystem() | StopSystem() | FormPool() | VerifyTuning():
             return 180.0
         case ApplyTuning(tunings=tunings):
             return 600.0 + 60.0 * len(tunings) + _longest_s(tunings)

@@ -38,7 +38,7 @@ from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
-from proveout.dsl.plan.values import Expression
+from proveout.dsl.plan.values import Expression, TextPosition
 from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
 from proveout.dsl.schema import models
 from proveout.dsl.schema.plan_parameters import Parameters, read_parameters
@@ -48,6 +48,7 @@ from proveout.dsl.schema.substitution import substitute
 from proveout.dsl.schema.validation import salvage, validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
+from proveout.dsl.source.text_positions import text_positions
 
 
 def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None) -> Plan:
@@ -117,8 +118,21 @@ def _compile(
     whole = dataclasses.replace(
         draft, tunings=(*tunings, *tables), stages=stages, verdicts=verdicts, published=published, conditions=conditions
     )
-    whole = dataclasses.replace(whole, charts=checker.charts(report.charts))
+    whole = dataclasses.replace(
+        whole, charts=checker.charts(report.charts), positions=tuple(_positions(root, drafts, problems))
+    )
     return one_agent_per_machine(whole), unused(original, root, problems)
+
+
+def _positions(root: Map, drafts: Sequence[Draft], problems: Problems) -> Iterator[TextPosition]:
+    topology = root.get("topology")
+    systems = topology.get("systems") if isinstance(topology, Map) else None
+    sections = {"systems": systems, "workloads": root.get("workloads"), "captures": root.get("captures")}
+    for name, section in sections.items():
+        if section is not None:
+            yield from text_positions(name, section, problems)
+    for draft in drafts:
+        yield from text_positions(f"stages.{draft.id}", draft.body, problems)
 
 
 def _check_head(document: Map, problems: Problems) -> None:
@@ -146,6 +160,7 @@ class _Head(Strict):
     name: PlanName
     title: models.Title = ""
     on_loss: models.OnLoss = "rerun"
+    preflight: models.Preflight = True
 
 
 def _report(root: Map, problems: Problems) -> models.ReportEntry:
@@ -170,6 +185,7 @@ def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], figures: tuple[str, 
         figures=figures,
         on_loss=cast("OnLoss", _text(root, "on_loss") or "rerun"),
         declared=tuple(scope.facts),
+        preflight=_text(root, "preflight") != "false",
     )
 
 

@@ -20,11 +20,14 @@ from proveout.dsl.operations.table import FAULT_KEYS, OPERATIONS, TUNING_KEYS
 from proveout.dsl.schema import models as schema
 from proveout.dsl.schema import stage_models
 from proveout.dsl.schema.fault_models import FaultEntry
+from proveout.dsl.source.inheritance import BY_NAME, LISTED
 from proveout.dsl.workloads.kinds import BUILT_IN, built_in
 
 IDENTIFIER = "https://json-schema.org/draft/2020-12/schema"
 TEMPLATE = {"type": "string", "pattern": r"\$\{.+\}", "description": "${params.name}"}
 GROUPED = {"type": "string", "pattern": r"^-?\d+(_\d+)+(\.\d+)?$", "description": "a number, as 20_000"}
+
+NOTHING = {"type": "null", "description": "drops what the plan that is extended has"}
 
 _NOT_TEXT = ("integer", "number", "boolean", "array")
 
@@ -52,6 +55,7 @@ def plan_schema() -> dict[str, Any]:
     changes = [*_tunings(), *_changes()]
     listed = {"anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in changes]}
     _array(definitions[_fault().__name__]["properties"]["tuning"])["items"] = listed
+    _let_drop(document["properties"], definitions[schema.Topology.__name__]["properties"])
     del document["required"]  # a file without stages is an include or an inventory
     document["if"] = {"required": ["stages"]}
     document["then"] = {"required": ["proveout", "name"]}
@@ -61,6 +65,28 @@ def plan_schema() -> dict[str, Any]:
         **document,
         "$defs": definitions,
     }
+
+
+def _let_drop(sections: dict[str, Any], topology: dict[str, Any]) -> None:
+    """Let a plan that extends another drop entries of its sections by null."""
+    for section in (*(sections[name] for name in BY_NAME), *topology.values()):
+        section["patternProperties"] = {
+            pattern: {"anyOf": [entry, NOTHING]} if entry else entry
+            for pattern, entry in section["patternProperties"].items()
+        }
+    dropped = {"type": "object", "additionalProperties": NOTHING, "minProperties": 1}
+    for name in LISTED:
+        items = {"anyOf": [sections[name]["items"], {**dropped, "maxProperties": 1}]}
+        sections[name] = _or(sections[name] | {"items": items}, dropped)
+    for name in (*BY_NAME, "tuning", "verdicts", "published", "report", "topology"):
+        sections[name] = _or(sections[name], NOTHING)
+
+
+def _or(section: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The section, or something else in its place; its description stays outside."""
+    kept = {key: section[key] for key in ("description",) if key in section}
+    whole = {key: value for key, value in section.items() if key not in kept}
+    return {**kept, "anyOf": [*(whole["anyOf"] if set(whole) == {"anyOf"} else [whole]), other]}
 
 
 def schema_json() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -17,11 +18,13 @@ from proveout.dsl.plan.measured_values import OMITTED
 from proveout.dsl.plan.stages import Condition, Ladder, Measuring, Search, Stage, Tool
 from proveout.dsl.plan.topology import Capture, Declared, Host, Secret, System
 from proveout.dsl.plan.tuning_step import Tuning
-from proveout.dsl.plan.values import Expression, Value
+from proveout.dsl.plan.values import Expression, TextPosition, Value
 
 OnLoss: TypeAlias = Literal["rerun", "continue", "stop"]
 
 FORMAT_VERSION = 1
+POSITION: Mapping[str, bool] = {"position": True}
+"""Of a field: it is a position, as every `where` is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +128,8 @@ class Plan:
     charts: tuple[Chart, ...] = field(default=(), metadata=OMITTED)
     declared: tuple[Declared, ...] = field(default=(), metadata=OMITTED)
     format: int = FORMAT_VERSION
+    preflight: bool = field(default=True, metadata=OMITTED)
+    positions: tuple[TextPosition, ...] = field(default=(), metadata=POSITION)
 
     def host(self, name: str) -> Host:
         """The host of that name; KeyError when there is none (the compiler made sure)."""
@@ -196,7 +201,7 @@ def _named(things: tuple[_Named, ...], name: str) -> _Named:
 
 
 def to_data(value: Any, *, positions: bool = False) -> Any:
-    """A plan (or any part) as plain lists, dicts and scalars; dataclass fields by name, `where` only with
+    """A plan (or any part) as plain lists, dicts and scalars; dataclass fields by name, positions only with
     `positions`.
 
     A field that came later has `omitted` in its metadata: it is left out at its default, so that the digest of a plan
@@ -206,7 +211,7 @@ def to_data(value: Any, *, positions: bool = False) -> Any:
         return {
             f.name: to_data(getattr(value, f.name), positions=positions)
             for f in dataclasses.fields(value)
-            if (positions or f.name != "where")
+            if (positions or not (f.name == "where" or "position" in f.metadata))
             and not ("omitted" in f.metadata and getattr(value, f.name) == f.default)
         }
     if isinstance(value, (tuple, list)):

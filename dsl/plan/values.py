@@ -21,3 +21,15 @@ class Expression:
     text: str
     needs: tuple[str, ...] = ()
     where: Where = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPosition:
+    """Where a text begins that a database judges, such as a statement: its `path` in the plan.
+
+    `literal`: the lines of the text are lines of the file.
+    """
+
+    path: str
+    where: Where
+    literal: bool = False

@@ -369,6 +369,13 @@ OnLoss: TypeAlias = Annotated[
         "continue without it where it only made load, or stop the run."
     ),
 ]
+Preflight: TypeAlias = Annotated[
+    bool,
+    Field(
+        description="Whether a run checks everything that it needs of hosts and systems before it changes anything, "
+        "and all statements before the first measurement."
+    ),
+]
 Title: TypeAlias = Annotated[str, Field(max_length=200)]
 
 
@@ -399,3 +406,4 @@ class Document(Strict):
     )
     report: ReportEntry = Field(default_factory=ReportEntry)
     on_loss: OnLoss = "rerun"
+    preflight: Preflight = True

@@ -10,11 +10,7 @@ replaces the plan's, which is connected to other hosts.
 
 An include or a base is relative to the file that names it and stays, symlinks resolved, within the plan's own folder.
 
-A plan that `extends` another is that plan with its own entries laid over it. Sections of names (`params`, `secrets`,
-`workloads`, `captures`, `pools`, and those of `topology`) go entry by entry and never deeper; stages, verdicts
-and published numbers by their id (a stage without one by its kind), tunings by their name: one that the base has too
-replaces it, a new one follows the last. Everything else is replaced as a whole. `name` and `title` are never
-inherited.
+A plan that `extends` another is that plan with its own entries laid over it (`inheritance`).
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from proveout.dsl.source.inheritance import Entries, extended, refuse_nulls
 from proveout.dsl.source.loader import load
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean
 
@@ -43,8 +40,6 @@ FRAGMENT_KEYS = (
 )
 INVENTORY_KEYS = ("proveout", "topology", "secrets")
 _BY_NAME = ("params", "secrets", "workloads", "captures")
-
-Entries = dict[str, tuple[Scalar, Node]]
 
 
 def read(path: Path, inventory: Path | None, problems: Problems) -> Map | None:
@@ -81,10 +76,15 @@ class _Reader:
                 fragments.append(fragment)
         whole = _merge(root, fragments, self.problems) if fragments else root
         if root.get("extends") is None:
+            refuse_nulls(root, self.problems)
             return whole
         named = _base_item(root, self.problems)
         base = self.other("extends", named, real, name, (*above, real)) if named is not None else None
-        return None if base is None else extended(whole, base)  # half a plan has no problems worth telling
+        if base is None:  # half a plan has no problems worth telling
+            return None
+        result = extended(whole, base, self.problems)
+        refuse_nulls(result, self.problems)
+        return result
 
     def other(self, key: str, item: Scalar, real: Path, name: str, above: tuple[Path, ...]) -> Map | None:
         """The file that an `include` or `extends` names."""
@@ -230,6 +230,7 @@ def _with_inventory(root: Map, path: Path, problems: Problems) -> Map:
     if inventory is None:
         return root
     _refuse_unknown(inventory, INVENTORY_KEYS, "an inventory", problems)
+    refuse_nulls(inventory, problems)
     result = dict(_entries(root))
     topology = _below(inventory, "topology")
     if isinstance(topology, Map):
@@ -254,70 +255,3 @@ def _over(below: Node | None, above: Node) -> Node:
     if not isinstance(below, Map) or not isinstance(above, Map):
         return above
     return Map(entries=tuple((_entries(below) | _entries(above)).values()), where=above.where)
-
-
-BY_NAME = ("params", "secrets", "workloads", "captures", "pools")
-OWN = ("proveout", "name", "title", "extends", "include")
-"""Keys that are never inherited; the includes of the base are merged into it before."""
-
-
-def extended(plan: Map, base: Map) -> Map:
-    """`plan` merged over `base`. A value of the wrong form stays as in the plan, so that the models report it."""
-    result: Entries = {key.text: (key, node) for key, node in base.entries if key.text not in OWN}
-    for key, node in plan.entries:
-        below = result.get(key.text)
-        if below is None:
-            result[key.text] = (key, node)
-        elif key.text in BY_NAME:
-            result[key.text] = (key, _names(node, below[1]))
-        elif key.text == "topology":
-            result[key.text] = (key, _topology(node, below[1]))
-        elif key.text in ("stages", "tuning", "verdicts", "published"):
-            result[key.text] = (key, _listed(node, below[1]))
-        else:
-            result[key.text] = (key, node)
-    return Map(entries=tuple(result.values()), where=plan.where)
-
-
-def _names(above: Node, below: Node) -> Node:
-    """Entry by entry, the base's order first."""
-    if not isinstance(above, Map) or not isinstance(below, Map):
-        return above
-    entries: Entries = {key.text: (key, node) for key, node in below.entries}
-    entries |= {key.text: (key, node) for key, node in above.entries}
-    return Map(entries=tuple(entries.values()), where=above.where)
-
-
-def _topology(above: Node, below: Node) -> Node:
-    if not isinstance(above, Map) or not isinstance(below, Map):
-        return above
-    entries: Entries = {key.text: (key, node) for key, node in below.entries}
-    for key, node in above.entries:
-        inherited = below.get(key.text)
-        entries[key.text] = (key, node if inherited is None else _names(node, inherited))
-    return Map(entries=tuple(entries.values()), where=above.where)
-
-
-def _listed(above: Node, below: Node) -> Node:
-    """Items by id: in the place of the base's, or after the last."""
-    if not isinstance(above, Seq) or not isinstance(below, Seq):
-        return above
-    mine = {_id(item): item for item in above.items}
-    known = {_id(item) for item in below.items}
-    replaced = [mine.get(_id(item), item) if _id(item) else item for item in below.items]
-    added = [item for item in above.items if not _id(item) or _id(item) not in known]
-    return Seq(items=(*replaced, *added), where=above.where)
-
-
-def _id(item: Node) -> str:
-    """The id of a verdict, the name of a tuning, or the id of a stage: its own, or its kind; "" for other entries."""
-    if not isinstance(item, Map):
-        return ""
-    named = item.get("id") or item.get("name")
-    if isinstance(named, Scalar):
-        return named.text
-    if len(item.entries) != 1:
-        return ""
-    kind, body = item.entries[0]
-    named = body.get("id") if isinstance(body, Map) else None
-    return named.text if isinstance(named, Scalar) else kind.text

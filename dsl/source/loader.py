@@ -18,7 +18,7 @@ import yaml
 
 from proveout.core.errors import Where
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq
-from proveout.dsl.source.scalars import hidden_character, read_plain
+from proveout.dsl.source.scalars import NULL, hidden_character, read_plain
 from proveout.dsl.source.syntax_errors import Repair, explain, missing_space
 
 BYTES_MAX = 1 << 20
@@ -289,7 +289,7 @@ class _Composer:
         value, problem, hint = (text, "", "") if key or quoted else read_plain(text)
         if hidden := hidden_character(text):
             problem, hint = f"a hidden character: {hidden[1]}", "remove it"
-        if problem:
+        if problem and not (self.kind is PLAN and text == NULL):  # which may drop something: see `inheritance`
             self.problems.add(where, problem, hint=hint)
         return Scalar(value=value, text=text, where=where, quoted=quoted, text_column=column, faulty=bool(problem))
 

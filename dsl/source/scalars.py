@@ -11,6 +11,8 @@ import re
 import unicodedata
 
 DIGITS_MAX = 18
+NULL = "null"
+"""Drops an entry of a plan that is extended (`inheritance`); anywhere else it is a problem."""
 
 _INT = re.compile(r"[-+]?(0|[1-9]\d*(_\d+)*)")
 _FLOAT = re.compile(r"[-+]?(0|[1-9]\d*(_\d+)*)\.\d+")

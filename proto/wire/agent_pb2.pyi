@@ -1248,6 +1248,133 @@ class CheckInvariants(_message.Message):
 Global___CheckInvariants: _TypeAlias = CheckInvariants  # noqa: Y015
 
 @_typing.final
+class CheckedText(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    text: _builtins.str
+    settled: _builtins.bool
+    def __init__(
+        self,
+        *,
+        subject: _builtins.str = ...,
+        text: _builtins.str = ...,
+        settled: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settled", b"settled", "subject", b"subject", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckedText: _TypeAlias = CheckedText  # noqa: Y015
+
+@_typing.final
+class CheckedLoad(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
+    EXPECTED_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    settled: _builtins.bool
+    expected: _builtins.bool
+    @_builtins.property
+    def workload(self) -> Global___Workload: ...
+    @_builtins.property
+    def session(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedText]: ...
+    def __init__(
+        self,
+        *,
+        subject: _builtins.str = ...,
+        workload: Global___Workload | None = ...,
+        session: _abc.Iterable[Global___NamedText] | None = ...,
+        settled: _builtins.bool = ...,
+        expected: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["workload", b"workload"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected", b"expected", "session", b"session", "settled", b"settled", "subject", b"subject", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckedLoad: _TypeAlias = CheckedLoad  # noqa: Y015
+
+@_typing.final
+class CheckSystem(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    LOADS_FIELD_NUMBER: _builtins.int
+    TEXTS_FIELD_NUMBER: _builtins.int
+    CAPTURES_FIELD_NUMBER: _builtins.int
+    USES_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    wait: _builtins.bool
+    @_builtins.property
+    def endpoint(self) -> Global___Endpoint: ...
+    @_builtins.property
+    def loads(self) -> _containers.RepeatedCompositeFieldContainer[Global___CheckedLoad]: ...
+    @_builtins.property
+    def texts(self) -> _containers.RepeatedCompositeFieldContainer[Global___CheckedText]: ...
+    @_builtins.property
+    def captures(self) -> _containers.RepeatedCompositeFieldContainer[Global___Capture]: ...
+    @_builtins.property
+    def uses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        endpoint: Global___Endpoint | None = ...,
+        loads: _abc.Iterable[Global___CheckedLoad] | None = ...,
+        texts: _abc.Iterable[Global___CheckedText] | None = ...,
+        captures: _abc.Iterable[Global___Capture] | None = ...,
+        uses: _abc.Iterable[_builtins.str] | None = ...,
+        wait: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["captures", b"captures", "endpoint", b"endpoint", "loads", b"loads", "texts", b"texts", "uses", b"uses", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckSystem: _TypeAlias = CheckSystem  # noqa: Y015
+
+@_typing.final
+class CheckHost(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SYSTEMS_FIELD_NUMBER: _builtins.int
+    DATA_ROOT_FIELD_NUMBER: _builtins.int
+    BYTES_MIN_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    data_root: _builtins.str
+    bytes_min: _builtins.int
+    @_builtins.property
+    def systems(self) -> _containers.RepeatedCompositeFieldContainer[Global___System]: ...
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        systems: _abc.Iterable[Global___System] | None = ...,
+        data_root: _builtins.str = ...,
+        bytes_min: _builtins.int = ...,
+        tools: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_min", b"bytes_min", "data_root", b"data_root", "systems", b"systems", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckHost: _TypeAlias = CheckHost  # noqa: Y015
+
+@_typing.final
 class RunSql(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1880,6 +2007,8 @@ class Task(_message.Message):
     RUN_LOAD_FIELD_NUMBER: _builtins.int
     RUN_CAPTURE_FIELD_NUMBER: _builtins.int
     CHECK_INVARIANTS_FIELD_NUMBER: _builtins.int
+    CHECK_SYSTEM_FIELD_NUMBER: _builtins.int
+    CHECK_HOST_FIELD_NUMBER: _builtins.int
     READ_FACTS_FIELD_NUMBER: _builtins.int
     FORM_POOL_FIELD_NUMBER: _builtins.int
     APPLY_TUNING_FIELD_NUMBER: _builtins.int
@@ -1919,6 +2048,10 @@ class Task(_message.Message):
     @_builtins.property
     def check_invariants(self) -> Global___CheckInvariants: ...
     @_builtins.property
+    def check_system(self) -> Global___CheckSystem: ...
+    @_builtins.property
+    def check_host(self) -> Global___CheckHost: ...
+    @_builtins.property
     def read_facts(self) -> Global___ReadFacts: ...
     @_builtins.property
     def form_pool(self) -> Global___FormPool: ...
@@ -1956,6 +2089,8 @@ class Task(_message.Message):
         run_load: Global___RunLoad | None = ...,
         run_capture: Global___RunCapture | None = ...,
         check_invariants: Global___CheckInvariants | None = ...,
+        check_system: Global___CheckSystem | None = ...,
+        check_host: Global___CheckHost | None = ...,
         read_facts: Global___ReadFacts | None = ...,
         form_pool: Global___FormPool | None = ...,
         apply_tuning: Global___ApplyTuning | None = ...,
@@ -1966,11 +2101,11 @@ class Task(_message.Message):
         run_command: Global___RunCommand | None = ...,
         inject_fault: Global___InjectFault | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_host", b"check_host", "check_invariants", b"check_invariants", "check_system", b"check_system", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_invariants", b"check_invariants", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_tuning", b"apply_tuning", "check_host", b"check_host", "check_invariants", b"check_invariants", "check_system", b"check_system", "checkpoint", b"checkpoint", "compare_systems", b"compare_systems", "deadline_s", b"deadline_s", "expires_unix_s", b"expires_unix_s", "form_pool", b"form_pool", "inject_fault", b"inject_fault", "inspect_system", b"inspect_system", "key", b"key", "link_systems", b"link_systems", "populate_system", b"populate_system", "prepare_fio", b"prepare_fio", "read_facts", b"read_facts", "revert_tuning", b"revert_tuning", "run_capture", b"run_capture", "run_command", b"run_command", "run_fio", b"run_fio", "run_load", b"run_load", "run_sql", b"run_sql", "sequence", b"sequence", "signature", b"signature", "snapshot_system", b"snapshot_system", "spec", b"spec", "start_system", b"start_system", "stop_system", b"stop_system", "verify_tuning", b"verify_tuning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning", "prepare_fio", "run_fio", "run_command", "inject_fault"]  # noqa: Y015
+    _WhichOneofReturnType_spec: _TypeAlias = _typing.Literal["start_system", "stop_system", "inspect_system", "snapshot_system", "populate_system", "link_systems", "compare_systems", "run_sql", "checkpoint", "run_load", "run_capture", "check_invariants", "check_system", "check_host", "read_facts", "form_pool", "apply_tuning", "verify_tuning", "revert_tuning", "prepare_fio", "run_fio", "run_command", "inject_fault"]  # noqa: Y015
     _WhichOneofArgType_spec: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_spec) -> _WhichOneofReturnType_spec | None: ...
 
@@ -2197,6 +2332,63 @@ class InvariantsChecked(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___InvariantsChecked: _TypeAlias = InvariantsChecked  # noqa: Y015
+
+@_typing.final
+class CheckFinding(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    WAY_OUT_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    WARNS_FIELD_NUMBER: _builtins.int
+    code: _builtins.str
+    subject: _builtins.str
+    message: _builtins.str
+    way_out: _builtins.str
+    line: _builtins.int
+    warns: _builtins.bool
+    def __init__(
+        self,
+        *,
+        code: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        message: _builtins.str = ...,
+        way_out: _builtins.str = ...,
+        line: _builtins.int = ...,
+        warns: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "line", b"line", "message", b"message", "subject", b"subject", "warns", b"warns", "way_out", b"way_out"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckFinding: _TypeAlias = CheckFinding  # noqa: Y015
+
+@_typing.final
+class Checked(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    seconds: _builtins.float
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___CheckFinding]: ...
+    def __init__(
+        self,
+        *,
+        findings: _abc.Iterable[Global___CheckFinding] | None = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Checked: _TypeAlias = Checked  # noqa: Y015
 
 @_typing.final
 class SqlDone(_message.Message):
@@ -3154,19 +3346,25 @@ class TaskError(_message.Message):
     CODE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     WAY_OUT_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
     code: _builtins.str
     message: _builtins.str
     way_out: _builtins.str
+    subject: _builtins.str
+    line: _builtins.int
     def __init__(
         self,
         *,
         code: _builtins.str = ...,
         message: _builtins.str = ...,
         way_out: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        line: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "way_out", b"way_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "line", b"line", "message", b"message", "subject", b"subject", "way_out", b"way_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3569,6 +3767,7 @@ class TaskDone(_message.Message):
     CAPTURE_RESULT_FIELD_NUMBER: _builtins.int
     INVARIANTS_CHECKED_FIELD_NUMBER: _builtins.int
     COMMAND_DONE_FIELD_NUMBER: _builtins.int
+    CHECKED_FIELD_NUMBER: _builtins.int
     FACTS_READ_FIELD_NUMBER: _builtins.int
     POOL_FORMED_FIELD_NUMBER: _builtins.int
     TUNING_DONE_FIELD_NUMBER: _builtins.int
@@ -3593,6 +3792,8 @@ class TaskDone(_message.Message):
     @_builtins.property
     def command_done(self) -> Global___CommandDone: ...
     @_builtins.property
+    def checked(self) -> Global___Checked: ...
+    @_builtins.property
     def facts_read(self) -> Global___FactsRead: ...
     @_builtins.property
     def pool_formed(self) -> Global___PoolFormed: ...
@@ -3613,16 +3814,17 @@ class TaskDone(_message.Message):
         capture_result: Global___CaptureResult | None = ...,
         invariants_checked: Global___InvariantsChecked | None = ...,
         command_done: Global___CommandDone | None = ...,
+        checked: Global___Checked | None = ...,
         facts_read: Global___FactsRead | None = ...,
         pool_formed: Global___PoolFormed | None = ...,
         tuning_done: Global___TuningDone | None = ...,
         fault_injected: Global___FaultInjected | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "command_done", b"command_done", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "fault_injected", b"fault_injected", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started", "tuning_done", b"tuning_done"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "checked", b"checked", "command_done", b"command_done", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "fault_injected", b"fault_injected", "invariants_checked", b"invariants_checked", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started", "tuning_done", b"tuning_done"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "command_done", b"command_done", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "fault_injected", b"fault_injected", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started", "tuning_done", b"tuning_done"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capture_result", b"capture_result", "checked", b"checked", "command_done", b"command_done", "compared", b"compared", "done", b"done", "facts_read", b"facts_read", "fault_injected", b"fault_injected", "invariants_checked", b"invariants_checked", "key", b"key", "load_result", b"load_result", "pool_formed", b"pool_formed", "populated", b"populated", "result", b"result", "sql_done", b"sql_done", "system_started", b"system_started", "tuning_done", b"tuning_done"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked", "command_done", "facts_read", "pool_formed", "tuning_done", "fault_injected"]  # noqa: Y015
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["system_started", "populated", "compared", "sql_done", "done", "load_result", "capture_result", "invariants_checked", "command_done", "checked", "facts_read", "pool_formed", "tuning_done", "fault_injected"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 

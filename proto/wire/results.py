@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proveout.dsl.plan.values import Value
+from proveout.proto.wire.check_results import Checked
 from proveout.proto.wire.session_results import Histogram as Histogram  # noqa: PLC0414 - exported here too
 from proveout.proto.wire.session_results import SessionResult as SessionResult  # noqa: PLC0414
 from proveout.proto.wire.tasks import Endpoint
@@ -466,6 +467,7 @@ TaskResult: TypeAlias = (
     | Populated
     | Compared
     | InvariantsChecked
+    | Checked
     | FactsRead
     | PoolFormed
     | SqlDone
@@ -483,9 +485,13 @@ class TaskError:
     """The reason why a task failed: `code` for programs, `message` and `way_out` for users.
 
     `code`: `unreachable`, `refused`, `invalid`, `timeout`, `cancelled`, `lease_lost`, `disk_full`, `missing`, `fault`,
-    `lost` (the connection broke, and what was under way may or may not have taken effect).
+    `lost` (the connection broke, and what was under way may or may not have taken effect). `subject`: the text of the
+    plan that the database refused, below the stage, the workload or the capture of the task (`dsl.plan.positions`);
+    `line`: the line in it, from 1, 0 where the database gives none. "" where the plan is not the cause.
     """
 
     code: str
     message: str
     way_out: str = ""
+    subject: str = ""
+    line: int = 0

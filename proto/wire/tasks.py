@@ -148,6 +148,68 @@ class ReadFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedText:
+    """A statement or a query of the plan to prepare; `subject` is its path in the plan.
+
+    `settled`: it will find the tables of now, so that all that it names must be there. Otherwise only
+    its syntax is checked.
+    """
+
+    subject: str
+    text: str
+    settled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedLoad:
+    """A load to prepare: the statements of `workload` on a connection with these `session` settings.
+
+    `subject`: the path of the stage in the plan. `settled` as in `CheckedText`; `expected`: the tables of the workload
+    must be there with their columns and rows, because no stage populates them.
+    """
+
+    subject: str
+    workload: Workload
+    session: tuple[tuple[str, str], ...] = ()
+    settled: bool = False
+    expected: bool = False
+
+
+USES = ("populate", "checkpoint", "propagate")
+"""Uses of a system, beyond statements, that need rights of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSystem:
+    """Log in to a running system and check what a plan needs of it; answer `Checked`, with all that is wrong.
+
+    Nothing is changed. `uses` are of `USES`. With `wait` a system that does not answer is waited for, as other tasks
+    do.
+    """
+
+    endpoint: Endpoint
+    loads: tuple[CheckedLoad, ...] = ()
+    texts: tuple[CheckedText, ...] = ()
+    captures: tuple[Capture, ...] = ()
+    uses: tuple[str, ...] = ()
+    wait: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckHost:
+    """Check what a run needs of this host; answer `Checked`. Nothing is changed.
+
+    The agent must be able to start `systems`, whose data would be below `data_root`, with `bytes_min` of free space
+    there, and find the `tools`.
+    """
+
+    systems: tuple[System, ...] = ()
+    data_root: str = ""
+    bytes_min: int = 0
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckInvariants:
     """Ask `endpoint` whether what `workload` must conserve is conserved; answer `InvariantsChecked`."""
 
@@ -375,6 +437,8 @@ TaskSpec: TypeAlias = (
     | LinkSystems
     | CompareSystems
     | CheckInvariants
+    | CheckSystem
+    | CheckHost
     | ReadFacts
     | RunSql
     | RunCommand

@@ -102,7 +102,9 @@ def test_a_plan_that_tunes_this_machine_needs_a_policy(tmp_path: Path, capsys: p
     tuning = "tuning:\n  - {name: little swapping, on: all, sysctl: {vm.swappiness: 10}}\n"
     (tmp_path / "tuned.yaml").write_text(f"{tuned}\n{tuning}")
     code, found = doctor(capsys, "tuned.yaml")
-    assert (code, found["tuning"]["state"]) == (0, "note")
+    assert (code, found["tuning"]["state"]) == (1, "note")
+    refused = next(one for one in found.values() if "little swapping would be refused" in one["detail"])
+    assert refused["state"] == "missing"
     assert "--policy FILE" in found["tuning"]["way_out"]
     assert LocalServices([tmp_path], tmp_path, "").plan(str(tmp_path / "tuned.yaml"), {}, "").tunes_here
 

@@ -12,6 +12,7 @@ import pytest
 from proveout.cli import execute
 from proveout.cli.new import KINDS, STARTERS, starter
 from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.compile.json_schema import schema_json
 from proveout.dsl.plan.stages import Populate, Tool
 
 EXTERNAL = {"oracle", "lab"}
@@ -33,13 +34,22 @@ def test_a_starter_compiles_where_it_is_written(kind: str, tmp_path: Path, capsy
     assert len(plan.verdicts) >= 2
     assert all(parameter.help for parameter in plan.parameters)
     assert path.read_text().startswith("# ")
-    assert "yaml-language-server" not in path.read_text()
+    first, second, *_ = path.read_text().splitlines()
+    assert (first, second) == ("# yaml-language-server: $schema=plan.schema.json", "#")
+    assert (tmp_path / "plan.schema.json").read_text() == schema_json()
     assert all(system.provision == "embedded" for system in plan.systems) == (kind not in EXTERNAL)
 
 
 def test_a_name_that_no_plan_may_have_leaves_the_starters_own() -> None:
     assert "\nname: ladder\n" in starter("ladder", "2024")
     assert "\nname: ladder\n" in starter("ladder", "…")
+
+
+def test_a_schema_that_is_there_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plan.schema.json").write_text("{}")
+    assert execute(["new", "sql", str(tmp_path / "mine.yaml")]) == 0
+    assert (tmp_path / "plan.schema.json").read_text() == "{}"
+    assert "the schema of another version" in capsys.readouterr().out
 
 
 def test_existing_files_are_not_overwritten(

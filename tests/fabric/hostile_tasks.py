@@ -72,6 +72,13 @@ HONEST: dict[type, Any] = {
     ),
     tasks.ReadFacts: tasks.ReadFacts(directories=(("db", "/tmp/run/systems"),), tools=("fio",)),
     tasks.CheckInvariants: tasks.CheckInvariants(workload=HLR, endpoint=DB),
+    tasks.CheckSystem: tasks.CheckSystem(
+        endpoint=DB,
+        loads=(tasks.CheckedLoad(subject="stages.climb", workload=HLR),),
+        texts=(tasks.CheckedText(subject="stages.make.statements.0", text="SELECT 1"),),
+        uses=("populate",),
+    ),
+    tasks.CheckHost: tasks.CheckHost(systems=(EMBEDDED,), data_root="/tmp/run/systems", tools=("fio",)),
     tasks.RunSql: tasks.RunSql(endpoint=DB, statements=("SELECT 1",)),
     tasks.Checkpoint: tasks.Checkpoint(endpoint=DB),
     tasks.ApplyTuning: tasks.ApplyTuning(tunings=(SYSCTL,), endpoints=(DB,)),
@@ -254,6 +261,7 @@ ENDPOINTS: tuple[tuple[str, str, Endpoint, str], ...] = (
 
 WITH_ENDPOINT = (
     tasks.InspectSystem, tasks.PopulateSystem, tasks.CheckInvariants, tasks.RunSql, tasks.Checkpoint, tasks.RunLoad,
+    tasks.CheckSystem,
 )  # fmt: skip
 
 
@@ -348,6 +356,11 @@ def _numbers() -> Iterator[Attempt]:
         yield Attempt(name=f"ReadFacts: {field}", tries="start another program", spec=spec, says="facts of")
     facts = _with(tasks.ReadFacts, directories=(("../x", "/etc"),))
     yield Attempt(name="ReadFacts: a name", tries="look elsewhere", spec=facts, says="not the name of a system")
+    host = _with(tasks.CheckHost, tools=("/bin/sh",))
+    yield Attempt(name="CheckHost: tools", tries="look for any file", spec=host, says="a check of 1 systems")
+    two = tasks.CheckedText(subject="stages.make.statements.0", text="SELECT 1\0")
+    spec = _with(tasks.CheckSystem, texts=(two,))
+    yield Attempt(name="CheckSystem: texts", tries="end a text early", spec=spec, says="holds a NUL")
 
 
 # ---- tuning ----------------------------------------------------------------------------------------------------------

@@ -50,9 +50,9 @@ from proveout.proto.wire.results import Populated, TuningState
 from proveout.tui import live_numbers
 from proveout.tui.host_view import HostView
 from proveout.tui.run_view import NOTICES_MAX, TICKS_MAX, RunView, reduce
-from proveout.tui.widgets import plan_tree, tables
+from proveout.tui.widgets import host_rows, plan_tree, tables
 from proveout.tui.widgets.header import alert, progress
-from proveout.tui.widgets.tables import lease
+from proveout.tui.widgets.host_rows import lease
 
 PLAN = {
     "stages": [
@@ -428,7 +428,7 @@ def test_connected_agents_show_their_lease_and_lost_ones_stay_lost() -> None:
     ("host", "text"),
     [
         (HostView(name="h"), "· not yet"),
-        (HostView(name="h", up=True, silent_s=4.0), "✓ up, has lease"),
+        (HostView(name="h", up=True, silent_s=4.0), "✓ up"),
         (HostView(name="h", up=True, silent_s=6.4), "! silent 6 s of 10"),
         (HostView(name="h", up=True, silent_s=3.0, connected=False), "! dialling again, lease ends in 7 s"),
     ],
@@ -490,5 +490,5 @@ def test_the_interval_of_a_rung_is_that_of_the_report(repeats: int, repeat_min: 
 def test_equipment_is_listed_below_the_hosts() -> None:
     declared = [{"name": "db1", "kind": "host"}, {"name": "tor1", "kind": "switch"}]
     view = view_of(dataclasses.replace(STARTED, plan={**STARTED.plan, "declared": declared}))
-    assert tables.hosts_and_equipment(view)[len(view.hosts) :] == [("tor1", "none: switch", *["-"] * 5)]
-    assert tables.hosts_and_equipment(view_of(STARTED)) == tables.hosts(view_of(STARTED))
+    assert host_rows.hosts_and_equipment(view)[len(view.hosts) :] == [("tor1", "", "none: switch", *["-"] * 9)]
+    assert host_rows.hosts_and_equipment(view_of(STARTED)) == host_rows.hosts(view_of(STARTED))

@@ -9,7 +9,7 @@ from typing import Any
 import histories
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import ContentSwitcher, DataTable, Input, Static
+from textual.widgets import ContentSwitcher, Input, Static
 
 from proveout.proto.events import Event
 from proveout.tui.run.app import RunApp
@@ -18,6 +18,7 @@ from proveout.tui.run.event_source import Pace, Replay
 from proveout.tui.run.screen import PANES
 from proveout.tui.widgets.header import Alert
 from proveout.tui.widgets.plan_tree import PlanTree
+from proveout.tui.widgets.rows import Rows
 
 SMALL, MIDDLE, LARGE = (80, 24), (120, 40), (200, 60)
 STATES: dict[str, Callable[[], list[Event]]] = {
@@ -133,8 +134,8 @@ async def test_hostile_text_is_escaped() -> None:
     async with app.run_test(size=LARGE) as pilot:
         await pilot.press("3")
         await pilot.pause()
-        name = app.screen.query_one("#transactions", DataTable).get_row_at(3)[0]
-        assert str(name) == "[red]x[/red]\\x1b[31mevil\\u202e"
+        name = app.screen.query_one("#transactions", Rows).cells(3)[0]
+        assert name == "[red]x[/red]\\x1b[31mevil\\u202e"
         assert "said [red]x[/red]\\x1b[31mevil" in str(app.screen.query_one("#side-events Static", Static).content)
 
 

@@ -43,7 +43,7 @@ def axis(found: Sequence[Throughput], marks: int) -> Scale:
     return scales.linear(max([*tops, *(one.mean for one in found)], default=1.0), marks)
 
 
-def draw(bars: Sequence[Bar], width: int, unit: str) -> list[Text]:
+def draw(bars: Sequence[Bar], width: int) -> list[Text]:
     """The rows and the axis below them, each at most `width` cells: names and numbers first, the picture in the
     rest."""
     known = [bar.found for bar in bars if bar.found is not None]
@@ -68,7 +68,7 @@ def draw(bars: Sequence[Bar], width: int, unit: str) -> list[Text]:
             text.append(bar.note[: max(room, 0)], style=bar.style or MUTED)
         rows.append(text)
     if known and room >= _WIDTH_LEAST:
-        rows.append(Text(" " * (width - room), no_wrap=True, end="").append_text(_axis(scale, room, unit)))
+        rows.append(Text(" " * (width - room), no_wrap=True, end="").append_text(_axis(scale, room)))
     return rows
 
 
@@ -98,10 +98,10 @@ def _picture(found: Throughput, scale: Scale, width: int) -> Text:
     return Text("".join(signs), style=ACCENT, no_wrap=True, end="")
 
 
-def _axis(scale: Scale, width: int, unit: str) -> Text:
+def _axis(scale: Scale, width: int) -> Text:
     signs = [" "] * width
     for tick in reversed(scale.ticks):
-        label = number(tick) if tick < scale.high else f"{number(tick)} {unit}"
+        label = number(tick)
         first = min(max(round(scale.place(tick) * (width - 1)) - len(label) // 2, 0), width - len(label))
         if first >= 0 and all(sign == " " for sign in signs[max(first - 1, 0) : first + len(label) + 1]):
             signs[first : first + len(label)] = label

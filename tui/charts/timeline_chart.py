@@ -29,6 +29,8 @@ PERCENTILES = (("p99_us", "p99", P99), ("p95_us", "p95", P95), ("p50_us", "p50",
 """Drawn in this order: the last one is on top."""
 _Value: TypeAlias = Callable[[LoadTick], float | None]
 _Together: TypeAlias = Callable[[list[float]], float]
+_UNNAMED_LEAST = 2
+"""A span that is narrower and has no name has no line at its begin either."""
 _LEAST_WIDTH, _LEAST_HEIGHT = 30, 8
 _FAULT = {"begins": ("▼", BAD), "healed": ("▲", GOOD)}
 
@@ -75,7 +77,8 @@ class _Plot:
         first = max(first, 0)
         room = last - first - len(sign)
         name = next((name for name in (span.name, span.short) if name and len(name) <= room), "")
-        row.put(first, sign + name, style)
+        if name or room >= _UNNAMED_LEAST:
+            row.put(first, sign + name, style)
 
     def events(self) -> Text:
         """A row with phases and, over them, the begin and the end of faults."""
@@ -105,9 +108,11 @@ class _Plot:
                 canvas.put(min(self._dot(moment.unix_s - 0.5) // 2, self._width - 1), height - 1, "×", BAD)
         self._marks(canvas)
         newest = found.seconds[-1]
-        legend = [(scale.place(newest.tick.tps), f"{found.unit} {number(round(newest.tick.tps))}", LOAD)]
+        now = f" {number(round(newest.tick.tps))}" if found.fresh else ""
+        legend = [(scale.place(newest.tick.tps), f"{found.unit}{now}", LOAD)]
         if found.targets[-1]:
-            legend.append((scale.place(found.targets[-1]), f"target {number(found.targets[-1])}", TARGET))
+            text = f"target {number(round(found.targets[-1]))}" if found.fresh else "target"
+            legend.append((scale.place(found.targets[-1]), text, TARGET))
         if any(moment.tick.errors for moment in found.seconds):
             legend.append((0.0, "× errors", BAD))
         labels = [number(tick) if tick < 1e6 else f"{tick / 1e6:g} M" for tick in scale.ticks]
@@ -124,8 +129,8 @@ class _Plot:
             line = list(self._binned(_reader(field), max, 1))
             self._line(canvas, scale, line, style)
             newest = getattr(ticks[-1], field)
-            text = f"{name} {microseconds(newest) if newest else '–'}"
-            legend.append((scale.place(newest) if newest else 0.0, text, style))
+            now = f" {microseconds(newest) if newest else '–'}" if self._found.fresh else ""
+            legend.append((scale.place(newest) if newest else 0.0, f"{name}{now}", style))
         self._marks(canvas)
         return self._framed(canvas, scale, [microseconds(tick) for tick in scale.ticks], legend)
 

@@ -17,7 +17,9 @@ HELP = """\
 1 … 9, [ ]   panes: Live, Ladder, Transactions, Hosts, Waits (and lag), Search, Verdicts, Events, Tuning
 p            show or hide the plan
 /            filter the events by words; Escape leaves the filter
-arrows       move in the plan or a table; Enter opens and closes a branch
+arrows       move in the plan or a table
+Enter        on a node of the plan: every pane shows that stage, rung, iteration or load alone; again: fold or unfold it
+Escape       back: the whole run, and the plan follows it
 Tab          the next part of the screen; the mouse works everywhere
 t            light or dark
 Ctrl+P       all commands
@@ -26,8 +28,11 @@ In a replay: Space stands still, + and - change the speed.
 
 Signs: · waiting   ▶ running   ✓ done, PASS, up   ✗ failed, FAIL, lost, invalid   ? INCONCLUSIVE   – skipped   \
 ! check   ~ provisional
-TPS chart: the measure window is filled, ramps are a thin line, vertical lines are where a window begins.
-Ladder: means over the valid repeats; │ is their confidence interval, as in the report.
+Live: the last two minutes. Measure windows are shaded, ramps grey, the intended rate is dashed; × errors in a second;
+▼ ▲ a fault begins, is healed. Lines break where nothing has answered. Names at the right are at the height of a line.
+Ladder: means over the valid repeats with their confidence interval ├──●──┤, as in the report; ◂ ▸ it goes on: an
+interval of two repeats does not stretch the axis. Search: ● accepted  ◆ confirmed  × refused  ▶ under way.
+Clock: the uncertainty of the host's clock against the coordinator's; the difference itself is taken out of all numbers.
 Transactions and waits are of the measure window so far, else of the newest finished iteration, as their title says.
 A verdict with ~ is what the stages that have ended come to; it may change, and the run judges it again at its end.
 """

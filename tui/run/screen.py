@@ -7,6 +7,7 @@ they are opened.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol, cast
 
 from textual.app import ComposeResult
@@ -15,16 +16,18 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import ContentSwitcher, Footer, Input, Tab, Tabs
+from textual.widgets import ContentSwitcher, Footer, Input, Tab, Tabs, Tree
 
 from proveout.tui.load_timeline import timeline
 from proveout.tui.run_view import RunView
-from proveout.tui.widgets import tables
+from proveout.tui.scope import Path, scoped
+from proveout.tui.widgets import host_rows, tables
 from proveout.tui.widgets.charts import LadderChart, LoadChart
 from proveout.tui.widgets.header import Alert, Top
+from proveout.tui.widgets.load_rows import LoadRows
 from proveout.tui.widgets.plan_tree import PlanTree
+from proveout.tui.widgets.rows import Rows
 from proveout.tui.widgets.stage_pane import StagePane
-from proveout.tui.widgets.tables import Rows
 from proveout.tui.widgets.text_panes import Events, Tunings, Verdicts
 
 PANES = {
@@ -58,12 +61,13 @@ class RunScreen(Screen[None]):
         Binding("right_square_bracket", "turn(1)", "Pane", key_display="1-9"),
         Binding("p", "plan", "Plan"),
         Binding("slash", "filter", "Filter", key_display="/"),
-        Binding("escape", "leave", "Back to the plan", show=False),
+        Binding("escape", "leave", "Follow the run", show=False),
     ]
 
     def __init__(self) -> None:
         super().__init__()
         self._view, self._note = RunView(), ""
+        self._path: Path = ()
 
     def compose(self) -> ComposeResult:
         """Top, alert, tabs, three columns, footer."""
@@ -75,13 +79,14 @@ class RunScreen(Screen[None]):
             with ContentSwitcher(initial="live", id="panes"):
                 with Vertical(id="live"):
                     yield LoadChart(id="load")
+                    yield LoadRows(id="loads")
                     yield StagePane(id="stage")
                     yield _transactions("live-transactions")
-                    yield Rows(tables.HOSTS, tables.hosts, id="live-hosts")
+                    yield Rows(host_rows.HOSTS, host_rows.hosts, id="live-hosts")
                 with VerticalScroll(id="ladder"):
                     yield LadderChart()
                 yield _transactions("transactions")
-                yield Rows(tables.HOSTS, tables.hosts_and_equipment, id="hosts")
+                yield Rows(host_rows.HOSTS, host_rows.hosts_and_equipment, id="hosts")
                 with Vertical(id="waits"):
                     yield Rows(tables.WAITS, tables.waits, id="wait-rows", titled=tables.waits_of)
                     yield Rows(tables.LAGS, tables.lags, id="lag-rows", titled=tables.lags_of)
@@ -107,18 +112,32 @@ class RunScreen(Screen[None]):
         self._view, self._note = view, note
         if not self.query(Top):  # it is being put together, or taken apart
             return
-        self.query_one(Top).show(view, note)
+        limited = scoped(view, self._path)
+        self.query_one(Top).show(replace(view, shown=limited.shown), note)
         self.query_one(Alert).show(view)
-        self.set_class(timeline(view) is None, "-idle")
+        self.query_one(PlanTree).show(view)
+        self.set_class(timeline(limited) is None, "-idle")
         pane = self.query_one(ContentSwitcher).visible_content
         inside = pane.walk_children(with_self=True) if pane is not None else ()
-        for widget in (*inside, *self.query("#side > *"), self.query_one(PlanTree)):
+        for widget in (*inside, *self.query("#side > *")):
             if hasattr(widget, "show") and _is_seen(widget):
-                cast("_Shows", widget).show(view)
+                cast("_Shows", widget).show(limited)
+
+    def on_tree_node_selected(self, event: Tree.NodeSelected[Path]) -> None:
+        """Limit every pane to the node; a second time, fold or unfold it."""
+        node, tree = event.node, self.query_one(PlanTree)
+        tree.stay()
+        if node.data == self._path and node.allow_expand:
+            node.toggle()
+        elif node.allow_expand:
+            node.expand()
+        self._path = node.data or ()
+        self.show(self._view, self._note)
 
     def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
         """Open the tab's pane."""
         self.query_one(ContentSwitcher).current = event.tab.id
+        self.set_class(event.tab.id == "hosts", "-hosts")
         self.show(self._view, self._note)
 
     def on_resize(self) -> None:
@@ -146,8 +165,12 @@ class RunScreen(Screen[None]):
         self.call_after_refresh(self.query_one(Input).focus)
 
     def action_leave(self) -> None:
-        """Out of the filter."""
-        self.query_one(PlanTree).focus()
+        """Out of the filter, to the whole run, and with it."""
+        self._path = ()
+        tree = self.query_one(PlanTree)
+        tree.focus()
+        tree.follow()
+        self.show(self._view, self._note)
 
 
 def _transactions(id: str) -> Rows:
@@ -155,5 +178,6 @@ def _transactions(id: str) -> Rows:
 
 
 def _is_seen(node: DOMNode) -> bool:
-    """Whether the widget and all its parents are visible."""
-    return node.is_attached and all(above.display for above in node.ancestors_with_self if isinstance(above, Widget))
+    """Whether all parents of the widget are visible, and it is or decides on that by itself."""
+    above = node.ancestors if isinstance(node, LoadRows) else node.ancestors_with_self
+    return node.is_attached and all(one.display for one in above if isinstance(one, Widget))

@@ -29,7 +29,7 @@ class LoadChart(Static):
         if not size.width or not size.height or (found, size) == self._drawn:
             return
         self._drawn = (found, size)
-        empty = Text("No load in the last two minutes.", style=MUTED)
+        empty = Text("No load in the last two minutes." if not view.shown else f"No load of {view.shown}.", style=MUTED)
         self.update(empty if found is None else timeline_chart.draw(found, size.width, size.height))
 
 
@@ -58,7 +58,7 @@ def ladder_text(view: RunView, width: int) -> Text:
                 for load in stage.loads:
                     one = stage.throughput_of(load.name).get(rung)
                     bars += [Bar(name=f"    {safe(load.name)}", found=one, style=MUTED)] if one else []
-        rows += interval_bars.draw(bars, width, unit)
+        rows += interval_bars.draw(bars, width)
     return Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
 
 

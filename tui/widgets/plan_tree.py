@@ -1,7 +1,9 @@
 """The plan as a tree: stages, their rungs, the repeats; each with a sign for its state, its result and how long it
 took.
 
-Data flow: `RunView.stages` -> `lines` (pure) -> nodes that are added or renamed; open nodes stay open.
+Data flow: `RunView.stages` -> `lines` (pure) -> nodes that are added or renamed. The tree follows the run: the rung
+under way is open and has the cursor, the other ones are folded. After a key that moves the cursor, or with a node that
+is selected (`RunScreen` then limits all panes to it), the cursor stays until `follow`.
 """
 
 from __future__ import annotations
@@ -9,19 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.text import Text
+from textual.events import Key
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
 from proveout.core.numbers import clock, lower_bound, microseconds, number, safe, uncertainty
+from proveout.tui.colours import ACCENT, BAD, CAUTION, GOOD, MUTED
 from proveout.tui.fitting import Part, fitted
 from proveout.tui.run_view import RunView
-from proveout.tui.stage_view import IterationView, StageView
+from proveout.tui.scope import LOAD, Path
+from proveout.tui.stage_view import IterationView, LoadView, StageView, Throughput
 
 SIGNS = {"waiting": "·", "running": "▶", "ok": "✓", "failed": "✗", "skipped": "–"}
-STYLES = {"waiting": "dim", "running": "bold", "ok": "green", "failed": "bold red", "skipped": "dim"}
+STYLES = {"waiting": MUTED, "running": "bold", "ok": GOOD, "failed": BAD, "skipped": MUTED}
 GUIDE, ICON = 2, 2
 """Cells of the indentation of a level, and of the sign of a node that can be opened."""
-Line = tuple[tuple[str, ...], Text]
+Line = tuple[Path, Text]
 
 
 def lines(view: RunView, width: int | None = None) -> Iterator[Line]:
@@ -31,20 +36,29 @@ def lines(view: RunView, width: int | None = None) -> Iterator[Line]:
         yield path, fitted(parts, None if width is None else width - indent)
 
 
-def _nodes(view: RunView) -> Iterator[tuple[tuple[str, ...], list[Part]]]:
+def _nodes(view: RunView) -> Iterator[tuple[Path, list[Part]]]:
     for stage in view.stages:
         yield (stage.id,), _stage(stage, view.now_unix_s)
-        for rung, items in _by_rung(stage).items():
+        going = view.iteration.id if view.iteration is not None and view.iteration.id.stage == stage.id else None
+        known = _by_rung(stage)
+        for rung in known if going is None or going.rung in known else [*known, going.rung]:
             path = (stage.id, str(rung))
-            yield path, _rung(stage, rung)
-            for item in items:
+            running = going if going is not None and going.rung == rung else None
+            yield path, _rung(stage, rung, running=running is not None)
+            for load in stage.loads if len(stage.loads) > 1 else ():
+                yield (*path, LOAD + load.name), _load(view, stage, load, rung, running=running is not None)
+            for item in known.get(rung, ()):
                 yield (*path, str(item.id)), _repeat(item, refused=_is_refused(stage, item))
-        if view.iteration is not None and view.iteration.id.stage == stage.id:
-            going = view.iteration.id
-            path = (stage.id, str(going.rung))
-            if going.rung not in _by_rung(stage):
-                yield path, [(f"▶ {_named(stage, going.rung)}", "bold", 0)]
-            yield (*path, str(going)), [(f"▶ #{going.repeat} running", "bold", 0)]
+            if running is not None:
+                yield (*path, str(running)), [(f"▶ #{running.repeat} running", "bold", 0)]
+
+
+def running_path(view: RunView) -> Path:
+    """The path of the iteration under way, else of the stage; () before the first."""
+    if view.iteration is not None:
+        going = view.iteration.id
+        return (going.stage, str(going.rung), str(going))
+    return (view.current,) if view.current else ()
 
 
 def _by_rung(stage: StageView) -> dict[int, list[IterationView]]:
@@ -57,22 +71,36 @@ def _by_rung(stage: StageView) -> dict[int, list[IterationView]]:
 def _stage(stage: StageView, now_unix_s: float) -> list[Part]:
     parts: list[Part] = [(f"{SIGNS[stage.state]} {safe(stage.cell or stage.id)}", STYLES[stage.state], 0)]
     if safe(stage.id) != stage.kind:
-        parts.append((f" {safe(stage.kind)}", "dim", 4))
+        parts.append((f" {safe(stage.kind)}", MUTED, 4))
     if stage.began_unix_s and stage.state != "waiting":
-        parts.append((f" {clock((stage.ended_unix_s or now_unix_s) - stage.began_unix_s)}", "dim", 3))
+        parts.append((f" {clock((stage.ended_unix_s or now_unix_s) - stage.began_unix_s)}", MUTED, 3))
     if stage.voided:
-        parts.append((f" {stage.voided} void", "yellow", 2))
+        parts.append((f" {stage.voided} void", CAUTION, 2))
     if stage.search is not None:
         parts.append((f" {number(stage.search.rate)}/s", "", 1))
     return parts
 
 
-def _rung(stage: StageView, rung: int) -> list[Part]:
+def _rung(stage: StageView, rung: int, *, running: bool) -> list[Part]:
+    name = (f"▶ {_named(stage, rung)}", "bold", 0) if running else (_named(stage, rung), "", 0)
     found = stage.throughput.get(rung) if stage.kind != "search" else None
-    if found is None:
-        return [(_named(stage, rung), "", 0)]
+    return [name] if found is None else [name, *_mean(found)]
+
+
+def _mean(found: Throughput) -> list[Part]:
     half = [(f" ±{uncertainty(found.half, found.mean)}", "", 2)] if found.half is not None else []
-    return [(_named(stage, rung), "", 0), (f" {number(found.mean, found.half)}", "", 1), *half]
+    return [(f" {number(found.mean, found.half)}", "", 1), *half]
+
+
+def _load(view: RunView, stage: StageView, load: LoadView, rung: int, *, running: bool) -> list[Part]:
+    """One of several loads: its throughput now, else the mean over the repeats."""
+    name = (safe(load.name), ACCENT, 0)
+    newest = view.seconds[-1].tick if running and view.seconds else None
+    now = next((line for line in newest.loads if line.name == load.name), None) if newest is not None else None
+    if now is not None:
+        return [name, (f" {number(round(now.tps))} now", "bold", 1)]
+    found = stage.throughput_of(load.name).get(rung)
+    return [name, *(_mean(found) if found is not None else [])]
 
 
 def _named(stage: StageView, rung: int) -> str:
@@ -86,7 +114,7 @@ def _is_refused(stage: StageView, item: IterationView) -> bool:
 
 
 def _repeat(item: IterationView, *, refused: bool = False) -> list[Part]:
-    style = "bold red" if not item.valid else "yellow" if refused else "green"
+    style = BAD if not item.valid else CAUTION if refused else GOOD
     numbers: list[Part] = [(f" {number(item.tps)}", style, 1), (f" p99 {_p99(item)}", style, 2)]
     if not item.valid:
         return [(f"✗ #{item.id.repeat} INVALID", style, 0), *numbers, (f": {safe(item.why)}", style, 3)]
@@ -99,26 +127,71 @@ def _p99(item: IterationView) -> str:
     return lower_bound(item.p99_at_least_us) if item.p99_us is None else microseconds(item.p99_us)
 
 
-class PlanTree(Tree[None]):
+class PlanTree(Tree[Path]):
     """The plan with the state of its stages."""
+
+    ICON_NODE, ICON_NODE_EXPANDED = "▸ ", "▾ "
+    _MOVES = frozenset({"up", "down", "pageup", "pagedown", "home", "end", "shift+up", "shift+down", "shift+left"})
 
     def __init__(self, *, id: str) -> None:
         super().__init__("plan", id=id)
-        self.show_root = False
+        self.show_root, self.auto_expand = False, False
         self.guide_depth = GUIDE
-        self._known: dict[tuple[str, ...], TreeNode[None]] = {}
+        self._known: dict[Path, TreeNode[Path]] = {}
+        self._begun: set[str] = set()
+        self._opened: TreeNode[Path] | None = None
+        self._under_way: Path = ()
+        self._follows = True
 
     def show(self, view: RunView) -> None:
-        """Bring the nodes up to date."""
+        """Bring the nodes up to date, and go to the iteration under way."""
         for path, label in lines(view, self.scrollable_content_region.width or None):
             node = self._known.get(path)
             if node is None:
-                self._known[path] = self._add(path, label)
-            elif node.label != label:
-                node.set_label(label)
+                node = self._known[path] = self._add(path, label)
+            shown = label if len(path) > 2 or node.allow_expand else Text(" " * ICON).append_text(label)
+            if node.label != shown:
+                node.set_label(shown)
+        for stage in view.stages:
+            if stage.state not in ("waiting", "skipped") and stage.id not in self._begun:
+                self._begun.add(stage.id)
+                self._known[stage.id,].expand()
+        if (path := running_path(view)) != self._under_way:
+            self._under_way = path
+            self._unfold(self._known.get(path[:2]) if len(path) > 2 else None)
+            self.call_after_refresh(self._go_on)
 
-    def _add(self, path: tuple[str, ...], label: Text) -> TreeNode[None]:
+    def follow(self) -> None:
+        """Go with the run again."""
+        self._follows = True
+        self.call_after_refresh(self._go_on)
+
+    def stay(self) -> None:
+        """Leave the cursor where it is."""
+        self._follows = False
+
+    def on_key(self, event: Key) -> None:
+        """A key that moves the cursor: it stays there."""
+        if event.key in self._MOVES:
+            self.stay()
+
+    def _unfold(self, rung: TreeNode[Path] | None) -> None:
+        """Open the rung under way, and fold the one before it; between iterations it stays open."""
+        if rung is None or rung is self._opened:
+            return
+        if self._opened is not None:
+            self._opened.collapse()
+        self._opened = rung
+        rung.expand()
+
+    def _go_on(self) -> None:
+        node = self._known.get(self._under_way)
+        if self._follows and node is not None:
+            self.move_cursor(node)
+
+    def _add(self, path: Path, label: Text) -> TreeNode[Path]:
         parent = self._known[path[:-1]] if len(path) > 1 else self.root
+        parent.allow_expand = True
         if len(path) == 3:
-            return parent.add_leaf(label)
-        return parent.add(label, expand=True)
+            return parent.add_leaf(label, data=path)
+        return parent.add(label, data=path, allow_expand=False)

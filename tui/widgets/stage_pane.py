@@ -88,7 +88,7 @@ def _ladder(view: RunView, stage: StageView, width: int, height: int) -> Iterato
         if many and one.cell:
             bars.append(Bar(name=f"{safe(one.cell)}", found=None, style="bold"))
         bars += _rungs(view, one, named=many and not one.cell)
-    yield from interval_bars.draw(bars[-max(height - 2, 1) :], width, unit)
+    yield from interval_bars.draw(bars[-max(height - 2, 1) :], width)
 
 
 def _together(view: RunView, stage: StageView) -> list[StageView]:

@@ -1,18 +1,14 @@
-"""Tables of a run: transactions, hosts, waits, lag, a search's probes.
+"""Tables of a run: transactions, waits, lag, a search's probes.
 
-Data flow: `RunView` -> rows of plain text (pure functions, below) -> `Rows`, which writes only cells that have changed.
-Above `HOSTS_MAX` hosts there is a summary with those that need looking at.
+Data flow: `RunView` -> rows of plain text (pure functions, below) -> `Rows`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
-from rich.text import Text
-from textual.widgets import DataTable
-
-from proveout.core.numbers import column, lower_bound, microseconds, number, percent, safe, search_answer, size
+from proveout.core.numbers import column, lower_bound, microseconds, number, percent, safe, search_answer
 from proveout.dsl.plan.loads import in_load
 from proveout.proto.events import (
     IterationFinished,
@@ -22,23 +18,36 @@ from proveout.proto.events import (
     TransactionSummary,
     WaitLine,
 )
-from proveout.tui.host_view import HostView, is_silent, newest
 from proveout.tui.run_view import RunView
 from proveout.tui.stage_view import at_least_us
+from proveout.tui.widgets.rows import Column, Row
 
-Row: TypeAlias = tuple[str, ...]
-HOSTS_MAX = 128
-BUSIEST = 20
-CALM_ROWS = 32
-"""A longer table changes in every second frame only, because drawing its cells is the main cost of the screen."""
-
-_STYLES = {"✗": "bold red", "✓": "green", "!": "bold yellow"}
-
-TRANSACTIONS: Row = ("transaction", "per s", "ok", "logical", "errors", "p50", "p95", "p99")
-HOSTS: Row = ("host", "agent", "CPU", "memory", "clock ± bound", "disk r/w per s", "net in/out per s")
-WAITS: Row = ("wait", "class", "seconds", "DB time", "average")
-LAGS: Row = ("lag", "now", "slope per s")
-PROBES: Row = ("search", "probe", "phase", "rate per s", "accepted", "on what evidence")
+TRANSACTIONS = (
+    Column("transaction"),
+    Column("per s", right=True),
+    Column("ok", rank=3, right=True),
+    Column("logical", rank=4, right=True),
+    Column("errors", rank=1, right=True),
+    Column("p50", rank=2, right=True),
+    Column("p95", rank=5, right=True),
+    Column("p99", right=True),
+)
+WAITS = (
+    Column("wait"),
+    Column("class", rank=3),
+    Column("seconds", rank=1, right=True),
+    Column("DB time", right=True),
+    Column("average", rank=2, right=True),
+)
+LAGS = (Column("lag"), Column("now", right=True), Column("slope per s", rank=1, right=True))
+PROBES = (
+    Column("search", rank=1),
+    Column("probe", right=True),
+    Column("phase", rank=2),
+    Column("rate per s", right=True),
+    Column("accepted"),
+    Column("on what evidence"),
+)
 
 
 def transactions(view: RunView) -> list[Row]:
@@ -114,59 +123,6 @@ def _ended(view: RunView) -> str:
     return f"{_name(view.last.id)}, {'which has ended' if view.last.valid else '✗ INVALID'}"
 
 
-def _host(host: HostView, lease_s: float, beat_s: float) -> Row:
-    now = newest(host)
-    state = f"✗ LOST: {safe(host.lost)}" if host.lost else lease(host, lease_s, beat_s)
-    total = now.get("memory.total_bytes")
-    memory = _sizes(now.get("memory.used_bytes"), total) if total else "-"
-    disk = _both(now, "disk.read_bytes_per_s", "disk.write_bytes_per_s")
-    network = _both(now, "network.received_bytes_per_s", "network.sent_bytes_per_s")
-    offset = f"{microseconds(host.offset_ns / 1e3)} ± {microseconds(host.uncertainty_ns / 1e3)}" if host.up else "-"
-    return (safe(host.name), state, percent(now.get("cpu.busy_fraction")), memory, offset, disk, network)
-
-
-def lease(host: HostView, lease_s: float, beat_s: float) -> str:
-    """State of the agent and its lease; an agent that missed a beat is silent, with the time that is left."""
-    if not host.up:
-        return "· not yet"
-    if not host.connected:
-        return f"! dialling again, lease ends in {max(lease_s - host.silent_s, 0.0):.0f} s"
-    if is_silent(host, beat_s):
-        return f"! silent {host.silent_s:.0f} s of {lease_s:.0f}"
-    return "✓ up, has lease" if lease_s else "✓ up"
-
-
-def _both(now: Mapping[str, float], one: str, other: str) -> str:
-    return _sizes(now.get(one), now.get(other)) if one in now or other in now else "-"
-
-
-def _sizes(*values: float | None) -> str:
-    """Numbers of bytes side by side, short: `977K / 47.7M`."""
-    return " / ".join(size(value).removesuffix("iB").replace(" ", "") for value in values)
-
-
-def hosts(view: RunView) -> list[Row]:
-    """Every host; of very many those that are lost and the busiest, after a line that sums all up."""
-    everyone = list(view.hosts.values())
-    if len(everyone) <= HOSTS_MAX:
-        return [_host(host, view.lease_s, view.beat_s) for host in everyone]
-    lost = [host for host in everyone if host.lost]
-    busy = sorted(
-        ((host.readings.get("host", {}).get("cpu.busy_fraction", 0.0), host.name) for host in everyone), reverse=True
-    )
-    middle = percent(busy[len(busy) // 2][0])
-    up = sum(host.up for host in everyone)
-    head = (f"{len(everyone):,} hosts", f"{up:,} up, {len(lost):,} lost", f"median {middle}", "-", "-", "-", "-")
-    shown = [*lost[:BUSIEST], *(view.hosts[name] for _, name in busy[:BUSIEST] if not view.hosts[name].lost)]
-    return [head, *(_host(host, view.lease_s, view.beat_s) for host in shown)]
-
-
-def hosts_and_equipment(view: RunView) -> list[Row]:
-    """`hosts`, then the equipment on which no agent runs."""
-    without = ("-",) * (len(HOSTS) - 2)
-    return [*hosts(view), *((safe(name), f"none: {kind}", *without) for name, kind in view.equipment)]
-
-
 def waits(view: RunView) -> list[Row]:
     """The top waits: of the measure window so far, else of the newest finished iteration."""
     many = len(view.waits) > 1
@@ -231,60 +187,3 @@ def _answer(answer: SearchFinished) -> tuple[str, str]:
     """The rate of an answer and its interval, or that there is none."""
     shown = search_answer(answer.rate, answer.upper, answer.confirmations, answer.outcome)
     return (number(answer.rate), shown.partition(" ")[2]) if answer.rate is not None else ("", shown)
-
-
-class Rows(DataTable[Text]):
-    """A table that gets all rows and updates the cells that differ."""
-
-    def __init__(
-        self,
-        head: Row,
-        made: Callable[[RunView], list[Row]],
-        *,
-        id: str,
-        titled: Callable[[RunView], str] | None = None,
-    ) -> None:
-        super().__init__(id=id, cursor_type="row", zebra_stripes=True)
-        self._head, self._made, self._titled = head, made, titled
-        self._shown: list[Row] = []
-        self._calm = False
-        self._title = ""
-
-    def watch_has_focus(self, has_focus: bool) -> None:
-        """The cursor is there while it can be moved."""
-        super().watch_has_focus(has_focus)
-        self.show_cursor = has_focus
-
-    def on_mount(self) -> None:
-        """The columns."""
-        self.show_cursor = False
-        for name in self._head:
-            self.add_column(name, key=name)
-
-    def show(self, view: RunView) -> None:
-        """Bring the cells up to date."""
-        if self._titled is not None and (title := self._titled(view)) != self._title:
-            self._title, self.border_title = title, Text(title)
-        rows = self._made(view)
-        self._calm = len(rows) == len(self._shown) > CALM_ROWS and not self._calm
-        if rows == self._shown or self._calm:
-            return
-        if len(rows) < len(self._shown):
-            self.clear()
-            self._shown = []
-        for index, row in enumerate(rows):
-            if index >= len(self._shown):
-                self.add_row(*(self._cell(cell) for cell in row), key=str(index))
-            elif row != self._shown[index]:
-                self._change(index, row)
-        self._shown = rows
-
-    def _change(self, index: int, row: Row) -> None:
-        for name, before, after in zip(self._head, self._shown[index], row, strict=True):
-            if before != after:
-                self.update_cell(str(index), name, self._cell(after), update_width=len(after) > len(before))
-
-    @staticmethod
-    def _cell(text: str) -> Text:
-        style = _STYLES.get(text[:1], "")
-        return Text(text, style=style, no_wrap=True)

@@ -7,6 +7,7 @@ against the installed version.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import duckdb
@@ -20,6 +21,7 @@ from proveout.dsl.rules import duckdb_settings
 from proveout.dsl.workloads.base import Statement
 
 FULL = "DUCKDB_FULL"
+_LINE = re.compile(r"^LINE (\d+): ", re.MULTILINE)
 _CONSTRAINTS = (
     ("foreign key", "DUCKDB_FOREIGN_KEY"),
     ("primary key constraint", "DUCKDB_PRIMARY_KEY"),
@@ -54,7 +56,7 @@ def failure(error: duckdb.Error, statement: Statement) -> StatementFailure:
         kind = FailureKind.RETRYABLE  # two transactions changed the same row or key
     elif isinstance(error, _LOST):
         kind = FailureKind.LOST
-    return StatementFailure(code, f"statement {statement.name}: {text}", kind)
+    return StatementFailure(code, f"statement {statement.name}: {text}", kind, line_in(error))
 
 
 def fault(doing: str, dsn: str, error: duckdb.Error) -> TaskFault:
@@ -66,9 +68,17 @@ def fault(doing: str, dsn: str, error: duckdb.Error) -> TaskFault:
     if any(words in what for words in BUSY):
         way_out = "one process at a time has the file open for writing: end the load, or the capture, that uses it"
         return TaskFault("refused", what, way_out=way_out)
+    code, line = code_of(error), line_in(error)
     if isinstance(error, duckdb.PermissionException) or "configuration has been locked" in what:
-        return TaskFault("refused", what, way_out=DENIED_HINT)
-    return TaskFault("refused", what, way_out="check the statement, and that this user may write to the file")
+        return TaskFault("refused", what, way_out=DENIED_HINT, refusal=code, line=line)
+    way_out = "check the statement, and that this user may write to the file"
+    return TaskFault("refused", what, way_out=way_out, refusal=code, line=line)
+
+
+def line_in(error: duckdb.Error) -> int:
+    """The line of the statement that DuckDB's message shows, from 1; 0 where it shows none."""
+    found = _LINE.search(str(error))
+    return int(found[1]) if found else 0
 
 
 def one_line(error: duckdb.Error) -> str:

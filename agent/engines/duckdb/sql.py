@@ -12,6 +12,7 @@ import duckdb
 
 from proveout.agent.engines.duckdb.errors import fault
 from proveout.agent.engines.duckdb.external_access import open_database
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.proto.wire.tasks import Endpoint
 
 T = TypeVar("T")
@@ -49,7 +50,18 @@ def file_settings(dsn: str) -> tuple[tuple[str, str], ...]:
 
 def run_statements(dsn: str, statements: tuple[str, ...]) -> tuple[int, ...]:
     """Run each text, every statement of it in its own transaction; rows returned, else changed, per text."""
-    return _with_file(dsn, "run the statement", lambda connection: tuple(_run(connection, one) for one in statements))
+
+    def run_all(connection: duckdb.DuckDBPyConnection) -> tuple[int, ...]:
+        counts = []
+        for number, one in enumerate(statements):
+            with text_of_plan("duckdb", f"statements.{number}"):
+                try:
+                    counts.append(_run(connection, one))
+                except duckdb.Error as error:
+                    raise fault("run the statement", dsn, error) from None
+        return tuple(counts)
+
+    return _with_file(dsn, "run the statements", run_all)
 
 
 def checkpoint_file(dsn: str) -> None:

@@ -8,6 +8,7 @@ Errors keep the server's number, which DBAs look up: 1062 duplicate key, 1213 de
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Statement
 
 CANCEL_S = 2.0
+_AT_LINE = re.compile(r" at line (\d+)(?: \(|$)")
 CANNOT_CONNECT = "2003"
 # 1213 deadlock, 1205 lock wait timeout, 1020 the record has changed since the snapshot (MariaDB), 1412 the table has
 RETRYABLE = frozenset({"1213", "1205", "1020", "1412"})
@@ -58,7 +60,9 @@ class MysqlSession(WireSocket):
         head = self._get()
         if head[0] == 0xFF:
             failure = failure_of(str(int.from_bytes(head[1:3], "little")), error_text(head[3:]), statement)
-            raise StatementFailure(failure.code, f"statement {statement.name}: {failure.what}", failure.kind)
+            found = _AT_LINE.search(failure.what)
+            what, line = f"statement {statement.name}: {failure.what}", int(found[1]) if found else 0
+            raise StatementFailure(failure.code, what, failure.kind, line)
         number = int.from_bytes(head[1:5], "little")
         for definitions in (int.from_bytes(head[7:9], "little"), int.from_bytes(head[5:7], "little")):
             for _ in range(definitions + 1 if definitions else 0):  # parameters, then columns, each with an EOF behind

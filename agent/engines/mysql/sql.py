@@ -7,6 +7,7 @@ Flow: `connected(endpoint)` -> PyMySQL; an error becomes a TaskFault: `unreachab
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ import pymysql
 from proveout.agent.engines.embedded.server import RIGHTS_WAY_OUT
 from proveout.agent.engines.mysql.dsn import MalformedDsn, connect, one_line, parse
 from proveout.agent.engines.mysql.provision import ADMINISTRATION
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
@@ -26,6 +28,7 @@ WRITE_OUT_S = 300.0
 POLL_S = 0.05
 DIRTY_PAGES_LEFT = 50  # the server itself touches some pages all the time
 CLIENT_ERRORS = frozenset({"2002", "2003", "2006", "2013", "1053", "1927"})
+AT_LINE = re.compile(r" at line (\d+)$")
 NO_RIGHT = frozenset({"1044", "1045", "1142", "1227", "1290", "1370"})
 
 FINGERPRINT = (
@@ -75,8 +78,15 @@ def server_settings(endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
 
 def run_all(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
     """Run each statement by itself; rows returned or affected (0 for DDL), per statement."""
+    counts = []
     with connected(endpoint) as connection, connection.cursor() as cursor:
-        return tuple(max(0, cursor.execute(statement)) for statement in statements)
+        for number, statement in enumerate(statements):
+            with text_of_plan(endpoint.engine, f"statements.{number}"):
+                try:
+                    counts.append(max(0, cursor.execute(statement)))
+                except pymysql.err.MySQLError as error:
+                    raise _fault(endpoint, error) from None
+    return tuple(counts)
 
 
 def write_out(endpoint: Endpoint) -> None:
@@ -147,7 +157,8 @@ def _fault(endpoint: Endpoint, error: pymysql.err.MySQLError) -> TaskFault:
     way_out = ""
     if code in NO_RIGHT:
         way_out = RIGHTS_WAY_OUT if endpoint.provisioned else "grant the user what it needs"
-    return TaskFault("refused", what, way_out=way_out)
+    found = AT_LINE.search(text)
+    return TaskFault("refused", what, way_out=way_out, refusal=code, line=int(found[1]) if found else 0)
 
 
 class SizeCatalogue:

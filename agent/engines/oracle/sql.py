@@ -18,6 +18,7 @@ import oracledb
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.oracle.driver import open_connection
 from proveout.agent.engines.oracle.errors import ErrorText, error_text, kind_of
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
@@ -151,9 +152,13 @@ def run_statements(endpoint: Endpoint, statements: Sequence[str], open_one: Open
     """Each by itself; rows returned or affected, per statement. A closing semicolon goes, but for PL/SQL."""
     counts = []
     with connected(endpoint, "sql", open_one) as connection, connection.cursor() as cursor:
-        for statement in statements:
+        for number, statement in enumerate(statements):
             text = statement if _BLOCK.match(statement) else statement.strip().rstrip(";")
-            cursor.execute(text)
+            with text_of_plan(endpoint.engine, f"statements.{number}"):
+                try:
+                    cursor.execute(text)
+                except oracledb.Error as error:
+                    raise statement_fault(f"system {endpoint.system!r}", error_text(error)) from None
             counts.append(len(cursor.fetchall()) if cursor.description else max(0, cursor.rowcount))
     return tuple(counts)
 
@@ -180,7 +185,7 @@ def statement_fault(doing: str, what: ErrorText) -> TaskFault:
     if what.code in {"ORA-01652", "ORA-01653", "ORA-01654", "ORA-01536", "ORA-01950"}:
         return TaskFault("disk_full", f"{doing}: {what.text}", way_out="give the tablespace room, or the user a quota")
     way_out = "grant the user of the system's dsn what it needs" if what.code in {"ORA-01031", "ORA-00942"} else ""
-    return TaskFault("refused", f"{doing}: {what.text}", way_out=way_out)
+    return TaskFault("refused", f"{doing}: {what.text}", way_out=way_out, refusal=what.code)
 
 
 def readable_rows(connection: Any, query: str) -> tuple[list[tuple[Any, ...]], str]:

@@ -8,6 +8,7 @@ The message is the server's own, without the password.
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -27,6 +28,8 @@ CONNECT_S = 10
 CAPTURE_RECONNECT_S = 2
 CAPTURE_STATEMENT_MS = 5000
 APPLICATION = "proveout"
+_LINE = re.compile(r"^LINE (\d+): ", re.MULTILINE)
+"""libpq's excerpt of a statement, with the position of an error."""
 PASSING = ("the database system is", "terminating connection", "server closed the connection", "recovery mode")
 """Texts of a server that is starting, stopping or recovering: it is unavailable now, whatever the dsn."""
 ANSWERS = ("FATAL", "authentication", "no pg_hba.conf entry", "does not exist", "too many")
@@ -120,7 +123,15 @@ def statement_fault(endpoint: Endpoint, error: psycopg.Error) -> TaskFault:
     way_out = ""
     if error.sqlstate == "42501":
         way_out = RIGHTS_WAY_OUT if endpoint.provisioned else "grant the user what it needs"
-    return TaskFault("refused", f"system {endpoint.system!r}: {text} (SQLSTATE {error.sqlstate})", way_out=way_out)
+    position = error.diag.statement_position
+    query = error.pgresult.error_message.decode(errors="replace") if position and error.pgresult else ""
+    return TaskFault(
+        "refused",
+        f"system {endpoint.system!r}: {text} (SQLSTATE {error.sqlstate})",
+        way_out=way_out,
+        refusal=error.sqlstate,
+        line=int(found[1]) if (found := _LINE.search(query)) else 0,
+    )
 
 
 def words(endpoint: Endpoint, error: BaseException) -> str:

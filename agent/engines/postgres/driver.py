@@ -29,6 +29,7 @@ from proveout.agent.engines.driver_contract import FailureKind, PolledSession, S
 from proveout.agent.engines.postgres.wire.parameter_types import described as described_columns
 from proveout.agent.engines.postgres.wire.parameter_types import travels
 from proveout.agent.engines.postgres.wire.protocol import CONNECTION_LOST, WirePrepared, WireSocket, message
+from proveout.agent.engines.statement_errors import line_of
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Row, Statement
 
@@ -210,7 +211,9 @@ class PostgresSession:
     def _check(self, result: pq.abc.PGresult, statement: Statement) -> None:
         if result.status > _GOOD_STATUS_MAX:
             failure = self._failure(result)
-            raise StatementFailure(failure.code, f"statement {statement.name}: {failure.what}", failure.kind)
+            position = result.error_field(pq.DiagnosticField.STATEMENT_POSITION)
+            line = line_of(statement.text["postgres"], int(position) - 1) if position else 0
+            raise StatementFailure(failure.code, f"statement {statement.name}: {failure.what}", failure.kind, line)
 
 
 class OnLibpq:

@@ -17,6 +17,7 @@ from proveout.agent.engines.postgres.connection import (
     connected,
     statement_fault,
 )
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
 
@@ -102,10 +103,11 @@ async def run_all(context: TaskContext, endpoint: Endpoint, statements: tuple[st
     async with connected(endpoint, "sql") as connection:
         for done, statement in enumerate(statements):
             context.progress(done, len(statements), "statements")
-            try:
-                cursor = await connection.execute(statement.encode())
-            except psycopg.Error as error:
-                raise _sql_fault(endpoint, error, done, len(statements)) from None
+            with text_of_plan(endpoint.engine, f"statements.{done}"):
+                try:
+                    cursor = await connection.execute(statement.encode())
+                except psycopg.Error as error:
+                    raise _sql_fault(endpoint, error, done, len(statements)) from None
             counts.append(max(0, cursor.rowcount))
     return tuple(counts)
 

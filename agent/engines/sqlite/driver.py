@@ -17,6 +17,7 @@ import apsw
 
 from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
 from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
+from proveout.agent.engines.statement_errors import line_of
 from proveout.dsl.engines import Dialect
 from proveout.dsl.workloads.base import Row, Statement
 
@@ -62,7 +63,7 @@ class SqliteSession:
         try:
             self._cursor.execute(f"EXPLAIN {text}", (None,) * len(statement.arguments)).fetchall()
         except apsw.Error as error:
-            raise _failure(error, statement) from None
+            raise _failure(error, statement, f"EXPLAIN {text}") from None
         return SqlitePrepared(statement, text)
 
     def execute(self, prepared: SqlitePrepared, arguments: Sequence[Any]) -> None:
@@ -100,13 +101,21 @@ class SqliteDriver:
 
     def connect(self, dsn: str) -> SqliteSession:
         """A new connection. The file must be there: a load never makes one."""
+        return self._open(dsn, wal=True)
+
+    def open_to_look(self, dsn: str) -> SqliteSession:
+        """A connection that leaves the file's journal mode as it is; see `driver_contract.OpensToLook`."""
+        return self._open(dsn, wal=False)
+
+    def _open(self, dsn: str, *, wal: bool) -> SqliteSession:
         try:
             connection = open_database(dsn)
             connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-            _use_wal(connection)
+            if wal:
+                _use_wal(connection)
             connection.pragma("foreign_keys", True)
         except apsw.Error as error:
-            raise StatementFailure(_name(error), f"{dsn}: {error}", FailureKind.LOST) from None
+            raise StatementFailure(error_name(error), f"{dsn}: {error}", FailureKind.LOST) from None
         return SqliteSession(connection)
 
 
@@ -129,13 +138,14 @@ def placeholders(text: str) -> str:
     return _PLACEHOLDER.sub(lambda match: f"?{match[1]}" if match[1] else match[0], text)
 
 
-def _name(error: Any) -> str:
+def error_name(error: Any) -> str:
+    """The name of an error's extended result code, `SQLITE_CONSTRAINT_UNIQUE`."""
     extended = getattr(error, "extendedresult", -1)
     return _EXTENDED.get(extended) or _PRIMARY.get(getattr(error, "result", -1)) or type(error).__name__
 
 
-def _failure(error: Any, statement: Statement) -> StatementFailure:
-    name, primary = _name(error), getattr(error, "result", -1)
+def _failure(error: Any, statement: Statement, text: str = "") -> StatementFailure:
+    name, primary = error_name(error), getattr(error, "result", -1)
     kind = FailureKind.ERROR
     if name in statement.logical_errors:
         kind = FailureKind.LOGICAL
@@ -144,4 +154,5 @@ def _failure(error: Any, statement: Statement) -> StatementFailure:
     elif primary in _LOST:
         kind = FailureKind.LOST
     reason = f"{error} ({DENIED_HINT})" if isinstance(error, apsw.AuthError) else error
-    return StatementFailure(name, f"statement {statement.name}: {reason}", kind)
+    line = line_of(text, getattr(error, "error_offset", None))
+    return StatementFailure(name, f"statement {statement.name}: {reason}", kind, line)

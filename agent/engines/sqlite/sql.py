@@ -12,6 +12,8 @@ import apsw
 
 from proveout.agent.engines.embedded.data_store import no_room
 from proveout.agent.engines.sqlite.authorizer import DENIED_HINT, open_database
+from proveout.agent.engines.sqlite.driver import error_name
+from proveout.agent.engines.statement_errors import line_of, text_of_plan
 from proveout.agent.errors import TaskFault
 from proveout.core.disk_space import is_used_up
 from proveout.proto.wire.tasks import Endpoint
@@ -48,12 +50,17 @@ def file_settings(path: str) -> tuple[tuple[str, str], ...]:
 def run_statements(path: str, statements: tuple[str, ...]) -> tuple[int, ...]:
     """Run each statement in its own transaction; rows returned, else affected, per statement."""
     connection = open_file(path)
+    counts = []
     try:
-        return tuple(_run(connection, statement) for statement in statements)
-    except apsw.Error as error:
-        raise file_fault(Path(path), error) from None
+        for number, statement in enumerate(statements):
+            with text_of_plan("sqlite", f"statements.{number}"):
+                try:
+                    counts.append(_run(connection, statement))
+                except apsw.Error as error:
+                    raise file_fault(Path(path), error, statement) from None
     finally:
         connection.close()
+    return tuple(counts)
 
 
 def checkpoint_file(path: str) -> None:
@@ -89,14 +96,17 @@ def open_file(path: str) -> apsw.Connection:
     return connection
 
 
-def file_fault(path: Path, error: Exception) -> TaskFault:
-    """Return an SQLite error as a TaskFault."""
+def file_fault(path: Path, error: Exception, statement: str = "") -> TaskFault:
+    """Return an SQLite error, of a statement or of the file, as a TaskFault."""
+    refusal = error_name(error) if statement else ""
     if isinstance(error, apsw.AuthError):
-        return TaskFault("refused", f"SQLite file {path}: {error}", way_out=DENIED_HINT)
+        return TaskFault("refused", f"SQLite file {path}: {error}", way_out=DENIED_HINT, refusal=refusal)
     if isinstance(error, apsw.FullError) or is_used_up(path.parent):
         return no_room(f"SQLite file {path}: {error}", path.parent)
-    code = "refused"
-    return TaskFault(code, f"SQLite file {path}: {error}", way_out="is the path right, and may this user write there?")
+    is_text = isinstance(error, apsw.SQLError)
+    way_out = "check the statement" if is_text else "is the path right, and may this user write there?"
+    line = line_of(statement, getattr(error, "error_offset", None))
+    return TaskFault("refused", f"SQLite file {path}: {error}", way_out=way_out, refusal=refusal, line=line)
 
 
 class SizeCatalogue:
@@ -143,7 +153,7 @@ class SqliteQueries:
                     break
             cursor.close(True)
         except apsw.Error as error:
-            raise file_fault(self._path, error) from None
+            raise file_fault(self._path, error, query) from None
         return names, found
 
     def close(self) -> None:

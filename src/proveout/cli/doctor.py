@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli.common import completion
-from proveout.cli.common.options import Inventory, Overrides, RunsDir, parse_overrides
+from proveout.cli.common.options import Inventory, Overrides, PolicyFile, RunsDir, parse_overrides
 
 if TYPE_CHECKING:
     from proveout.agent.diagnosis import Finding
+    from proveout.cli.common.connected import Access
     from proveout.dsl.plan.plan import Plan
 
 EPILOG = """Examples:
@@ -51,18 +52,23 @@ def doctor(
     pki: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The coordinator's certificate [default: $PROVEOUT_PKI].")
     ] = None,
+    policy: PolicyFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Check what is installed here, the settings of this machine, and the needs of a plan. Nothing is changed.
+
+    With a plan its agents and running systems are checked too, as by `check --connect`.
 
     ✓ fine, ! worth a look (it may move figures), – missing and not needed for the plan, ✗ missing. Exit codes: 0
     nothing is missing, 1 something is, 2 the plan or command line is wrong.
     """
     from proveout.agent import diagnosis
+    from proveout.cli.common.connected import Access
     from proveout.coordinator.storage import run_directory
 
     folder = run_directory.runs_directory(runs_dir, os.environ)
-    of_plan = list(_of_plan(plan, parse_overrides(parameters), inventory, pki)) if plan is not None else []
+    access = Access(pki=pki, policy=policy, runs_dir=runs_dir)
+    of_plan = list(_of_plan(plan, parse_overrides(parameters), inventory, access)) if plan is not None else []
     found = [
         *diagnosis.program(),
         *diagnosis.equipment(),
@@ -76,7 +82,7 @@ def doctor(
     raise typer.Exit(code)
 
 
-def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, pki: Path | None) -> Iterator[Finding]:
+def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, access: Access) -> Iterator[Finding]:
     from proveout.agent.diagnosis import Finding
     from proveout.dsl.compile.compiler import compile_plan
 
@@ -87,8 +93,14 @@ def _of_plan(path: Path, overrides: dict[str, str], inventory: Path | None, pki:
     yield from _pools(plan)
     yield from _tools(plan)
     yield from _connections(plan)
-    yield from _secrets(plan)
-    yield from _agents(plan, pki)
+    needed = [*_secrets(plan), *_certificates(plan, access.pki)]
+    yield from needed
+    if any(one.state == "missing" for one in needed):
+        names = ", ".join(host.name for host in plan.hosts)
+        way_out = "give the run what is missing, and call `proveout doctor` again"
+        yield Finding(area="plan", name="agents", state="note", detail=f"not checked: {names}", way_out=way_out)
+    else:
+        yield from _connected(plan, access)
     yield from _changes(plan)
 
 
@@ -179,14 +191,13 @@ def _secrets(plan: Plan) -> Iterator[Finding]:
             yield Finding(area="plan", name=f"secret {secret.name}", state="ok", detail="can be read")
 
 
-def _agents(plan: Plan, pki: Path | None) -> Iterator[Finding]:
-    """Hosts with a remote agent: the certificate that they require, and a note that they are not checked from here."""
+def _certificates(plan: Plan, pki: Path | None) -> Iterator[Finding]:
+    """The certificate that hosts with a remote agent require."""
     from proveout.agent.diagnosis import Finding
     from proveout.cli.common import run_session
     from proveout.core.errors import ProveoutError
 
-    remote = [host for host in plan.hosts if not host.is_local]
-    if not remote:
+    if all(host.is_local for host in plan.hosts):
         return
     try:
         run_session.remote_credentials(plan, str(pki) if pki is not None else os.environ.get(run_session.PKI_VARIABLE))
@@ -194,10 +205,25 @@ def _agents(plan: Plan, pki: Path | None) -> Iterator[Finding]:
         yield Finding(area="plan", name="certificates", state="missing", detail=fault.what, way_out=fault.way_out)
     else:
         yield Finding(area="plan", name="certificates", state="ok", detail="can be read")
-    names = ", ".join(host.name for host in remote)
-    engines = ", ".join(sorted({system.engine for system in plan.systems}))
-    way_out = f"run `proveout doctor` there too; clients need the driver for {engines}"
-    yield Finding(area="plan", name="agents", state="note", detail=f"not checked from here: {names}", way_out=way_out)
+
+
+def _connected(plan: Plan, access: Access) -> Iterator[Finding]:
+    """The checks of a preflight: agents, systems, statements, rights."""
+    from proveout.agent.diagnosis import Finding
+    from proveout.cli.common.connected import probe
+
+    probed = probe(plan, access)
+    for one in probed.problems:
+        yield Finding(
+            area="plan",
+            name=one.system or ", ".join(one.hosts),
+            state="missing" if one.is_error else "note",
+            detail=f"{one.where}: {one.text()}",
+            way_out=one.finding.way_out,
+        )
+    if not probed.problems:
+        detail = f"{probed.hosts} checked, and {probed.systems} running systems; see `proveout check --connect`"
+        yield Finding(area="plan", name="agents", state="ok", detail=detail)
 
 
 def _changes(plan: Plan) -> Iterator[Finding]:

@@ -41,8 +41,9 @@ KINDS: Mapping[str, tuple[str, str]] = {
 """Description of each starter, and the needs of a run."""
 
 STARTERS = Path(__file__).parents[1] / "plans" / "starters"
-_SCHEMA = re.compile(r"\A# yaml-language-server: .*\n#\n")
-"""The schema's place for editors in a checkout; elsewhere `proveout schema` writes it."""
+SCHEMA = "plan.schema.json"
+"""The file beside a new plan that its first line points editors at."""
+_SCHEMA = re.compile(r"\A# yaml-language-server: .*\n")
 _NAME = re.compile(r"^name: .*$", re.MULTILINE)
 
 
@@ -70,7 +71,9 @@ def new(
 ) -> None:
     """Write a commented starter plan that runs or compiles unchanged; never over an existing file.
 
-    Without a KIND the kinds are listed. Exit code 0, or 2 when nothing was written.
+    Beside it goes the schema of the plan format, plan.schema.json, where there is none: editors
+    complete and check the plan with it. Without a KIND the kinds are listed. Exit code 0, or 2 when
+    nothing was written.
     """
     if not kind:
         width = max(map(len, KINDS))
@@ -82,15 +85,31 @@ def new(
     path = file or Path(f"{kind}.yaml")
     write(path, starter(kind, path.stem))
     typer.echo(f"wrote {path}: {KINDS[kind][0]}; a run needs {KINDS[kind][1]}")
+    write_schema(path.with_name(SCHEMA))
     typer.echo(f"  proveout explain {path}    shows its stages and how long they take")
     typer.echo(f"  proveout run {path}")
 
 
 def starter(kind: str, stem: str) -> str:
     """The text of a starter, as the plan `stem`."""
-    text = _SCHEMA.sub("", (STARTERS / f"{kind}.yaml").read_text(encoding="utf-8"))
+    first = f"# yaml-language-server: $schema={SCHEMA}\n"
+    text = _SCHEMA.sub(first, (STARTERS / f"{kind}.yaml").read_text(encoding="utf-8"))
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:60]
     return _NAME.sub(f"name: {name}", text, count=1) if re.match(r"[A-Za-z]", name) else text
+
+
+def write_schema(path: Path) -> None:
+    """Write the schema for editors where there is none. A plan does not need it, so that a failure is a message."""
+    from proveout.dsl.compile.json_schema import schema_json
+
+    if path.exists():
+        if path.read_bytes() != schema_json().encode():
+            typer.echo(f"kept {path}, the schema of another version; `proveout schema > {path}` renews it")
+        return
+    try:
+        write(path, schema_json())
+    except NotWritten as fault:
+        typer.echo(f"warning: {fault.what}: editors cannot check the plan", err=True)
 
 
 def write(path: Path, text: str) -> None:

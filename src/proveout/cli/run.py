@@ -54,6 +54,9 @@ def run(
     metrics: MetricsAddress = None,
     pki: Pki = None,
     policy: PolicyFile = None,
+    no_preflight: Annotated[
+        bool, typer.Option("--no-preflight", help="Begin without checking first what the plan needs.")
+    ] = False,
     tell_fd: TellFd = None,
 ) -> None:
     """Run a plan and judge it; on a terminal with a screen, on which the run does not depend.
@@ -72,13 +75,16 @@ def run(
         files = {"inventory": inventory, "runs_dir": runs_dir, "pki": pki, "policy": policy, **outputs}
         words = with_screen.words(parameters, files, metrics=metrics)
         words += [word for label in labels or () for word in ("--label", label)]
+        words += ["--no-preflight"] if no_preflight else []
         raise typer.Exit(with_screen.run(["run", str(plan), *words]))
     overrides, labelled = parse_overrides(parameters), parse_labels(labels)
     compiled = compile_plan(plan, overrides=overrides, inventory=inventory)
     checked = output_files.check_outputs(outputs)
     named = run_session.Files(plan=plan, inventory=inventory, pki=pki, policy=policy, runs_dir=runs_dir)
     with http_server.bound(metrics) as listening:
-        options = run_session.begin(compiled, named, overrides=overrides, outputs=checked, labels=labelled)
+        options = run_session.begin(
+            compiled, named, overrides=overrides, outputs=checked, labels=labelled, preflight=not no_preflight
+        )
         with Journal(options.directory.path) as journal:
             with_screen.tell(tell_fd, options.directory.path)  # a watcher opens the journal
             show = run_session.printer(headless=headless)

@@ -38,9 +38,8 @@ def describe(path: Path) -> str:
         return f"file system of {place} on host {os.uname().nodename}: {fault.strerror}"
     free, total = about.f_bavail * about.f_frsize, about.f_blocks * about.f_frsize
     inodes = ", no inode is free" if about.f_files and not about.f_favail else ""
-    return (
-        f"file system {_mount(place)} of host {os.uname().nodename}: {_size(free)} of {_size(total)} are free{inodes}"
-    )
+    room = f"{size_text(free)} of {size_text(total)} are free{inodes}"
+    return f"file system {_mount(place)} of host {os.uname().nodename}: {room}"
 
 
 def _existing(path: Path) -> Path:
@@ -58,7 +57,8 @@ def _mount(path: Path) -> Path:
     return path
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
+    """`12 KiB`."""
     value, unit = float(count), 0
     while value >= 1024.0 and unit < len(_UNITS) - 1:
         value, unit = value / 1024.0, unit + 1

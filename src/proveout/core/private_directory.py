@@ -19,7 +19,7 @@ from pathlib import Path
 
 from proveout.core import linux
 
-PURPOSES = ("agents", "ceiling", "explain")
+PURPOSES = ("agents", "ceiling", "check", "explain")
 _TRIES = 20
 
 

@@ -273,7 +273,7 @@ async def test_the_fault_names_a_server_that_has_died(
 WORKERS = {"PopulateSystem", "RunLoad", "FormPool", "PrepareFio", "RunFio", "RunCommand"}
 AGENT = {
     "StartSystem", "StopSystem", "SnapshotSystem", "ReadFacts", "ApplyTuning", "VerifyTuning", "RevertTuning",
-    "InjectFault",
+    "InjectFault", "CheckHost",
 }  # fmt: skip
 """Tasks that worker processes run, and tasks that the agent runs itself: it starts servers and changes the host."""
 
@@ -282,7 +282,7 @@ def test_every_kind_of_task_has_a_process_that_runs_it() -> None:
     """A new kind of task that connects to a system must not run in the agent by default."""
     delegated = {kind.__name__ for kind, place in TABLE.items() if place.startswith("proveout.agent.sandbox.dispatch")}
     assert delegated - {"StartSystem"} == {
-        "InspectSystem", "LinkSystems", "CompareSystems", "CheckInvariants", "RunSql", "Checkpoint", "RunCapture",
+        "CheckSystem", "InspectSystem", "LinkSystems", "CompareSystems", "CheckInvariants", "RunSql", "Checkpoint", "RunCapture",
     }  # fmt: skip
     assert {kind.__name__ for kind in TABLE} == delegated | WORKERS | AGENT
     assert {kind.__name__ for kind in helper_main.HANDLERS} >= delegated

@@ -130,6 +130,7 @@ def begin(
     outputs: dict[str, str],
     labels: dict[str, str] | None = None,
     noise: NoiseArms | None = None,
+    preflight: bool = True,
 ) -> RunOptions:
     """A new run of a compiled plan: its credentials, its directory, and the parameters of `coordinator.run`.
 
@@ -151,7 +152,7 @@ def begin(
     )
     runs = run_directory.runs_directory(named.runs_dir, os.environ)
     directory = run_directory.create(runs, plan, command, datetime.now().astimezone())
-    return _options(plan, directory, command, found)
+    return _options(plan, directory, command, found, preflight=preflight)
 
 
 def again(plan: Plan, directory: RunDirectory, command: Command, *, crashed: bool) -> RunOptions:
@@ -175,6 +176,7 @@ def _options(
     access: tuple[Mapping[str, Endpoint], Credentials | None],
     *,
     crashed: bool = False,
+    preflight: bool = True,
 ) -> RunOptions:
     from proveout import __version__
     from proveout.coordinator.run import RunOptions
@@ -191,6 +193,7 @@ def _options(
         crashed=crashed,
         policy=Path(command.policy) if command.policy else None,
         labels=command.labels,
+        preflight=preflight,
     )
 
 

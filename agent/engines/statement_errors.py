@@ -1,0 +1,206 @@
+"""The meaning of a refused statement, and the queries of preflight checks, as data for each engine.
+
+Data flow: code and text of an error -> `kind_of` -> the cause: the plan, a missing table, a missing right, the server.
+A refused statement of the plan gets its place in the plan (`text_of_plan`), so that the coordinator can name it.
+
+Sources: PostgreSQL manual, appendix A; MariaDB Server Error Codes; sqlite3 result codes; the exceptions of DuckDB;
+Oracle Database Error Messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from proveout.agent.engines.driver_contract import FailureKind, StatementFailure
+from proveout.agent.errors import TaskFault
+
+Kind: TypeAlias = Literal["syntax", "missing", "rights", "server", "unchecked", "statement"]
+"""`syntax`: wrong whatever the tables are; `missing`: it names what is not there; `server`: the plan is not the cause;
+`unchecked`: the engine cannot prepare such a statement; `statement`: any other refusal of it."""
+
+NEVER = r"(?!)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RightsCheck:
+    """A query whose first value is true where the user may do something, and the way out where it is not."""
+
+    query: str
+    what: str
+    way_out: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementRules:
+    """Patterns for `CODE text`, matched at its start, and queries.
+
+    `explain`: the words in front of a statement that make the server check the rights on its tables without running it;
+    "" where preparing it checks them. `columns`: name and type of the columns of `{table}`; "" where they are not read.
+    `some_rows`: the number of its rows, at most `{most}`. `rights` by use or kind of capture.
+    """
+
+    syntax: str = NEVER
+    missing: str = NEVER
+    rights_missing: str = NEVER
+    server: str = NEVER
+    unchecked: str = NEVER
+    explain: str = ""
+    columns: str = ""
+    some_rows: str = "SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {most}) AS some_rows"
+    rights: Mapping[str, RightsCheck] = field(default_factory=dict)
+
+    def kind_of(self, code: str, text: str) -> Kind:
+        """The meaning of an error."""
+        words = f"{code} {text}"
+        patterns: tuple[tuple[Kind, str], ...] = (
+            ("unchecked", self.unchecked),
+            ("server", self.server),
+            ("rights", self.rights_missing),
+            ("syntax", self.syntax),
+            ("missing", self.missing),
+        )
+        return next((kind for kind, pattern in patterns if re.match(pattern, words, re.DOTALL)), "statement")
+
+
+_SUPERUSER = "SELECT rolsuper OR {} FROM pg_roles WHERE rolname = current_user"
+
+POSTGRES = StatementRules(
+    syntax=r"426(01|02|22)|42939",
+    missing=r"42P01|42703|42883|42704|3F000|3D000|42P02",
+    rights_missing=r"42501",
+    server=r"08|28|40|53|55|57|58|F0|HV|XX|25006",
+    explain="EXPLAIN ",
+    columns=(
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+        "WHERE attrelid = to_regclass('{table}') AND attnum > 0 AND NOT attisdropped"
+    ),
+    rights={
+        "populate": RightsCheck(
+            query="SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)",
+            what="the user may not create tables in the schema that comes first in its search_path",
+            way_out="GRANT CREATE ON SCHEMA public TO the user of its dsn",
+        ),
+        "checkpoint": RightsCheck(
+            query=_SUPERUSER.format(
+                "EXISTS (SELECT FROM pg_roles one WHERE one.rolname = 'pg_checkpoint' "
+                "AND pg_has_role(one.oid, 'USAGE'))"
+            ),
+            what="the user may not run CHECKPOINT, which a reset does",
+            way_out="GRANT pg_checkpoint to the user of its dsn, or give the reset `checkpoint: false`",
+        ),
+        "propagate": RightsCheck(
+            query=_SUPERUSER.format("rolreplication"),
+            what="the user may not replicate, which `propagates_to` needs",
+            way_out="ALTER ROLE of the user of its dsn WITH REPLICATION",
+        ),
+        "waits": RightsCheck(
+            query=_SUPERUSER.format(
+                "EXISTS (SELECT FROM pg_roles one WHERE one.rolname = 'pg_read_all_stats' "
+                "AND pg_has_role(one.oid, 'USAGE'))"
+            ),
+            what="the user does not see the wait events of other users' sessions",
+            way_out="GRANT pg_monitor TO the user of its dsn",
+        ),
+    },
+)
+
+MYSQL = StatementRules(
+    syntax=r"(1064|1149) ",
+    missing=r"(1146|1054|1049|1305|1051|1091) ",
+    rights_missing=r"(1044|1045|1142|1143|1227|1290|1370|1419) ",
+    server=r"(1021|1030|1037|1038|1040|1041|1053|1114|1194|1203|1205|1213|1226|1317|1927|2\d{3}|0800\d) ",
+    unchecked=r"1295 ",
+    columns=(
+        "SELECT column_name, column_type FROM information_schema.columns "
+        "WHERE table_schema = database() AND table_name = '{table}'"
+    ),
+    rights={
+        "populate": RightsCheck(
+            query=(
+                "SELECT count(*) > 0 OR current_role() IS NOT NULL FROM ("
+                "SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'CREATE' "
+                "AND grantee = concat('''', replace(current_user(), '@', '''@'''), '''') UNION ALL "
+                "SELECT 1 FROM information_schema.schema_privileges WHERE privilege_type = 'CREATE' "
+                "AND database() LIKE table_schema) AS creating"
+            ),
+            what="the user may not create tables in the database of its dsn",
+            way_out="GRANT CREATE, DROP, INDEX, INSERT, SELECT ON the database TO the user of its dsn",
+        ),
+    },
+)
+
+SQLITE = StatementRules(
+    syntax=r"\S+ .*(syntax error|incomplete input|unrecognized token)",
+    missing=r"\S+ .*(no such (table|column|function|index|view|savepoint)|has no column named)",
+    rights_missing=r"SQLITE_(READONLY|PERM|CANTOPEN)",
+    server=r"SQLITE_(BUSY|LOCKED|FULL|IOERR|NOMEM|INTERRUPT|CORRUPT|NOTADB|PROTOCOL|INTERNAL)",
+    columns="SELECT name, type FROM pragma_table_info('{table}')",
+)
+
+DUCKDB = StatementRules(
+    syntax=r"(ParserException|SyntaxException) ",
+    missing=r"CatalogException |BinderException .*(not found|does not exist|Referenced)",
+    rights_missing=r"PermissionException |\S+ .*read-only",
+    server=(
+        r"(IOException|FatalException|InternalException|OutOfMemoryException|ConnectionException|"
+        r"SerializationException|TransactionException|InterruptException|DUCKDB_FULL) "
+    ),
+    columns="SELECT column_name, data_type FROM information_schema.columns WHERE table_name = '{table}'",
+)
+
+ORACLE = StatementRules(
+    syntax=r"ORA-009(?!04|13|18|32|42|47|55|79|80)\d\d",
+    missing=r"ORA-(00904|00942|00980|02289|04043|06550)",
+    rights_missing=r"ORA-(01031|01045|01950)",
+    server=(
+        r"ORA-(00018|00020|00054|00060|00600|01012|01017|01033|01034|01089|01092|01536|01652|01653|01654|03113|"
+        r"03114|03135|04031|07445|12\d{3}|25408|28000|30006)|DPY-|DPI-"
+    ),
+    columns=(
+        "SELECT column_name, data_type FROM all_tab_columns "
+        "WHERE owner = sys_context('userenv', 'current_schema') AND table_name = upper('{table}')"
+    ),
+    some_rows="SELECT count(*) FROM (SELECT 1 FROM {table} WHERE ROWNUM <= {most})",
+)
+
+RULES: Mapping[str, StatementRules] = {
+    "postgres": POSTGRES, "mysql": MYSQL, "sqlite": SQLITE, "duckdb": DUCKDB, "oracle": ORACLE,
+    "timesten": StatementRules(syntax=r"TT1001|ORA-00900", server=r"TT(0|8|12)|ORA-(01|12)|DPI-|DPY-"),
+}  # fmt: skip
+"""Rules by engine; one that is not here has none, and every refusal of a statement that leaves the connection open is
+the statement's."""
+
+
+def rules_of(engine: str) -> StatementRules:
+    """The rules of an engine."""
+    return RULES.get(engine, StatementRules())
+
+
+def blames_plan(engine: str, code: str, text: str) -> bool:
+    """Whether the plan is the cause of a refused statement, and not the server or a missing right."""
+    return rules_of(engine).kind_of(code, text) in ("syntax", "missing", "statement")
+
+
+@contextmanager
+def text_of_plan(engine: str, subject: str) -> Iterator[None]:
+    """Give a TaskFault of a block that executes a text of the plan its place there, where the plan is the cause."""
+    try:
+        yield
+    except TaskFault as fault:
+        if fault.refusal and blames_plan(engine, fault.refusal, fault.what):
+            fault.subject = subject
+        raise
+
+
+def of_failure(engine: str, failure: StatementFailure) -> Kind:
+    """The meaning of a failed statement of a driver."""
+    return "server" if failure.kind is FailureKind.LOST else rules_of(engine).kind_of(failure.code, failure.what)
+
+
+def line_of(text: str, offset: int | None) -> int:
+    """The line of the character `offset` (from 0) of a text, from 1; 0 where it is not known."""
+    return 0 if offset is None or offset < 0 else text.count("\n", 0, offset) + 1

@@ -1,0 +1,1 @@
+"""The preflight of a run: checks of hosts and systems before anything is changed."""

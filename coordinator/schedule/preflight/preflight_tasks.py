@@ -1,0 +1,227 @@
+"""Plan -> the checks of a preflight: for each agent one of its host, and one of each running system that it uses. Pure.
+
+A load is *settled* when the tables that it will find are those of now: no populate of another workload, no statement of
+the plan and no tuning with statements comes before it. Then all that its statements name must be there; otherwise only
+their syntax is checked, and the rest when the tables are there, in the second step before the first measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from proveout.coordinator.load_shares import present_hosts
+from proveout.dsl import engines
+from proveout.dsl.plan.loads import Part, parts
+from proveout.dsl.plan.plan import Plan
+from proveout.dsl.plan.stages import Ladder, Populate, Reset, Search, Sql, Stage, Tool, Tune
+from proveout.dsl.plan.topology import Capture, System
+from proveout.dsl.plan.tuning_step import Tuning
+from proveout.dsl.workloads.kinds import expected_rows
+from proveout.proto.wire.tasks import (
+    ApplyTuning,
+    CheckedLoad,
+    CheckedText,
+    CheckHost,
+    CheckSystem,
+    Endpoint,
+    TaskSpec,
+)
+
+STATEMENTS = frozenset({"sql"})
+"""Tuning operations whose effect on tables is not known."""
+PROGRAM = "program"
+ROW_BYTES = 100
+"""Of a row of a population on disk, with its index entries: a low estimate."""
+SERVER_BYTES = 64 << 20
+"""The least that a server or a file of a system takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The state of a run at a preflight: systems that run, connected hosts, finished stages, (workload, system) with
+    its rows; `again`: the second step, with the plan's tunings in place. `wait` as in `CheckSystem`."""
+
+    endpoints: Mapping[str, Endpoint]
+    hosts: Collection[str]
+    finished: Collection[str] = ()
+    populated: Collection[tuple[str, str]] = ()
+    again: bool = False
+    wait: bool = False
+
+
+def host_checks(plan: Plan, hosts: Collection[str], data_root: str) -> Iterator[tuple[str, TaskSpec]]:
+    """The checks of the hosts on which the run starts systems or outside programs."""
+    for host in (one.name for one in plan.hosts if one.name in hosts):
+        started = tuple(one for one in plan.systems if one.host == host and one.provision is not None)
+        tools = ("fio",) if any(isinstance(one, Tool) and host in one.clients for one in plan.stages) else ()
+        if started or tools:
+            bytes_min = sum(SERVER_BYTES + ROW_BYTES * _rows(plan, one) for one in started)
+            yield host, CheckHost(systems=started, data_root=data_root, bytes_min=bytes_min, tools=tools)
+
+
+def _rows(plan: Plan, system: System) -> int:
+    """The rows of the populations that are in a system at the same time, at least."""
+    populates = (one for one in plan.stages if isinstance(one, Populate) and system.name in one.into)
+    return int(max((expected_rows(plan.workload(one.workload)) for one in populates), default=0.0))
+
+
+def system_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:
+    """The checks of the running systems: on the system's host everything, on other clients the loads that they run."""
+    for system in plan.systems:
+        end = moment.endpoints.get(system.name)
+        if end is None or not engines.of(system.engine).has_driver:
+            continue
+        loads = dict(_loads(plan, system, moment))
+        for host in sorted({system.host, *loads} & set(moment.hosts), key=lambda host: (host != system.host, host)):
+            own = host == system.host
+            yield (
+                host,
+                CheckSystem(
+                    endpoint=end,
+                    loads=loads.get(host, ()),
+                    texts=tuple(_texts(plan, system, moment)) if own else (),
+                    captures=_captures(plan, system) if own else (),
+                    uses=tuple(_uses(plan, system, moment)) if own else (),
+                    wait=moment.wait,
+                ),
+            )
+
+
+def tuning_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:
+    """Whether the tunings of running systems could be applied. Those of hosts may need each other's effects."""
+    later = [one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings]
+    tunings = [*(() if moment.again else plan.tunings), *later]
+    due = [one for one in tunings if one.system in moment.endpoints and one.operation not in STATEMENTS]
+    for host in (one.name for one in plan.hosts if one.name in moment.hosts):
+        mine = tuple(one for one in due if host in one.hosts)
+        if mine:
+            names = dict.fromkeys(one.system for one in mine)
+            endpoints = tuple(moment.endpoints[name] for name in names)
+            yield host, ApplyTuning(tunings=mine, endpoints=endpoints, check=True)
+
+
+# ---- loads -----------------------------------------------------------------------------------------------------------
+
+
+def _loads(plan: Plan, system: System, moment: Moment) -> Iterator[tuple[str, tuple[CheckedLoad, ...]]]:
+    """The different loads on a system, by client host."""
+    by_host: dict[str, dict[tuple[object, ...], CheckedLoad]] = {}
+    for stage in plan.stages:
+        if not isinstance(stage, Ladder | Search) or stage.id in moment.finished:
+            continue
+        for part in parts(stage):
+            if part.stage.target != system.name or plan.workload(part.stage.workload).kind == PROGRAM:
+                continue
+            load = _load(plan, system, stage, part, moment)
+            key = (load.workload.name, load.session, load.settled, load.expected)
+            for host in present_hosts(part.stage.clients, ()):
+                by_host.setdefault(host, {}).setdefault(key, load)
+    for host, loads in by_host.items():
+        yield host, tuple(loads.values())
+
+
+def _load(plan: Plan, system: System, stage: Ladder | Search, part: Part, moment: Moment) -> CheckedLoad:
+    sources = _sources(plan, system)
+    settled = is_settled(plan, system, stage.id, moment)
+    workload = plan.workload(part.stage.workload)
+    loaded = any(_loads_into(one, workload.name, sources) for one in plan.stages)
+    known = moment.again and is_settled(plan, system, stage.id, Moment(endpoints={}, hosts=()))
+    return CheckedLoad(
+        subject=f"stages.{stage.id}",
+        workload=workload,
+        session=part.stage.session,
+        settled=settled,
+        expected=settled and not loaded and not known and all(plan.system(name).provision is None for name in sources),
+    )
+
+
+def is_settled(plan: Plan, system: System, until: str, moment: Moment) -> bool:
+    """Whether the stage `until` finds the tables of now in a system."""
+    if plan.condition(until) is not None:
+        return False
+    sources = _sources(plan, system)
+    if not moment.again and _have_statements(plan.tunings, sources):
+        return False
+    for stage in plan.stages:
+        if stage.id == until:
+            return True
+        if stage.id not in moment.finished and _makes_tables(stage, sources, moment):
+            return False
+    return True
+
+
+def _makes_tables(stage: Stage, sources: Collection[str], moment: Moment) -> bool:
+    match stage:
+        case Populate(into=into, workload=workload):
+            return any(name in sources and (workload, name) not in moment.populated for name in into)
+        case Sql(system=name, statements=statements):
+            return name in sources and bool(statements)
+        case Tune(tunings=tunings):
+            return _have_statements(tunings, sources)
+        case _:
+            return False
+
+
+def _have_statements(tunings: Iterable[Tuning], sources: Collection[str]) -> bool:
+    return any(one.system in sources and one.operation in STATEMENTS for one in tunings)
+
+
+def _loads_into(stage: Stage, workload: str, sources: Collection[str]) -> bool:
+    return isinstance(stage, Populate) and stage.workload == workload and bool(set(stage.into) & set(sources))
+
+
+def _sources(plan: Plan, system: System) -> frozenset[str]:
+    """The systems that a system's tables come from: itself, and those that it follows or that propagate to it."""
+    names = {system.name}
+    while True:
+        found = {one.name for one in plan.systems if one.propagates_to in names}
+        found |= {str(plan.system(name).follows) for name in names if plan.system(name).follows is not None}
+        if found <= names:
+            return frozenset(names)
+        names |= found
+
+
+# ---- statements, captures, uses --------------------------------------------------------------------------------------
+
+
+def _texts(plan: Plan, system: System, moment: Moment) -> Iterator[CheckedText]:
+    """The statements and queries of sql stages and captures of a system, each text once."""
+    found: dict[tuple[str, bool], CheckedText] = {}
+    for subject, text, settled in _all_texts(plan, system, moment):
+        if text:
+            found.setdefault((text, settled), CheckedText(subject=subject, text=text, settled=settled))
+    yield from found.values()
+
+
+def _all_texts(plan: Plan, system: System, moment: Moment) -> Iterator[tuple[str, str, bool]]:
+    for stage in plan.stages:
+        if not isinstance(stage, Sql) or stage.system != system.name or stage.id in moment.finished:
+            continue
+        settled = is_settled(plan, system, stage.id, moment)
+        path = f"stages.{stage.id}"
+        for number, text in enumerate(stage.statements):
+            yield f"{path}.statements.{number}", text, settled and number == 0
+        after = settled and not stage.statements
+        yield f"{path}.wait_until.query", stage.wait_until.query, after
+        yield f"{path}.query", stage.query, after
+    for capture in _captures(plan, system):
+        first = next((one.id for one in plan.stages if capture.name in getattr(one, "captures", ())), "")
+        settled = bool(first) and is_settled(plan, system, first, moment)
+        yield f"captures.{capture.name}.query", capture.query, settled
+
+
+def _captures(plan: Plan, system: System) -> tuple[Capture, ...]:
+    return tuple(one for one in plan.captures if one.system == system.name)
+
+
+def _uses(plan: Plan, system: System, moment: Moment) -> Iterator[str]:
+    if system.provision is not None:  # the server is the run's own
+        return
+    left = [one for one in plan.stages if one.id not in moment.finished]
+    if any(isinstance(one, Populate) and system.name in one.into for one in left):
+        yield "populate"
+    if any(isinstance(one, Reset) and one.checkpoint and system.name in one.systems for one in left):
+        yield "checkpoint"
+    if system.propagates_to is not None and not system.propagates_by_itself:
+        yield "propagate"

@@ -1,0 +1,340 @@
+"""Everything wrong at once: real databases with real users, and plans that do not fit them, by `check --connect`; a run
+that stops before it changes anything; a statement that only fails later.
+
+Nothing is changed: the databases are compared before and after.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from proveout.agent.engines.mysql import sql as mysql_statements
+from proveout.agent.preflight.system_check import check_system
+from proveout.dsl.compile.compiler import compile_plan
+from proveout.proto.wire.tasks import CheckedLoad, CheckedText, CheckSystem, Endpoint
+
+WORKLOAD = """
+workloads:
+  own:
+    kind: sql
+    tables:
+      account:
+        rows: 100
+        create: CREATE TABLE account (id int PRIMARY KEY, owner varchar(20), cents int)
+        columns: {id: {sequence: 1}, owner: {text: [6, 20]}, cents: {uniform: [0, 100]}}
+      entry:
+        rows: 100
+        create: CREATE TABLE entry (id int)
+        columns: {id: {sequence: 1}}
+    binds: {id: {uniform: [1, 100]}}
+    transactions:
+      Look:
+        statements:
+          find: SELECT cents FROM account WHERE id = :id
+          wrong: |
+            SELECT cents
+            FORM account WHERE id = :id
+"""
+STAGE = "{workload: own, threads: [1], ramp_up: 0s, measure: 2s, ramp_down: 0s, repeat: 2, "
+
+
+def plan(systems: str, stages: str, rest: str = "", workload: str = WORKLOAD) -> str:
+    host = "here: {roles: [client, server], address: local}"
+    return f"""proveout: 1
+name: wrong
+topology:
+  hosts: {{{host}}}
+  systems:
+{systems}
+secrets: {{db: {{env: PROVEOUT_TEST_PASSWORD}}, other: {{env: PROVEOUT_TEST_OTHER}}}}
+{workload}
+{rest}
+stages:
+{stages}
+"""
+
+
+def proveout(folder: Path, *words: str) -> tuple[int, str]:
+    argv = [sys.executable, "-m", "proveout", *words]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, done.stdout + done.stderr
+
+
+def checked(folder: Path, text: str, *words: str) -> tuple[int, list[dict[str, Any]]]:
+    """The exit code and the problems of `check --connect --json`."""
+    (folder / "plan.yaml").write_text(text)
+    argv = [sys.executable, "-m", "proveout", "check", "--connect", "--json", *words, "plan.yaml"]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout.startswith("{"), done.stderr
+    document = json.loads(done.stdout)
+    assert document["exit_code"] == done.returncode
+    return done.returncode, document["plans"][0]["problems"]
+
+
+def with_secret(conninfo: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A dsn for a plan, whose password is in the environment."""
+    parts = {key: str(value) for key, value in conninfo_to_dict(conninfo).items() if value}
+    monkeypatch.setenv("PROVEOUT_TEST_PASSWORD", parts.pop("password"))
+    return " ".join(f"{key}={value}" for key, value in parts.items()) + " password=${secrets.db}"
+
+
+def line_of(text: str, words: str) -> int:
+    return text[: text.index(words)].count("\n") + 1
+
+
+def found(problems: list[dict[str, Any]]) -> set[tuple[str, str, int]]:
+    return {(one["code"], one["system"], one["line"]) for one in problems}
+
+
+@pytest.fixture
+def poor(database: str) -> Any:
+    """The conninfo of a user who may log in to a database, and nothing else."""
+    name = f"poor_{conninfo_to_dict(database)['dbname']}"
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x' NOSUPERUSER")
+        connection.execute("CREATE TABLE account (id int PRIMARY KEY, owner int)")
+        connection.execute("REVOKE CREATE ON SCHEMA public FROM public")
+        yield make_conninfo(database, user=name, password="x")
+        connection.execute(f"DROP OWNED BY {name}")
+        connection.execute(f"DROP ROLE {name}")
+
+
+def test_everything_wrong_with_a_postgres_is_reported_at_once(
+    poor: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn = with_secret(poor, monkeypatch)
+    text = plan(
+        f"    db: {{engine: postgres, host: here, dsn: {dsn!r}}}\n"
+        f"    unknown: {{engine: postgres, host: here, dsn: {dsn.replace('user=', 'user=no_')!r}}}\n"
+        "    down: {engine: postgres, host: here, dsn: 'host=127.0.0.1 port=1 user=x dbname=x'}\n",
+        f"  - ladder: {{id: a, target: db, capture: [waits, rows], {STAGE[1:]} session: {{work_mem: lots}}}}\n"
+        "  - reset: {id: again, systems: [db], restore: false}\n"
+        "  - sql: {id: later, system: db, statements: [SELEC 1]}\n",
+        "captures:\n  waits: {kind: waits, system: db}\n"
+        "  rows: {kind: sql, system: db, query: SELECT n FROM nowhere, metrics: {n: {}}}\n"
+        "tuning:\n  - {name: memory, postgres_settings: {system: db, work_mem: 64 potatoes}}\n",
+    )
+    code, problems = checked(tmp_path, text)
+    assert code == 2, problems  # the plan has wrong statements: another attempt cannot help
+    assert found(problems) >= {
+        ("table", "db", line_of(text, "  own:")),  # the column cents and the table entry are missing
+        ("statement", "db", line_of(text, "FORM account")),
+        ("statement", "db", line_of(text, "SELEC 1")),
+        ("statement", "db", line_of(text, "nowhere")),
+        ("setting", "db", line_of(text, "session: {")),
+        ("rights", "db", line_of(text, "  waits: {")),
+        ("rights", "db", line_of(text, "    db: {")),  # CHECKPOINT
+        ("login", "unknown", line_of(text, "    unknown: {")),
+        ("unreachable", "down", line_of(text, "    down: {")),
+        ("tuning", "", line_of(text, "  - {name: memory")),
+    }, problems
+    messages = "\n".join(one["message"] for one in problems)
+    assert "has no column cents; it has id, owner" in messages
+    assert "has no table entry" in messages
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone() == (1,)
+
+
+def test_rights_on_tables_and_missing_rows_are_reported(
+    poor: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = WORKLOAD.partition("          wrong:")[0]
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("DROP TABLE account")
+        connection.execute(
+            "CREATE TABLE account AS SELECT i AS id, 'n'::text AS owner, 1 AS cents FROM generate_series(1, 30) i"
+        )
+        connection.execute("CREATE TABLE entry AS SELECT i AS id FROM generate_series(1, 90) i")
+        user = conninfo_to_dict(poor)["user"]
+        connection.execute(f"GRANT SELECT ON entry TO {user}")
+    systems = f"    db: {{engine: postgres, host: here, dsn: {with_secret(poor, monkeypatch)!r}}}\n"
+    text = plan(systems, f"  - ladder: {{target: db, {STAGE[1:]}}}\n", workload=workload)
+    code, problems = checked(tmp_path, text)
+    assert code == 4
+    assert ("rights", "db", line_of(text, "          find:")) in found(problems), problems
+    few = [one for one in problems if one["code"] == "rows"]
+    assert [(one["severity"], one["message"].partition(" has ")[2]) for one in few] == [
+        ("warning", "90 rows; 100 are expected")
+    ], problems
+
+
+def test_a_run_stops_before_it_changes_anything(
+    poor: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = plan(
+        f"    db: {{engine: postgres, host: here, dsn: {with_secret(database, monkeypatch)!r}}}\n",
+        "  - sql: {id: make, system: db, statements: [CREATE TABLE made (id int)]}\n"
+        f"  - ladder: {{target: db, {STAGE[1:]}}}\n",
+    )
+    (tmp_path / "plan.yaml").write_text(text)
+    code, output = proveout(tmp_path, "run", "--headless", "--runs-dir", "runs", "plan.yaml")
+    assert code == 2, output
+    assert f"plan.yaml:{line_of(text, 'FORM account')}:" in output
+    assert "no host or system was changed" in output
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT to_regclass('made')").fetchone() == (None,)
+    code, output = proveout(tmp_path, "run", "--headless", "--no-preflight", "--runs-dir", "runs", "plan.yaml")
+    assert code == 2, output  # found when the load is prepared
+    assert f"plan.yaml:{line_of(text, '          find:')}:" in output
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT to_regclass('made')").fetchone() != (None,)
+
+
+def test_everything_wrong_with_a_mysql_is_reported_at_once(
+    mysql_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROVEOUT_TEST_PASSWORD", "x")
+    monkeypatch.setenv("PROVEOUT_TEST_OTHER", "y")
+    end = Endpoint(system="db", engine="mysql", dsn=mysql_database)
+    user = f"poor{os.getpid()}"
+    name = mysql_database.partition("?")[0].rpartition("/")[2]
+    statements = (
+        "CREATE TABLE account (id int PRIMARY KEY, owner int)",
+        f"CREATE USER {user}@localhost IDENTIFIED BY 'x'",
+        f"GRANT SELECT ON {name}.* TO {user}@localhost",
+    )
+    mysql_statements.run_all(end, statements)
+    try:
+        rest = mysql_database.partition("@")[2]
+        systems = (
+            f"    db: {{engine: mysql, host: here, dsn: 'mysql://{user}:${{secrets.db}}@{rest}'}}\n"
+            f"    wrong: {{engine: mysql, host: here, dsn: 'mysql://{user}:${{secrets.other}}@{rest}'}}\n"
+        )
+        workload = WORKLOAD + "          change: UPDATE account SET owner = 1 WHERE id = :id\n"
+        text = plan(
+            systems,
+            f"  - ladder: {{target: db, {STAGE[1:]} session: {{sort_buffer: 1}}}}\n"
+            "  - populate: {workload: own, into: [wrong]}\n",
+            workload=workload,
+        )
+        code, problems = checked(tmp_path, text)
+        assert code == 2
+        assert found(problems) >= {
+            ("table", "db", line_of(text, "  own:")),
+            ("statement", "db", line_of(text, "FORM account")),
+            ("rights", "db", line_of(text, "          change:")),
+            ("setting", "db", line_of(text, "session: {")),
+            ("login", "wrong", line_of(text, "    wrong: {")),
+        }, problems
+    finally:
+        mysql_statements.run_all(end, (f"DROP USER {user}@localhost",))
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
+async def test_everything_wrong_with_a_file_is_reported_at_once(engine: str, task_context: Any, tmp_path: Path) -> None:
+    path = tmp_path / "file.db"
+    make = "CREATE TABLE account (id int, owner varchar)"
+    if engine == "sqlite":
+        with sqlite3.connect(path) as connection:
+            connection.execute(make)
+    else:
+        with duckdb.connect(str(path)) as opened:
+            opened.execute(make)
+    (tmp_path / "plan.yaml").write_text(
+        plan(
+            "    db: {engine: sqlite, host: here, provision: embedded}\n",
+            f"  - populate: {{workload: own, into: [db]}}\n  - ladder: {{target: db, {STAGE[1:]}}}\n",
+        )
+    )
+    workload = compile_plan(tmp_path / "plan.yaml").workload("own")
+    before = path.read_bytes()
+    load = CheckedLoad(subject="stages.a", workload=workload, settled=True, expected=True)
+    texts = (
+        CheckedText(subject="ddl", text="CREATE TABLE made (id int)", settled=True),
+        CheckedText(subject="later", text="SELECT 1 FROM made"),
+        CheckedText(subject="gone", text="SELECT 1\nFROM gone", settled=True),
+    )
+    end = Endpoint(system="db", engine=engine, dsn=str(path))
+    result = await check_system(task_context, CheckSystem(endpoint=end, loads=(load,), texts=texts))
+    assert {(one.code, one.subject) for one in result.findings} == {
+        ("table", "workloads.own.tables.account"),
+        ("table", "workloads.own.tables.entry"),
+        ("statement", "workloads.own.statements.Look.wrong"),
+        ("statement", "gone"),
+    }, result
+    assert path.read_bytes() == before  # its journal mode too
+    missing = Endpoint(system="db", engine=engine, dsn=str(tmp_path / "missing.db"))
+    result = await check_system(task_context, CheckSystem(endpoint=missing, loads=(load,), texts=texts))
+    assert [one.code for one in result.findings] == ["unreachable"]
+    assert not (tmp_path / "missing.db").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+async def test_a_file_that_the_user_may_not_write_is_reported(task_context: Any, tmp_path: Path) -> None:
+    path = tmp_path / "file.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE account (id int)")
+    path.chmod(0o400)
+    end = Endpoint(system="db", engine="sqlite", dsn=str(path))
+    result = await check_system(task_context, CheckSystem(endpoint=end, uses=("populate",)))
+    assert [one.code for one in result.findings] == ["rights"]
+
+
+def test_a_wrong_statement_of_a_late_stage_is_found_before_the_first_measurement(tmp_path: Path) -> None:
+    sound = WORKLOAD.partition("          wrong:")[0]
+    late = sound.replace("  own:", "  late:").replace("workloads:\n", "").replace("cents FROM", "nothing FROM")
+    text = plan(
+        "    db: {engine: sqlite, host: here, provision: embedded}\n",
+        "  - populate: {workload: own, into: [db]}\n"
+        f"  - ladder: {{id: first, target: db, {STAGE[1:]}}}\n"
+        f"  - ladder: {{id: last, target: db, {STAGE[1:].replace('workload: own', 'workload: late')}}}\n",
+        workload=sound + late,
+    )
+    (tmp_path / "plan.yaml").write_text(text)
+    code, output = proveout(tmp_path, "run", "--headless", "--runs-dir", "runs", "plan.yaml")
+    assert code == 2, output
+    assert f"plan.yaml:{line_of(text, 'SELECT nothing')}:" in output
+    assert "nothing was measured" in output
+    assert "stage first (ladder)" not in output
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_wrong_statement_of_an_sql_stage_has_its_line(tmp_path: Path, refused: bool) -> None:
+    statement = "INSERT INTO t\n          VALEUS (1)" if refused else "INSERT INTO t\n          VALUES (1)"
+    text = plan(
+        "    db: {engine: sqlite, host: here, provision: embedded}\n",
+        "  - sql:\n      id: make\n      system: db\n      statements:\n        - CREATE TABLE t (id int)\n"
+        f"        - |\n          {statement}\n",
+        workload="",
+    )
+    (tmp_path / "plan.yaml").write_text(text)
+    code, output = proveout(tmp_path, "run", "--headless", "--runs-dir", "runs", "plan.yaml")
+    assert code == (2 if refused else 0), output
+    assert (f"plan.yaml:{line_of(text, 'INSERT INTO') + 1}:" in output) == refused
+
+
+def test_an_agent_that_cannot_be_reached_is_one_problem_among_others(tmp_path: Path) -> None:
+    text = plan(
+        "    gone: {engine: postgres, host: here, dsn: 'host=127.0.0.1 port=1 user=x dbname=x'}\n",
+        f"  - ladder: {{target: gone, from: [here], {STAGE[1:]}}}\n",
+    ).replace("address: local}}", "address: local}, far: {roles: [client], address: '127.0.0.1:1'}}")
+    code, problems = checked(tmp_path, text)
+    assert code == 4
+    assert {(one["code"], tuple(one["hosts"])) for one in problems} >= {("login", ("far",)), ("unreachable", ("here",))}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+def test_a_disk_without_room_is_reported_before_anything_is_started(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(small)], check=True)
+    try:
+        text = plan(
+            "    db: {engine: sqlite, host: here, provision: embedded}\n", "  - pause: {duration: 1s}\n", workload=""
+        )
+        code, problems = checked(tmp_path, text, "--runs-dir", str(small))
+        assert (code, [one["code"] for one in problems]) == (4, ["space"])
+        assert "8 MiB" in problems[0]["message"]
+    finally:
+        subprocess.run(["umount", str(small)], check=True)

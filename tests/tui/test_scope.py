@@ -1,0 +1,147 @@
+"""A node of the plan limits every pane to it, and the tree follows the run."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import reduce as fold
+from typing import Any
+
+import histories
+import pytest
+from textual.pilot import Pilot
+
+from proveout.proto.events import Event, IterationStarted, StageFinished, StageStarted
+from proveout.tui.run.app import RunApp
+from proveout.tui.run_view import RunView, reduce
+from proveout.tui.scope import LOAD, scoped
+from proveout.tui.widgets import host_rows, tables
+from proveout.tui.widgets.header import Top
+from proveout.tui.widgets.plan_tree import PlanTree
+from proveout.tui.widgets.rows import Column, column_widths, shown_columns
+
+
+def view_of(*events: Event) -> RunView:
+    return fold(reduce, histories.stamped(events), RunView())
+
+
+def two_rungs() -> list[Event]:
+    """A ladder with two finished iterations, and a third one under way."""
+    ladder = StageStarted(stage="base", kind="ladder", iterations=9, estimate_s=140.0)
+    first = dataclasses.replace(
+        histories.ended(1, 1, 3000.0),
+        metrics={"tps": 3000.0, "hosts": {"db1": {"cpu": {"busy_fraction": 0.25}, "disk": {"write_bytes_per_s": 1e6}}}},
+    )
+    return [
+        *histories.opening(), StageFinished(stage="load", outcome="ok", seconds=9.0), ladder,
+        histories.begun(1, 1), *histories.ticks(1, 1, 15), first,
+        histories.begun(4, 1), *histories.ticks(4, 1, 15), histories.ended(4, 1, 6000.0, valid=False),
+        histories.begun(4, 2), *histories.ticks(4, 2, 5), histories.readings("db1", 0.9),
+        histories.transactions(4, 2, "measure", 2.0), histories.waits(4, 2, 2.0),
+    ]  # fmt: skip
+
+
+def test_a_finished_iteration_has_its_own_numbers_in_every_pane() -> None:
+    whole = view_of(*two_rungs())
+    view = scoped(whole, ("base", "1", "base/1/1/1"))
+    assert view.shown == "base 1 thr #1"
+    assert {moment.tick.id.rung for moment in view.seconds} == {1}
+    assert [item.id.rung for item in view.stages[0].finished] == [1]
+    assert (view.transactions, dict(view.waits), view.iteration) == (None, {}, None)
+    assert tables.transactions(view)[0][1] == "750"
+    assert "which has ended" in tables.transactions_of(view)
+    (row,) = [row for row in host_rows.hosts(view) if "db1" in row[0]]
+    assert row[3] == "25 %", "the mean of the iteration, not the newest reading"
+    assert "1 thr #1" not in [line.text for line in view.log]
+
+
+def test_the_iteration_under_way_stays_live() -> None:
+    view = scoped(view_of(*two_rungs()), ("base", "4"))
+    assert view.transactions is not None
+    assert view.iteration is not None
+    assert [line.text for line in view.log if line.iteration] == [
+        "base/4/1/1 is invalid: the client was at 97 % of its CPU"
+    ]
+    assert scoped(view_of(*two_rungs()), ("base", "1")).iteration is None
+
+
+def test_verdicts_are_those_that_read_the_stage() -> None:
+    verdicts = [
+        {"id": name, "check": {"text": "", "needs": needs}} for name, needs in (("a", ["base"]), ("b", ["cap"]))
+    ]
+    view = view_of(histories.started({**histories.PLAN, "verdicts": verdicts}))
+    assert scoped(view, ("cap",)).planned_verdicts == ("b",)
+    assert scoped(view, ()).planned_verdicts == ("a", "b")
+    assert scoped(view, ("no such stage",)) is view
+
+
+def test_a_load_limits_the_transactions() -> None:
+    now = histories.transactions(4, 2, "measure", 2.0)
+    lines = [
+        dataclasses.replace(line, name=f"{'orders' if n else 'reads'}.{line.name}")
+        for n, line in enumerate(now.transactions)
+    ]
+    view = view_of(*two_rungs(), dataclasses.replace(now, transactions=tuple(lines)))
+    names = [row[0] for row in tables.transactions(scoped(view, ("base", "4", f"{LOAD}reads")))]
+    assert names == ["reads.GetSubscriberData"]
+
+
+@pytest.mark.parametrize("width", range(10, 70, 7))
+def test_columns_are_left_out_as_wholes(width: int) -> None:
+    columns = (Column("name"), Column("often", rank=1, right=True), Column("seldom", rank=2, right=True))
+    rows = [("a host", "7,225", "175 ms"), ("b", "1", "36 µs")]
+    widths = column_widths(columns, rows)
+    places = shown_columns(columns, widths, width)
+    assert places[0] == 0
+    assert list(places) == list(range(len(places))), "the highest rank goes first"
+    assert len(places) == 1 or sum(widths[place] + 2 for place in places) <= width
+
+
+def labels(tree: PlanTree) -> list[str]:
+    """The lines that can be seen."""
+    return [str(line.node.label).strip() for line in tree._tree_lines]
+
+
+async def settle(pilot: Pilot[Any]) -> None:
+    await pilot.pause()
+    await pilot.pause()
+
+
+async def test_the_tree_follows_the_iteration_and_folds_the_other_rungs() -> None:
+    app = RunApp(histories.Still(two_rungs()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        tree = app.screen.query_one(PlanTree)
+        assert tree.cursor_node is not None
+        assert tree.cursor_node.data == ("base", "4", "base/4/2/1")
+        assert [label for label in labels(tree) if "#" in label] == ["✗ #1 INVALID 6,000 p99 2.15 ms", "▶ #2 running"]
+        again = IterationStarted(
+            id=histories.identity(1, 2), rate=None, starts_in_s=0.5, ramp_up_s=3, measure_s=10, ramp_down_s=2
+        )
+        app.view = fold(
+            reduce,
+            [dataclasses.replace(one, unix_s=app.view.now_unix_s + 1) for one in histories.stamped([again])],
+            app.view,
+        )
+        app._stale = True
+        app.draw()
+        await settle(pilot)
+        assert tree.cursor_node.data == ("base", "1", "base/1/2/1")
+        assert [label for label in labels(tree) if "#" in label] == ["✓ #1 3,000 p99 -", "▶ #2 running"]
+
+
+async def test_a_selected_node_limits_the_panes_until_escape() -> None:
+    app = RunApp(histories.Still(two_rungs()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        tree = app.screen.query_one(PlanTree)
+        await pilot.press("home", "down", "down", "enter")
+        await settle(pilot)
+        assert tree.cursor_node is not None
+        assert tree.cursor_node.data == ("base", "1")
+        assert "[only base 1 thr; Esc: all]" in str(app.screen.query_one(Top).content)
+        assert "TPS" in str(app.screen.query_one("#load").content)  # type: ignore[attr-defined]
+        assert "4 thr" not in str(app.screen.query_one("#load").content)  # type: ignore[attr-defined]
+        await pilot.press("escape")
+        await settle(pilot)
+        assert "[only" not in str(app.screen.query_one(Top).content)
+        assert tree.cursor_node.data == ("base", "4", "base/4/2/1")
