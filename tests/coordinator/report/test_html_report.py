@@ -395,7 +395,7 @@ def test_a_verdict_shows_its_claim_against_its_limit_and_folds_the_evidence(
 ) -> None:
     monkeypatch.setattr(vega, "javascript", lambda: "")
     results = load_results(history())
-    judged = tuple(replace(one, check="slow.at(1).tps > 200") for one in results.verdicts)
+    judged = tuple(replace(one, check="slow.at(1).tps.mean > 200") for one in results.verdicts)
     html = html_renderer.render(page_document(replace(results, verdicts=judged), directory))
     verdict = html[html.index('class="card verdict bad"') :].partition("</section>")[0]
     assert "</b> &gt; 200/s" in verdict
