@@ -18,7 +18,7 @@ from typing import Any
 
 from proveout.coordinator.compare.comparison import BASE, CHANGE, OTHER, ComparedRuns, StagePair
 from proveout.coordinator.verdict import checks
-from proveout.core.numbers import rung_name
+from proveout.core.numbers import rung_name, safe
 from proveout.dsl.compile.result_names import run_scope
 from proveout.dsl.expr.checking import Checked, check_expression
 from proveout.dsl.expr.name_types import ESTIMATE, Estimate, Group, Number, Shape
@@ -47,6 +47,20 @@ class Judgement:
     def holds(self) -> bool:
         """Whether the job fails."""
         return self.outcome == "PASS"
+
+
+def sentence(judged: Judgement) -> str:
+    """The outcome of a condition in one line.
+
+    >>> sentence(Judgement(text="tps.change.upper < -5%", outcome="FAIL", evidence=("all: -1 %",)))
+    'passed: tps.change.upper < -5% does not hold (all: -1 %)'
+    """
+    word, verb = {
+        "PASS": ("failed", "holds"),
+        "FAIL": ("passed", "does not hold"),
+        "INCONCLUSIVE": ("inconclusive", "is undecidable"),
+    }[judged.outcome]
+    return safe(f"{word}: {judged.text} {verb} ({'; '.join(judged.evidence)})")
 
 
 def exit_code(judged: Iterable[Judgement]) -> int:

@@ -1,9 +1,9 @@
-"""Annotations for CI: failed verdicts at their line of the plan, for GitHub (workflow commands) and GitLab (code
-quality, metrics).
+"""Annotations for CI: failed verdicts and errors of a plan at their line of it, for GitHub (workflow commands) and
+GitLab (code quality, metrics).
 
-Data flow: `RunResults` -> `remarks` (text, severity, file and line) -> lines for a job's log, or JSON; `to_metrics` ->
-OpenMetrics text, whose changes GitLab shows in a merge request. A verdict is annotated at its line of the plan, a
-built-in verdict at the first stage.
+Data flow: `RunResults` or the problems of a plan -> `Remark`s (text, severity, place) -> lines for a job's log, or
+JSON; `to_metrics` -> OpenMetrics text, whose changes GitLab shows in a merge request. A verdict is annotated at its
+line of the plan, a built-in verdict at the first stage.
 
 Formats: GitHub's "Workflow commands" (escapes as its toolkit has them), GitLab's "Code Quality report format" and
 "Metrics reports".
@@ -22,24 +22,27 @@ from typing import Any, Literal, TypeAlias
 from proveout.coordinator.compare.fail_if import Judgement
 from proveout.coordinator.report.tables import LATENCIES
 from proveout.coordinator.results.results import RunResults, StageResult
+from proveout.core.errors import PlanProblem
 from proveout.core.json_data import number_at
 from proveout.core.numbers import safe
 
-Level: TypeAlias = Literal["error", "warning"]
+Level: TypeAlias = Literal["error", "warning", "notice"]
 
 SEVERITIES: Mapping[tuple[str, Level], str] = {
     ("FAIL", "error"): "major",
     ("INCONCLUSIVE", "error"): "minor",
     ("FAIL", "warning"): "minor",
     ("INCONCLUSIVE", "warning"): "info",
+    ("PLAN", "error"): "critical",
+    ("PLAN", "notice"): "info",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """A verdict or a run that did not pass.
+    """A verdict or a run that did not pass, or a problem of a plan.
 
-    `file` is the path of the plan as it was given, "" when unknown; `line` counts from 1.
+    `file` is the path of the plan as it was given, "" when unknown; `line` counts from 1, and `column`, 0 for none.
     """
 
     id: str
@@ -49,6 +52,25 @@ class Remark:
     text: str
     file: str = ""
     line: int = 1
+    column: int = 0
+
+
+def of_problems(problems: Iterable[PlanProblem], level: Level = "error") -> tuple[Remark, ...]:
+    """The problems of a plan, or with the level `notice` the notes on it."""
+    title = "plan" if level == "error" else "note on the plan"
+    return tuple(
+        Remark(
+            id="plan",
+            level=level,
+            outcome="PLAN",
+            title=title,
+            text=". ".join(part for part in (one.message.removeprefix("note: "), one.hint) if part),
+            file=one.where.file if one.where.line else "",
+            line=max(one.where.line, 1),
+            column=one.where.column,
+        )
+        for one in problems
+    )
 
 
 def remarks(results: RunResults) -> tuple[Remark, ...]:
@@ -121,6 +143,7 @@ def of_conditions(judged: Iterable[Judgement]) -> tuple[Remark, ...]:
 
 def _command(remark: Remark, root: Path) -> str:
     place = {"file": _relative(remark.file, root), "line": str(remark.line)} if remark.file else {}
+    place |= {"col": str(remark.column)} if remark.file and remark.column else {}
     properties = ",".join(f"{name}={_property(text)}" for name, text in (place | {"title": remark.title}).items())
     return f"::{remark.level} {properties}::{_data(remark.text)}"
 
@@ -137,22 +160,31 @@ def _property(text: str) -> str:
 
 
 def to_codequality(results: RunResults, root: Path) -> str:
+    """The code quality report of a run as JSON text, ends with a newline."""
+    return codequality(remarks(results), root, of=results.run.name if results.run else "")
+
+
+def codequality(found: Iterable[Remark], root: Path, *, of: str = "") -> str:
     """The code quality report as JSON text, ends with a newline.
 
-    The fingerprint identifies the verdict, independent of its line and evidence.
+    The fingerprint identifies the verdict of the plan `of`, independent of its line and evidence; a problem of a plan
+    by its file and text.
     """
-    plan = results.run.name if results.run else ""
     entries = [
         {
             "description": safe(f"{remark.title}: {remark.text}"),
             "check_name": f"proveout/{remark.id}",
-            "fingerprint": hashlib.sha256(f"{plan}\0{remark.id}".encode()).hexdigest(),
+            "fingerprint": hashlib.sha256(_identity(remark, root, of).encode()).hexdigest(),
             "severity": "critical" if remark.id == "run" else SEVERITIES[remark.outcome, remark.level],
             "location": {"path": _relative(remark.file, root) or "unknown", "lines": {"begin": remark.line}},
         }
-        for remark in remarks(results)
+        for remark in found
     ]
     return json.dumps(entries, ensure_ascii=False, indent=1) + "\n"
+
+
+def _identity(remark: Remark, root: Path, of: str) -> str:
+    return "\0".join([_relative(remark.file, root), remark.text] if remark.outcome == "PLAN" else [of, remark.id])
 
 
 def to_metrics(results: RunResults) -> str:

@@ -1,5 +1,5 @@
 """The run as JUnit XML for CI: one suite, a case for each repeat of each rung, for each search, for each verdict, and
-for the run.
+for the run. Checked plans: one suite, a case for each.
 
 Data flow: `RunResults` -> XML text. The file is red exactly when the exit code is not 0:
 
@@ -14,7 +14,7 @@ Elements, attributes and their order follow the Jenkins and Surefire schemas.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from xml.etree import ElementTree as ET
@@ -49,34 +49,61 @@ def to_xml(results: RunResults) -> str:
     """The suite as XML text, ends with a newline."""
     name = results.run.name if results.run else "proveout"
     cases = list(_cases(results))
+    started = timestamp(results.started_unix_s)
+    totals = _totals(name, cases, results.ended.seconds if results.ended else 0.0)
+    facts = (
+        {"run": results.run.run_id, "digest": results.run.digest, "version": results.run.version} if results.run else {}
+    )
+    return _suite(name, cases, totals | ({"timestamp": started.rstrip("Z")} if started else {}), facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedPlan:
+    """A plan that was compiled: its `problems`, and the notes on it, each as text of several lines."""
+
+    file: str
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def of_plans(plans: Iterable[CheckedPlan]) -> str:
+    """A suite with a case for each plan, ends with a newline: an `<error>` with all problems of one that is wrong."""
+    cases = [
+        Case(
+            group="check",
+            name=plan.file,
+            mark="error" if plan.problems else None,
+            type="plan",
+            message="\n\n".join(plan.problems),
+            output="\n\n".join(plan.notes),
+        )
+        for plan in plans
+    ]
+    return _suite("proveout", cases, _totals("proveout", cases, 0.0), {})
+
+
+def _suite(name: str, cases: list[Case], totals: dict[str, str], facts: dict[str, str]) -> str:
     suites = ET.Element("testsuites")
-    suite = ET.SubElement(suites, "testsuite", _totals(name, cases, results))
-    if results.run:
-        properties = ET.SubElement(suite, "properties")
-        for key, value in (
-            ("run", results.run.run_id),
-            ("digest", results.run.digest),
-            ("version", results.run.version),
-        ):
-            ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
+    suite = ET.SubElement(suites, "testsuite", totals)
+    properties = ET.SubElement(suite, "properties") if facts else suite
+    for key, value in facts.items():
+        ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
     for case in cases:
         _element(suite, name, case)
     ET.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
 
 
-def _totals(name: str, cases: list[Case], results: RunResults) -> dict[str, str]:
+def _totals(name: str, cases: list[Case], seconds: float) -> dict[str, str]:
     totals = {mark: sum(case.mark == mark for case in cases) for mark in ("failure", "error", "skipped")}
-    attributes = {
+    return {
         "name": _clean(name),
         "tests": str(len(cases)),
         "failures": str(totals["failure"]),
         "errors": str(totals["error"]),
         "skipped": str(totals["skipped"]),
-        "time": f"{results.ended.seconds if results.ended else 0.0:.3f}",
+        "time": f"{seconds:.3f}",
     }
-    started = timestamp(results.started_unix_s)
-    return attributes | ({"timestamp": started.rstrip("Z")} if started else {})
 
 
 def _element(suite: ET.Element, name: str, case: Case) -> None:

@@ -39,6 +39,7 @@ from proveout.coordinator.report.figures.topology_drawing import topology
 from proveout.coordinator.report.first_screen.answer import answer, folded
 from proveout.coordinator.report.ladder_comparison import Comparison, ComparisonRow, comparisons
 from proveout.coordinator.report.result_json import timestamp
+from proveout.coordinator.report.summary.brief_evidence import brief_evidence
 from proveout.coordinator.report.summary.claims import claims
 from proveout.coordinator.report.summary.headline import headline
 from proveout.coordinator.report.tables import (
@@ -74,6 +75,11 @@ def run_document(results: RunResults, *, run_dir: str = "") -> Document:
     return _document(results, None, run_dir)
 
 
+def run_summary(results: RunResults, run_dir: str) -> Document:
+    """The short form of the summary, which a run prints at its end."""
+    return run_document(results, run_dir=run_dir).brief(f"proveout report {run_dir} --text -")
+
+
 def page_document(results: RunResults, directory: RunDirectory) -> Document:
     """The document of the HTML page. SamplesUnreadable when a file of samples is damaged."""
     return _document(results, directory, "")
@@ -83,6 +89,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     run, ended = results.run, results.ended
     name = directory.name if directory else "proveout"
     sections = (
+        *(() if directory else _headline(results)),
         *_verdicts(results),
         *_published(results),
         *(_figures(results, directory) if directory else ()),
@@ -142,6 +149,17 @@ def _status(results: RunResults, *, brief: bool) -> Paragraph:
 # ---- verdicts ----------------------------------------------------------------------------------------------------
 
 
+def _headline(results: RunResults) -> Iterator[Section]:
+    """The numbers that answer what the run was for, of reports without tiles."""
+    rows = tuple(
+        (f"{one.label} ({one.about})" if one.about else one.label, Cell(one.value, one.tone), one.interval or "-")
+        for one in headline(results)
+    )
+    if rows:
+        table = Table(heads=("", "value", "interval"), rows=rows, layout="lrl")
+        yield Section(title="Result", blocks=(table,), anchor="result")
+
+
 def _verdicts(results: RunResults) -> Iterator[Section]:
     outcomes = Outcomes(tuple(_verdict(one, results) for one in results.verdicts))
     block = outcomes if outcomes.items else Paragraph("No verdict was reached.", "warn")
@@ -157,6 +175,7 @@ def _verdict(verdict: VerdictReached, results: RunResults) -> Outcome:
         id=verdict.id,
         remark="warning only" if verdict.severity == "warn" and verdict.outcome != "PASS" else "",
         evidence=tuple(pieces(verdict.evidence)),
+        brief=brief_evidence(verdict.evidence, verdict.outcome),
         check=verdict.check,
         iterations=tuple(map(str, verdict.iterations)),
         claims=claims(verdict, results),
@@ -187,7 +206,8 @@ def _tested(results: RunResults, *, page: bool) -> Iterator[Section]:
     blocks: list[Block] = [Notes(differences, "warn")] if differences else []
     blocks += [_tested_node(one, page=page) for one in others]
     blocks += [_equipment(equipment)] if equipment else []
-    yield Section(title="What was tested", blocks=tuple(blocks), anchor="tested")
+    brief = tuple(block for block in blocks if isinstance(block, Notes))
+    yield Section(title="What was tested", blocks=tuple(blocks), anchor="tested", brief=brief)
 
 
 def _tested_node(one: TestedNode, *, page: bool) -> Section:
@@ -302,7 +322,7 @@ def _charts(results: RunResults) -> Iterator[Section]:
         blocks = tuple(
             Table(title=one.title, heads=one.heads, rows=one.rows, layout=_layout(one.heads)) for one in drawn
         )
-        yield Section(title="Charts", blocks=blocks, anchor="charts")
+        yield Section(title="Charts", blocks=blocks, anchor="charts", brief=())
 
 
 def _layout(heads: tuple[str, ...]) -> str:
@@ -421,8 +441,9 @@ def _environment(results: RunResults) -> Iterator[Section]:
     rows += tuple((f"schema of {one.system}", one.digest[7:19], one.outline) for one in first_of_each(read))
     changes += tuple(f"schema of {one}" for one in schema_changes(results))
     table = Table(heads=("", "fingerprint", "environment"), rows=rows, layout="lll")
-    blocks = (table, *([Notes(changes, "warn")] if changes else ()), *facts, *map(_schema, first_of_each(read)))
-    yield Section(title="Environment", blocks=blocks, anchor="environment")
+    changed = (Notes(changes, "warn"),) if changes else ()
+    blocks = (table, *changed, *facts, *map(_schema, first_of_each(read)))
+    yield Section(title="Environment", blocks=blocks, anchor="environment", brief=changed)
 
 
 # ---- the plan ----------------------------------------------------------------------------------------------------

@@ -42,6 +42,9 @@ class Param(Strict):
     help: str = Field("", max_length=400, description="An explanation for people.")
 
 
+SSH_PATTERN = r"^([\w.][\w.-]*@)?(\[[0-9A-Fa-f:.]+(%\w+)?\]|[\w.][\w.-]*)(:\d{1,5})?$"
+
+
 class CostEntry(Strict):
     """The price of a host, for the price of its transactions."""
 
@@ -53,6 +56,9 @@ class HostEntry(Strict):
 
     roles: Roles = Field(default_factory=list, description="Its roles; `role:client` selects hosts by them.")
     address: Text = Field(description="`local`, or name:port of a running agent.")
+    ssh: Annotated[str, Field(pattern=SSH_PATTERN)] | None = Field(
+        None, description="The login of `proveout deploy`: `[user@]host[:port]` [default: the name in `address`]."
+    )
     cost: CostEntry | None = Field(None, description="Its price, for the price of a million transactions.")
     facts: DeclaredFacts = Field(default_factory=dict)
     expect: Expected = Field(default_factory=dict)

@@ -26,6 +26,10 @@ COPY = "a copy of os.environ"
 MADE = "child_process.environment"
 SERVER = "a program of a database's, in an environment of constants (`workspace.ENVIRONMENT`) and in `/`"
 REASONS = {
+    "coordinator/deploy/host_program.py:Host.install": "the host's Python with -I, in an environment of constants (`host_state.run`)",
+    "coordinator/deploy/host_state.py:run": "programs of the host, in an environment of constants and in `/`",
+    "coordinator/deploy/host_state.py:is_running": "systemctl, in an environment of constants and in `/`",
+    "coordinator/deploy/host_state.py:start": "the agent of a host without systemd, in an environment of constants and in `/`",
     "agent/sandbox/helper.py:_Process.start": "argv and environment are those of `Aide.command`, which has them from `child_process`",
     "agent/engines/native_build.py:compiled": "builds the wheel; is not part of a run",
     "proto/generate.py:generate": "generates code from .proto files; is not part of a run",

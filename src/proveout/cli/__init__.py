@@ -34,6 +34,8 @@ VERBS: tuple[str, ...] = (
     "doctor",
     "ceiling",
     "agent",
+    "deploy",
+    "inventory",
     "pki",
     "audit",
 )
@@ -43,7 +45,7 @@ Verb `x` is the function, or the group of verbs, `x` of the module `module_of("x
 `EPILOG`.
 """
 
-_FOLDERS = dict.fromkeys(("runs", "noise", "trend"), "history")
+_FOLDERS = {**dict.fromkeys(("runs", "noise", "trend"), "history"), **dict.fromkeys(("deploy", "inventory"), "lab")}
 """The folders of verbs that are not in this one."""
 
 EPILOG = """Examples:

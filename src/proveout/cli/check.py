@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from proveout.cli.common import completion
-from proveout.cli.common.options import Inventory, Overrides, Pki, PolicyFile, RunsDir, parse_overrides
+from proveout.cli.common.options import (
+    Annotations,
+    AnnotationsOption,
+    CodeQuality,
+    Inventory,
+    Overrides,
+    Pki,
+    PolicyFile,
+    Quiet,
+    RunsDir,
+    parse_overrides,
+)
 
 if TYPE_CHECKING:
     from proveout.cli.common.connected import Access
+    from proveout.cli.common.plan_outputs import Checked
     from proveout.core.errors import PlanProblem
     from proveout.dsl.plan.plan import Plan
 
@@ -20,6 +35,8 @@ EPILOG = """Examples:
   proveout check plans/hlr-cache-embedded.yaml
 
   proveout check plans/*.yaml
+
+  proveout check plans/*.yaml --quiet --junit check.xml
 
   proveout check -p subscribers=200_000 -p measure=30s plans/hlr-cache-embedded.yaml
 
@@ -47,20 +64,33 @@ def check(
     policy: PolicyFile = None,
     runs_dir: RunsDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a case for each plan, with its problems, as JUnit XML.")
+    ] = None,
+    codequality: CodeQuality = None,
+    annotations: AnnotationsOption = Annotations.auto,
+    quiet: Quiet = False,
 ) -> int:
     """Validate plans: every problem at once, with its line and what was expected.
 
     A verdict that one repeat cannot decide has a note, and so have a stage that cannot be shown to be
-    steady and a reset that removes what SQL has made. Without --connect nothing is started and nothing is written.
+    steady, a reset that removes what SQL has made, and a name that nothing uses. Without --connect nothing is started,
+    and nothing is written but files that are named here.
     With it every agent and every running system is checked, as by a run before it changes anything. Exit code 0 when
     all plans are fine, 2 when a plan is wrong, 4 when a host or a system is not as a plan needs it.
     """
+    from proveout.cli.common import outputs as output_files
+    from proveout.cli.common import plan_outputs
     from proveout.cli.common.connected import Access
 
     if not connect and (pki is not None or policy is not None or runs_dir is not None):
         raise typer.BadParameter("only together with --connect", param_hint="--pki/--policy/--runs-dir")
+    outputs = output_files.check_outputs({"junit": junit, "codequality": codequality})
     access = Access(pki=pki, policy=policy, runs_dir=runs_dir) if connect else None
-    results = [_check(path, parse_overrides(parameters or []), inventory, access, as_json=as_json) for path in plans]
+    checking = _Checking(
+        overrides=parse_overrides(parameters or []), inventory=inventory, access=access, as_json=as_json, quiet=quiet
+    )
+    results = [checking.of(path) for path in plans]
     codes = {result["exit_code"] for result in results}
     code = next((one for one in (2, 4) if one in codes), 0)
     if as_json:
@@ -68,52 +98,76 @@ def check(
 
         document = {"format": FORMAT, "exit_code": code, "plans": results}
         typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
+    plan_outputs.publish(checking.checked, outputs, annotations, sys.stderr if as_json else sys.stdout)
     return code
 
 
-def _check(
-    path: Path, overrides: dict[str, str], inventory: Path | None, access: Access | None, *, as_json: bool
-) -> dict[str, Any]:
-    """Check one plan, and show the result; the same for programs."""
-    from proveout.cli.common.messages import describe, show_error
-    from proveout.core.errors import PlanError
-    from proveout.dsl.compile.compiler import compile_with_notes
-    from proveout.dsl.rules.load_rules import overlaps
-    from proveout.dsl.rules.repeat_rules import hints
-    from proveout.dsl.rules.resets import removed_ddl
+@dataclass(kw_only=True)
+class _Checking:
+    """Checks plans one by one, and shows each result unless it is for programs; `checked` are those so far."""
 
-    try:
-        plan, found_notes = compile_with_notes(path, overrides=overrides, inventory=inventory)
-    except PlanError as error:
-        if not as_json:
-            show_error(error)
-        found = [_data(problem) for problem in error.problems]
-        return {"plan": str(path), "digest": "", "exit_code": error.exit_code, "problems": found}
-    notes = (*found_notes, *hints(plan), *overlaps(plan), *removed_ddl.notes(plan))
-    result = {"plan": str(path), "digest": plan.digest, "exit_code": 0, "problems": []}
-    if not as_json:
-        for note in notes:
-            typer.echo(f"{describe(note)}\n", err=True)
+    overrides: dict[str, str]
+    inventory: Path | None
+    access: Access | None
+    as_json: bool
+    quiet: bool
+    checked: list[Checked] = field(default_factory=list)
+
+    def of(self, path: Path) -> dict[str, Any]:
+        """Check one plan; the result for programs."""
+        from proveout.cli.common.messages import show_error
+        from proveout.cli.common.plan_outputs import Checked
+        from proveout.core.errors import PlanError
+        from proveout.dsl.compile.compiler import compile_with_notes
+        from proveout.dsl.rules.load_rules import overlaps
+        from proveout.dsl.rules.repeat_rules import hints
+        from proveout.dsl.rules.resets import removed_ddl
+
+        try:
+            plan, unused = compile_with_notes(path, overrides=self.overrides, inventory=self.inventory)
+        except PlanError as error:
+            if not self.as_json:
+                show_error(error)
+            self.checked.append(Checked(file=str(path), problems=error.problems))
+            found = [_data(problem) for problem in error.problems]
+            return {"plan": str(path), "digest": "", "exit_code": error.exit_code, "problems": found}
+        notes = (*unused, *hints(plan), *overlaps(plan), *removed_ddl.notes(plan))
+        result = {"plan": str(path), "digest": plan.digest, "exit_code": 0, "problems": []}
+        self.show(notes)
         counts = f"{_count(len(plan.stages), 'stage')}, {_count(len(plan.verdicts), 'verdict')}"
-        typer.echo(f"{path}: fine ({counts}, {plan.digest[:19]})")
-    return result if access is None else result | _connected(path, plan, access, as_json=as_json)
+        self.say(f"{path}: fine ({counts}, {plan.digest[:19]})")
+        if self.access is not None:
+            return result | self.connected(path, plan, self.access, notes)
+        self.checked.append(Checked(file=str(path), notes=notes))
+        return result
 
+    def connected(self, path: Path, plan: Plan, access: Access, notes: Sequence[PlanProblem]) -> dict[str, Any]:
+        """Check the hosts and systems of a plan that is fine itself."""
+        from proveout.cli.common.connected import as_data, as_plan_problem, probe
+        from proveout.cli.common.plan_outputs import Checked
+        from proveout.coordinator.schedule.preflight.findings import exit_code
 
-def _connected(path: Path, plan: Plan, access: Access, *, as_json: bool) -> dict[str, Any]:
-    from proveout.cli.common.connected import as_data, as_plan_problem, probe
-    from proveout.cli.common.messages import describe
-    from proveout.coordinator.schedule.preflight.findings import exit_code
-
-    probed = probe(plan, access)
-    if not as_json:
-        for problem in probed.problems:
-            typer.echo(f"{describe(as_plan_problem(problem))}\n", err=True)
+        probed = probe(plan, access)
+        errors = [as_plan_problem(problem) for problem in probed.problems if problem.is_error]
+        warnings = [as_plan_problem(problem) for problem in probed.problems if not problem.is_error]
+        self.checked.append(Checked(file=str(path), problems=errors, notes=(*notes, *warnings)))
+        self.show([as_plan_problem(problem) for problem in probed.problems], errors)
         asked = f"{_count(probed.hosts, 'host')}, {_count(probed.systems, 'running system')}"
-        errors = sum(problem.is_error for problem in probed.problems)
-        warnings = len(probed.problems) - errors
-        found = f"{_count(errors, 'problem')}, {_count(warnings, 'warning')}" if probed.problems else "nothing is wrong"
-        typer.echo(f"{path}: connected to {asked}: {found}")
-    return {"exit_code": exit_code(probed.problems), "problems": [as_data(one) for one in probed.problems]}
+        found = f"{_count(len(errors), 'problem')}, {_count(len(warnings), 'warning')}"
+        self.say(f"{path}: connected to {asked}: {found if probed.problems else 'nothing is wrong'}")
+        return {"exit_code": exit_code(probed.problems), "problems": [as_data(one) for one in probed.problems]}
+
+    def show(self, found: Sequence[PlanProblem], errors: Sequence[PlanProblem] = ()) -> None:
+        """Print notes and problems; when quiet, the errors among them."""
+        from proveout.cli.common.messages import describe
+
+        for one in () if self.as_json else errors if self.quiet else found:
+            typer.echo(f"{describe(one)}\n", err=True)
+
+    def say(self, text: str) -> None:
+        """Print a line that is no problem."""
+        if not (self.as_json or self.quiet):
+            typer.echo(text)
 
 
 def _data(problem: PlanProblem) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from proveout.cli.common import completion
-from proveout.cli.common.options import Annotations, AnnotationsOption, RunsDir
+from proveout.cli.common.options import Annotations, AnnotationsOption, Quiet, RunsDir
 
 if TYPE_CHECKING:
     from proveout.coordinator.compare.comparison import ComparedRuns
@@ -60,6 +60,7 @@ def compare(
         Path | None, typer.Option(metavar="FILE", help="Write one HTML file, with the figures of all runs overlaid.")
     ] = None,
     annotations: AnnotationsOption = Annotations.auto,
+    quiet: Quiet = False,
 ) -> None:
     """Show the changes from the first run to each of the others, with confidence intervals.
 
@@ -83,7 +84,10 @@ def compare(
     allowed = [name.strip() for words in allow or () for name in words.split(",") if name.strip()]
     compared = [comparing.compare(results[0], other, allow=allowed, despite=despite) for other in results[1:]]
     judged = [regression.judge(condition, one) for one in compared for condition in conditions]
-    terminal.show(comparison_document(compared, judged), sys.stdout)
+    if quiet:
+        sys.stdout.write("".join(f"{regression.sentence(one)}\n" for one in judged))
+    else:
+        terminal.show(comparison_document(compared, judged), sys.stdout)
     if output_files.wants_github(annotations, os.environ):
         sys.stdout.write(marks.to_github(marks.of_conditions(judged), output_files.checkout(os.environ)))
     _write(outputs, results, compared, judged)

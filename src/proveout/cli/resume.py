@@ -18,6 +18,7 @@ from proveout.cli.common.options import (
     CodeQuality,
     GitlabMetrics,
     MetricsAddress,
+    Quiet,
     RunsDir,
 )
 from proveout.cli.common.with_screen import TellFd
@@ -46,6 +47,7 @@ def resume(
     codequality: CodeQuality = None,
     gitlab_metrics: GitlabMetrics = None,
     annotations: AnnotationsOption = Annotations.auto,
+    quiet: Quiet = False,
     metrics: MetricsAddress = None,
     tell_fd: TellFd = None,
 ) -> None:
@@ -61,7 +63,7 @@ def resume(
     from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage.journal import Journal
 
-    if with_screen.wanted(headless=headless or annotations is Annotations.github):
+    if with_screen.wanted(headless=headless or quiet or annotations is Annotations.github):
         named = {"runs_dir": runs_dir, "junit": junit, "json": json, "summary": summary}
         named |= {"codequality": codequality, "gitlab_metrics": gitlab_metrics}
         raise typer.Exit(with_screen.run(["resume", run, *with_screen.words(None, named, metrics=metrics)]))
@@ -74,12 +76,12 @@ def resume(
         except resuming.Finished:
             directory.tidy()  # a coordinator that was killed after the last event leaves the databases' files
             raise typer.Exit(
-                output_files.complete(directory, output_files.check_outputs(chosen), annotations)
+                output_files.complete(directory, output_files.check_outputs(chosen), annotations, quiet=quiet)
             ) from None
         earlier = {name: Path(path) for name, path in found.command.outputs.items()}
         outputs = output_files.check_outputs({name: chosen[name] or earlier.get(name) for name in output_files.OUTPUTS})
         options = run_session.again(found.plan, directory, found.command, crashed=found.crashed)
         with_screen.tell(tell_fd, directory.path)
-        show = run_session.printer(headless=headless, earlier=found.events)
+        show = run_session.printer(headless=headless, quiet=quiet, earlier=found.events)
         exit_code = run_session.execute(options, journal, show, outputs, annotations, metrics=listening)
     raise typer.Exit(exit_code)

@@ -25,7 +25,7 @@ from proveout.cli import execute
 from proveout.coordinator.measure.samples import SamplesUnreadable
 from proveout.coordinator.report import csv_export
 from proveout.coordinator.report import html as html_renderer
-from proveout.coordinator.report.document import Details, Paragraph, Section
+from proveout.coordinator.report.document import Details, Document, Outcome, Outcomes, Paragraph, Section
 from proveout.coordinator.report.figures import selection, vega
 from proveout.coordinator.report.figures.figure import IN_THE_DARK
 from proveout.coordinator.report.figures.over_time.timeline import read_timeline
@@ -390,17 +390,17 @@ def test_the_page_begins_with_the_outcome_and_the_headline_numbers(html: str) ->
     assert next(link["href"] for link in read.all("a") if (link["href"] or "").startswith("#")) == "#verdicts"
 
 
-def test_a_verdict_shows_its_claim_against_its_limit_and_folds_the_evidence(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vega, "javascript", lambda: "")
-    results = load_results(history())
-    judged = tuple(replace(one, check="slow.at(1).tps.mean > 200") for one in results.verdicts)
-    html = html_renderer.render(page_document(replace(results, verdicts=judged), directory))
-    verdict = html[html.index('class="card verdict bad"') :].partition("</section>")[0]
-    assert "</b> &gt; 200/s" in verdict
-    assert verdict.index('<svg class="claim"') < verdict.index('<details class="why">') < verdict.index("<li>one</li>")
-    assert Reader(verdict).all("details") == [{"class": "why"}]
+def test_a_verdict_shows_its_claim_against_its_limit_and_folds_the_evidence() -> None:
+    claim = Claim(of=HOSTILE, value="3 ms", limit="≤ 5 ms", operator="<=", mean=3e3, lower=2e3, upper=4e3, bound=5e3)
+    evidence = ("read: 3 ms", "note: busy")
+    one = Outcome(outcome="PASS", tone="good", title="v", evidence=evidence, check="a <= b", claims=(claim,))
+    plain = replace(one, claims=())
+    section = Section(title="Verdicts", blocks=(Outcomes((one, plain)),))
+    drawn, bare = html_renderer.render(Document(title="t", about="", sections=(section,))).split("card verdict")[1:]
+    assert "<b>3 ms</b> ≤ 5 ms" in drawn
+    assert drawn.index('<svg class="claim"') < drawn.index('<details class="why">') < drawn.index("<li>read: 3 ms</li>")
+    assert "<img" not in drawn
+    assert bare.index("read: 3 ms</p>") < bare.index('<details class="why">') < bare.index("<li>note: busy</li>")
 
 
 def test_every_figure_says_what_is_seen(html: str) -> None:

@@ -73,6 +73,9 @@ class HeadlessPrinter:
     Call it with the events in order; it flushes `stream`, and stops writing to a closed one.
     """
 
+    quiet = False
+    """Whether results have no summary either."""
+
     def __init__(self, stream: TextIO, *, colour: bool | None = None) -> None:
         self.view = RunView()
         self._stream = stream
@@ -102,7 +105,7 @@ class HeadlessPrinter:
         if self._gone:
             return
         try:
-            self._stream.write(f"{self._clock()} {self._paint(text)}\n")
+            self._stream.write(f"{self._clock()} {self._paint(text)}\n".lstrip(" "))
             self._stream.flush()
         except (BrokenPipeError, ValueError):
             # The reader has closed the pipe; the run continues without output.
@@ -119,6 +122,24 @@ class HeadlessPrinter:
         if not self._colour or word not in _COLOURS:
             return text
         return f"\x1b[{_COLOURS[word]}m{word}\x1b[0m{text[len(word) :]}"
+
+
+class QuietPrinter(HeadlessPrinter):
+    """Errors, verdicts that did not pass, and the sentence at the end, without a clock."""
+
+    quiet = True
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Add one event to the view, and print its line when it is an error or the end."""
+        self.view = reduce(self.view, stamped)
+        event = stamped.event
+        failed = isinstance(event, VerdictReached) and event.outcome != "PASS"
+        wrong = isinstance(event, AgentLost) or (isinstance(event, Notice) and event.level == "error")
+        if failed or wrong or isinstance(event, RunFinished):
+            self._write(_line(self.view, stamped))
+
+    def _clock(self) -> str:
+        return ""
 
 
 class LiveLinePrinter(HeadlessPrinter):

@@ -65,7 +65,7 @@ PolicyFile: TypeAlias = Annotated[
 
 
 class Annotations(StrEnum):
-    """Annotations of failed verdicts in the log; `auto`: those of GitHub in a GitHub job."""
+    """Annotations of failed verdicts and of errors of the plan, in the log; `auto`: those of GitHub in a GitHub job."""
 
     auto = "auto"
     github = "github"
@@ -76,10 +76,12 @@ AnnotationsOption: TypeAlias = Annotated[
     Annotations,
     typer.Option(
         "--annotations",
-        help="Annotate failed verdicts at their line of the plan, in the log; automatic in a GitHub job; `github` "
-        "implies "
-        "--headless.",
+        help="Annotate failed verdicts and errors of the plan at their line of it, in the log; automatic in a GitHub "
+        "job; `github` implies --headless.",
     ),
+]
+Quiet: TypeAlias = Annotated[
+    bool, typer.Option("-q", "--quiet", help="Print errors, and the sentence of the verdicts, and nothing else.")
 ]
 CodeQuality: TypeAlias = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write what failed as GitLab's code quality report.")

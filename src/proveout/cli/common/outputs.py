@@ -120,25 +120,26 @@ def _arms_of(directory: RunDirectory) -> NoiseArms:
     return found
 
 
-def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations) -> None:
-    """Write result.json, report.html and the requested files, then print the summary."""
+def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotations, *, quiet: bool = False) -> None:
+    """Write result.json, report.html and the requested files, then print the summary unless `quiet`."""
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage.journal import read
 
     results = load_results(read(directory.path))
     fault = write(results, directory, {**kept(directory), **outputs})
-    show_results(results, directory, notes)
+    show_results(results, directory, notes, quiet=quiet)
     if fault is not None:
         raise fault
 
 
-def show_results(results: RunResults, directory: RunDirectory, notes: Annotations) -> None:
-    """Print the summary on standard output, and the annotations of a CI job where requested."""
+def show_results(results: RunResults, directory: RunDirectory, notes: Annotations, *, quiet: bool = False) -> None:
+    """Print the summary on standard output unless `quiet`, and the annotations of a CI job where requested."""
     from proveout.coordinator.report import annotations, terminal
-    from proveout.coordinator.report.run_document import run_document
+    from proveout.coordinator.report.run_document import run_summary
 
-    terminal.show(run_document(results, run_dir=str(directory.path)), sys.stdout)
-    _show_noise(results, directory)
+    if not quiet:
+        terminal.show(run_summary(results, str(directory.path)), sys.stdout)
+        _show_noise(results, directory)
     if wants_github(notes, os.environ):
         sys.stdout.write(annotations.to_github(annotations.remarks(results), checkout(os.environ)))
 
@@ -162,7 +163,7 @@ def is_due(path: Path, results: RunResults) -> bool:
         return True
 
 
-def complete(directory: RunDirectory, chosen: Mapping[str, str], notes: Annotations) -> int:
+def complete(directory: RunDirectory, chosen: Mapping[str, str], notes: Annotations, *, quiet: bool = False) -> int:
     """Make the missing files of a run that has finished, and the files that are requested now; return its exit code.
 
     The two files of every run are always written again. A file that `run` was given is written too, unless one that is
@@ -175,8 +176,9 @@ def complete(directory: RunDirectory, chosen: Mapping[str, str], notes: Annotati
     due = {name: path for name, path in _asked(directory).items() if is_due(Path(path), results)}
     files = {**kept(directory), **due, **chosen}
     fault = write(results, directory, files)
-    sys.stdout.write(f"{directory.name} has finished; made from its journal: {', '.join(files.values())}\n")
-    show_results(results, directory, notes)
+    if not quiet:
+        sys.stdout.write(f"{directory.name} has finished; made from its journal: {', '.join(files.values())}\n")
+    show_results(results, directory, notes, quiet=quiet)
     if fault is not None:
         raise fault
     assert results.ended is not None  # noqa: S101 - the caller has checked

@@ -94,18 +94,20 @@ def remote_credentials(plan: Plan, pki: str | None) -> Credentials | None:
     return Credentials.read(Path(pki))
 
 
-def printer(*, headless: bool, earlier: Sequence[Stamped] = ()) -> HeadlessPrinter:
-    """Progress on standard output: lines, on a terminal with one that is rewritten.
+def printer(*, headless: bool, quiet: bool = False, earlier: Sequence[Stamped] = ()) -> HeadlessPrinter:
+    """Progress on standard output: lines, on a terminal with one that is rewritten; `quiet` has errors and the end.
 
     `earlier` are the events of earlier sessions.
     """
-    from proveout.cli.common.headless import HeadlessPrinter, LiveLinePrinter
+    from proveout.cli.common.headless import HeadlessPrinter, LiveLinePrinter, QuietPrinter
     from proveout.tui.run_view import reduce
 
     moving = not headless and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    made = (
-        LiveLinePrinter(sys.stdout, width=shutil.get_terminal_size().columns) if moving else HeadlessPrinter(sys.stdout)
-    )
+    made = HeadlessPrinter(sys.stdout)
+    if quiet:
+        made = QuietPrinter(sys.stdout)
+    elif moving:
+        made = LiveLinePrinter(sys.stdout, width=shutil.get_terminal_size().columns)
     for stamped in earlier:
         made.view = reduce(made.view, stamped)
     return made
@@ -208,7 +210,7 @@ def execute(
 ) -> int:
     """Run to the end, write the results, and return the exit code; serve metrics meanwhile."""
     exit_code = asyncio.run(_run(sitting, journal, show, metrics))
-    files.report(sitting.directory, outputs, annotations)
+    files.report(sitting.directory, outputs, annotations, quiet=show.quiet)
     return exit_code
 
 
@@ -228,7 +230,8 @@ async def _run(sitting: RunOptions, journal: Journal, show: HeadlessPrinter, met
             listeners: list[Listener] = [show]
             listeners.append(await around.enter_async_context(event_feed.serving(sitting.directory.path, interrupts)))
             if metrics is not None:
-                sys.stdout.write(f"metrics are at {metrics.shown}\n")
+                if not show.quiet:
+                    sys.stdout.write(f"metrics are at {metrics.shown}\n")
                 earlier = read(sitting.directory.path)
                 listeners.append(await around.enter_async_context(http_server.serving(metrics, earlier)))
             ended = await run(sitting, journal, listeners, interrupts=interrupts)

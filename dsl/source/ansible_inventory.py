@@ -1,0 +1,274 @@
+"""An Ansible inventory, INI or YAML -> groups, hosts and their variables, with positions.
+
+Flow: `read(path, problems)` -> `Groups` -> `hosts(groups, problems)` -> for each host its groups, from the nearest to
+the widest, and the variables that are in force for it. Source: Ansible's user guide, "How to build your inventory".
+Precedence of variables: the host's own, then those of a group before those of the groups that contain it.
+
+Not read: `group_vars/` and `host_vars/` beside the file, programs (dynamic inventories), templates in values.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+
+from proveout.core.errors import Where
+from proveout.dsl.source.loader import BYTES_MAX, Document, load
+from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, did_you_mean
+
+HOSTS_MAX = 1000
+ALL, UNGROUPED = "all", "ungrouped"
+DOCUMENT = Document(name="Ansible inventory", opening="all:")
+_RANGE = re.compile(r"\[(\w+):(\w+)(?::(\d+))?\]")
+_SECTION = re.compile(r"\[(?P<name>[^\]:]+)(?::(?P<kind>[^\]]*))?\]\s*(?:[#;].*)?")
+_PORT = re.compile(r"(?P<host>[^:\[\]]*(?:\[[^\]]*\][^:\[\]]*)*):(?P<port>\d+)")
+_YAML = re.compile(r"(---|\{|[^\s\[=]+:\s*(#.*)?$)")
+_KINDS = ("children", "vars")
+
+Variables = dict[str, tuple[str, Where]]
+
+
+@dataclass(slots=True)
+class Group:
+    """A group: its hosts with the variables that it gives them, the groups in it, and its own variables."""
+
+    hosts: dict[str, Variables] = field(default_factory=dict)
+    children: dict[str, Where] = field(default_factory=dict)
+    variables: Variables = field(default_factory=dict)
+
+
+Groups = dict[str, Group]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A host: its name, its groups without `all` and `ungrouped`, the nearest first, and its variables."""
+
+    name: str
+    groups: tuple[str, ...]
+    variables: Mapping[str, tuple[str, Where]]
+    where: Where
+
+
+def read(path: Path, problems: Problems) -> Groups:
+    """The groups of a file; its errors are noted in `problems`."""
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(BYTES_MAX + 1).decode("utf-8", errors="replace")
+    except OSError as error:
+        problems.add(Where(file=str(path)), f"cannot read the file: {error.strerror}")
+        return {}
+    if text.startswith("#!"):
+        hint = "ansible-inventory -i FILE --list --yaml > hosts.yaml writes what it gives; import that"
+        problems.add(Where(file=str(path), line=1, column=1), "a program, not an inventory", hint=hint)
+        return {}
+    lines = text.split("\n")
+    first = next((line for line in lines if line.strip() and not line.lstrip().startswith(("#", ";"))), "")
+    if path.suffix in (".yml", ".yaml", ".json") or _YAML.match(first):
+        root = load(path, str(path), problems, DOCUMENT)
+        return _of_yaml(root, problems) if root is not None else {}
+    problems.sources[str(path)] = lines
+    return _Ini(str(path), problems).groups(lines)
+
+
+# ---- INI -----------------------------------------------------------------------------------------------------------
+
+
+class _Ini:
+    """The lines of an INI file, one after the other."""
+
+    def __init__(self, name: str, problems: Problems) -> None:
+        self._name, self._problems = name, problems
+        self._groups: Groups = {ALL: Group(), UNGROUPED: Group()}
+
+    def groups(self, lines: Sequence[str]) -> Groups:
+        """The groups of all lines."""
+        group, kind = UNGROUPED, ""
+        for number, line in enumerate(lines, 1):
+            where = Where(file=self._name, line=number, column=len(line) - len(line.lstrip()) + 1)
+            text = line.strip()
+            if not text or text.startswith(("#", ";")):
+                continue
+            if text.startswith("["):
+                group, kind = self._section(text, where) or (group, "?")
+            elif kind == "children":
+                self._groups[group].children[text.split("#")[0].strip()] = where
+            elif kind == "vars":
+                self._variable(group, text, where)
+            elif kind == "":
+                self._host(group, text, where)
+        for owner, group_of in self._groups.items():
+            for child, where in group_of.children.items():
+                if child not in self._groups:
+                    hint = did_you_mean(child, self._groups.keys() - {owner})
+                    self._problems.add(where, f"there is no group `{child}`", hint=hint)
+        return self._groups
+
+    def _section(self, text: str, where: Where) -> tuple[str, str] | None:
+        match = _SECTION.fullmatch(text)
+        kind = (match["kind"] or "") if match else ""
+        if match is None or (kind and kind not in _KINDS):
+            hint = did_you_mean(kind, _KINDS) if kind else "[group], [group:children] or [group:vars]"
+            self._problems.add(where, f"`{text}` is not a section", hint=hint)
+            return None
+        self._groups.setdefault(match["name"].strip(), Group())
+        return match["name"].strip(), kind
+
+    def _variable(self, group: str, text: str, where: Where) -> None:
+        name, equals, value = text.partition("=")
+        if not equals:
+            self._problems.add(where, f"`{text}` is not a variable", hint="name=value")
+            return
+        self._groups[group].variables[name.strip()] = (_unquoted(value.strip()), where)
+
+    def _host(self, group: str, text: str, where: Where) -> None:
+        try:
+            pattern, *words = shlex.split(text, comments=True)
+        except ValueError as error:
+            self._problems.add(where, f"cannot be read: {str(error).lower()}", hint="close the quotation mark")
+            return
+        variables: Variables = {}
+        for word in words:
+            name, equals, value = word.partition("=")
+            if not equals:
+                hint = "one host a line, then name=value"
+                self._problems.add(where, f"`{word}` is not a variable", hint=hint)
+                continue
+            variables[name] = (value, where)
+        if (match := _PORT.fullmatch(pattern)) is not None:
+            pattern = match["host"]
+            variables.setdefault("ansible_port", (match["port"], where))
+        for name in expanded(pattern, where, self._problems):
+            self._groups[group].hosts.setdefault(name, {"": ("", where)}).update(variables)
+
+
+def _unquoted(value: str) -> str:
+    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    return value[1:-1] if quoted else value
+
+
+# ---- YAML ----------------------------------------------------------------------------------------------------------
+
+
+def _of_yaml(root: Map, problems: Problems) -> Groups:
+    groups: Groups = {ALL: Group(), UNGROUPED: Group()}
+    for key, node in root.entries:
+        _yaml_group(groups, key, node, problems)
+    return groups
+
+
+def _yaml_group(groups: Groups, key: Scalar, node: Node, problems: Problems) -> None:
+    """A group with all that is below it."""
+    group = groups.setdefault(key.text, Group())
+    for part, below in _entries(node, f"the group `{key.text}`", problems):
+        if part.text not in ("hosts", "children", "vars"):
+            hint = did_you_mean(part.text, ("hosts", "children", "vars"))
+            problems.add(part.where, f"a group cannot hold `{part.text}`", key=part.text, hint=hint)
+            continue
+        for name, value in _entries(below, f"`{part.text}`", problems):
+            if part.text == "vars":
+                group.variables[name.text] = (_text(value), name.where)
+            elif part.text == "children":
+                group.children[name.text] = name.where
+                _yaml_group(groups, name, value, problems)
+            else:
+                own = {one.text: (_text(what), one.where) for one, what in _entries(value, f"`{name.text}`", problems)}
+                for host in expanded(name.text, name.where, problems):
+                    group.hosts.setdefault(host, {"": ("", name.where)}).update(own)
+
+
+def _entries(node: Node, what: str, problems: Problems) -> tuple[tuple[Scalar, Node], ...]:
+    """The entries of a mapping; none for `null`."""
+    if isinstance(node, Map):
+        return node.entries
+    if not isinstance(node, Scalar) or node.value is not None:
+        problems.add(node.where, f"{what} must be a mapping")
+    return ()
+
+
+def _text(node: Node) -> str:
+    """A value as text; that of a list or a mapping is not needed."""
+    return node.text if isinstance(node, Scalar) else "…"
+
+
+# ---- hosts ---------------------------------------------------------------------------------------------------------
+
+
+def expanded(pattern: str, where: Where, problems: Problems) -> tuple[str, ...]:
+    """The names of a pattern with ranges: db[01:03].lab, db-[a:c], db[0:10:5]."""
+    parts, last = [], 0
+    for match in _RANGE.finditer(pattern):
+        values = tuple(_range(match[1], match[2], int(match[3] or 1)))
+        if not values:
+            hint = "numbers or single letters, the smaller one first: [01:20]"
+            problems.add(where, f"`{match[0]}` is not a range", hint=hint)
+            return ()
+        parts += [(pattern[last : match.start()],), values]
+        last = match.end()
+    count = 1
+    for values in parts:
+        count *= len(values)
+    if count > HOSTS_MAX:
+        problems.add(where, f"`{pattern}` stands for {count} hosts", hint=f"at most {HOSTS_MAX}")
+        return ()
+    if "[" in pattern[last:] or "]" in pattern[last:]:
+        problems.add(where, f"`{pattern}` is not the name of a host", hint="a range is [01:20] or [a:d]")
+        return ()
+    return tuple("".join(words) for words in product(*parts, (pattern[last:],)))
+
+
+def _range(first: str, last: str, step: int) -> Iterator[str]:
+    if first.isdigit() and last.isdigit() and step:
+        width = len(first) if first.startswith("0") else 0
+        yield from (str(number).zfill(width) for number in range(int(first), int(last) + 1, step))
+    elif len(first) == len(last) == 1 and first in string.ascii_letters and last in string.ascii_letters and step:
+        yield from (chr(code) for code in range(ord(first), ord(last) + 1, step))
+
+
+def hosts(groups: Groups, problems: Problems) -> tuple[Host, ...]:
+    """All hosts in the order of their first mention. A group that contains itself is a problem."""
+    parents: dict[str, list[str]] = {}
+    for name, group in groups.items():
+        for child in group.children:
+            parents.setdefault(child, []).append(name)
+    for name, group in groups.items():
+        for child, where in group.children.items():
+            if name in (child, *_above(child, groups, parents, down=True)):
+                problems.add(where, f"the group `{name}` contains itself")
+                return ()
+    found: dict[str, list[str]] = {}
+    for name, group in groups.items():
+        for host in group.hosts:
+            found.setdefault(host, []).append(name)
+    return tuple(_host(name, own, groups, parents) for name, own in found.items())
+
+
+def _above(name: str, groups: Groups, parents: Mapping[str, list[str]], *, down: bool = False) -> list[str]:
+    """The groups that contain a group, the nearest first; `down`: those in it."""
+    found: list[str] = []
+    waiting = [name]
+    while waiting:
+        one = waiting.pop(0)
+        more = (groups[one].children if one in groups else ()) if down else parents.get(one, ())
+        fresh = [other for other in more if other not in found]
+        found += fresh
+        waiting += fresh
+    return found
+
+
+def _host(name: str, own: Sequence[str], groups: Groups, parents: Mapping[str, list[str]]) -> Host:
+    above = [group for one in own for group in _above(one, groups, parents)]
+    nearest = list(dict.fromkeys([*own, *above]))
+    variables: Variables = {}
+    for group in (ALL, *reversed([one for one in nearest if one != ALL])):
+        variables |= groups[group].variables
+    for group in own:
+        variables |= groups[group].hosts[name]
+    where = variables.pop("", ("", Where()))[1]
+    named = tuple(one for one in nearest if one not in (ALL, UNGROUPED))
+    return Host(name=name, groups=named, variables=variables, where=where)

@@ -1,0 +1,1 @@
+"""Verbs about the hosts of a lab."""

@@ -1,0 +1,191 @@
+"""`proveout deploy` over real sshds on hosts made of namespaces, each with file systems of its own.
+
+The wheelhouse is packed once from this environment, without large packages that
+an agent without a load does not import. systemd is a
+stand-in (`systemctl`) that starts the unit's command as its user. Not tested: other machines, another Python or C
+library than this one's, sudo that works, and the sandbox of the unit.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hand_made import OBJECTION
+from ssh_hosts import SSHD, SshLab
+
+from proveout.coordinator.deploy import wheelhouse
+
+OBJECTIONS = OBJECTION or (
+    "" if SSHD and shutil.which("ssh") else "needs OpenSSH's ssh and sshd (apt-get install openssh-server)"
+)
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(OBJECTIONS), reason=OBJECTIONS if "root" in OBJECTIONS else f"{OBJECTIONS}, as root"),
+]
+LEFT_OUT = ("numpy", "pyarrow", "scipy", "textual", "textual-plotext", "plotext", "vl-convert-python")
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def houses(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two wheelhouses that differ by a package: a release and the next one."""
+    first, second = tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("second")
+    for one in wheelhouse.closure(["postgres"]):
+        if one.name.lower() not in LEFT_OUT:
+            wheelhouse.packed(one, first)
+    shutil.copytree(first, second, dirs_exist_ok=True)
+    wheelhouse.packed(wheelhouse.distribution("iniconfig"), second)
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshLab]:
+    folder = tmp_path_factory.mktemp("lab")
+    bare = folder / "bare"
+    bare.mkdir()
+    hosts = {
+        "db1": {},
+        "managed": {},
+        "full": {"opt_bytes": 8 * MIB},
+        "old": {"path": str(bare)},
+        "foreign": {},
+        "stranger": {},
+    }
+    made = SshLab(folder, hosts)
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+
+
+def test_a_host_from_the_first_deployment_to_its_removal(lab: SshLab, houses: tuple[Path, Path]) -> None:
+    """Dry run, deployment beside hosts that cannot be used, again, an interrupted upgrade, an upgrade, removal."""
+    host, one = lab.hosts["db1"], lab.inventory("db1")
+    before = host.files()
+    said = lab.deploy(one, "--dry-run", "--wheelhouse", str(houses[0]))
+    assert "db1: enrol with 10.77.0.1:7444 as agent/db1" in said
+    assert host.files() == before
+
+    # one host's failure does not stop the others, and changes nothing there
+    lab.shell("foreign", "mkdir /opt/proveout && echo mine > /opt/proveout/notes")
+    bad = {name: lab.hosts[name].files() for name in ("full", "old", "foreign", "stranger")}
+    lines = (lab.folder / "known_hosts").read_text().splitlines(keepends=True)
+    stranger = lab.hosts["stranger"].host.address
+    (lab.folder / "known_hosts").write_text("".join(line for line in lines if not line.startswith(stranger)))
+    several = lab.inventory("db1", *bad, name="several.yaml")
+    said = lab.deploy(several, "--wheelhouse", str(houses[0]), code=4)
+    assert "1 deployed, 4 failed" in said
+    assert "not done: full, old, foreign, stranger" in said
+    assert "are needed (Make room there. Nothing was changed)" in said
+    assert "no Python 3.11 or newer is found there" in said
+    assert "/opt/proveout exists, and deploy has not made it" in said
+    assert "the key of the host is not known" in said
+    assert {name: lab.hosts[name].files() for name in bad} == bad
+
+    # again: nothing
+    deployed = settled(lab, "db1")
+    said = lab.deploy(one, "--wheelhouse", str(houses[0]))
+    assert "1 unchanged" in said
+    assert settled(lab, "db1") == deployed
+
+    # Ctrl-C in an upgrade: the host has its release, its keys and its agent
+    argv = lab.argv(one, "--wheelhouse", str(houses[1]))
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        next(line for line in running.stderr if "installing" in line)
+        running.send_signal(signal.SIGINT)
+        assert "interrupted: everything was undone" in running.stderr.read()
+    assert running.returncode == 130
+    assert settled(lab, "db1") == deployed
+    assert "1 unchanged" in lab.deploy(one, "--wheelhouse", str(houses[0]))
+
+    # an upgrade keeps policy, journal and keys
+    lab.shell("db1", "echo 'policy: 1' > /etc/proveout/policy.yaml")
+    kept = {
+        place: said
+        for place, said in host.files().items()
+        if place.startswith(("etc/proveout/", "var/lib/proveout/audit"))
+    }
+    said = lab.deploy(one, "--wheelhouse", str(houses[1]))
+    assert "1 changed" in said
+    after = host.files()
+    assert {
+        place: after[place] for place in kept if "pki" not in place and "audit" not in place
+    }.items() <= kept.items()
+    assert after["etc/proveout/pki/agent.key"].split()[2] == kept["etc/proveout/pki/agent.key"].split()[2]
+    releases = {place.split("/")[3] for place in after if place.startswith("opt/proveout/releases/")}
+    assert len(releases) == 1
+    assert releases != {place.split("/")[3] for place in deployed if place.startswith("opt/proveout/releases/")}
+
+    # another policy by option, while the owner has one
+    policy = lab.folder / "policy.yaml"
+    policy.write_text("policy: 1\nsysctl: [vm.swappiness]\n")
+    assert "it has another policy than the one of --policy" in lab.deploy(
+        one, "--wheelhouse", str(houses[1]), "--policy", str(policy), code=4
+    )
+
+    # removal leaves the owner's policy, and nothing else
+    lab.deploy(one, "--remove", "--dry-run")
+    assert "1 removed" in lab.deploy(one, "--remove")
+    left = host.files()
+    assert left.keys() - before.keys() == {"etc/proveout", "etc/proveout/policy.yaml"}
+    lab.shell("db1", "rm -r /etc/proveout")
+    assert host.files() == before
+    assert "1 absent" in lab.deploy(one, "--remove")
+    assert "revoked" in lab.proveout("pki", "list", str(lab.folder / "authority"))
+
+
+def settled(lab: SshLab, name: str) -> dict[str, str]:
+    """The files of a host but for those that a running agent writes."""
+    moving = ("opt/proveout/agent.", "var/lib/proveout/", "etc/proveout/pki/denied")
+    return {place: said for place, said in lab.hosts[name].files().items() if not place.startswith(moving)}
+
+
+def test_a_unit_is_enabled_and_a_failed_start_leaves_nothing(lab: SshLab, houses: tuple[Path, Path]) -> None:
+    host, one = lab.hosts["managed"], lab.inventory("managed", name="managed.yaml")
+    stand_in = Path(__file__).with_name("systemctl")
+    lab.shell("managed", f"mkdir -p /usr/local/sbin /run/systemd/system && cp {stand_in} /usr/local/sbin/systemctl")
+    before = host.files()
+
+    # another program has the port: the agent cannot start, and everything is undone
+    lab.shell("managed", "setsid python3 -m http.server 7443 >/dev/null 2>&1 </dev/null & echo $! > /run/other")
+    said = lab.deploy(one, "--wheelhouse", str(houses[0]), code=4, service=True)
+    assert "everything was undone" in said
+    lab.shell("managed", "kill $(cat /run/other)")
+    assert host.files() == before
+
+    said = lab.deploy(one, "--wheelhouse", str(houses[0]), service=True)
+    assert "1 deployed" in said
+    unit = lab.shell("managed", "cat /etc/systemd/system/proveout-agent.service")
+    assert "ExecStart=/opt/proveout/current/bin/proveout agent --listen 0.0.0.0:7443" in unit
+    assert "User=proveout" in unit
+    lab.shell("managed", "test -e /run/enabled.service")
+    assert "1 unchanged" in lab.deploy(one, "--wheelhouse", str(houses[0]), service=True)
+    assert "1 removed" in lab.deploy(one, "--remove")
+    assert host.files() == before
+    lab.shell("managed", "test ! -e /run/enabled.service")
+
+
+def test_logins_that_fail(lab: SshLab, houses: tuple[Path, Path]) -> None:
+    house = ("--wheelhouse", str(houses[0]))
+    lab.shell("db1", "useradd --create-home --shell /bin/sh --password '*' visitor")
+    address = lab.hosts["db1"].host.address
+    ways = {
+        "no root rights: ": f"visitor@{address}",
+        "no connection: ": "10.77.0.99",
+        "the login is refused: ": f"ghost@{address}:22",
+    }
+    for expected, ssh in ways.items():
+        said = lab.deploy(lab.inventory("db1", name="way.yaml", ssh=f'"{ssh}"'), *house, code=4)
+        assert expected in said
+    lab.shell("db1", "userdel --remove visitor")
+    inventory = lab.inventory("db1", name="wrong.yaml", ssh="'-oProxyCommand=x'")
+    assert "wrong.yaml:3:" in lab.deploy(inventory, *house, code=2)
+    assert "the inventory has no host `db9`" in lab.deploy(lab.inventory("db1"), *house, "--host", "db9", code=2)

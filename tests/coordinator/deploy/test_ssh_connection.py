@@ -1,0 +1,56 @@
+"""The command of a login, and what the end of an `ssh` process means."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from proveout.coordinator.deploy.ssh_connection import Login, Target, reason, split
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("db1.lab", ("db1.lab", "")),
+        ("admin@db1.lab", ("admin@db1.lab", "")),
+        ("admin@db1.lab:2222", ("admin@db1.lab", "2222")),
+        ("admin@[2001:db8::7]:2222", ("admin@2001:db8::7", "2222")),
+        ("2001:db8::7", ("2001:db8::7", "")),
+    ],
+)
+def test_logins(text: str, parts: tuple[str, str]) -> None:
+    assert split(text) == parts
+
+
+def test_the_command_is_in_batch_mode_and_the_script_is_one_argument() -> None:
+    target = Target(name="db1", roles=(), address="db1.lab:7443", ssh="admin@db1.lab:22")
+    argv = Login(config=Path("/etc/lab/ssh_config"), pythons=("python3.11", "/opt/a b/python3")).argv(target)
+    assert "BatchMode=yes" in argv
+    assert not [word for word in argv if "StrictHostKeyChecking" in word]
+    assert argv[argv.index("-F") + 1] == "/etc/lab/ssh_config"
+    assert argv[-3:-1] == ["--", "admin@db1.lab"]
+    # as the login shell of the host executes it, with programs that are not Python
+    done = subprocess.run(
+        ["/bin/sh", "-c", argv[-1]], capture_output=True, text=True, check=False, env={"PATH": "/nowhere"}
+    )
+    assert done.returncode == 97, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "lines", "what"),
+    [
+        (97, [], "no Python 3.11 or newer"),
+        (255, ["Host key verification failed."], "the key of the host is not known"),
+        (255, ["@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @", "Host key verification failed."], "another key"),
+        (255, ["root@db1: Permission denied (publickey)."], "the login is refused"),
+        (255, ["ssh: connect to host db1 port 22: Connection refused"], "no connection: ssh: connect to host db1"),
+        (1, ["sudo: a password is required"], "no root rights: sudo: a password is required"),
+        (127, ["/bin/sh: 5: exec: sudo: not found"], "no root rights"),
+        (1, ["MemoryError"], "the connection has ended: MemoryError"),
+        (0, [], "the connection has ended: exit code 0"),
+    ],
+)
+def test_reasons(code: int, lines: list[str], what: str) -> None:
+    assert what in reason(code, lines)[0]
