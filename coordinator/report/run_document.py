@@ -39,6 +39,7 @@ from proveout.coordinator.report.figures.topology_drawing import topology
 from proveout.coordinator.report.first_screen.answer import answer, folded
 from proveout.coordinator.report.ladder_comparison import Comparison, ComparisonRow, comparisons
 from proveout.coordinator.report.result_json import timestamp
+from proveout.coordinator.report.statements.statement_tables import statement_section
 from proveout.coordinator.report.summary.brief_evidence import brief_evidence
 from proveout.coordinator.report.summary.claims import claims
 from proveout.coordinator.report.summary.headline import headline
@@ -95,6 +96,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
         *(_figures(results, directory) if directory else ()),
         *(folded(one, is_page=directory is not None) for one in (*_comparisons(results), *measured.ladders(results))),
         *cost_section(results),
+        *statement_section(results),
         *measured.tools(results),
         *measured.stage_values(results),
         *(() if directory else _charts(results)),
