@@ -55,6 +55,9 @@ soak: $(VENV)/.dev  ## The long tests of reliability: seeds, kills, escapes, cut
 docs: $(VENV)/.dev  ## Build the site of the guide and the reference into build/site; links that lead nowhere fail it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
+pictures: $(VENV)/.dev  ## Take the pictures of the documentation from one run of the main plan (five minutes, on a quiet machine; chromium)
+	$(BIN)/python docs/pictures.py
+
 dist: $(VENV)/.dev  ## Build the source archive, and from it the wheel, into dist/ (PROVEOUT_PURE_PYTHON=1: without compiled modules)
 	$(BIN)/python -m build --no-isolation --outdir $(DIST)
 
@@ -79,4 +82,4 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt $(COMPILED)
 	$(PIP) --editable ".[dev]"
 	@touch $@ $(VENV)/.run
 
-.PHONY: help run lab test test-fast check bench soak docs dist stubs clean
+.PHONY: help run lab test test-fast check bench soak docs pictures dist stubs clean

@@ -6,7 +6,8 @@ Data flow: results -> `run_document`, `compare.comparison_document` -> `Document
 Text is stored as it was recorded. Renderers pass each text through `numbers.safe` and escape it for their format.
 
 Two blocks differ by format: a `Table` with a title is folded on the HTML page, and `PAGE_ONLY` blocks are on the HTML
-page alone.
+page alone, where the evidence of an `Outcome` is folded below its claims. `Document.brief` is the short form, which a
+run prints at its end.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.report.figures.figure import Figure
+from proveout.coordinator.report.summary.claims import Claim
+from proveout.coordinator.report.summary.headline import HeadlineNumber
 
 Tone: TypeAlias = Literal["", "good", "bad", "warn", "dim"]
+BRIEF_NOTES = 4
+"""Remarks of a list in the short form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +65,19 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """A list of remarks. The terminal shows the first ones and how many more there are."""
+    """A list of remarks. The terminal shows the first `most` and how many more there are."""
 
     items: tuple[str, ...]
     tone: Tone = ""
+    most: int = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A verdict of a run, or a condition of a comparison. `check` and `iterations` are shown on the page alone."""
+    """A verdict of a run, or a condition of a comparison. `check`, `iterations` and `claims` are on the page alone.
+
+    `brief`: the lines of the short form in place of the evidence.
+    """
 
     outcome: str
     tone: Tone
@@ -76,8 +85,10 @@ class Outcome:
     id: str = ""
     remark: str = ""
     evidence: tuple[str, ...] = ()
+    brief: tuple[str, ...] = ()
     check: str = ""
     iterations: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,13 @@ class Outcomes:
 
     items: tuple[Outcome, ...]
     head: str = "Verdict"
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The headline numbers beside each other."""
+
+    items: tuple[HeadlineNumber, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,36 +148,76 @@ class Details:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Blocks below a heading. With an `anchor` the page's navigation links to it."""
+    """Blocks below a heading. With an `anchor` the page's navigation links to it.
+
+    `brief`: the blocks of the short form, () for none of the section; None for all its blocks.
+    """
 
     title: str
     blocks: tuple[Block, ...]
     anchor: str = ""
+    brief: tuple[Block, ...] | None = None
 
 
 Block: TypeAlias = (
-    Paragraph | Notes | Table | Outcomes | Figure | Drawing | Preformatted | Download | FileLinks | Details | Section
+    Paragraph
+    | Notes
+    | Table
+    | Outcomes
+    | Tiles
+    | Figure
+    | Drawing
+    | Preformatted
+    | Download
+    | FileLinks
+    | Details
+    | Section
 )
-PAGE_ONLY = (Figure, Drawing, Preformatted, Download, FileLinks, Details)
+PAGE_ONLY = (Tiles, Figure, Drawing, Preformatted, Download, FileLinks, Details)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """A report.
 
-    `about` identifies it; `status` is how the run ended; `files` is the directory of all recorded data, "" for none.
+    `about` identifies it; `answer` is its outcome in a sentence, for a page; `status` is how the run ended; `files` is
+    the directory of all recorded data, "" for none; `whole`, of a short form, is the command that prints all of it.
     """
 
     title: str
     about: str
     sections: tuple[Section, ...]
     status: Paragraph | None = None
+    answer: Paragraph | None = None
     files: str = ""
     next_step: str = ""
+    whole: str = ""
+
+    def brief(self, whole: str = "") -> Document:
+        """The short form: of each section the blocks that answer; `whole` is the command that prints the rest."""
+        return replace(self, sections=tuple(_brief(self.sections)), whole=whole)
 
     def summary(self) -> Document:
         """The document without the blocks that only a page has, and without sections that are empty then."""
         return replace(self, sections=tuple(_summaries(self.sections)))
+
+
+def _brief(sections: Iterable[Section]) -> Iterator[Section]:
+    for section in sections:
+        chosen = section.blocks if section.brief is None else section.brief
+        kept: list[Block] = []
+        for block in chosen:
+            match block:
+                case Section():
+                    kept += _brief([block])
+                case Outcomes():
+                    kept.append(replace(block, items=tuple(replace(one, evidence=one.brief) for one in block.items)))
+                case Notes():
+                    kept.append(replace(block, most=BRIEF_NOTES))
+                case _:
+                    kept.append(block)
+        if kept:
+            yield replace(section, blocks=tuple(kept), brief=None)
 
 
 def _summaries(sections: Iterable[Section]) -> Iterator[Section]:

@@ -47,9 +47,14 @@ def render(document: Document) -> str:
 
 
 def _section(section: Section, depth: int) -> Iterator[str]:
+    """The section; what its short form leaves out is folded."""
     yield f"{'#' * depth} {escape(section.title)}"
-    for block in section.blocks:
+    shown = section.blocks if section.brief is None else section.brief
+    for block in shown:
         yield from _block(block, depth)
+    folded = [part for block in section.blocks if block not in shown for part in _block(block, depth)]
+    if folded:
+        yield from ("<details><summary>more</summary>", *folded, "</details>")
 
 
 def _block(block: Block, depth: int) -> Iterator[str]:
@@ -64,6 +69,9 @@ def _block(block: Block, depth: int) -> Iterator[str]:
             yield _rows(block.heads, block.columns, (map(_cell, row) for row in block.rows))
         case Outcomes():
             yield _rows(("Outcome", block.head, "Evidence"), "lll", map(_outcome, block.items))
+            whole = [line for one in block.items if one.brief for line in _evidence(one)]
+            if whole:
+                yield from ("<details><summary>all evidence</summary>", "\n".join(whole), "</details>")
         case Section():
             yield from _section(block, depth + 1)
         case _:  # a block of the page alone
@@ -80,8 +88,13 @@ def _outcome(one: Outcome) -> tuple[str, str, str]:
     return (
         f"{_MARKS.get(one.tone, '')}{escape(one.outcome)}{remark}",
         escape(one.title or one.id),
-        escape("; ".join(one.evidence)),
+        "<br>".join(map(escape, one.brief or one.evidence)),
     )
+
+
+def _evidence(one: Outcome) -> Iterator[str]:
+    yield f"- {escape(one.title or one.id)}"
+    yield from (f"  - {escape(piece)}" for piece in one.evidence)
 
 
 def _cell(value: Value) -> str:

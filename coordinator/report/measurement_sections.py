@@ -72,20 +72,24 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
     unit, divisor = _latency_unit([*rungs, *transactions])
     level = percent(stage.confidence)
     target = tables.on_target(results, stage.id)
+    answers = (
+        Table(
+            title=f"Throughput with its {level} interval (± % of the mean{_wide(rungs)}), response time in {unit}",
+            heads=("threads", "TPS", "±%", "rel", *_LATENCY_HEADS, "n"),
+            rows=tuple(_load_cells(row, divisor, figures(row.relative)) for row in rungs),
+        ),
+        *_remarks(stage, top, rungs),
+        *phase_tables(stage),
+        *_by_load(stage),
+        *_interference(stage),
+        *fault_tables(stage),
+        *_orders(stage),
+    )
     return Section(
         title=f"{tables.titled(results, stage.id)}{f' on {target}' if target else ''}",
+        brief=answers,
         blocks=(
-            Table(
-                title=f"Throughput with its {level} interval (± % of the mean{_wide(rungs)}), response time in {unit}",
-                heads=("threads", "TPS", "±%", "rel", *_LATENCY_HEADS, "n"),
-                rows=tuple(_load_cells(row, divisor, figures(row.relative)) for row in rungs),
-            ),
-            *_remarks(stage, top, rungs),
-            *phase_tables(stage),
-            *_by_load(stage),
-            *_interference(stage),
-            *fault_tables(stage),
-            *_orders(stage),
+            *answers,
             Table(
                 title=f"By transaction, {threads(top.threads)}",
                 heads=("transaction", "TPS", "±%", "share", *_LATENCY_HEADS, "n"),
@@ -220,7 +224,7 @@ def _tool(results: RunResults, stage: StageResult, top: RungResult) -> Section:
     nodes = tuple(tables.node_rows(stage))
     by_host = Table(title=f"By host, {rung_name(stage.kind, top.threads)}", heads=NODE_HEADS, rows=nodes)
     blocks = (rungs, *([by_host] if nodes else ()), *_system(results, stage, top))
-    return Section(title=tables.tool_title(results, stage), blocks=blocks)
+    return Section(title=tables.tool_title(results, stage), blocks=blocks, brief=(rungs,))
 
 
 # ---- the system under load ---------------------------------------------------------------------------------------
@@ -350,6 +354,7 @@ def searches(results: RunResults) -> Iterator[Section]:
         yield Section(
             title=f"Search {stage.id}: {rate} in {count} probe{'' if count == 1 else 's'}",
             blocks=(Paragraph(stage.search.reason), probes),
+            brief=(Paragraph(stage.search.reason),),
         )
 
 
@@ -374,4 +379,7 @@ def _propagation(pair: PropagationCompared) -> Section:
     )
     drained = f"{'drained in' if pair.drained else 'NOT drained after'} {seconds(pair.drain_s)}"
     table = Table(heads=("table", f"{pair.source}, rows", f"{pair.sink}, rows", "contents"), rows=rows, layout="lrrl")
-    return Section(title=f"Propagation {pair.source} to {pair.sink}: {drained}", blocks=(table,))
+    same = all(one.same for one in pair.tables)
+    return Section(
+        title=f"Propagation {pair.source} to {pair.sink}: {drained}", blocks=(table,), brief=() if same else (table,)
+    )

@@ -29,14 +29,20 @@ from proveout.coordinator.report.document import (
     Preformatted,
     Section,
     Table,
+    Tiles,
     Tone,
 )
 from proveout.coordinator.report.figures.chart_figures import charts
 from proveout.coordinator.report.figures.over_time.timeline import read_timeline
 from proveout.coordinator.report.figures.selection import figures
 from proveout.coordinator.report.figures.topology_drawing import topology
+from proveout.coordinator.report.first_screen.answer import answer, folded
 from proveout.coordinator.report.ladder_comparison import Comparison, ComparisonRow, comparisons
 from proveout.coordinator.report.result_json import timestamp
+from proveout.coordinator.report.statements.statement_tables import statement_section
+from proveout.coordinator.report.summary.brief_evidence import brief_evidence
+from proveout.coordinator.report.summary.claims import claims
+from proveout.coordinator.report.summary.headline import headline
 from proveout.coordinator.report.tables import (
     validity_notes,
 )
@@ -70,6 +76,11 @@ def run_document(results: RunResults, *, run_dir: str = "") -> Document:
     return _document(results, None, run_dir)
 
 
+def run_summary(results: RunResults, run_dir: str) -> Document:
+    """The short form of the summary, which a run prints at its end."""
+    return run_document(results, run_dir=run_dir).brief(f"proveout report {run_dir} --text -")
+
+
 def page_document(results: RunResults, directory: RunDirectory) -> Document:
     """The document of the HTML page. SamplesUnreadable when a file of samples is damaged."""
     return _document(results, directory, "")
@@ -79,19 +90,21 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     run, ended = results.run, results.ended
     name = directory.name if directory else "proveout"
     sections = (
+        *(() if directory else _headline(results)),
         *_verdicts(results),
-        *((*_topology(results), *_tested(results, page=True)) if directory else ()),
         *_published(results),
-        *_comparisons(results),
         *(_figures(results, directory) if directory else ()),
-        *measured.ladders(results),
+        *(folded(one, is_page=directory is not None) for one in (*_comparisons(results), *measured.ladders(results))),
         *cost_section(results),
+        *statement_section(results),
         *measured.tools(results),
         *measured.stage_values(results),
         *(() if directory else _charts(results)),
         *measured.query_sets(results),
         *measured.searches(results),
         *measured.propagations(results),
+        *(_topology(results) if directory else ()),
+        *(folded(one, is_page=True) for one in (_tested(results, page=True) if directory else ())),
         *(_data(results) if directory else ()),
         *(_outputs(directory) if directory else ()),
         *_validity(results),
@@ -103,7 +116,8 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     return Document(
         title=(run.title or run.name) if run else name,
         about=_about(results),
-        status=_status(results),
+        status=_status(results, brief=directory is not None and bool(results.verdicts)),
+        answer=answer(results) if directory else None,
         sections=sections,
         files=run_dir,
         next_step=f"proveout resume {run_dir}" if run_dir and ended and ended.status != "finished" else "",
@@ -124,25 +138,38 @@ def _about(results: RunResults) -> str:
     return ", ".join([*parts, f"proveout {run.version}"])
 
 
-def _status(results: RunResults) -> Paragraph:
+def _status(results: RunResults, *, brief: bool) -> Paragraph:
     ended = results.ended
     if ended is None:
         return Paragraph("not finished: no end of the run is recorded", "warn")
     tone: Tone = "good" if ended.exit_code == 0 else "bad" if ended.exit_code in (1, 4) else "warn"
-    text = f"{ended.status} in {seconds(ended.seconds)}: {ended.reason} (exit code {ended.exit_code})"
+    reason = "" if brief else f": {ended.reason}"
+    text = f"{ended.status} in {seconds(ended.seconds)}{reason} (exit code {ended.exit_code})"
     return Paragraph(text, tone)
 
 
 # ---- verdicts ----------------------------------------------------------------------------------------------------
 
 
+def _headline(results: RunResults) -> Iterator[Section]:
+    """The numbers that answer what the run was for, of reports without tiles."""
+    rows = tuple(
+        (f"{one.label} ({one.about})" if one.about else one.label, Cell(one.value, one.tone), one.interval or "-")
+        for one in headline(results)
+    )
+    if rows:
+        table = Table(heads=("", "value", "interval"), rows=rows, layout="lrl")
+        yield Section(title="Result", blocks=(table,), anchor="result")
+
+
 def _verdicts(results: RunResults) -> Iterator[Section]:
-    outcomes = Outcomes(tuple(map(_verdict, results.verdicts)))
+    outcomes = Outcomes(tuple(_verdict(one, results) for one in results.verdicts))
     block = outcomes if outcomes.items else Paragraph("No verdict was reached.", "warn")
-    yield Section(title="Verdicts", blocks=(block,), anchor="verdicts")
+    numbers = headline(results)
+    yield Section(title="Verdicts", blocks=(*([Tiles(numbers)] if numbers else ()), block), anchor="verdicts")
 
 
-def _verdict(verdict: VerdictReached) -> Outcome:
+def _verdict(verdict: VerdictReached, results: RunResults) -> Outcome:
     return Outcome(
         outcome=verdict.outcome,
         tone=_TONES[verdict.outcome],
@@ -150,8 +177,10 @@ def _verdict(verdict: VerdictReached) -> Outcome:
         id=verdict.id,
         remark="warning only" if verdict.severity == "warn" and verdict.outcome != "PASS" else "",
         evidence=tuple(pieces(verdict.evidence)),
+        brief=brief_evidence(verdict.evidence, verdict.outcome),
         check=verdict.check,
         iterations=tuple(map(str, verdict.iterations)),
+        claims=claims(verdict, results),
     )
 
 
@@ -179,7 +208,8 @@ def _tested(results: RunResults, *, page: bool) -> Iterator[Section]:
     blocks: list[Block] = [Notes(differences, "warn")] if differences else []
     blocks += [_tested_node(one, page=page) for one in others]
     blocks += [_equipment(equipment)] if equipment else []
-    yield Section(title="What was tested", blocks=tuple(blocks), anchor="tested")
+    brief = tuple(block for block in blocks if isinstance(block, Notes))
+    yield Section(title="What was tested", blocks=tuple(blocks), anchor="tested", brief=brief)
 
 
 def _tested_node(one: TestedNode, *, page: bool) -> Section:
@@ -294,7 +324,7 @@ def _charts(results: RunResults) -> Iterator[Section]:
         blocks = tuple(
             Table(title=one.title, heads=one.heads, rows=one.rows, layout=_layout(one.heads)) for one in drawn
         )
-        yield Section(title="Charts", blocks=blocks, anchor="charts")
+        yield Section(title="Charts", blocks=blocks, anchor="charts", brief=())
 
 
 def _layout(heads: tuple[str, ...]) -> str:
@@ -413,8 +443,9 @@ def _environment(results: RunResults) -> Iterator[Section]:
     rows += tuple((f"schema of {one.system}", one.digest[7:19], one.outline) for one in first_of_each(read))
     changes += tuple(f"schema of {one}" for one in schema_changes(results))
     table = Table(heads=("", "fingerprint", "environment"), rows=rows, layout="lll")
-    blocks = (table, *([Notes(changes, "warn")] if changes else ()), *facts, *map(_schema, first_of_each(read)))
-    yield Section(title="Environment", blocks=blocks, anchor="environment")
+    changed = (Notes(changes, "warn"),) if changes else ()
+    blocks = (table, *changed, *facts, *map(_schema, first_of_each(read)))
+    yield Section(title="Environment", blocks=blocks, anchor="environment", brief=changed)
 
 
 # ---- the plan ----------------------------------------------------------------------------------------------------

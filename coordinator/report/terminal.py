@@ -34,7 +34,6 @@ from proveout.core.numbers import safe
 
 _STYLES: Mapping[Tone, str] = {"": "", "good": "bold green", "bad": "bold red", "warn": "bold yellow", "dim": "dim"}
 _OUTCOME_WIDTH = 14
-NOTES_MAX = 12
 PLAIN_WIDTH = 100
 """Columns when the stream is not a terminal."""
 
@@ -77,9 +76,9 @@ def _block(block: Block, *, first: bool) -> Iterator[RenderableType]:
         case Paragraph():
             yield _text(block.text, block.tone)
         case Notes():
-            yield from (Text("· ") + _text(item, block.tone) for item in block.items[:NOTES_MAX])
-            if len(block.items) > NOTES_MAX:
-                yield _text(f"… and {len(block.items) - NOTES_MAX} more in the HTML report")
+            yield from (Text("· ") + _text(item, block.tone) for item in block.items[: block.most])
+            if len(block.items) > block.most:
+                yield _text(f"… and {len(block.items) - block.most} more in the HTML report")
         case Table():
             if block.title:
                 yield from () if first else (Text(),)
@@ -124,5 +123,7 @@ def _end(document: Document) -> Iterator[RenderableType]:
     # Not folded: a path or a command that is cut in two cannot be copied.
     if document.files:
         yield Text(f"All recorded data: {safe(document.files)}", no_wrap=True, overflow="ignore")
+    if document.whole:
+        yield Text(f"Evidence and all tables: {safe(document.whole)}", no_wrap=True, overflow="ignore")
     if document.next_step:
         yield Text(f"Continue with: {safe(document.next_step)}", no_wrap=True, overflow="ignore")

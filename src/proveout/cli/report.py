@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +24,8 @@ EPILOG = """Examples:
   proveout report latest
 
   proveout report latest --html report.html --csv rows.csv --figures figures --format png
+
+  proveout report latest --text -
 
   proveout report runs/smoke-20260102-030405-abcd --markdown report.md
 """
@@ -49,6 +53,9 @@ def report(
     runs_dir: RunsDir = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one HTML file that needs no network.")
+    ] = None,
+    text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all evidence and tables as text; `-` prints them.")
     ] = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a summary in Markdown.")] = None,
     csv: Annotated[
@@ -81,7 +88,9 @@ def report(
     messages.note_unchecked(directory.path)
     tables = {"csv": csv, "parquet": parquet, "sizes": sizes, "values": values, "faults": faults}
     wanted = {"html": html, "markdown": markdown, **tables}
-    if figures is None and not any(wanted.values()):
+    if text is not None:
+        _show_text(text, results, directory)
+    if figures is None and text is None and not any(wanted.values()):
         wanted["html"] = directory.path / "report.html"
         result = outputs.kept(directory)[outputs.RESULT]
         if results.ended is not None and outputs.is_due(Path(result), results):
@@ -95,6 +104,20 @@ def report(
             typer.echo(str(path))
     if figures is not None:
         _export(results, directory, figures, form)
+
+
+def _show_text(path: Path, results: RunResults, directory: RunDirectory) -> None:
+    from proveout.coordinator.report import terminal
+    from proveout.coordinator.report.run_document import run_document
+
+    document = run_document(results, run_dir=str(directory.path))
+    if str(path) == "-":
+        terminal.show(document, sys.stdout)
+        return
+    printed = io.StringIO()
+    terminal.show(document, printed)
+    _write(path, printed.getvalue().encode())
+    typer.echo(str(path))
 
 
 def _render(kind: str, results: RunResults, directory: RunDirectory) -> bytes:

@@ -408,12 +408,28 @@ def test_terminal_fits_its_width_and_cuts_no_number(width: int) -> None:
     assert "…" not in row
 
 
-def test_terminal_begins_with_the_verdicts_and_ends_with_the_directory() -> None:
+def test_terminal_begins_with_the_headline_and_the_verdicts_and_ends_with_the_directory() -> None:
     lines = [line for line in printed(loaded(*ALL), width=100).splitlines() if line.strip()]
-    assert lines[0].startswith("PASS")
-    assert "Title of good" in lines[0]
+    assert lines[0] == "Result"
+    verdict = next(line for line in lines if not line.startswith(" ") and "Title of good" in line)
+    assert verdict.startswith("PASS")
     assert lines[-1] == "All recorded data: /var/lib/proveout/runs/study-1"
     assert "exit code 0" in lines[-2]
+
+
+def test_the_short_form_has_answers_and_names_the_command_for_the_rest() -> None:
+    whole = run_document(loaded(*ALL), run_dir="runs/study-1")
+    stream = io.StringIO()
+    terminal.render(whole.brief("proveout report runs/study-1 --text -"), Console(file=stream, width=100))
+    text = stream.getvalue()
+    assert "By transaction" not in text
+    assert "Probes" not in text
+    assert "note: " not in text
+    assert next(line for line in text.splitlines() if line.startswith("4 ")).split()[1] == "4,020"
+    assert "Evidence and all tables: proveout report runs/study-1 --text -" in text
+    all_of_it = printed(loaded(*ALL), width=100)
+    assert "By transaction" in all_of_it
+    assert len(text.splitlines()) < len(all_of_it.splitlines()) * 0.7
 
 
 def test_terminal_escapes_control_characters_of_the_data() -> None:

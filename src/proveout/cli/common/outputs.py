@@ -135,10 +135,10 @@ def report(directory: RunDirectory, outputs: Mapping[str, str], notes: Annotatio
 def show_results(results: RunResults, directory: RunDirectory, notes: Annotations, *, quiet: bool = False) -> None:
     """Print the summary on standard output unless `quiet`, and the annotations of a CI job where requested."""
     from proveout.coordinator.report import annotations, terminal
-    from proveout.coordinator.report.run_document import run_document
+    from proveout.coordinator.report.run_document import run_summary
 
     if not quiet:
-        terminal.show(run_document(results, run_dir=str(directory.path)), sys.stdout)
+        terminal.show(run_summary(results, str(directory.path)), sys.stdout)
         _show_noise(results, directory)
     if wants_github(notes, os.environ):
         sys.stdout.write(annotations.to_github(annotations.remarks(results), checkout(os.environ)))

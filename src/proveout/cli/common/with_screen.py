@@ -154,11 +154,11 @@ def _watched(child: subprocess.Popen[bytes], directory: Path) -> int:
 def _summary(directory: Path) -> None:
     """Print the summary of the run."""
     from proveout.coordinator.report import terminal
-    from proveout.coordinator.report.run_document import run_document
+    from proveout.coordinator.report.run_document import run_summary
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage.journal import read
 
-    terminal.show(run_document(load_results(read(directory)), run_dir=str(directory)), sys.stdout)
+    terminal.show(run_summary(load_results(read(directory)), str(directory)), sys.stdout)
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
