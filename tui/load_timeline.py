@@ -7,6 +7,7 @@ to now; a view that is limited to a part of the plan has all iterations of that 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -17,8 +18,8 @@ from proveout.tui.run_view import Begun, FaultMark, Moment, RunView
 from proveout.tui.stage_view import StageView
 
 WINDOW_S = 120.0
-SPANS_S = (30.0, 60.0, WINDOW_S)
-"""The lengths of a timeline that grows."""
+LEAST_S, GROWS_BY_S = 30.0, 15.0
+"""The length of the timeline of a run that has just begun, and the steps by which it grows."""
 APART_S = 2.0
 """Between two iterations of a part of the plan."""
 GAP_S = 1.5
@@ -70,7 +71,7 @@ def timeline(view: RunView) -> Timeline | None:
         if not recent:
             return None
         needed = ends_s - recent[0].unix_s + 1.0
-        begins_s = ends_s - next((span for span in SPANS_S if span >= needed), WINDOW_S)
+        begins_s = ends_s - min(max(math.ceil(needed / GROWS_BY_S) * GROWS_BY_S, LEAST_S), WINDOW_S)
     seconds = tuple(moment for moment in seconds if begins_s < moment.unix_s <= ends_s + 1.0)
     begun = tuple(one for one in begun if one.unix_s < ends_s and _end_s(one) > begins_s)
     by_id = {one.started.id: one for one in begun}

@@ -48,6 +48,7 @@ NUMERIC_FUNCTIONS = {"us": 1, "ms": 1, "s": 1, "abs": 1, "min": 2, "max": 2}
 KEYED = {
     "event": ("events", "a wait event", 'base.at(4).waits.event("WalSync").count'),
     "fault": ("faults", "a fault", 'run.at(16).fault("crash").outage_s'),
+    "statement": ("statements", "a statement", 'run.at(16).statement("UPDATE subscriber").avg_us'),
     "phase": ("phases", "a phase", 'run.at(16).phase("spike").response.p99_us'),
 }
 """Functions that choose by a name, `waits.event("log file sync")`: the group that has the names, what they are, and an

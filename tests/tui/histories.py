@@ -16,6 +16,7 @@ from proveout.proto.events import (
     IterationFinished,
     IterationId,
     IterationStarted,
+    LoadLine,
     LoadTick,
     Notice,
     ProbeFinished,
@@ -223,6 +224,48 @@ def broken() -> list[Event]:
     last = max(n for n, event in enumerate(whole) if isinstance(event, LoadTick) and event.second < 7)
     down = [dataclasses.replace(tick, **silent) for tick in ticks(16, 1, 11)[7:] if isinstance(tick, LoadTick)]
     return [*whole[: last + 1], fault, dataclasses.replace(fault, step="in_place", after_s=0.012), *down]
+
+
+LOADS_PLAN = {
+    "hosts": [{"name": "db1", "roles": ["server"]}, {"name": "client1", "roles": ["client"]}],
+    "stages": [
+        {"id": "load", "kind": "populate"},
+        {
+            "id": "base", "kind": "ladder", "threads": [1, 4, 16], "repeat": 3,
+            "windows": {"phases": [["calm", 4.0], ["spike", 6.0]]},
+            "arrival": {
+                "kind": "phased", "of": "rate",
+                "levels": [
+                    {"for_s": 4.0, "values": [8000.0], "at_s": [0.0]},
+                    {"for_s": 6.0, "values": [12_000.0], "at_s": [0.0]},
+                ],
+            },
+            "loads": [
+                {"name": "orders", "workload": "shop", "target": "db", "share": [1, 1], "threads": None, "rate": None},
+                {"name": "reports", "workload": "queries", "target": "db", "share": None, "threads": 2, "rate": 20.0},
+            ],
+        },
+    ],
+    "verdicts": [{"id": "scales"}, {"id": "quick"}],
+}  # fmt: skip
+
+
+def with_loads() -> list[Event]:
+    """Two loads at the same time, of which one has phases; the second phase is under way."""
+
+    def tick(event: LoadTick) -> LoadTick:
+        orders = LoadLine(name="orders", tps=event.tps, p50_us=240.0, p95_us=900.0, p99_us=2150.0, errors=0)
+        reports = LoadLine(name="reports", tps=19.0, p50_us=41_000.0, p95_us=66_000.0, p99_us=97_000.0, errors=1)
+        return dataclasses.replace(event, loads=(orders, reports))
+
+    going = [tick(event) for event in ticks(16, 1, 9) if isinstance(event, LoadTick)]
+    opened = [started(LOADS_PLAN), up("db1"), up("client1")]
+    ladder = StageStarted(stage="base", kind="ladder", iterations=9, estimate_s=140.0)
+    first = dataclasses.replace(
+        ended(4, 1, 6055.0), metrics={"tps": 6055.0, "loads": {"orders": {"tps": 6055.0}, "reports": {"tps": 20.0}}}
+    )
+    begin = dataclasses.replace(begun(16, 1), rate=10_400.0)
+    return [*opened, ladder, first, begin, *going, readings("db1", 0.83), readings("client1", 0.41), agents(db1=0.4)]
 
 
 def judged() -> list[Event]:

@@ -28,6 +28,7 @@ STATES: dict[str, Callable[[], list[Event]]] = {
     "troubled": histories.troubled,
     "broken": histories.broken,
     "judged": histories.judged,
+    "loads": histories.with_loads,
 }
 
 
@@ -53,6 +54,11 @@ def _the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_has_its_picture(state: str, size: tuple[int, int], snap_compare: Any) -> None:
     assert snap_compare(RunApp(histories.Still(STATES[state]())), terminal_size=size)
+
+
+def test_a_selected_rung_has_its_picture(snap_compare: Any) -> None:
+    keys = ["home", "down", "down", "down", "enter"]
+    assert snap_compare(RunApp(histories.Still(histories.climbing())), terminal_size=MIDDLE, press=keys)
 
 
 @pytest.mark.parametrize("number", range(2, len(PANES) + 1), ids=list(PANES)[1:])

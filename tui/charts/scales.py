@@ -60,6 +60,8 @@ def logarithmic(values: Iterable[float], marks: int = 6) -> Scale:
     (100.0, 1000.0, 10000.0)
     >>> logarithmic([36.0, 90.0]).ticks
     (20.0, 50.0, 100.0)
+    >>> logarithmic([240.0, 2450.0], 3).ticks
+    (200.0, 1000.0, 5000.0)
     """
     positive = [value for value in values if value > 0.0] or [1.0]
     low, high = _nice(min(positive), down=True), _nice(max(positive), down=False)
@@ -71,6 +73,8 @@ def logarithmic(values: Iterable[float], marks: int = 6) -> Scale:
         ticks = [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
         if len(ticks) <= marks:
             break
+    if len(ticks) < 2:
+        ticks = sorted({low, *ticks, high})
     every = max(1, -(-len(ticks) // marks))
     return Scale(low=low, high=high, ticks=tuple(ticks[::every]), log=True)
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from rich.text import Text
 
-from proveout.core.numbers import microseconds, number
+from proveout.core.numbers import microseconds, number, safe
 from proveout.proto.events import LoadTick
 from proveout.tui.charts import scales
 from proveout.tui.charts.braille import Canvas
@@ -85,9 +85,11 @@ class _Plot:
         row = _Row(self._width)
         for span in self._found.phases:
             self._name(row, span, "")
-        for mark in self._found.faults:
+        places = [self._dot(mark.unix_s) // 2 for mark in self._found.faults]
+        for mark, first, after in zip(self._found.faults, places, (*places, self._width)[1:], strict=True):
             sign, style = _FAULT[mark.seen.step]
-            row.put(self._dot(mark.unix_s) // 2, f"{sign}{mark.seen.fault if sign == '▼' else ''}", style)
+            name = safe(mark.seen.fault) if sign == "▼" else ""
+            row.put(first, sign + (name if len(name) < after - first else ""), style)
         return Text(" " * (LEFT + 1), end="").append_text(row.text())
 
     # ---- plots ---------------------------------------------------------------------------------------------------
@@ -104,9 +106,10 @@ class _Plot:
             if target:
                 for cell in range(self._dot(moment.unix_s - 1.0) // 2, self._dot(moment.unix_s) // 2):
                     canvas.dash(cell, canvas.cell(round(scale.place(target) * (canvas.dots_y - 1))), TARGET)
+        self._marks(canvas)
+        for moment in found.seconds:
             if moment.tick.errors:
                 canvas.put(min(self._dot(moment.unix_s - 0.5) // 2, self._width - 1), height - 1, "×", BAD)
-        self._marks(canvas)
         newest = found.seconds[-1]
         now = f" {number(round(newest.tick.tps))}" if found.fresh else ""
         legend = [(scale.place(newest.tick.tps), f"{found.unit}{now}", LOAD)]
@@ -125,12 +128,12 @@ class _Plot:
         values = [value for tick in ticks for field, _, _ in PERCENTILES if (value := getattr(tick, field))]
         scale = scales.logarithmic(values, max(height // 2, 2))
         legend = []
-        for field, name, style in PERCENTILES:
+        for number_of, (field, name, style) in enumerate(PERCENTILES):
             line = list(self._binned(_reader(field), max, 1))
             self._line(canvas, scale, line, style)
             newest = getattr(ticks[-1], field)
             now = f" {microseconds(newest) if newest else '–'}" if self._found.fresh else ""
-            legend.append((scale.place(newest) if newest else 0.0, f"{name}{now}", style))
+            legend.append((scale.place(newest) if newest else 0.2 - number_of / 10.0, f"{name}{now}", style))
         self._marks(canvas)
         return self._framed(canvas, scale, [microseconds(tick) for tick in scale.ticks], legend)
 

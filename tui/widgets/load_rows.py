@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from proveout.core.numbers import column, number, safe
 from proveout.proto.events import LoadLine
+from proveout.tui.live_numbers import live_numbers
 from proveout.tui.run_view import RunView
 from proveout.tui.stage_view import LoadView
 from proveout.tui.widgets.rows import Column, Row, Rows
@@ -33,9 +34,11 @@ def rows(view: RunView) -> list[Row]:
     newest = view.seconds[-1].tick if view.seconds and view.seconds[-1].tick.id == going.id else None
     lines = {line.name: line for line in newest.loads} if newest is not None else {}
     found = [lines.get(load.name) for load in stage.loads]
+    now = live_numbers(view)
+    rate = going.rate if now is None else now.of
     times = [column("_us", [getattr(line, key) if line else None for line in found]) for key in _TIMES]
     return [
-        _row(load, line, going.rate, each)
+        _row(load, line, rate, each)
         for load, line, each in zip(stage.loads, found, zip(*times, strict=True), strict=True)
     ]
 
