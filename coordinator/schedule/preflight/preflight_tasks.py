@@ -125,7 +125,7 @@ def _load(plan: Plan, system: System, stage: Ladder | Search, part: Part, moment
     sources = _sources(plan, system)
     settled = is_settled(plan, system, stage.id, moment)
     workload = plan.workload(part.stage.workload)
-    loaded = any(_loads_into(one, workload.name, sources) for one in plan.stages)
+    loaded = any(isinstance(one, Populate) and bool(set(one.into) & sources) for one in plan.stages)
     known = moment.again and is_settled(plan, system, stage.id, Moment(endpoints={}, hosts=()))
     return CheckedLoad(
         subject=f"stages.{stage.id}",
@@ -165,10 +165,6 @@ def _makes_tables(stage: Stage, sources: Collection[str], moment: Moment) -> boo
 
 def _have_statements(tunings: Iterable[Tuning], sources: Collection[str]) -> bool:
     return any(one.system in sources and one.operation in STATEMENTS for one in tunings)
-
-
-def _loads_into(stage: Stage, workload: str, sources: Collection[str]) -> bool:
-    return isinstance(stage, Populate) and stage.workload == workload and bool(set(stage.into) & set(sources))
 
 
 def _sources(plan: Plan, system: System) -> frozenset[str]:
