@@ -251,11 +251,14 @@ class _Checker:
         message = f"{tree.what} {'have' if tree.what.endswith('s') else 'has'} no `{name}`"
         hint = did_you_mean(name, tree.members)
         ladders = [(stage, found) for stage, found in tree.members.items() if isinstance(found, Names)]
+        inner = [f"{group}.{name}" for group, found in ladders if not found.rung and name in found.members]
         near = next(((stage, found) for stage, found in ladders if found.rung and name in found.rung.members), None)
         if near is not None:
             hint = f"name the stage and the rung: {near[0]}.at({near[1].rungs[-1]}).{name}"
         elif tree.rung is not None and name in tree.rung.members:
             hint = f"name the rung: .at({tree.rungs[0]}).{name} or .peak.{name}"
+        elif inner and tree.rung is None:
+            hint = f"did you mean `{inner[0]}`?"
         elif tree.axes:
             hint = f"choose a cell: {way_to_cell(tree)}"
         elif tree.rung is not None:
