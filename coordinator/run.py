@@ -456,7 +456,7 @@ class _Loop:
         gathering.clock_ends = {host: session.clock.pair for host, session in self._sessions.items()}
         gathering.silences = {host: session.silence_longest_s for host, session in self._sessions.items()}
         folder = self._options.directory.samples
-        gathering.earlier = command.earlier
+        gathering.earlier, gathering.before = command.earlier, command.before
         finished = await asyncio.to_thread(
             samples.summarise,
             gathering,

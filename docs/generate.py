@@ -46,6 +46,8 @@ TREES = {
     "Waits: `waits.…` (capture `waits`)": metrics.WAITS,
     'Wait event: `waits.event("NAME").…`': metrics.WAIT_EVENT,
     'Fault: `fault("NAME").…`, also `loads.LOAD.fault("NAME").…` (a ladder with `faults`)': metrics.FAULT,
+    "Statements: `statements.total.…` (capture `statements`)": metrics.STATEMENTS,
+    'Statement: `statement("UPDATE subscriber").…`, by the beginning of its text or its id': metrics.STATEMENT,
     "Sizes: `sizes.…` and `sizes.tables.<name>.…` (capture `sizes`)": metrics.SIZE,
     "Replication lag: `lag.…` (capture `lag`)": metrics.LAG,
     "Exporter: `prometheus.CAPTURE.NAME.…` (capture `prometheus`), a gauge": metrics.EXPORTED_GAUGE,

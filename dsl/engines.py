@@ -48,6 +48,9 @@ class Engine:
     | `own_process` | whether its client library needs a process that loads no other engine's client |
     | `populate`, `waits`, `sizes`, `tune`, `session` | whether these stages, captures, tuning, `session:` work |
     | `report` | the kind of the captures that keep its own report on the measure window; "" for none |
+    | `statements` | the view of the server that the capture `statements` reads; "" for none |
+    | `statement_rights` | the rights that this capture needs of the user of a dsn |
+    | `statement_setting` | the setting of an embedded server for it; None: that server has no such view |
     | `tracks_commits` | whether loads on it can have `commits: tracked` |
     | `queries` | whether metrics come from queries: `query` and `wait_until` of sql stages, captures of kind sql |
     | `populate_workers_max` | how many workers can load a population at once; None for any number |
@@ -90,6 +93,9 @@ class Engine:
     queries: bool = False
     tracks_commits: bool = False
     report: str = ""
+    statements: str = ""
+    statement_rights: str = ""
+    statement_setting: tuple[str, str] | None = None
     propagates_to: tuple[str, ...] = ()
     links_to: tuple[str, ...] = ()
     standbys: bool = False
@@ -151,6 +157,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 sizes=True,
                 queries=True,
                 tracks_commits=True,
+                statements="pg_stat_statements",
+                statement_rights="pg_read_all_stats, and the rights of the statements for EXPLAIN",
                 propagates_to=("postgres",),
                 links_to=("postgres",),
                 standbys=True,
@@ -201,6 +209,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 queries=True,
                 tracks_commits=True,
                 report="awr",
+                statements="v$sql",
+                statement_rights="SELECT on v$sql, v$sql_plan and v$instance",
                 procedures=True,
                 instead_of_members="name the members in the connect descriptor of the dsn (FAILOVER, TAF)",
                 tested="its protocol, on a stand-in for the server; not on an Oracle yet",
@@ -261,6 +271,9 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 sizes=True,
                 queries=True,
                 tracks_commits=True,
+                statements="performance_schema",
+                statement_rights="SELECT on performance_schema, and the rights of the statements for EXPLAIN",
+                statement_setting=("performance_schema", "ON"),
                 standbys=True,
                 synchronous_max=1,
                 instead_of_waits="capture its host with kind: os, and look into performance_schema on the server",

@@ -301,6 +301,23 @@ WAIT_EVENT: Tree = {
 }
 """`waits.event("log file sync")`."""
 
+STATEMENTS: Tree = {
+    "count": "different statements that ran",
+    "calls": "their executions",
+    "seconds": "time of all statements in the server, s",
+    "rows": "rows that they returned or changed",
+}
+"""`statements.total.…`, of the endpoint's database."""
+
+STATEMENT: Tree = {
+    "seconds": "time of its executions in the server, s",
+    "time_fraction": "its share of the time of all statements",
+    "calls": "executions",
+    "avg_us": "mean time of an execution in the server, µs",
+    "rows": "rows that it returned or changed",
+}
+"""`statement("UPDATE subscriber")`, by the beginning of its text or by its id; of the statements with the most time."""
+
 LAG: Tree = {
     "avg_s": "mean replication lag, s",
     "p99_s": "99th percentile, s",

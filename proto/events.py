@@ -18,6 +18,7 @@ from proveout.proto.live_load import LoadLine as LoadLine  # noqa: PLC0414 - re-
 from proveout.proto.live_load import LoadTick as LoadTick  # noqa: PLC0414 - re-exported
 from proveout.proto.live_load import TransactionLine as TransactionLine  # noqa: PLC0414 - re-exported
 from proveout.proto.live_load import TransactionsTick as TransactionsTick  # noqa: PLC0414 - re-exported
+from proveout.proto.statement_events import StatementLine
 from proveout.proto.wire.results import InvariantCheck, Populated, TableDifference, TuningState
 
 Outcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
@@ -287,6 +288,7 @@ class IterationFinished:
     faults: tuple[FaultMeasured, ...] = ()
     commits: tuple[CommitsMeasured, ...] = ()
     cost: dict[str, str] = field(default_factory=dict)
+    statements: tuple[StatementLine, ...] = ()
 
     @property
     def is_typical(self) -> bool:

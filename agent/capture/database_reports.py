@@ -47,7 +47,12 @@ async def capture(context: TaskContext, spec: RunCapture) -> CaptureResult:
         able = engines.named(found for found in engines.ENGINES.values() if found.report == spec.capture.kind)
         what = f"capture {spec.capture.name!r}: reports are of systems of {able}, not of {endpoint.engine}"
         raise TaskFault("invalid", what)
-    window = _Window(context, spec, lambda: engine.report_session(endpoint, spec.capture.container))
+    return await run_window(context, spec, lambda: engine.report_session(endpoint, spec.capture.container))
+
+
+async def run_window(context: TaskContext, spec: RunCapture, connect: Callable[[], ReportSession]) -> CaptureResult:
+    """Take a snapshot at each edge of the window, and the report on both after the load."""
+    window = _Window(context, spec, connect)
     try:
         return await window.run()
     finally:

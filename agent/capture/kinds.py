@@ -22,6 +22,7 @@ KINDS: Mapping[str, str] = {
     "command": "proveout.agent.values.command_runs:capture",
     "awr": "proveout.agent.capture.database_reports:capture",
     "ttstats": "proveout.agent.capture.database_reports:capture",
+    "statements": "proveout.agent.capture.statements:capture",
     "prometheus": "proveout.agent.capture.prometheus:run",
 }
 

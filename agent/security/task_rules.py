@@ -322,6 +322,7 @@ def _capture(spec: tasks.RunCapture) -> Iterator[Objection]:
 
 SYSTEM_COUNTS: Mapping[str, int] = {
     "os": 0, "prometheus": 1, "waits": 1, "sizes": 1, "sql": 1, "command": 0, "lag": 2, "awr": 1, "ttstats": 1,
+    "statements": 1,
 }  # fmt: skip
 
 

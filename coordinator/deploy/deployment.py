@@ -395,7 +395,7 @@ class _Work:
             return "everything was undone"
         if ending.problem:
             return f"not everything was undone: {ending.problem}"
-        return "the connection broke; the host undoes the change by itself"
+        return "the connection broke; the host undoes the change by itself, or the next deployment does"
 
     def _in_force(self) -> frozenset[int]:
         """The certificates of the host that are not revoked."""

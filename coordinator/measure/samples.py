@@ -16,6 +16,7 @@ from typing import Any
 
 from proveout.coordinator.measure.capture_metrics import report_findings
 from proveout.coordinator.measure.sample_buffer import Captured, Seconds, Spool
+from proveout.coordinator.measure.statements.top_statements import with_statements
 from proveout.coordinator.measure.summarise import summarise as summarise_iteration
 from proveout.core.errors import ProveoutError
 from proveout.dsl.plan.loads import in_load
@@ -70,6 +71,7 @@ class Gathering:
     silences: Mapping[str, float] = field(default_factory=dict)
     clock_ends: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     earlier: Sequence[IterationFinished] = ()
+    before: IterationFinished | None = None
     t0_ns: int = 0
     started_unix_s: float = 0.0
     seconds: dict[str, Seconds] = field(default_factory=dict)
@@ -240,7 +242,8 @@ def summarise(
         for key, result in captures.items()
         if isinstance(result, CaptureResult) and key in gathering.suffixes
     }
-    return replace(found, findings=(*found.findings, *report_findings(reports)))
+    found = replace(found, findings=(*found.findings, *report_findings(reports)))
+    return with_statements(found, plan, reports, gathering.before)
 
 
 # ---- parquet -----------------------------------------------------------------------------------------------------

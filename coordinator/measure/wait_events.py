@@ -27,6 +27,11 @@ EVENTS = "events"
 
 def events_read(plan: Plan) -> tuple[str, ...]:
     """The events that the plan's expressions and charts read by name: `waits.events["log file sync"]`."""
+    return names_read(plan, EVENTS)
+
+
+def names_read(plan: Plan, group: str) -> tuple[str, ...]:
+    """The names of a group that the plan's expressions and charts read, `….events["log file sync"]`."""
     found = [check.check for check in plan.verdicts] + [one.measured for one in plan.published]
     found += [point.number for chart in plan.charts for point in chart.points]
     for stage in plan.stages:
@@ -34,26 +39,26 @@ def events_read(plan: Plan) -> tuple[str, ...]:
             found.append(stage.accept)
         elif isinstance(stage, Ladder) and isinstance(stage.stop_when, Expression):
             found.append(stage.stop_when)
-    return tuple(dict.fromkeys(name for one in found if EVENTS in one.text for name in _events_in(one.text)))
+    return tuple(dict.fromkeys(name for one in found if group in one.text for name in _names_in(one.text, group)))
 
 
-def _events_in(text: str) -> Iterator[str]:
+def _names_in(text: str, group: str) -> Iterator[str]:
     try:
-        yield from _named(parse(text))
+        yield from _named(parse(text), group)
     except ExpressionFault:  # reported where the expression is evaluated
         return
 
 
-def _named(node: Syntax) -> Iterator[str]:
+def _named(node: Syntax, group: str) -> Iterator[str]:
     if (
         isinstance(node, Index)
         and isinstance(node.of, Property)
-        and node.of.name == EVENTS
+        and node.of.name == group
         and isinstance(node.key, Text)
     ):
         yield node.key.value
     for part in children(node):
-        yield from _named(part)
+        yield from _named(part, group)
 
 
 def waits_metrics(

@@ -6,7 +6,8 @@ Data flow: results -> `run_document`, `compare.comparison_document` -> `Document
 Text is stored as it was recorded. Renderers pass each text through `numbers.safe` and escape it for their format.
 
 Two blocks differ by format: a `Table` with a title is folded on the HTML page, and `PAGE_ONLY` blocks are on the HTML
-page alone. `Document.brief` is the short form, which a run prints at its end.
+page alone, where the evidence of an `Outcome` is folded below its claims. `Document.brief` is the short form, which a
+run prints at its end.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.report.figures.figure import Figure
+from proveout.coordinator.report.summary.claims import Claim
+from proveout.coordinator.report.summary.headline import HeadlineNumber
 
 Tone: TypeAlias = Literal["", "good", "bad", "warn", "dim"]
 BRIEF_NOTES = 4
@@ -71,7 +74,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A verdict of a run, or a condition of a comparison. `check` and `iterations` are shown on the page alone.
+    """A verdict of a run, or a condition of a comparison. `check`, `iterations` and `claims` are on the page alone.
 
     `brief`: the lines of the short form in place of the evidence.
     """
@@ -85,6 +88,7 @@ class Outcome:
     brief: tuple[str, ...] = ()
     check: str = ""
     iterations: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,13 @@ class Outcomes:
 
     items: tuple[Outcome, ...]
     head: str = "Verdict"
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The headline numbers beside each other."""
+
+    items: tuple[HeadlineNumber, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,23 +160,35 @@ class Section:
 
 
 Block: TypeAlias = (
-    Paragraph | Notes | Table | Outcomes | Figure | Drawing | Preformatted | Download | FileLinks | Details | Section
+    Paragraph
+    | Notes
+    | Table
+    | Outcomes
+    | Tiles
+    | Figure
+    | Drawing
+    | Preformatted
+    | Download
+    | FileLinks
+    | Details
+    | Section
 )
-PAGE_ONLY = (Figure, Drawing, Preformatted, Download, FileLinks, Details)
+PAGE_ONLY = (Tiles, Figure, Drawing, Preformatted, Download, FileLinks, Details)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """A report.
 
-    `about` identifies it; `status` is how the run ended; `files` is the directory of all recorded data, "" for none;
-    `whole`, of a short form, is the command that prints all of it.
+    `about` identifies it; `answer` is its outcome in a sentence, for a page; `status` is how the run ended; `files` is
+    the directory of all recorded data, "" for none; `whole`, of a short form, is the command that prints all of it.
     """
 
     title: str
     about: str
     sections: tuple[Section, ...]
     status: Paragraph | None = None
+    answer: Paragraph | None = None
     files: str = ""
     next_step: str = ""
     whole: str = ""

@@ -32,11 +32,15 @@ from proveout.coordinator.report.document import (
     Preformatted,
     Section,
     Table,
+    Tiles,
     Tone,
     Value,
 )
 from proveout.coordinator.report.figures import vega
-from proveout.coordinator.report.figures.figure import Figure
+from proveout.coordinator.report.figures.figure import IN_THE_DARK, Figure
+from proveout.coordinator.report.first_screen.interval_drawing import claim_svg
+from proveout.coordinator.report.summary.claims import Claim
+from proveout.coordinator.report.summary.headline import HeadlineNumber
 from proveout.core.numbers import quantity, safe, safe_lines
 
 _SIGNS: Mapping[Tone, str] = {"good": "✓", "bad": "✗", "warn": "?"}
@@ -53,7 +57,9 @@ def render(document: Document) -> str:
     return environment.get_template("page.html.j2").render(
         title=safe(document.title),
         about=safe(document.about),
-        status=safe(document.status.text) if document.status else "",
+        status=document.status and Paragraph(safe(document.status.text), document.status.tone),
+        answer=document.answer and Paragraph(safe(document.answer.text), document.answer.tone),
+        colours=IN_THE_DARK,
         links=[(section.anchor, safe(section.title)) for section in document.sections if section.anchor],
         body=_join(map(_section, document.sections)),
         specs={figure.slug: figure.spec for figure in figures},
@@ -77,13 +83,15 @@ def _section(section: Section) -> Markup:
     """A heading, and cards below it: outcomes, figures and inner sections are cards by themselves."""
     anchor = Markup(' id="{}"').format(section.anchor) if section.anchor else ""
     parts = [Markup("<h2{}>{}</h2>").format(anchor, safe(section.title))]
-    for is_card, blocks in groupby(section.blocks, lambda block: isinstance(block, Outcomes | Figure | Section)):
+    for is_card, blocks in groupby(
+        section.blocks, lambda block: isinstance(block, Outcomes | Tiles | Figure | Section)
+    ):
         inner = _join(map(_block, blocks))
         parts.append(inner if is_card else Markup('<div class="card">{}</div>').format(inner))
     return _join(parts)
 
 
-def _block(block: Block) -> Markup:  # noqa: PLR0911 - one arm per kind of block
+def _block(block: Block) -> Markup:  # noqa: PLR0911, PLR0912 - one arm per kind of block
     match block:
         case Paragraph():
             return Markup('<p class="{}">{}</p>').format(block.tone, safe(block.text))
@@ -96,6 +104,8 @@ def _block(block: Block) -> Markup:  # noqa: PLR0911 - one arm per kind of block
             return _folded(block.title, _table(block), kind="data")
         case Outcomes():
             return _join(map(_outcome, block.items))
+        case Tiles():
+            return Markup('<div class="tiles">{}</div>').format(_join(map(_tile, block.items)))
         case Figure():
             return _figure(block)
         case Drawing():
@@ -139,19 +149,45 @@ def _cell(text: str, value: Value) -> Markup:
     return Markup("<td{}>{}</td>").format(text, Markup("<br>").join(map(safe, lines)))
 
 
+def _tile(one: HeadlineNumber) -> Markup:
+    lines = _join(Markup("<small>{}</small>").format(safe(text)) for text in (one.interval, one.about) if text)
+    return Markup('<div class="tile {}"><span>{}</span><b>{}</b>{}</div>').format(
+        one.tone, safe(one.label), safe(one.value), lines
+    )
+
+
 def _outcome(one: Outcome) -> Markup:
-    evidence = _join(Markup("<li>{}</li>").format(safe(piece)) for piece in one.evidence)
+    """A verdict: its claims against their limits, or the first piece of its evidence; the rest is folded."""
+    drawn = _join(map(_claim, one.claims))
+    shown = "" if drawn else Markup('<p class="evidence">{}</p>').format(safe(one.evidence[0])) if one.evidence else ""
+    rest = one.evidence if drawn else one.evidence[1:]
+    evidence = Markup('<ul class="evidence">{}</ul>').format(
+        _join(Markup("<li>{}</li>").format(safe(piece)) for piece in rest)
+    )
+    why = _join([*([evidence] if rest else []), *([_check(one)] if one.check else [])])
     return Markup(
-        '<section class="card verdict {}"><div class="outcome">{} {}{}</div>\n'
-        '<div><h3>{}</h3><ul class="evidence">{}</ul>{}</div></section>'
+        '<section class="card verdict {}"><div class="outcome">{} {}{}</div>\n<div><h3>{}</h3>{}{}{}</div></section>'
     ).format(
         one.tone,
         _SIGNS.get(one.tone, ""),
         safe(one.outcome),
         Markup("<small>{}</small>").format(safe(one.remark)) if one.remark else "",
         safe(one.title or one.id),
-        evidence,
-        _check(one) if one.check else "",
+        drawn,
+        shown,
+        _folded("Why", why, kind="why") if why else "",
+    )
+
+
+def _claim(claim: Claim) -> Markup:
+    """The picture of a claim, its value and limit as text, and what is compared."""
+    level = f"{claim.level} CI" if claim.level else ""
+    return Markup('<div class="claim">{}<span><b>{}</b> {} <small>{}</small><code>{}</code></span></div>').format(
+        Markup(claim_svg(claim)),  # noqa: S704 - numbers and fixed names alone
+        safe(claim.value),
+        safe(claim.limit),
+        level,
+        safe(claim.of),
     )
 
 
@@ -159,19 +195,19 @@ def _check(one: Outcome) -> Markup:
     parts = [Markup("<p><code>{}</code></p>").format(safe(one.check))]
     if one.iterations:
         parts.append(Markup('<p class="dim">Iterations: {}</p>').format(safe(", ".join(one.iterations))))
-    return _folded("Check", _join(parts))
+    return _join(parts)
 
 
 def _figure(figure: Figure) -> Markup:
     return Markup(
         '<figure class="card" id="{slug}"><h3>{title}</h3>\n<figcaption>{caption}</figcaption>\n'
-        '<div class="plot" id="plot-{slug}"><img src="{picture}" alt="{title}; the table below has the '
-        'numbers"></div>\n'
+        '<div class="plot" id="plot-{slug}"><img src="{picture}" alt="{alt}"></div>\n'
         "{table}</figure>"
     ).format(
         slug=figure.slug,
         title=safe(figure.title),
         caption=safe(figure.caption),
+        alt=" ".join(filter(None, (f"{safe(figure.title)}.", safe(figure.alt), "The table below has the numbers."))),
         picture=_data_uri("image/svg+xml", vega.svg(figure).encode()),
         table=_folded(_NUMBERS, _table(Table(heads=figure.heads, rows=figure.rows)), kind="data"),
     )

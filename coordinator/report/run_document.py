@@ -29,15 +29,19 @@ from proveout.coordinator.report.document import (
     Preformatted,
     Section,
     Table,
+    Tiles,
     Tone,
 )
 from proveout.coordinator.report.figures.chart_figures import charts
 from proveout.coordinator.report.figures.over_time.timeline import read_timeline
 from proveout.coordinator.report.figures.selection import figures
 from proveout.coordinator.report.figures.topology_drawing import topology
+from proveout.coordinator.report.first_screen.answer import answer, folded
 from proveout.coordinator.report.ladder_comparison import Comparison, ComparisonRow, comparisons
 from proveout.coordinator.report.result_json import timestamp
+from proveout.coordinator.report.statements.statement_tables import statement_section
 from proveout.coordinator.report.summary.brief_evidence import brief_evidence
+from proveout.coordinator.report.summary.claims import claims
 from proveout.coordinator.report.summary.headline import headline
 from proveout.coordinator.report.tables import (
     validity_notes,
@@ -88,18 +92,19 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     sections = (
         *(() if directory else _headline(results)),
         *_verdicts(results),
-        *((*_topology(results), *_tested(results, page=True)) if directory else ()),
         *_published(results),
-        *_comparisons(results),
         *(_figures(results, directory) if directory else ()),
-        *measured.ladders(results),
+        *(folded(one, is_page=directory is not None) for one in (*_comparisons(results), *measured.ladders(results))),
         *cost_section(results),
+        *statement_section(results),
         *measured.tools(results),
         *measured.stage_values(results),
         *(() if directory else _charts(results)),
         *measured.query_sets(results),
         *measured.searches(results),
         *measured.propagations(results),
+        *(_topology(results) if directory else ()),
+        *(folded(one, is_page=True) for one in (_tested(results, page=True) if directory else ())),
         *(_data(results) if directory else ()),
         *(_outputs(directory) if directory else ()),
         *_validity(results),
@@ -111,7 +116,8 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
     return Document(
         title=(run.title or run.name) if run else name,
         about=_about(results),
-        status=_status(results),
+        status=_status(results, brief=directory is not None and bool(results.verdicts)),
+        answer=answer(results) if directory else None,
         sections=sections,
         files=run_dir,
         next_step=f"proveout resume {run_dir}" if run_dir and ended and ended.status != "finished" else "",
@@ -132,12 +138,13 @@ def _about(results: RunResults) -> str:
     return ", ".join([*parts, f"proveout {run.version}"])
 
 
-def _status(results: RunResults) -> Paragraph:
+def _status(results: RunResults, *, brief: bool) -> Paragraph:
     ended = results.ended
     if ended is None:
         return Paragraph("not finished: no end of the run is recorded", "warn")
     tone: Tone = "good" if ended.exit_code == 0 else "bad" if ended.exit_code in (1, 4) else "warn"
-    text = f"{ended.status} in {seconds(ended.seconds)}: {ended.reason} (exit code {ended.exit_code})"
+    reason = "" if brief else f": {ended.reason}"
+    text = f"{ended.status} in {seconds(ended.seconds)}{reason} (exit code {ended.exit_code})"
     return Paragraph(text, tone)
 
 
@@ -156,12 +163,13 @@ def _headline(results: RunResults) -> Iterator[Section]:
 
 
 def _verdicts(results: RunResults) -> Iterator[Section]:
-    outcomes = Outcomes(tuple(map(_verdict, results.verdicts)))
+    outcomes = Outcomes(tuple(_verdict(one, results) for one in results.verdicts))
     block = outcomes if outcomes.items else Paragraph("No verdict was reached.", "warn")
-    yield Section(title="Verdicts", blocks=(block,), anchor="verdicts")
+    numbers = headline(results)
+    yield Section(title="Verdicts", blocks=(*([Tiles(numbers)] if numbers else ()), block), anchor="verdicts")
 
 
-def _verdict(verdict: VerdictReached) -> Outcome:
+def _verdict(verdict: VerdictReached, results: RunResults) -> Outcome:
     return Outcome(
         outcome=verdict.outcome,
         tone=_TONES[verdict.outcome],
@@ -172,6 +180,7 @@ def _verdict(verdict: VerdictReached) -> Outcome:
         brief=brief_evidence(verdict.evidence, verdict.outcome),
         check=verdict.check,
         iterations=tuple(map(str, verdict.iterations)),
+        claims=claims(verdict, results),
     )
 
 

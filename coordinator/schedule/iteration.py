@@ -280,6 +280,7 @@ def _summarise(turn: Turn) -> None:
                 for item in turn.state.progress.of_stage(step.id.stage)
                 if item.is_typical and item.id.rung == step.id.rung
             ),
+            before=next((item for item in reversed(turn.state.progress.of_stage(step.id.stage)) if item.valid), None),
         )
     )
     until_s = turn.at_s + turn.state.setup.timing.summarise_s

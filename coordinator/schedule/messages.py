@@ -185,7 +185,7 @@ class Summarise:
     """Summarise an iteration; the answer is `Summarised`. `loads`, `captures` and `faults`: results by task key;
     the loop has the samples.
 
-    `earlier`: the valid iterations of the same rung before it.
+    `earlier`: the valid iterations of the same rung before it. `before`: the last valid one of the stage.
     """
 
     id: IterationId
@@ -193,6 +193,7 @@ class Summarise:
     loads: Mapping[str, TaskResult]
     captures: Mapping[str, TaskResult]
     earlier: tuple[IterationFinished, ...] = ()
+    before: IterationFinished | None = None
     faults: Mapping[str, TaskResult] = field(default_factory=dict)
 
 

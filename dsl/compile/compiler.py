@@ -45,7 +45,7 @@ from proveout.dsl.schema.plan_parameters import Parameters, read_parameters
 from proveout.dsl.schema.scalar_types import Name as PlanName
 from proveout.dsl.schema.scalar_types import Strict
 from proveout.dsl.schema.substitution import substitute
-from proveout.dsl.schema.validation import salvage, validate
+from proveout.dsl.schema.validation import SPLIT, salvage, validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
 from proveout.dsl.source.text_positions import text_positions
@@ -285,14 +285,14 @@ class _Expressions:
         scope = run_scope(self.plan, stages)
         known = {name for draft in self.drafts if draft.known is not None for name in _names(draft)}
         broken = {name for draft in self.drafts if draft.known is None and draft.id for name in _names(draft)}
-        doubtful = {name for draft in self.drafts if draft.doubts for name in _names(draft)}
+        doubtful = {name for draft in self.drafts if draft.is_doubtful for name in _names(draft)}
         return dataclasses.replace(
             scope, broken=frozenset(broken | (self.declared - known)), doubtful=frozenset(doubtful)
         )
 
     def own(self, draft: Draft, scope: Group) -> Group:
         """The names of a stage's own numbers."""
-        return dataclasses.replace(scope, doubtful=frozenset({""})) if draft.doubts else scope
+        return dataclasses.replace(scope, doubtful=frozenset({""})) if draft.is_doubtful else scope
 
     def check(
         self, expression: Expression, node: Node, path: tuple[str | int, ...], scope: Group, expected: Expected
@@ -408,7 +408,7 @@ class _Expressions:
             entry = validate(model, node, f"{name}.{index}", self.problems)
             if entry is None:
                 entry, broken = salvage(model, node)
-                if any(set("()<>&|=?") & set(key) for key in broken):
+                if any(SPLIT & set(key) for key in broken):
                     continue  # an expression that a comma has cut in two
             if entry is None:
                 continue

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from proveout.dsl import metrics
 from proveout.dsl.compile.captured.cost_names import cost
+from proveout.dsl.compile.captured.statement_names import statements
 from proveout.dsl.expr.name_types import ESTIMATE, NUMBER, Estimate, Group, Number, Shape
 from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.loads import Part, alone_ladders, parts, workloads
@@ -180,17 +181,16 @@ def _measured(plan: Plan, stage: Ladder | Search, leaf: Number | Estimate, what:
     hosts, missing = _hosts(plan, stage, captures, leaf)
     members |= hosts
     absent |= missing
-    for kind_of_capture, tree in (("waits", metrics.WAITS), ("lag", metrics.LAG)):
-        if any(capture.kind == kind_of_capture for capture in captures):
-            members[kind_of_capture] = _group(tree, leaf, kind_of_capture)
-            if kind_of_capture == "waits":
-                members["waits"] = _waits(captures, leaf)
-        else:
-            absent[kind_of_capture] = _no_capture(stage, kind_of_capture)
-    if any(capture.kind == "sizes" for capture in captures):
-        members["sizes"] = _sizes([plan.workload(name) for name in workloads(stage)], leaf)
-    else:
-        absent["sizes"] = _no_capture(stage, "sizes")
+    tables = [plan.workload(name) for name in workloads(stage)]
+    by_kind: dict[str, Shape] = {
+        "waits": _waits(captures, leaf),
+        "lag": _group(metrics.LAG, leaf, "lag"),
+        "statements": statements(leaf),
+        "sizes": _sizes(tables, leaf),
+    }
+    taken_kinds = {capture.kind for capture in captures}
+    members |= {kind: shape for kind, shape in by_kind.items() if kind in taken_kinds}
+    absent |= {kind: _no_capture(stage, kind) for kind in by_kind if kind not in taken_kinds}
     members["cost"] = cost(plan, stage, leaf)
     for taken, unasked in (_exporters(stage, captures, leaf), _measured_values(stage, captures, leaf)):
         members |= taken

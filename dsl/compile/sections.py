@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from proveout.core.errors import ProveoutError
+from proveout.dsl.compile.captured.statement_names import provisioned_problems
 from proveout.dsl.compile.prometheus_captures import exporter, refuse_keys
 from proveout.dsl.compile.symbols import Scope, where_of
 from proveout.dsl.compile.value_sources import command_capture, query_capture
@@ -92,7 +93,7 @@ def _article(kind: str) -> str:
 
 
 def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: str) -> Capture | None:
-    """A capture of kind waits, lag, sizes, sql, awr or ttstats."""
+    """A capture of kind waits, lag, sizes, sql, awr, ttstats or statements."""
     if entry.on is not None:
         where = where_of(node, "on")
         scope.problems.add(where, f"{_article(entry.kind)} capture is of a `system`, not of hosts", key=f"{path}.on")
@@ -116,6 +117,7 @@ def _database(scope: Scope, key: Scalar, node: Map, entry: CaptureEntry, path: s
         scope.problems.add(where, f"`{system.name}` propagates to nothing", key=f"{path}.system", hint=hint)
         return None
     unseen = list(captured_problems(entry.kind, system.engine))
+    unseen += list(provisioned_problems(entry.kind, system))
     for objection in unseen:
         scope.problems.add(where, objection.message, key=f"{path}.system", hint=objection.way_out)
     return None if unseen else _of_system(scope, key, node, entry, path)

@@ -7,6 +7,7 @@ from typing import assert_never
 
 from proveout.core.numbers import threads_by_rung
 from proveout.core.units import format_duration
+from proveout.dsl import engines
 from proveout.dsl.explain import database_changes
 from proveout.dsl.explain.tuning import hosts_of, tunings_of
 from proveout.dsl.plan.loads import parts
@@ -120,6 +121,9 @@ def _add_capture(plan: Plan, capture: Capture, tasks: dict[str, list[str]]) -> N
     often = f"every {every}"
     if capture.makes_report:
         often = "at both edges of the measure window"
+        if capture.kind == "statements" and capture.system is not None:
+            found = engines.of(plan.system(capture.system).engine)
+            often += f", plans after the load; reads {found.statements} (privileges: {found.statement_rights})"
     elif capture.kind == "sizes" and capture.every_s >= SIZES_EVERY_S:
         often = "when it begins and ends"
     for host in hosts:

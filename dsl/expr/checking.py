@@ -48,6 +48,7 @@ NUMERIC_FUNCTIONS = {"us": 1, "ms": 1, "s": 1, "abs": 1, "min": 2, "max": 2}
 KEYED = {
     "event": ("events", "a wait event", 'base.at(4).waits.event("WalSync").count'),
     "fault": ("faults", "a fault", 'run.at(16).fault("crash").outage_s'),
+    "statement": ("statements", "a statement", 'run.at(16).statement("UPDATE subscriber").avg_us'),
     "phase": ("phases", "a phase", 'run.at(16).phase("spike").response.p99_us'),
 }
 """Functions that choose by a name, `waits.event("log file sync")`: the group that has the names, what they are, and an
@@ -250,11 +251,14 @@ class _Checker:
         message = f"{tree.what} {'have' if tree.what.endswith('s') else 'has'} no `{name}`"
         hint = did_you_mean(name, tree.members)
         ladders = [(stage, found) for stage, found in tree.members.items() if isinstance(found, Names)]
+        inner = [f"{group}.{name}" for group, found in ladders if not found.rung and name in found.members]
         near = next(((stage, found) for stage, found in ladders if found.rung and name in found.rung.members), None)
         if near is not None:
             hint = f"name the stage and the rung: {near[0]}.at({near[1].rungs[-1]}).{name}"
         elif tree.rung is not None and name in tree.rung.members:
             hint = f"name the rung: .at({tree.rungs[0]}).{name} or .peak.{name}"
+        elif inner and tree.rung is None:
+            hint = f"did you mean `{inner[0]}`?"
         elif tree.axes:
             hint = f"choose a cell: {way_to_cell(tree)}"
         elif tree.rung is not None:

@@ -146,7 +146,8 @@ class Scrape:
 class Capture:
     """An observation: `os` on `hosts`, `waits`, `lag` and `sizes` of `system`, `sql` (the `values` of a `query` in
     `system`), `command` (the `values` of the output of a `command` on one of `hosts`), `prometheus` (one host reads
-    `scrapes` from `url`), `awr` and `ttstats` (two snapshots of `system`'s statistics, and its report on them).
+    `scrapes` from `url`), `awr` and `ttstats` (two snapshots of `system`'s statistics, and its report on them),
+    `statements` (the statements of `system` that took the most time, and their plans).
 
     One sample each `every_s` seconds. `url` may hold `${secrets.NAME}`, filled in as late as in a system's dsn.
     `licence`: the licensed pack that the plan's author allows to be used; `container`: where an `awr` takes its
@@ -154,7 +155,7 @@ class Capture:
     """
 
     name: str
-    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats", "statements"]
     every_s: float
     hosts: tuple[str, ...] = ()
     system: str | None = None
@@ -173,5 +174,5 @@ class Capture:
         return self.kind in REPORT_SUFFIXES
 
 
-REPORT_SUFFIXES: Mapping[str, str] = {"awr": ".html", "ttstats": ".txt"}
+REPORT_SUFFIXES: Mapping[str, str] = {"awr": ".html", "ttstats": ".txt", "statements": ".json"}
 """Kinds of captures whose result is a report of the database -> the suffix of its file."""

@@ -294,7 +294,12 @@ def captured_problems(kind: str, engine: str) -> Iterator[Objection]:
         yield Objection(message=message, way_out=found.instead_of_waits)
     if kind == "sizes" and not found.sizes:
         yield Objection(message=f"the sizes of tables of {engine} are not captured in this release")
-    if kind in REPORT_SUFFIXES and found.report != kind:
+    if kind == "statements" and not found.statements:
+        able = engines.named(one for one in engines.ENGINES.values() if one.statements)
+        yield Objection(
+            message=f"statements of {engine} are not captured in this release", way_out=f"systems of {able}"
+        )
+    if kind in REPORT_SUFFIXES and kind not in ("statements", found.report):
         able = engines.named(one for one in engines.ENGINES.values() if one.report == kind)
         other = f"kind: {found.report}" if found.report else f"a system of {able}"
         yield Objection(message=f"{engine} has no report of kind {kind}", way_out=other)

@@ -227,17 +227,19 @@ ExitCodes: TypeAlias = Annotated[list[int], Field(min_length=1, max_length=20)]
 class CaptureEntry(Strict):
     """An observation while a load runs."""
 
-    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats"]
+    kind: Literal["os", "waits", "lag", "prometheus", "sizes", "sql", "command", "awr", "ttstats", "statements"]
     on: Selector | None = Field(
         None,
         description="os: `all`, `role:…` or host names. prometheus: the one host whose agent reads the exporter. "
         "command: the one host that runs the program.",
     )
-    system: Name | None = Field(None, description="waits, lag, sizes, sql, awr, ttstats: the system observed.")
+    system: Name | None = Field(
+        None, description="waits, lag, sizes, sql, awr, ttstats, statements: the system observed."
+    )
     every: Every = Field(
         1.0,
-        description="One sample each. sizes: by default only at the start and at the end. awr, ttstats: always at the "
-        "start and the end of the measure window.",
+        description="One sample each. sizes: by default only at the start and at the end. awr, ttstats, statements: "
+        "always at the start and the end of the measure window.",
     )
     url: Text | None = Field(
         None, description="prometheus: http://host:port/path of the exporter; may hold user:${secrets.name}@."

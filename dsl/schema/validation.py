@@ -17,6 +17,8 @@ from proveout.dsl.source.scalars import read_plain
 
 Model = TypeVar("Model", bound=BaseModel)
 
+SPLIT = frozenset("()<>&|=?")
+"""Characters of a key that is the rest of an expression, which a comma has cut in two."""
 DETAILS_MAX = 100
 """Problems noted of one entry."""
 
@@ -73,7 +75,8 @@ def salvage(model: type[Model], node: Node) -> tuple[Model | None, frozenset[str
     except ValidationError as error:
         for detail in error.errors(include_url=False):
             key = str(detail["loc"][0]) if detail["loc"] else ""
-            broken |= {key, *get_close_matches(key, names, n=2)} if detail["type"] == "extra_forbidden" else {key}
+            unknown = detail["type"] == "extra_forbidden"
+            broken |= {key} if not unknown or SPLIT & set(key) else set(get_close_matches(key, names, n=2))
     required = {names[key] for key in broken & set(names) if model.model_fields[names[key]].is_required()}
     types = {name: model.model_fields[name].annotation for name in required}
     empty: dict[str, Any] = {name: (kind, _empty(kind)) for name, kind in types.items()}
@@ -81,7 +84,8 @@ def salvage(model: type[Model], node: Node) -> tuple[Model | None, frozenset[str
         return None, frozenset(broken)
     part = create_model(model.__name__, __base__=model, **empty)
     try:
-        return part.model_validate({key: value for key, value in data.items() if key not in broken}), frozenset(broken)
+        kept = {key: value for key, value in data.items() if key in names and key not in broken}
+        return part.model_validate(kept), frozenset(broken) or frozenset({""})
     except ValidationError:
         return None, frozenset(broken)
 
@@ -120,7 +124,7 @@ def _say(  # noqa: PLR0911 - one per kind
     last = str(path[-1]) if path else "this"
     if kind == "extra_forbidden":
         known = _fields(_model_at(model, path[:-1]))
-        split = any(character in last for character in "()<>&|=?")
+        split = bool(SPLIT & set(last))
         hint = "a comma ends a value inside { }: quote the expression" if split else did_you_mean(last, known)
         return f"unknown key `{last}`", _after_comma(locate(root, path[:-1])[0], last) or hint
     if kind == "missing":

@@ -111,9 +111,24 @@ def where_of(node: Node, *path: str | int) -> Where:
     return node.where
 
 
+SYNONYMS = {
+    "clients": "threads", "concurrency": "threads", "connections": "threads", "users": "threads",
+    "database": "target", "db": "target", "system": "target", "duration": "measure", "time": "measure",
+    "warmup": "ramp_up", "warm_up": "ramp_up", "cooldown": "ramp_down", "iterations": "repeat", "runs": "repeat",
+    "monitor": "capture", "monitoring": "capture", "ddl": "create", "schema": "create", "queries": "statements",
+    "query": "statements", "sql": "statements", "scale": "population", "hosts": "topology", "systems": "topology",
+    "mariadb": "mysql", "pg": "postgres", "postgresql": "postgres", "tpcc": "tprocc", "tpc-c": "tprocc",
+    "tpch": "tproch", "tpc-h": "tproch", "localhost": "local",
+}  # fmt: skip
+"""Words of other tools and of everyday speech -> those of the plan language."""
+
+
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """A hint: the closest known names, or all of them when none is close."""
+    """A hint: the word of the plan language for this one, the closest known names, or all of them when none is
+    close."""
     names = sorted(known)
+    if (meant := SYNONYMS.get(wrong.lower(), "")) in names or (wrong == "target" and "into" in names):
+        return f"did you mean `{meant or 'into'}`?"
     close = get_close_matches(wrong.lower(), [name.lower() for name in names], n=2, cutoff=0.6)
     if close:
         by_lower = {name.lower(): name for name in names}

@@ -197,6 +197,20 @@ def _colon_in_text(place: _Place) -> SyntaxProblem | None:
     return None
 
 
+_BARE_TEMPLATE = re.compile(r"[:,\[]\s*(\$\{[^{}\"']*\})")
+
+
+def _template(place: _Place) -> SyntaxProblem | None:
+    """`${…}` without quotes inside brackets, where YAML reads its brace as a mapping."""
+    inside = place.context.startswith("while parsing a flow ") and ", but got " in place.problem
+    for number in sorted({place.begin[0], place.at[0]}) if inside else ():
+        found = _BARE_TEMPLATE.search(place.line(number))
+        if found is not None and set("[{") & set(place.line(number)[: found.start(1)]):
+            message = "`${…}` inside brackets must be quoted"
+            return _problem((number, found.start(1)), message, f'quote it: "{found[1]}"')
+    return None
+
+
 def _flow(place: _Place) -> SyntaxProblem | None:
     """A list or mapping in brackets that goes on without a comma, or is not closed."""
     if not place.context.startswith("while parsing a flow ") or ", but got " not in place.problem:
@@ -286,6 +300,7 @@ _RULES: tuple[Callable[[_Place], SyntaxProblem | None], ...] = (
     _text_after_quote,
     _missing_colon,
     _colon_in_text,
+    _template,
     _flow,
     _block,
     _sign,

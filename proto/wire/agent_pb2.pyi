@@ -58,6 +58,7 @@ class _CaptureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CaptureKi
     CAPTURE_KIND_COMMAND: _CaptureKind.ValueType  # 7
     CAPTURE_KIND_AWR: _CaptureKind.ValueType  # 8
     CAPTURE_KIND_TTSTATS: _CaptureKind.ValueType  # 9
+    CAPTURE_KIND_STATEMENTS: _CaptureKind.ValueType  # 10
 
 class CaptureKind(_CaptureKind, metaclass=_CaptureKindEnumTypeWrapper): ...
 
@@ -71,6 +72,7 @@ CAPTURE_KIND_SQL: CaptureKind.ValueType  # 6
 CAPTURE_KIND_COMMAND: CaptureKind.ValueType  # 7
 CAPTURE_KIND_AWR: CaptureKind.ValueType  # 8
 CAPTURE_KIND_TTSTATS: CaptureKind.ValueType  # 9
+CAPTURE_KIND_STATEMENTS: CaptureKind.ValueType  # 10
 Global___CaptureKind: _TypeAlias = CaptureKind  # noqa: Y015
 
 class _ScrapeKind:

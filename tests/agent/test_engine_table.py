@@ -22,6 +22,7 @@ from proveout.agent.engines.adapter import (
     Propagates,
     Provisions,
 )
+from proveout.agent.engines.statement_contract import CapturesStatements
 from proveout.agent.engines.table import ADAPTERS, adapter, driver, is_in_files
 from proveout.dsl import engines
 
@@ -48,11 +49,13 @@ def test_each_capability_is_stated_and_implemented(name: str) -> None:
             CapturesSizes,
             CapturesLag,
             MakesReports,
+            CapturesStatements,
             Propagates,
             OwnsProcess,
         )
     }
     assert implemented == {
+        "CapturesStatements": bool(stated.statements),
         "Provisions": stated.embedded is not None,
         "FindsServer": bool(stated.server),
         "Populates": stated.populate,

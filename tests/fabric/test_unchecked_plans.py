@@ -111,7 +111,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, names in (
         (
             topology,
-            ("dsn_problems", "instances_problems", "provision_problems", "setting_problems", "without_dsn_problems"),
+            ("dsn_problems", "instances_problems", "provision_problems", "without_dsn_problems"),
         ),
         (sections, ("captured_problems",)),
         (prometheus_captures, ("exporter_problems", "scrape_problems")),
@@ -120,6 +120,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         for name in names:
             monkeypatch.setattr(module, name, nothing)
+    monkeypatch.setattr(topology, "setting_objections", lambda *_: [])
     for module in (loads, topology):
         unchecked = SimpleNamespace(
             objection=lambda *_: "", session_problems=lambda *_: (), expanded=session_settings.expanded

@@ -93,6 +93,13 @@ CREATE TABLE IF NOT EXISTS oracle.gv$system_event
 CREATE TABLE IF NOT EXISTS oracle.gv$sys_time_model (inst_id int, stat_name varchar(64), value bigint);
 CREATE TABLE IF NOT EXISTS oracle.gv$osstat (inst_id int, stat_name varchar(64), value bigint, cumulative varchar(3));
 CREATE TABLE IF NOT EXISTS oracle.gv$sysstat (inst_id int, name varchar(64), value bigint);
+CREATE OR REPLACE VIEW oracle.v$instance AS SELECT '2026-01-01 00:00:00'::timestamp AS startup_time;
+CREATE TABLE IF NOT EXISTS oracle.v$sql
+  (sql_id varchar(13), child_number int, sql_text varchar(1000), executions bigint, elapsed_time bigint,
+   rows_processed bigint, parsing_schema_name varchar(128));
+CREATE TABLE IF NOT EXISTS oracle.v$sql_plan
+  (sql_id varchar(13), child_number int, id int, depth int, operation varchar(30), options varchar(30),
+   object_name varchar(128), cardinality bigint);
 CREATE OR REPLACE VIEW oracle.v$database AS SELECT 4242::bigint AS con_dbid;
 CREATE TABLE IF NOT EXISTS oracle.dba_hist_snapshot
   (snap_id int, dbid bigint, instance_number int, startup_time timestamp, taken timestamp DEFAULT clock_timestamp());

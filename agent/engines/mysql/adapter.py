@@ -30,6 +30,7 @@ from proveout.agent.engines.adapter import (
     Settings,
     require_client,
 )
+from proveout.agent.engines.statement_contract import CapturesStatements, StatementSession
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
 from proveout.proto.wire.tasks import Endpoint
@@ -50,6 +51,7 @@ class MysqlAdapter(
     CapturesSizes,
     CapturesLag,
     RedactsDsn,
+    CapturesStatements,
 ):
     """See `adapter` for the protocols. Provisioning starts the host's own MariaDB; all other work goes through
     PyMySQL."""
@@ -105,6 +107,12 @@ class MysqlAdapter(
 
         with connected(endpoint) as connection, connection.cursor() as cursor:
             yield cursor
+
+    def statement_session(self, endpoint: Endpoint) -> StatementSession:
+        _require_client()
+        from proveout.agent.engines.mysql.statements import MysqlStatements
+
+        return MysqlStatements(endpoint)
 
     def public_dsn(self, dsn: str) -> str:
         return public_dsn(dsn)

@@ -121,6 +121,16 @@ def _checked(settings: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
         yield name, value
 
 
+OBSERVED = (
+    "events_statements_summary_by_digest",
+    "events_statements_summary_global_by_event_name",
+    "prepared_statements_instances",
+    "threads",
+)
+"""Tables of performance_schema that the capture `statements` reads: none has a statement with its constants but
+`threads`, which shows what the right PROCESS shows."""
+
+
 class Server(GroupServer[Workspace]):
     """One embedded MariaDB; see `EmbeddedServer`, `GroupServer`. TaskFault `missing` when the host has no MariaDB."""
 
@@ -192,6 +202,11 @@ class Server(GroupServer[Workspace]):
         self._port = self._port or replica.free_port()
         return (self._port,)
 
+    def _observed(self) -> tuple[str, ...]:
+        """The tables of performance_schema for the capture `statements`, where the plan turns it on."""
+        is_on = dict(self._system.settings).get("performance_schema", "").lower() in ("on", "1")
+        return OBSERVED if is_on else ()
+
     def _accounts(self) -> tuple[str, ...]:
         """The statements of the init file, a line each. They are not replicated: each member has its own accounts."""
         of_group: list[str] = []
@@ -218,6 +233,7 @@ class Server(GroupServer[Workspace]):
             f"GRANT PROCESS, RELOAD, REPLICATION CLIENT ON *.* TO {account}",
             *unlogged,
             f"GRANT EXECUTE ON PROCEDURE {ADMINISTRATION}.dirty_pages TO {account}",
+            *(f"GRANT SELECT ON performance_schema.{table} TO {account}" for table in self._observed()),
             "ALTER USER root@localhost ACCOUNT LOCK",
             *of_group,
         )

@@ -85,7 +85,7 @@ def run_all(endpoint: Endpoint, statements: tuple[str, ...]) -> tuple[int, ...]:
                 try:
                     counts.append(max(0, cursor.execute(statement)))
                 except pymysql.err.MySQLError as error:
-                    raise _fault(endpoint, error) from None
+                    raise fault_of(endpoint, error) from None
     return tuple(counts)
 
 
@@ -131,7 +131,7 @@ def connected(endpoint: Endpoint) -> Iterator[Any]:
         with closing(open_for(endpoint)) as connection:
             yield connection
     except pymysql.err.MySQLError as error:
-        raise _fault(endpoint, error) from None
+        raise fault_of(endpoint, error) from None
 
 
 def open_for(endpoint: Endpoint) -> Any:
@@ -141,10 +141,11 @@ def open_for(endpoint: Endpoint) -> Any:
     except MalformedDsn as error:
         raise TaskFault("invalid", f"system {endpoint.system!r}: {error.what}", way_out=error.way_out) from None
     except pymysql.err.MySQLError as error:
-        raise _fault(endpoint, error) from None
+        raise fault_of(endpoint, error) from None
 
 
-def _fault(endpoint: Endpoint, error: pymysql.err.MySQLError) -> TaskFault:
+def fault_of(endpoint: Endpoint, error: pymysql.err.MySQLError) -> TaskFault:
+    """An error of the server or the connection as a TaskFault."""
     code, text = one_line(error)
     what = f"system {endpoint.system!r}: {text} (MySQL error {code})"
     if code in CLIENT_ERRORS:
@@ -206,7 +207,7 @@ class MysqlQueries:
                 cursor.execute(query)
                 return [str(column[0]) for column in cursor.description or ()], cursor.fetchmany(most)
         except pymysql.err.MySQLError as error:
-            raise _fault(self._endpoint, error) from None
+            raise fault_of(self._endpoint, error) from None
 
     def abort(self) -> None:
         """Break the connection."""

@@ -27,6 +27,7 @@ from proveout.agent.engines.adapter import (
     Settings,
     require_client,
 )
+from proveout.agent.engines.statement_contract import CapturesStatements, StatementSession
 from proveout.dsl.workloads.base import Population
 from proveout.proto.wire.tasks import Endpoint
 
@@ -45,6 +46,7 @@ class OracleAdapter(
     CapturesSizes,
     MakesReports,
     RedactsDsn,
+    CapturesStatements,
 ):
     """See `adapter` for the protocols. All work goes through python-oracledb in thin mode."""
 
@@ -120,6 +122,12 @@ class OracleAdapter(
         from proveout.agent.engines.oracle.awr import AwrSession
 
         return AwrSession(endpoint, container)
+
+    def statement_session(self, endpoint: Endpoint) -> StatementSession:
+        _require_client()
+        from proveout.agent.engines.oracle.statements import OracleStatements
+
+        return OracleStatements(endpoint)
 
     def public_dsn(self, dsn: str) -> str:
         return public_dsn(dsn)

@@ -34,6 +34,7 @@ from proveout.agent.engines.adapter import (
     Settings,
     require_client,
 )
+from proveout.agent.engines.statement_contract import CapturesStatements, StatementSession
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population
 from proveout.proto.wire.results import Compared
@@ -72,6 +73,7 @@ class PostgresAdapter(
     CapturesLag,
     Propagates,
     RedactsDsn,
+    CapturesStatements,
 ):
     """See `adapter` for the protocols. All work but provisioning goes through psycopg."""
 
@@ -181,6 +183,12 @@ class PostgresAdapter(
 
         tables = await asyncio.to_thread(tables_of, spec.workload)
         return await compare(context, spec.source, spec.sink, tables, spec.drain_timeout_s)
+
+    def statement_session(self, endpoint: Endpoint) -> StatementSession:
+        _require_client()
+        from proveout.agent.engines.postgres.statements.pg_stat_statements import PostgresStatements
+
+        return PostgresStatements(endpoint)
 
     def public_dsn(self, dsn: str) -> str:
         return public_dsn(dsn)

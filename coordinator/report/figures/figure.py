@@ -20,6 +20,8 @@ PALETTE = ("#0b6e99", "#e08a00", "#4b9b5f", "#b3446c", "#6a5acd", "#8c6d46", "#5
 Lines differ in dash or point as well.
 """
 PALE = ("#cfe5ee", "#fae3bf", "#d4ead9", "#eed0dc", "#dcd8f3", "#e6dccf", "#dadde0", "#f2d3cf")
+DEEP = ("#06445f", "#8f5800", "#2b6a3b", "#71203f")
+"""Darker ones of the first colours, for lines over bars."""
 INK = "#1d2a33"
 """Whiskers, ticks and other marks in the colour of text."""
 GREY = "#8a949c"
@@ -40,6 +42,7 @@ IN_THE_DARK: Mapping[str, str] = {
             strict=True,
         )
     ),
+    **dict(zip(DEEP, ("#9fdcf5", "#f7cf8f", "#a5e0b3", "#f0b3cb"), strict=True)),
     INK: "#dfe6eb",
     GREY: "#8a949c",
     "white": "#18222a",

@@ -13,6 +13,7 @@ from typing import Any
 from proveout.coordinator.report.figures.cases import cases
 from proveout.coordinator.report.figures.descriptions import course, ends, intervals, joined
 from proveout.coordinator.report.figures.figure import (
+    DEEP,
     INK,
     Figure,
     Spec,
@@ -187,7 +188,7 @@ def _throughput_chart(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "x": x,
             **side,
             "y": quantity("ms", "response, ms", axis={"orient": "right", "grid": False}, scale={"domainMin": 0}),
-            "stroke": category("ladder", scale={"range": ["#06445f", "#8f5800", "#2b6a3b", "#71203f"]}, legend=None),
+            "stroke": category("ladder", scale={"range": list(DEEP)}, legend=None),
             "strokeDash": category("measure", legend=_DARK),
             "detail": [category("ladder"), category("measure")],
             "tooltip": tips(ladder="ladder", threads="threads", measure="what", ms="ms"),

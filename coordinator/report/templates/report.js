@@ -57,15 +57,27 @@
       place.remove();
       stage.id = "plot-" + name;
       stage.dataset.drawn = "yes";
+      stage.setAttribute("role", "img");
+      stage.setAttribute("aria-label", place.querySelector("img").alt);
     }, function (fault) {
       stage.remove();
       console.error(name + " could not be drawn: " + fault);
     });
   });
-  // On paper every table is open.
+  // The section on the screen, in the navigation.
+  var heads = Array.prototype.slice.call(document.querySelectorAll("h2[id]"));
+  function mark() {
+    var here = heads.filter(function (head) { return head.getBoundingClientRect().top < 120; }).pop() || heads[0];
+    document.querySelectorAll("nav a").forEach(function (link) {
+      link.classList.toggle("here", Boolean(here) && link.getAttribute("href") === "#" + here.id);
+    });
+  }
+  window.addEventListener("scroll", mark, { passive: true });
+  mark();
+  // On paper the tables of sections and the evidence of what is not passed are open; the numbers of figures are not printed.
   var closed = [];
   window.addEventListener("beforeprint", function () {
-    closed = Array.prototype.filter.call(document.querySelectorAll("details.data"), function (one) { return !one.open; });
+    closed = Array.prototype.filter.call(document.querySelectorAll("details.data, .bad details.why, .warn details.why, .card > details"), function (one) { return !one.open; });
     closed.forEach(function (one) { one.open = true; });
   });
   window.addEventListener("afterprint", function () { closed.forEach(function (one) { one.open = false; }); });

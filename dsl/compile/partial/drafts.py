@@ -38,12 +38,24 @@ class Draft:
         """The stage, or what is known of it."""
         return self.stage or self.sketch
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether its results may have numbers that those of the sketch have not."""
+        return bool(self.doubts - PLAIN)
+
 
 SHAPING = frozenset(
     {"commits", "id", "interference", "iodepth", "loads", "matrix", "metrics", "phases", "processes", "query"}
     | {"target", "threads", "wait_until", "workload"}
 )
 """The keys that decide which numbers a stage has; also `faults` and `capture`, which are known as far as they go."""
+
+
+PLAIN = frozenset(
+    {"", "from", "limits", "measure", "needs", "order", "pool", "ramp_down", "ramp_up", "repeat", "retries", "seed"}
+    | {"stop_when", "title", "when", "with", "workers"}
+)
+"""The keys that decide no names of numbers."""
 
 
 def declared(section: Node | None) -> frozenset[str]:

@@ -15,6 +15,7 @@ import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -24,10 +25,15 @@ from proveout.cli import execute
 from proveout.coordinator.measure.samples import SamplesUnreadable
 from proveout.coordinator.report import csv_export
 from proveout.coordinator.report import html as html_renderer
+from proveout.coordinator.report.document import Details, Document, Outcome, Outcomes, Paragraph, Section
 from proveout.coordinator.report.figures import selection, vega
+from proveout.coordinator.report.figures.figure import IN_THE_DARK
 from proveout.coordinator.report.figures.over_time.timeline import read_timeline
 from proveout.coordinator.report.figures.system import lag_figures
+from proveout.coordinator.report.first_screen.answer import folded
+from proveout.coordinator.report.first_screen.interval_drawing import claim_svg
 from proveout.coordinator.report.run_document import page_document
+from proveout.coordinator.report.summary.claims import Claim
 from proveout.coordinator.results.results import load_results
 from proveout.coordinator.storage.journal import Journal
 from proveout.coordinator.storage.run_directory import RunDirectory
@@ -370,3 +376,71 @@ def test_figures_of_one_run_do_not_share_a_name() -> None:
     again = replace(results, stages=dict(results.stages))
     drawn, _ = selection.figures(again, read_timeline(again, Path("/nonexistent")))
     assert len({figure.slug for figure in drawn}) == len(drawn)
+
+
+# ---- the first screen --------------------------------------------------------------------------------------------
+
+
+def test_the_page_begins_with_the_outcome_and_the_headline_numbers(html: str) -> None:
+    read = Reader(html)
+    text = "".join(read.text)
+    places = [text.index(part) for part in ("A verdict failed. Failed:", "fast against slow", "Why", "Scaling:")]
+    assert places == sorted(places)
+    assert 3 <= html.count('class="tile ') <= 5
+    assert next(link["href"] for link in read.all("a") if (link["href"] or "").startswith("#")) == "#verdicts"
+
+
+def test_a_verdict_shows_its_claim_against_its_limit_and_folds_the_evidence() -> None:
+    claim = Claim(of=HOSTILE, value="3 ms", limit="≤ 5 ms", operator="<=", mean=3e3, lower=2e3, upper=4e3, bound=5e3)
+    evidence = ("read: 3 ms", "note: busy")
+    one = Outcome(outcome="PASS", tone="good", title="v", evidence=evidence, check="a <= b", claims=(claim,))
+    plain = replace(one, claims=())
+    section = Section(title="Verdicts", blocks=(Outcomes((one, plain)),))
+    drawn, bare = html_renderer.render(Document(title="t", about="", sections=(section,))).split("card verdict")[1:]
+    assert "<b>3 ms</b> ≤ 5 ms" in drawn
+    assert drawn.index('<svg class="claim"') < drawn.index('<details class="why">') < drawn.index("<li>read: 3 ms</li>")
+    assert "<img" not in drawn
+    assert bare.index("read: 3 ms</p>") < bare.index('<details class="why">') < bare.index("<li>note: busy</li>")
+
+
+def test_every_figure_says_what_is_seen(html: str) -> None:
+    texts = [image["alt"] or "" for image in Reader(html).all("img")]
+    assert any("TPS rises from" in text for text in texts)
+    assert all(len(text) > len("The table below has the numbers.") + 40 for text in texts)
+
+
+def test_every_colour_of_a_figure_has_one_for_the_dark(html: str) -> None:
+    for light, dark in IN_THE_DARK.items():
+        assert f'[fill="{light}"] {{ fill: {dark}; }}' in html
+    assert "prefers-color-scheme: dark" in html
+
+
+@pytest.mark.parametrize(
+    ("values", "parts"),
+    [
+        (
+            {"mean": 3.0, "bound": 1.0, "lower": 0.2, "upper": 58.0, "operator": ">"},
+            ("holds", "interval", "cap", "dot"),
+        ),
+        ({"mean": 3.0, "bound": 1.0, "operator": "=="}, ("limit", "dot")),
+        ({"mean": 0.0, "bound": 0.0, "lower": float("-inf"), "upper": float("inf"), "operator": "<="}, ("interval",)),
+    ],
+)
+def test_the_picture_of_a_claim(values: dict[str, Any], parts: tuple[str, ...]) -> None:
+    drawn = claim_svg(Claim(of="x", value="3", limit="> 1", **values))
+    assert all(f'class="{part}"' in drawn for part in parts)
+    places = [float(number) for number in re.findall(r' (?:x1|x2|cx|x)="(-?[\d.]+)"', drawn)]
+    assert all(0.0 <= place <= 240.0 for place in places)
+
+
+def test_a_claim_without_a_value_has_no_picture() -> None:
+    assert claim_svg(Claim(of="x", value="no data", limit="> 1", operator=">", bound=1.0)) == ""
+    assert claim_svg(Claim(of="x", value="3", mean=float("nan"), operator=">", bound=1.0)) == ""
+
+
+def test_many_inner_sections_are_folded_on_a_page_alone() -> None:
+    inner = tuple(Section(title=f"s{n}", blocks=(Paragraph("x"),)) for n in range(3))
+    section = Section(title="all", blocks=inner)
+    assert {type(block) for block in folded(section, is_page=True).blocks} == {Details}
+    assert folded(section, is_page=False) == section
+    assert folded(replace(section, blocks=inner[:2]), is_page=True).blocks == inner[:2]

@@ -1,0 +1,148 @@
+"""Statements of a MySQL or MariaDB by performance_schema, and their plans, for the capture `statements`.
+
+Two sources, as the server counts in two places: `events_statements_summary_by_digest` for statements that are sent as
+text, and `prepared_statements_instances` for those that are prepared and executed by the binary protocol; of the latter
+the sessions must be open at the end of the window, as those of a load are. MariaDB lists prepared statements, and does
+not count their executions: there they are together one line, from `events_statements_summary_global_by_event_name`,
+of the whole server. For EXPLAIN a placeholder becomes the text
+'1', which compares with numbers and texts by an index. Source: MySQL 8.0 Reference Manual, 29.12.6.3, 29.12.6.4,
+29.12.20.3; MariaDB knowledge base, Performance Schema Tables.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pymysql
+
+from proveout.agent.engines.mysql.sql import fault_of, open_for
+from proveout.agent.engines.statement_contract import PlanStep, StatementCounts
+from proveout.agent.errors import TaskFault
+from proveout.proto.wire.tasks import Endpoint
+
+ENABLED = "SELECT @@global.performance_schema"
+DIGESTS = (
+    "SELECT /* proveout */ DIGEST, MIN(DIGEST_TEXT), SUM(COUNT_STAR), SUM(SUM_TIMER_WAIT) / 1e12,"
+    " SUM(SUM_ROWS_SENT + SUM_ROWS_AFFECTED) FROM performance_schema.events_statements_summary_by_digest"
+    " WHERE SCHEMA_NAME = DATABASE() AND DIGEST IS NOT NULL GROUP BY DIGEST"
+)
+PREPARED = (
+    "SELECT /* proveout */ MD5(p.SQL_TEXT), MIN(p.SQL_TEXT), SUM(p.COUNT_EXECUTE), SUM(p.SUM_TIMER_EXECUTE) / 1e12,"
+    " SUM(p.SUM_ROWS_SENT + p.SUM_ROWS_AFFECTED) FROM performance_schema.prepared_statements_instances p"
+    " JOIN performance_schema.threads t ON t.THREAD_ID = p.OWNER_THREAD_ID"
+    " WHERE t.PROCESSLIST_DB = DATABASE() GROUP BY MD5(p.SQL_TEXT)"
+)
+COUNTED = (
+    "SELECT /* proveout */ 1 FROM performance_schema.prepared_statements_instances WHERE COUNT_EXECUTE > 0 LIMIT 1"
+)
+TOGETHER = (
+    "SELECT /* proveout */ EVENT_NAME, COUNT_STAR, SUM_TIMER_WAIT / 1e12, SUM_ROWS_SENT + SUM_ROWS_AFFECTED"
+    " FROM performance_schema.events_statements_summary_global_by_event_name"
+    " WHERE EVENT_NAME = 'statement/com/Execute' AND COUNT_STAR > 0"
+)
+NOT_APART = "(executions of prepared statements, which this server does not tell apart)"
+OF_PROTOCOL = re.compile(r"\s*(?:PREPARE|EXECUTE|DEALLOCATE)\b", re.IGNORECASE)
+SHORTENED = "..."
+_PLACEHOLDER = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|(\bLIMIT\s+)?\?(?:\s*,\s*\?)*", re.IGNORECASE)
+
+
+class MysqlStatements:
+    """See `statement_contract.StatementSession`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._texts: dict[str, str] = {}
+        self._connection = open_for(endpoint)
+        try:
+            (enabled,) = self._rows(ENABLED)[0]
+            if not enabled:
+                what = f"the performance_schema of system {endpoint.system!r} is off"
+                way_out = 'start the server with performance_schema = ON (settings: {performance_schema: "ON"})'
+                raise TaskFault("missing", what, way_out=way_out)
+            self._rows("SET SESSION sql_mode = CONCAT(@@sql_mode, ',IGNORE_SPACE')")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def since(self) -> str:
+        """Nothing: a counter that restarted is seen by its fall."""
+        return ""
+
+    def counts(self) -> Mapping[str, StatementCounts]:
+        """Return the counters by digest, or by the text of a prepared statement. TaskFault."""
+        found: dict[str, StatementCounts] = {}
+        for query in (DIGESTS, PREPARED):
+            for id, text, calls, seconds, rows in self._rows(query):
+                if OF_PROTOCOL.match(str(text)) is None:
+                    self._texts[str(id)] = str(text)
+                    found[str(id)] = StatementCounts(calls=float(calls), seconds=float(seconds), rows=float(rows))
+        if not any(self._rows(COUNTED)):
+            for id, calls, seconds, rows in self._rows(TOGETHER):
+                self._texts[str(id)] = NOT_APART
+                found[str(id)] = StatementCounts(calls=float(calls), seconds=float(seconds), rows=float(rows))
+        return found
+
+    def texts(self, ids: Iterable[str]) -> Mapping[str, str]:
+        """Return the texts of the last reading."""
+        return {id: self._texts[id] for id in ids if id in self._texts}
+
+    def plan(self, id: str, text: str) -> tuple[PlanStep, ...]:
+        """Return the plan with '1' in the place of each parameter. TaskFault."""
+        del id
+        if SHORTENED in text:
+            raise TaskFault("missing", "the server has shortened its text")
+        with self._connection.cursor() as cursor:
+            try:
+                cursor.execute(f"EXPLAIN {explainable(text)}")
+                names = [str(column[0]).lower() for column in cursor.description or ()]
+                return tuple(_step(dict(zip(names, row, strict=True))) for row in cursor.fetchall())
+            except pymysql.err.MySQLError as error:
+                raise fault_of(self._endpoint, error) from None
+
+    def _rows(self, query: str) -> Sequence[Sequence[Any]]:
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(query)
+                rows: Sequence[Sequence[Any]] = cursor.fetchall()
+                return rows
+        except pymysql.err.MySQLError as error:
+            raise fault_of(self._endpoint, error) from None
+
+    def abort(self) -> None:
+        """Break the connection."""
+        with suppress(OSError, AttributeError):  # it may be closed already
+            self._connection._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection."""
+        with suppress(OSError, pymysql.err.Error):
+            self._connection.close()
+
+
+def explainable(text: str) -> str:
+    """A statement with values for its placeholders, which are not in quotes.
+
+    >>> explainable("SELECT a FROM t WHERE b = ? AND c = '?' LIMIT ?")
+    "SELECT a FROM t WHERE b = '1' AND c = '?' LIMIT 1"
+    """
+
+    def value(found: re.Match[str]) -> str:
+        if found[0][0] in "'`":
+            return found[0]
+        return found[0].replace("?", "1" if found[1] else "'1'")
+
+    return _PLACEHOLDER.sub(value, text)
+
+
+def _step(row: Mapping[str, Any]) -> PlanStep:
+    """A row of EXPLAIN: the access to one table."""
+    words = [str(row.get("type") or row.get("select_type") or "no table")]
+    words += [f"using {row['key']}"] if row.get("key") else []
+    words += [f"on {row['table']}"] if row.get("table") else []
+    rows = row.get("rows")
+    return PlanStep(depth=0, operation=" ".join(words), rows=None if rows is None else float(rows))

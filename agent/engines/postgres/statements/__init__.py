@@ -1,0 +1,1 @@
+"""Statistics of the statements of a PostgreSQL, and their plans."""

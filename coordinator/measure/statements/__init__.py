@@ -1,0 +1,1 @@
+"""The top statements of a measure window and their plans."""

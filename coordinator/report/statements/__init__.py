@@ -1,0 +1,1 @@
+"""The top statements of systems in reports, with their plans."""

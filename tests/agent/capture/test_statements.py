@@ -1,0 +1,288 @@
+"""The capture `statements` on real servers: a PostgreSQL of the distribution with pg_stat_statements, a MariaDB with
+performance_schema; and the document that it makes of any session."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from select import select as select_ready
+from typing import Any
+
+import psycopg
+import pytest
+
+from proveout.agent.capture.kinds import capture
+from proveout.agent.capture.statements import MARK, StatementReports
+from proveout.agent.engines.mysql import provision
+from proveout.agent.engines.mysql.driver import MysqlDriver
+from proveout.agent.engines.mysql.dsn import connect, parse
+from proveout.agent.engines.mysql.statements import NOT_APART, explainable
+from proveout.agent.engines.postgres.statements.pg_stat_statements import steps
+from proveout.agent.engines.statement_contract import PlanStep, StatementCounts
+from proveout.agent.errors import TaskFault
+from proveout.dsl.plan.topology import Capture, System
+from proveout.dsl.workloads.base import Statement
+from proveout.proto.wire.results import CaptureResult
+from proveout.proto.wire.tasks import Endpoint, RunCapture
+
+LIBRARY = max(Path("/usr/lib/postgresql").glob("1[4-9]/lib/pg_stat_statements.so"), default=Path("/nonexistent"))
+PROGRAMS = LIBRARY.parents[1] / "bin" if LIBRARY.is_file() else LIBRARY
+
+
+class Window:
+    """A task context whose window is open from the first reading until `work` has been done."""
+
+    def __init__(self, work: Any) -> None:
+        self.samples: list[Any] = []
+        self._work, self._over = work, asyncio.Event()
+        self._t0: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def sample(self, sample: Any) -> None:
+        self.samples.append(sample)
+        if len(self.samples) == 1:
+            self._t0.set_result(time.monotonic_ns())
+        elif len(self.samples) == 2:  # the first reading is taken
+            self._work()
+            self._over.set()
+
+    async def started(self) -> int:
+        return await asyncio.shield(self._t0)
+
+    async def finished(self) -> None:
+        with contextlib.suppress(TimeoutError):  # without a first reading the notes say why
+            await asyncio.wait_for(self._over.wait(), 10.0)
+
+
+def captured(endpoint: Endpoint, work: Any) -> CaptureResult:
+    async def run() -> CaptureResult:
+        described = Capture(name="top", kind="statements", every_s=1.0, system="db")
+        task = RunCapture(capture=described, endpoints=(endpoint,), edges_s=(0.0,))
+        return await capture(Window(work), task)  # type: ignore[arg-type]
+
+    return asyncio.run(asyncio.wait_for(run(), 30.0))
+
+
+# ---- PostgreSQL --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def postgres15() -> Iterator[str]:
+    """A PostgreSQL of the distribution that has pg_stat_statements, which the embedded one has not."""
+    if not LIBRARY.is_file():
+        pytest.skip("no PostgreSQL with pg_stat_statements (Debian: apt-get install postgresql)")
+    folder = Path(tempfile.mkdtemp(prefix="proveout-pg15-"))
+    user: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        entry = pwd.getpwnam("nobody")
+        user = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+        os.chown(folder, entry.pw_uid, entry.pw_gid)
+
+    def run(program: str, *words: object) -> None:
+        argv = [str(word) for word in (PROGRAMS / program, "-D", folder / "data", *words)]
+        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
+        subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, env=environment, timeout=60, **user)
+
+    run("initdb", "-U", "tester", "-A", "trust", "-N")
+    settings = ["shared_preload_libraries=pg_stat_statements", "listen_addresses=", f"unix_socket_directories={folder}"]
+    run("pg_ctl", "-w", "-l", folder / "log", "-o", " ".join(f"-c {setting}" for setting in settings), "start")
+    dsn = f"host={folder} user=tester dbname=postgres"
+    try:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION pg_stat_statements")
+            connection.execute("CREATE TABLE item (id int PRIMARY KEY, name text)")
+            connection.execute("INSERT INTO item SELECT i, 'n' || i FROM generate_series(1, 5000) i")
+            connection.execute("ANALYZE item")
+            connection.execute("CREATE DATABASE bare")
+        yield dsn
+    finally:
+        run("pg_ctl", "-m", "immediate", "stop")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def state(dsn: str) -> list[Any]:
+    """Everything that the capture could have changed."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        settings = connection.execute("SELECT name, setting FROM pg_settings ORDER BY 1").fetchall()
+        objects = connection.execute("SELECT oid, relname FROM pg_class ORDER BY 1").fetchall()
+        reset = connection.execute("SELECT stats_reset FROM pg_stat_statements_info").fetchall()
+        rows = connection.execute("SELECT count(*), sum(length(name)) FROM item").fetchall()
+    return [settings, objects, reset, rows]
+
+
+def test_calls_rows_and_plans_of_the_window_on_a_postgres(postgres15: str) -> None:
+    def work(times: int = 30) -> None:
+        with psycopg.connect(postgres15, autocommit=True) as connection:
+            for number in range(times):
+                connection.execute("SELECT name FROM item WHERE id = %s", [number])
+                connection.execute("UPDATE item SET name = name WHERE id = %s", [number])
+            connection.execute("SELECT count(*) FROM item WHERE name LIKE %s", ["n1%"])
+
+    work(7)  # before the window: not counted
+    before = state(postgres15)
+    found = captured(Endpoint(system="db", engine="postgres", dsn=postgres15), work)
+    assert not found.notes
+    document = json.loads(found.output)
+    top = {item["text"]: item for item in document["statements"]}
+    select, update = top["SELECT name FROM item WHERE id = $1"], top["UPDATE item SET name = name WHERE id = $1"]
+    assert (select["calls"], select["rows"]) == (30, 29)  # there is no item 0
+    assert (update["calls"], update["rows"]) == (30, 29)
+    assert [step[:2] for step in select["plan"]] == [[0, "Index Scan using item_pkey on item"]]
+    assert [step[:2] for step in update["plan"]] == [[0, "Update on item"], [1, "Index Scan using item_pkey on item"]]
+    assert not [text for text in top if MARK in text], "those of the capture itself"
+    assert document["total"]["calls"] >= 61
+    assert 0.0 < select["seconds"] < 1.0
+    assert state(postgres15) == before
+
+
+def test_a_database_without_the_extension_is_a_note_with_the_way_out(postgres15: str) -> None:
+    dsn = postgres15.replace("dbname=postgres", "dbname=bare")
+
+    async def run() -> CaptureResult:
+        described = Capture(name="top", kind="statements", every_s=1.0, system="db")
+        task = RunCapture(capture=described, endpoints=(Endpoint(system="db", engine="postgres", dsn=dsn),))
+        window = Window(lambda: None)
+        window._over.set()
+        return await capture(window, task)  # type: ignore[arg-type]
+
+    found = asyncio.run(run())
+    assert found.output == ""
+    assert "no extension pg_stat_statements in this database" in found.notes[0]
+    assert "CREATE EXTENSION" in found.notes[0]
+
+
+def test_the_steps_of_a_join() -> None:
+    scan = {"Node Type": "Seq Scan", "Relation Name": "b", "Plan Rows": 9}
+    node = {"Node Type": "Hash Join", "Join Type": "Left", "Plan Rows": 5, "Plans": [scan]}
+    assert [*steps(node)] == [
+        PlanStep(depth=0, operation="Hash Join Left", rows=5.0),
+        PlanStep(depth=1, operation="Seq Scan on b", rows=9.0),
+    ]
+
+
+# ---- MySQL, MariaDB ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = os.pathsep.join((os.environ.get("PATH", ""), *provision.FOLDERS))
+    if shutil.which("mariadbd", path=path) is None:
+        pytest.skip("this host has no MariaDB server (Debian: apt-get install mariadb-server)")
+    settings = (("performance_schema", "ON"),)
+    system = System(name="db", engine="mysql", host="local", provision="embedded", settings=settings)
+    server = provision.Server(system, tmp_path_factory.mktemp("mysql"))
+    try:
+        server.start()
+        yield server.dsn
+    finally:
+        server.close(keep_data=False)
+
+
+def test_calls_rows_and_plans_of_the_window_on_a_mariadb(mariadb: str) -> None:
+    connection = connect(parse(mariadb), timeout_s=10.0)
+
+    def work() -> None:
+        with connection.cursor() as cursor:
+            for number in range(20):
+                cursor.execute(f"SELECT name FROM item WHERE id = {number}")
+            cursor.execute("SELECT COUNT(*) FROM item WHERE other = 'x'")
+        for _ in range(5):
+            session.send(prepared, (7,))
+            while not session.receive():
+                select_ready([session.fileno()], [], [], 1.0)
+            assert session.rows() == [("n7",)]
+
+    with connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE item (id int PRIMARY KEY, name varchar(20), other varchar(20))")
+        cursor.executemany("INSERT INTO item VALUES (%s, %s, 'x')", [(number, f"n{number}") for number in range(100)])
+        connection.commit()
+        session = MysqlDriver().connect(mariadb)
+        text = "SELECT name FROM item WHERE id = $1"
+        prepared = session.prepare(Statement(name="s", text={"mysql": text}, arguments=(int,), columns=(str,)))
+        found = captured(Endpoint(system="db", engine="mysql", dsn=mariadb), work)
+        session.close()
+    assert not found.notes
+    top = {item["text"]: item for item in json.loads(found.output)["statements"]}
+    select = next(item for text, item in top.items() if text.startswith("SELECT NAME FROM"))
+    assert (select["calls"], select["rows"]) == (20, 20)
+    assert select["plan"] == [[0, "const using PRIMARY on item", 1.0]]
+    count = next(item for text, item in top.items() if text.startswith("SELECT COUNT"))
+    assert count["plan"][0][1] == "ALL on item"
+    together = top[NOT_APART]  # MariaDB does not count the executions of each prepared statement
+    assert (together["calls"], together["rows"]) == (5, 5)
+
+
+def test_a_server_without_performance_schema_is_a_fault(mysql_database: str) -> None:
+    from proveout.agent.engines.mysql.statements import MysqlStatements
+
+    with pytest.raises(TaskFault, match="is off") as raised:
+        MysqlStatements(Endpoint(system="db", engine="mysql", dsn=mysql_database))
+    assert "performance_schema = ON" in raised.value.way_out
+
+
+def test_values_take_the_place_of_placeholders_outside_of_quotes() -> None:
+    assert explainable("UPDATE t SET a = ? WHERE b = '?' AND `c?` IN (?, ?)") == (
+        "UPDATE t SET a = '1' WHERE b = '?' AND `c?` IN ('1', '1')"
+    )
+
+
+# ---- any engine --------------------------------------------------------------------------------------------------
+
+
+class Canned:
+    """A session with readings of our own."""
+
+    since = ""
+
+    def __init__(self, *readings: Mapping[str, tuple[float, float, float]]) -> None:
+        self._readings = [
+            {id: StatementCounts(calls=calls, seconds=s, rows=rows) for id, (calls, s, rows) in reading.items()}
+            for reading in readings
+        ]
+
+    def counts(self) -> Mapping[str, StatementCounts]:
+        return self._readings.pop(0)
+
+    def texts(self, ids: Iterable[str]) -> Mapping[str, str]:
+        return {"own": f"SELECT {MARK} 1", "a": "SELECT  a\n FROM t", "b": "COMMIT", "c": "SELECT broken"}
+
+    def plan(self, id: str, text: str) -> tuple[PlanStep, ...]:
+        if id == "c":
+            raise TaskFault("refused", "no such column")
+        return (PlanStep(depth=0, operation="Scan"),)
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_the_document_has_the_growth_with_the_most_time_first() -> None:
+    session = Canned(
+        {"a": (10, 1.0, 10), "own": (1, 9.0, 1), "restarted": (50, 5.0, 5), "idle": (3, 1.0, 3)},
+        {
+            "a": (30, 2.0, 30),
+            "own": (2, 99.0, 2),
+            "restarted": (2, 0.1, 1),
+            "idle": (3, 1.0, 3),
+            "b": (20, 3.0, 0),
+            "c": (1, 0.5, 0),
+        },
+    )
+    reports = StatementReports(session)
+    first, second = reports.take(), reports.take()
+    (line,) = reports.report(first, second)
+    document = json.loads(line)
+    assert [item["id"] for item in document["statements"]] == ["b", "a", "c"]
+    assert document["total"] == {"count": 3, "calls": 41.0, "seconds": 4.5, "rows": 20.0}
+    b, a, c = document["statements"]
+    assert (b["plan"], b["no_plan"]) == ([], "it has no plan")
+    assert (a["text"], a["plan"]) == ("SELECT a FROM t", [[0, "Scan", None]])
+    assert c["no_plan"] == "no such column"
