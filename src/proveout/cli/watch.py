@@ -95,7 +95,7 @@ def serve(directory: RunDirectory, speed: float, host: str, port: int) -> None:
     def told(address: str) -> None:
         typer.echo(f"{directory.name} in a browser, read-only: {address}")
         if not web_screen.is_loopback(host):
-            typer.echo("Other machines can reach it, without encryption: whoever has the address sees the run.")
+            typer.echo("Other machines can reach it, without encryption: each person with the address sees the run.")
         typer.echo("Ctrl-C ends the server; the run continues.")
 
     web_screen.serve(directory, speed, host, port, told)

@@ -3,7 +3,7 @@
 Data flow: a page with a terminal (of textual-serve) -> a websocket -> one child process per browser, `watch --served`,
 which draws with Textual's web driver. There is no shell in between, and nothing in the screen stops or changes the run.
 
-Every address is below a secret token, which is made anew for each server and printed with the address: without it the
+Every address is below a secret token, which is new for each server and printed with the address: without it the
 page, the websocket and the report are refused. A websocket from a page of another origin is refused too.
 """
 
