@@ -16,6 +16,7 @@ from proveout.proto.events import (
     AgentLost,
     AgentsTick,
     AgentUp,
+    FaultSeen,
     HostTick,
     IterationFinished,
     IterationStarted,
@@ -41,6 +42,7 @@ _OF_ITERATION = (
     f.ITERATION_ATTEMPT,
     f.ITERATION_RATE,
     f.WINDOW,
+    f.FAULT,
     f.LOAD_RATE,
     f.LOAD_RESPONSE,
     f.LOAD_TRANSACTION_RATE,
@@ -72,6 +74,9 @@ class Instruments:
                 self._under_way(event)
             case TransactionsTick() as event:
                 self._by_type(event)
+            case FaultSeen() as event:
+                in_place = event.step not in ("healed", "failed")
+                self.board.put(f.FAULT, float(in_place), event.id.stage, event.fault, event.host)
             case AgentsTick(agents=agents):
                 self._agents(agents)
             case IterationFinished() | IterationVoided() as event:

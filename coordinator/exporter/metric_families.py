@@ -73,6 +73,13 @@ ITERATIONS = Family(
     "proveout_iterations", "counter", "Iterations that have ended: valid, invalid or void.", ("stage", "outcome")
 )
 
+FAULT = Family(
+    "proveout_fault_in_place",
+    "gauge",
+    "Whether a fault is in place on the host, 0 or 1: from its begin until it is healed.",
+    ("stage", "fault", "host"),
+)
+
 LOAD_RATE = Family(
     "proveout_load_transactions_per_second", "gauge", "Throughput of the newest second of load.", ("stage", "rung")
 )
@@ -211,6 +218,7 @@ FAMILIES: tuple[Family, ...] = (
     ITERATION_ATTEMPT,
     ITERATION_RATE,
     WINDOW,
+    FAULT,
     ITERATIONS,
     LOAD_RATE,
     LOAD_RESPONSE,

@@ -236,6 +236,19 @@ def test_a_system_that_answers_nothing_is_an_alert_until_it_answers_again() -> N
     assert alert(slow_start) is None, "nothing has ended yet: long queries"
 
 
+def test_an_invalid_iteration_is_a_problem_until_it_has_been_run_again() -> None:
+    invalid = dataclasses.replace(
+        ended(), valid=False, findings=(ValidityFinding(check="c", ok=False, evidence="busy"),)
+    )
+    bad = view_of(STARTED, stage("base", "ladder", 5.0), begun(), invalid)
+    assert str(alert(bad)) == "! base/4/1/1 is invalid: busy"
+    other = dataclasses.replace(ended(), id=identity(repeat=2))
+    assert alert(view_of(other, view=bad)) is not None, "another repeat does not replace it"
+    again = dataclasses.replace(ended(), id=identity(attempt=2))
+    assert alert(view_of(again, view=bad)) is None
+    assert alert(view_of(done("base"), view=bad)) is None, "its stage has ended: no more attempt comes"
+
+
 def test_progress_that_arrives_after_the_end_of_its_stage_is_not_shown() -> None:
     going = view_of(STARTED, stage("load", "populate", 5.0), moved("load", 5))
     assert "5 of 9 rows" in numbers(going)

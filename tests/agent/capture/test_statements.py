@@ -1,4 +1,4 @@
-"""The capture `statements` on real servers: a PostgreSQL 15 of the distribution with pg_stat_statements, a MariaDB with
+"""The capture `statements` on real servers: a PostgreSQL of the distribution with pg_stat_statements, a MariaDB with
 performance_schema; and the document that it makes of any session."""
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from proveout.dsl.workloads.base import Statement
 from proveout.proto.wire.results import CaptureResult
 from proveout.proto.wire.tasks import Endpoint, RunCapture
 
-PROGRAMS = Path("/usr/lib/postgresql/15/bin")
-LIBRARY = PROGRAMS.parent / "lib" / "pg_stat_statements.so"
+LIBRARY = max(Path("/usr/lib/postgresql").glob("1[4-9]/lib/pg_stat_statements.so"), default=Path("/nonexistent"))
+PROGRAMS = LIBRARY.parents[1] / "bin" if LIBRARY.is_file() else LIBRARY
 
 
 class Window:
@@ -78,7 +78,7 @@ def captured(endpoint: Endpoint, work: Any) -> CaptureResult:
 def postgres15() -> Iterator[str]:
     """A PostgreSQL of the distribution that has pg_stat_statements, which the embedded one has not."""
     if not LIBRARY.is_file():
-        pytest.skip("no PostgreSQL 15 with pg_stat_statements (Debian: apt-get install postgresql-15)")
+        pytest.skip("no PostgreSQL with pg_stat_statements (Debian: apt-get install postgresql)")
     folder = Path(tempfile.mkdtemp(prefix="proveout-pg15-"))
     user: dict[str, Any] = {}
     if os.geteuid() == 0:

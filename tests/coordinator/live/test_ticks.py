@@ -4,6 +4,7 @@ window."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,6 +86,30 @@ def test_transactions_add_up_over_agents_and_seconds_of_a_window() -> None:
     assert line.tps == 42.0  # 80 done and 4 with a logical failure in two seconds; errors do not count
     assert 100.0 <= line.p50_us <= 100.1
     assert 900.0 <= line.p99_us <= 901.0
+
+
+def of_load(second_of: LoadSecond, load: str) -> LoadSecond:
+    """The second with its transactions behind the name of a load."""
+    named = (replace(item, counts=replace(item.counts, name=f"{load}.t")) for item in second_of.transactions)
+    return replace(second_of, transactions=tuple(named))
+
+
+def test_each_of_several_loads_has_its_second_and_those_beside_are_not_in_the_total() -> None:
+    fed = Fed()
+    fed.meters.begin(replace(STARTED, beside=("reports",)))
+    fed.give("load-a", of_load(second(1, "measure", 10, [100] * 10), "orders"))
+    fed.give("load-b", of_load(second(1, "measure", 3, [9000] * 3, errors=2), "reports"))
+    (tick,) = fed.of(LoadTick)
+    assert (tick.tps, tick.errors) == (11.0, 0)
+    assert tick.p95_us == pytest.approx(100.0, rel=0.01)
+    orders, reports = tick.loads
+    assert (orders.name, orders.tps, orders.errors) == ("orders", 11.0, 0)
+    assert (reports.name, reports.tps, reports.errors) == ("reports", 4.0, 2)
+    assert reports.p99_us == pytest.approx(9000.0, rel=0.01)
+    alone = Fed()
+    for key in ("load-a", "load-b"):
+        alone.give(key, second(1, "measure", 10, [100]))
+    assert alone.of(LoadTick)[0].loads == (), "a stage with one load has none"
 
 
 def waited(at_s: float, **seconds: float) -> CaptureSample:

@@ -1,0 +1,179 @@
+"""Every query of the shipped Grafana dashboard, run by a real Prometheus that scrapes the exporter's own text; and its
+bounds, mappings and annotations."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proveout.coordinator.exporter.instruments import Instruments
+from proveout.coordinator.exporter.series import CONTENT_TYPE
+from proveout.proto import events as e
+
+DASHBOARD = json.loads((Path(__file__).parents[3] / "docs" / "grafana" / "proveout-run.json").read_text())
+ID = e.IterationId(stage="ladder", rung=4, repeat=2, attempt=1)
+PLAN = {
+    "stages": [{"id": "ladder", "kind": "ladder"}, {"id": "cap", "kind": "search"}],
+    "verdicts": [{"id": "fast", "severity": "fail"}],
+}
+READINGS = {
+    "cpu.busy_fraction": 0.5, "memory.used_bytes": 1e9, "memory.total_bytes": 2e9, "disk.read_bytes_per_s[vda]": 1.0,
+    "disk.write_bytes_per_s[vda]": 2.0, "network.received_bytes_per_s[eth0]": 3.0, "network.sent_bytes_per_s[eth0]": 4.0,
+}  # fmt: skip
+
+
+def exported() -> bytes:
+    """The text of a coordinator in the middle of a run in which everything happened once."""
+    line = e.TransactionLine(
+        name="GET", tps=9.0, ok=9, logical_failures=0, errors=0, p50_us=1.0, p95_us=2.0, p99_us=3.0
+    )
+    rung = {"tps": 100.0, "response": {"avg_us": 700.0, "p99_us": 3_000.0}}
+    about = {"plan": PLAN, "version": "1", "estimate_s": 60.0}
+    happened: list[e.Event] = [
+        e.RunStarted(run_id="r", epoch=1, name="p", title="", digest="d", **about),  # type: ignore[arg-type]
+        e.AgentUp(host="db1", agent_version="1", machine_id="m", cores=2, offset_ns=0, uncertainty_ns=1),
+        e.StageStarted(stage="ladder", kind="ladder", iterations=2, estimate_s=9.0),
+        e.IterationFinished(id=ID, rate=None, measure_s=5.0, valid=True, findings=(), metrics=rung, transactions=()),
+        e.ProbeFinished(stage="cap", probe=1, phase="bracket", rate=50.0, accepted=True, evidence=""),
+        e.SearchFinished(stage="cap", rate=50.0, probes=1, reason=""),
+        e.VerdictForeseen(id="fast", title="", severity="fail", outcome="PASS", evidence=""),
+        e.Notice(level="warning", host="", text="x"),
+        e.IterationStarted(id=ID, rate=250.0, starts_in_s=1.0, ramp_up_s=1.0, measure_s=5.0, ramp_down_s=1.0),
+        e.FaultSeen(id=ID, host="db1", fault="crash", number=1, step="in_place", at_s=1.0),
+        e.LoadTick(id=ID, second=3, window="measure", tps=99.0, avg_us=5.0, p50_us=4.0, p99_us=9.0, errors=1),
+        e.TransactionsTick(id=ID, window="measure", seconds=1.0, transactions=(line,)),
+        e.HostTick(host="db1", capture="host", readings=READINGS),
+        e.HostTick(host="db1", capture="lag", readings={"lag.seconds": 0.25, "lag.bytes": 8192.0}),
+    ]
+    instruments = Instruments()
+    for number, event in enumerate(happened, 1):
+        instruments(e.Stamped(sequence=number, unix_s=time.time(), event=event))
+    return instruments.board.text()
+
+
+class Scraped(BaseHTTPRequestHandler):
+    """The exporter's answer."""
+
+    text = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.end_headers()
+        self.wfile.write(self.text)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+class Prometheus:
+    """The HTTP API of a running one."""
+
+    def __init__(self, port: int, instance: str) -> None:
+        self._port, self._instance = port, instance
+
+    def ask(self, query: str) -> list[Any]:
+        """The series of a query of the dashboard."""
+        filled = query.replace("$instance", self._instance).replace("$__rate_interval", "1m")
+        url = f"http://127.0.0.1:{self._port}/api/v1/query?{urllib.parse.urlencode({'query': filled})}"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            document = json.load(answer)
+        assert document["status"] == "success", document
+        found: list[Any] = document["data"]["result"]
+        return found
+
+    def has(self, query: str) -> bool:
+        try:
+            return bool(self.ask(query))
+        except OSError:
+            return False
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("this host has no Prometheus (Debian: apt-get install prometheus)")
+    folder = tmp_path_factory.mktemp("prometheus")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Now", (Scraped,), {"text": exported()}))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    instance, port = f"127.0.0.1:{server.server_address[1]}", free_port()
+    job = {"job_name": "proveout", "scrape_interval": "1s", "static_configs": [{"targets": [instance]}]}
+    (folder / "p.yml").write_text(json.dumps({"scrape_configs": [job]}))
+    argv = [program, f"--config.file={folder / 'p.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
+    running = subprocess.Popen(
+        [*argv, f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        found = Prometheus(port, instance)
+        deadline = time.monotonic() + 60.0
+        while not found.has('rate(proveout_load_errors_total{instance="$instance"}[1m])'):
+            assert time.monotonic() < deadline, "Prometheus has not scraped twice"
+            assert running.poll() is None, "Prometheus has ended"
+            time.sleep(0.2)
+        yield found
+    finally:
+        running.terminate()
+        running.wait(timeout=30)
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_every_query_has_series_in_a_real_prometheus(prometheus: Prometheus) -> None:
+    queries = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    queries += [one["expr"] for one in DASHBOARD["annotations"]["list"]]
+    assert len(queries) > 25
+    assert [query for query in queries if not prometheus.ask(query)] == []
+    variable = next(one for one in DASHBOARD["templating"]["list"] if one["type"] == "query")
+    assert variable["definition"] == "label_values(proveout_run_info, instance)"
+    assert [found["metric"]["instance"] for found in prometheus.ask("proveout_run_info")] == [prometheus._instance]
+
+
+def test_numbers_that_cannot_be_negative_have_axes_from_zero() -> None:
+    for panel in DASHBOARD["panels"]:
+        defaults = panel["fieldConfig"]["defaults"]
+        if panel["type"] in ("timeseries", "bargauge"):
+            is_log = defaults.get("custom", {}).get("scaleDistribution", {}).get("type") == "log"
+            assert defaults.get("min") == (None if is_log else 0), panel["title"]
+        if defaults.get("unit") == "percentunit":
+            assert defaults["max"] == 1, panel["title"]
+
+
+def test_states_have_words_and_colours() -> None:
+    mapped = {panel["title"]: panel["fieldConfig"]["defaults"].get("mappings") for panel in DASHBOARD["panels"]}
+    for title in ("Verdicts", "Verdicts, as they stand"):
+        (mapping,) = mapped[title]
+        assert set(mapping["options"]) == {"PASS", "FAIL", "INCONCLUSIVE", "PENDING"}
+    assert set(mapped["Agents"][0]["options"]) == {"0", "1"}
+
+
+def test_a_fault_is_in_place_until_it_is_healed() -> None:
+    instruments = Instruments()
+    for number, (step, shown) in enumerate((("begins", 1.0), ("in_place", 1.0), ("healing", 1.0), ("healed", 0.0)), 1):
+        seen = e.FaultSeen(id=ID, host="db1", fault="crash", number=1, step=step, at_s=1.0)  # type: ignore[arg-type]
+        instruments(e.Stamped(sequence=number, unix_s=1.0, event=seen))
+        line = f'proveout_fault_in_place{{fault="crash",host="db1",stage="ladder"}} {shown}'
+        labels = {"stage": "ladder", "fault": "crash", "host": "db1"}
+        words = "proveout_fault_in_place{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
+        text = instruments.board.text().decode()
+        assert f"{words} {shown}" in text or line in text
