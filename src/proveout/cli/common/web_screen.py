@@ -32,6 +32,8 @@ from proveout.core.errors import ProveoutError
 SESSIONS_MAX = 8
 """Browsers at the same time: each has a process."""
 CELLS_MAX = 500
+END_S = 5.0
+"""Seconds that the process of a browser has to end."""
 MESSAGE_BYTES_MAX = 64 * 1024
 REPORT = "report.html"
 
@@ -81,6 +83,19 @@ class _Session(AppService):
         )
         self._stdin = self._process.stdin
         return self._process
+
+    async def stop(self) -> None:
+        """End the process, by force when it does not end in time."""
+        await super().stop()
+        if (process := self._process) is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            await asyncio.wait_for(process.communicate(), END_S)
+        except TimeoutError:
+            process.kill()
+            await process.communicate()
 
 
 def _closes(websocket: web.WebSocketResponse) -> Callable[[], Awaitable[None]]:
