@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import histories
 
 from proveout.proto.events import IterationStarted, LoadTick, Stamped
-from proveout.tui.run.event_source import Pace, Replay
+from proveout.tui.run.event_source import FromStart, Pace, Place, Replay
 
 
 def moving(begun: Stamped) -> Sequence[Stamped]:
@@ -24,7 +24,17 @@ async def replayed(speed: float) -> list[Stamped]:
     kept = histories.stamped([*histories.opening(), begun, histories.ended(16, 1, 9000.0)])
     kept[-1] = Stamped(sequence=kept[-1].sequence, unix_s=kept[-2].unix_s + 1.0, event=kept[-1].event)
     source = Replay(kept, Pace(speed=speed), step_s=0.001, moving=moving)
-    return [stamped async for batch in source.batches() for stamped in batch]
+    return await to_the_end(source)
+
+
+async def to_the_end(source: Replay) -> list[Stamped]:
+    """All events of a replay until its end."""
+    seen: list[Stamped] = []
+    async for batch in source.batches():
+        seen += batch
+        if source.is_over:
+            break
+    return seen
 
 
 async def test_live_events_come_between_journalled_ones_at_any_speed() -> None:
@@ -40,4 +50,56 @@ async def test_live_events_come_between_journalled_ones_at_any_speed() -> None:
 async def test_without_samples_the_replay_has_the_journal_only() -> None:
     events = histories.stamped(histories.judged())
     source = Replay(events, Pace(speed=1e6), step_s=0.001)
-    assert [stamped async for batch in source.batches() for stamped in batch] == events
+    assert await to_the_end(source) == events
+
+
+def three_iterations() -> list[Stamped]:
+    events = [
+        event for repeat in (1, 2, 3) for event in (histories.begun(16, repeat), histories.ended(16, repeat, 9e3))
+    ]
+    return histories.stamped([*histories.opening(), *events])
+
+
+async def sought(*places: Place, paused: bool = True) -> tuple[int, tuple[int, int]]:
+    """The number of events that a replay has shown at the last of these places, and the iteration that it names."""
+    source = Replay(three_iterations(), Pace(speed=1.0, paused=paused), step_s=0.001, moving=moving, at_end=True)
+    batches = source.batches()
+    last = await anext(batches)
+    for place in places:
+        source.seek(place)
+        last = await anext(batches)
+    assert isinstance(last, FromStart)
+    return len([one for one in last if not isinstance(one.event, LoadTick)]), source.place
+
+
+async def test_a_replay_can_begin_at_its_end_and_go_to_any_iteration() -> None:
+    opening = len(histories.opening())
+    assert await sought() == (opening + 6, (3, 3))
+    assert await sought("begin") == (1, (0, 3))
+    assert await sought("previous") == (opening + 5, (3, 3))
+    assert await sought("previous", "previous") == (opening + 3, (2, 3))
+    assert await sought("previous", "previous", "next") == (opening + 5, (3, 3))
+    assert await sought("begin", "next") == (opening + 1, (1, 3))
+    assert await sought("begin", "previous") == (1, (0, 3))
+    assert await sought("end", "next") == (opening + 6, (3, 3))
+
+
+async def test_two_seeks_at_once_add_up() -> None:
+    source = Replay(three_iterations(), Pace(paused=True), at_end=True)
+    batches = source.batches()
+    await anext(batches)
+    source.seek("previous")
+    source.seek("previous")
+    await anext(batches)
+    assert source.place == (2, 3)
+
+
+async def test_a_sought_iteration_has_its_live_events_once() -> None:
+    source = Replay(three_iterations(), Pace(speed=1e6), step_s=0.001, moving=moving, at_end=True)
+    batches = source.batches()
+    whole = await anext(batches)
+    assert [one.unix_s for one in whole] == sorted(one.unix_s for one in whole)
+    assert sum(isinstance(one.event, LoadTick) for one in whole) == 2  # of the last iteration only
+    source.seek("previous")
+    seen = [*await anext(batches), *await anext(batches)]
+    assert [one.event.second for one in seen if isinstance(one.event, LoadTick)] == [0, 1]

@@ -23,6 +23,7 @@ from textual.message_pump import MessagePump
 
 from proveout.core.errors import ProveoutError
 from proveout.tui import terminal_colours
+from proveout.tui.colours import DARK, LIGHT
 from proveout.tui.home import model
 from proveout.tui.home.comparison_screen import ComparedScreen
 from proveout.tui.home.form import DEBOUNCE_S, FormScreen
@@ -81,6 +82,7 @@ class HomeApp(App[Choice | None]):
         debounce_s: float = DEBOUNCE_S,
     ) -> None:
         super().__init__(ansi_color=terminal_colours(os.environ))
+        self.ansi_theme_dark, self.ansi_theme_light = DARK, LIGHT
         self.debounce_s = debounce_s
         self.services, self.view, self.place = services, view or HomeView(), place or Place()
         self._back = {"plans": self.place.plan, "runs": self.place.run}

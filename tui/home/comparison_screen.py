@@ -1,12 +1,13 @@
-"""Screen with two runs side by side: their differences first, then a table per rung.
+"""Screen with two runs side by side: the answer in a sentence, a forest plot, their differences, and folded tables.
 
-Data flow: `HomeServices.compare` in a thread -> `Comparison` -> text. A refusal lists the differences; a key compares
-anyway.
+Data flow: `Compares.compare` in a thread -> `Comparison` -> text and foldable tables. A refusal lists the differences;
+a key compares anyway.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -15,45 +16,52 @@ from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Collapsible, Footer, Static
 
 from proveout.core.errors import ProveoutError
 from proveout.core.numbers import safe
-from proveout.tui.home.services import ComparedPart, Comparison, HomeServices
+from proveout.tui.colours import MUTED
+from proveout.tui.home.forest_plot import TONES, forest_plot
+from proveout.tui.home.services import ComparedPart, Comparison
 
-TONES = {
-    "better": ("▲", "bold green"),
-    "worse": ("▼", "bold red"),
-    "changed": ("≠", "bold yellow"),
-    "none": (" ", ""),
-    "unknown": ("?", "dim"),
-    "offered": ("-", "dim"),
-}
+SIGNS = "▲ better  ▼ worse  ≠ changed  = no change shown  ? no interval   ├●┤ this run / reference with its interval"
+DIFFERENCES_OPEN = 6
+"""As many differences or fewer are not folded."""
+
+
+class Compares(Protocol):
+    """Compares two runs, by path. It may block; ProveoutError when one cannot be read."""
+
+    def compare(self, reference: str, other: str, *, despite: bool) -> Comparison:
+        """The two runs side by side."""
+        ...
 
 
 def rendered(found: Comparison) -> RenderableType:
-    """The comparison: the names of the runs, their differences, the tables."""
+    """The head of the comparison: the names of the runs, the answer, notes; of a refusal all differences."""
     parts: list[RenderableType] = [Text(safe(f"{found.other} against {found.reference}"), style="bold")]
     if found.refused:
-        return Group(*parts, Text(f"✗ {safe(found.refused)}", style="bold red"), *_differing(found), Text(DESPITE))
-    parts += _differing(found) or [Text("the same plan in the same environment")]
+        return Group(*parts, Text(f"✗ {safe(found.refused)}", style="bold red"), differences(found), Text(DESPITE))
+    if found.headline:
+        parts.append(Text(safe(found.headline), style="bold"))
     parts += [Text(f"! {safe(note)}", style="yellow") for note in found.notes]
-    for part in found.parts:
-        parts += [Text(f"\n{safe(part.head)}", style="bold"), _table(found.heads, part)]
+    if not found.differences:
+        parts.append(Text("The same plan in the same environment."))
     return Group(*parts)
 
 
 DESPITE = "\nd compares them all the same."
 
 
-def _differing(found: Comparison) -> list[RenderableType]:
-    return [Text(f"≠ {safe(line)}", style="yellow") for line in found.differences]
+def differences(found: Comparison) -> Text:
+    """A line for each difference of plan and environment."""
+    return Text("\n").join(Text(f"≠ {safe(line)}", style="yellow") for line in found.differences)
 
 
 def _table(heads: tuple[str, ...], part: ComparedPart) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style=MUTED)
     for index, head in enumerate(heads):
         table.add_column(Text(head), justify="left" if index in (0, len(heads) - 1) else "right", no_wrap=index > 0)
     for row in part.rows:
@@ -63,41 +71,90 @@ def _table(heads: tuple[str, ...], part: ComparedPart) -> Table:
     return table
 
 
+class Forest(Static):
+    """The forest plot, as wide as its room."""
+
+    def __init__(self, found: Comparison) -> None:
+        super().__init__()
+        self._found = found
+
+    def on_resize(self) -> None:
+        """Draw it in the new width."""
+        self.update(forest_plot(self._found.ratios, self.size.width))
+
+
 class ComparedScreen(Screen[None]):
     """A page that scrolls."""
 
+    DEFAULT_CSS = """
+    ComparedScreen #compared { padding: 0 1; }
+    ComparedScreen Static, ComparedScreen #compared-parts { height: auto; }
+    ComparedScreen #forest-signs, ComparedScreen Forest { margin-top: 1; }
+    ComparedScreen Collapsible { background: $background; border-top: none; padding: 0; margin: 1 0 0 0; }
+    """
     BINDINGS = [  # noqa: RUF012 - Textual's form
         Binding("escape", "app.pop_screen", "Back"),
         Binding("d", "despite", "Compare all the same"),
         Binding("x", "swap", "Swap"),
+        Binding("e", "fold", "Open/close all"),
     ]
 
-    def __init__(self, services: HomeServices, reference: str, other: str) -> None:
+    def __init__(self, services: Compares, reference: str, other: str) -> None:
         super().__init__()
         self._services, self._reference, self._other = services, reference, other
         self.found: Comparison | None = None
 
     def compose(self) -> ComposeResult:
-        """One block of text."""
+        """A text until both runs are read."""
         with VerticalScroll(id="compared"):
-            yield Static(Text("… both journals are being read"))
+            yield Static(Text("… both journals are being read"), id="compared-head")
+            yield Vertical(id="compared-parts")
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to read."""
+        """Begin to read; make the texts again for another theme, since they keep the colours of the one before."""
         self._compare(despite=False)
+        self.watch(self.app, "theme", self._theme_changed, init=False)
+
+    def _theme_changed(self) -> None:
+        self.call_after_refresh(self._show)
 
     @work(exclusive=True, group="compare")
     async def _compare(self, *, despite: bool) -> None:
-        page = self.query_one("#compared Static", Static)
+        head = self.query_one("#compared-head", Static)
         try:
             found = await asyncio.to_thread(self._services.compare, self._reference, self._other, despite=despite)
         except ProveoutError as fault:
-            page.update(Text(f"✗ {safe(fault.where)}: {safe(fault.what)}\n{safe(fault.way_out)}", style="bold red"))
+            head.update(
+                Text.assemble((f"✗ {safe(fault.where)}: {safe(fault.what)}\n{safe(fault.way_out)}", "bold red"))
+            )
             return
         self.found = found
-        page.update(rendered(found))
+        await self._show()
+        self.query_one("#compared").focus()
         self.refresh_bindings()
+
+    async def _show(self) -> None:
+        if self.found is None:
+            return
+        self.query_one("#compared-head", Static).update(rendered(self.found))
+        parts = self.query_one("#compared-parts")
+        await parts.remove_children()
+        if not self.found.refused:
+            await parts.mount_all(self._parts(self.found))
+
+    def _parts(self, found: Comparison) -> list[Static | Collapsible]:
+        parts: list[Static | Collapsible] = [Forest(found), Static(Text.assemble((SIGNS, MUTED)), id="forest-signs")]
+        if found.differences:
+            title = f"{len(found.differences)} differences of plan and environment"
+            few = len(found.differences) <= DIFFERENCES_OPEN
+            parts.append(Collapsible(Static(differences(found)), title=title, collapsed=not few))
+        for part in found.parts:
+            if part.rows:
+                parts.append(Collapsible(Static(_table(found.heads, part)), title=safe(part.head), collapsed=True))
+            else:
+                parts.append(Static(Text.assemble((f"! {safe(part.head)}", "yellow"))))
+        return parts
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer `despite` only after a refusal."""
@@ -106,6 +163,13 @@ class ComparedScreen(Screen[None]):
     def action_despite(self) -> None:
         """Compare despite all differences; they stay listed."""
         self._compare(despite=True)
+
+    def action_fold(self) -> None:
+        """Open all tables, or close them when all are open."""
+        tables = self.query(Collapsible)
+        close = all(not one.collapsed for one in tables)
+        for one in tables:
+            one.collapsed = close
 
     def action_swap(self) -> None:
         """Make the other run the reference."""

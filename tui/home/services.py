@@ -121,14 +121,32 @@ class ComparedPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """A number of this run over that of the reference, with its interval; `of` is its stage and rung."""
+
+    of: str
+    what: str
+    ratio: float
+    lower: float | None
+    upper: float | None
+    text: str
+    interval: str
+    tone: Tone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Run `other` against run `reference`. `refused` is the reason for a refusal, "" for none."""
+    """Run `other` against run `reference`. `refused` is the reason for a refusal, "" for none; `headline` is the answer
+    in one sentence.
+    """
 
     reference: str
     other: str
     refused: str = ""
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    headline: str = ""
+    ratios: tuple[Ratio, ...] = ()
     heads: tuple[str, ...] = ()
     parts: tuple[ComparedPart, ...] = ()
 

@@ -2,28 +2,36 @@
 
 Data flow: `Source` -> worker -> `Arrived` messages -> `reduce` -> the frozen `RunView` -> `RunScreen.show`, at most
 `FRAMES_PER_S` times a second. `RunApp.run()` returns how it was left.
+
+When the run has ended, `RunServices.result` is read in a thread and the pane "Result" opens. A replay begins there, and
+keys move it (`Replay.seek`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce as fold
 from typing import ClassVar, Literal, TypeAlias
 
-from textual.app import App
+from textual import work
+from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.message import Message
 from textual.message_pump import MessagePump
+from textual.screen import Screen
 from textual.widgets import Input
 
 from proveout.core.errors import ProveoutError
 from proveout.proto.events import Stamped
 from proveout.tui import terminal_colours
 from proveout.tui.colours import DARK, LIGHT
+from proveout.tui.result.model import Result, RunServices
+from proveout.tui.run import commands
 from proveout.tui.run.dialogs import Answer, AskScreen, HelpScreen
-from proveout.tui.run.event_source import Replay, Source
+from proveout.tui.run.event_source import FromStart, Place, Replay, Source
 from proveout.tui.run.screen import RunScreen
 from proveout.tui.run_view import RunView, reduce
 
@@ -65,6 +73,8 @@ class RunApp(App[Left]):
     TITLE = "proveout"
     CSS_PATH = "app.tcss"
     BINDINGS: ClassVar = [
+        Binding("o", "open_report", "Report"),
+        Binding("r", "replay", "Replay"),
         Binding("q", "leave", "Quit", priority=False),
         Binding("ctrl+c,ctrl+q", "leave", "Quit", show=False, priority=True),
         Binding("question_mark", "help", "Help", key_display="?"),
@@ -72,12 +82,19 @@ class RunApp(App[Left]):
         Binding("space", "pause", "Pause", priority=True),
         Binding("plus,equals_sign", "pace(1)", "Faster", key_display="+"),
         Binding("minus", "pace(-1)", "Slower", key_display="-"),
+        Binding("left", "seek('previous')", "Iteration before", key_display="←/→", priority=True),
+        Binding("right", "seek('next')", "Next iteration", show=False, priority=True),
+        Binding("home", "seek('begin')", "Begin", show=False, priority=True),
+        Binding("end", "seek('end')", "End", show=False, priority=True),
     ]
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, services: RunServices | None = None, *, read_only: bool = False) -> None:
         super().__init__(ansi_color=terminal_colours(os.environ))
         self.ansi_theme_dark, self.ansi_theme_light = DARK, LIGHT
         self.source, self.view = source, RunView()
+        self.services, self.read_only = services, read_only
+        self.result: Result | None = None
+        self.replaying = isinstance(source, Replay) and services is None
         self.fault = ""
         self._over, self._stale = False, True
 
@@ -85,14 +102,21 @@ class RunApp(App[Left]):
         """Show the screen and begin to read."""
         self._of_run = RunScreen()
         self.push_screen(self._of_run)
-        self.run_worker(_pump(self.source, self), name="feed", exit_on_error=False)
+        self._feed()
         self.set_interval(1.0 / FRAMES_PER_S, self.draw)
 
+    def _feed(self) -> None:
+        """Read the source, and no other one."""
+        self.run_worker(_pump(self.source, self), name="feed", group="feed", exclusive=True, exit_on_error=False)
+
     def on_arrived(self, message: Arrived) -> None:
-        """Fold the events in; they are drawn with the next frame."""
-        first = not self.view.run_id
-        self.view = fold(reduce, message.batch, self.view)
+        """Fold the events in; they are drawn with the next frame, the first ones of a run or of a place at once."""
+        again = isinstance(message.batch, FromStart)
+        first = again or not self.view.run_id
+        self.view = fold(reduce, message.batch, RunView() if again else self.view)
         self._stale = True
+        if self.view.ended is not None and self.result is None:
+            self._read_result()
         if first:
             self.draw()
 
@@ -100,7 +124,21 @@ class RunApp(App[Left]):
         """Nothing more comes."""
         self._over, self._stale = True, True
         self.fault = str(message.fault) if message.fault else ""
+        self._read_result()
         self.draw()
+
+    @work(exclusive=True, group="result")
+    async def _read_result(self) -> None:
+        """Read the result of a run that has ended, and show it."""
+        if self.services is None:
+            return
+        try:
+            self.result = await asyncio.to_thread(self.services.result)
+        except ProveoutError as fault:
+            self.notify(str(fault), severity="error")
+            return
+        self._of_run.show_result(self.result)
+        self.refresh_bindings()
 
     def draw(self) -> None:
         """Draw when something has changed, or when time goes on."""
@@ -114,15 +152,20 @@ class RunApp(App[Left]):
         if self.fault:
             return self.fault
         if isinstance(self.source, Replay):
-            state = "ended" if self._over else "paused" if self.source.pace.paused else f"× {self.source.pace.speed:g}"
-            return f"replay {state}"
+            pace, (at, of) = self.source.pace, self.source.place
+            state = "ended" if self.source.is_over else "paused" if pace.paused else f"× {pace.speed:g}"
+            return f"replay {state}, iteration {at} of {of}" if self.replaying else ""
         return "no coordinator runs this run" if self._over and self.view.ended is None else ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Speed is for replays; in a filter the space bar writes a space."""
-        if action == "pause" and isinstance(self.focused, Input):
-            return False
-        return isinstance(self.source, Replay) if action in {"pause", "pace"} else True
+        """Speed and seeking are for replays; in a filter these keys write and move."""
+        if action in {"pause", "seek", "pace"}:
+            return self.replaying and not isinstance(self.focused, Input)
+        if action == "replay":
+            return self.services is not None and (self.replaying or self.view.ended is not None or self._over)
+        if action == "open_report":
+            return self.services is not None and (self.view.ended is not None or self._over)
+        return True
 
     def action_pause(self) -> None:
         """Stand still, or go on."""
@@ -138,6 +181,34 @@ class RunApp(App[Left]):
             self._stale = True
             self.draw()
 
+    def action_seek(self, to: Place) -> None:
+        """Go on from another place of the replay."""
+        if isinstance(self.source, Replay):
+            self.source.seek(to)
+
+    def action_replay(self) -> None:
+        """Begin the replay of a run that has ended, or begin it again."""
+        if self.services is None:
+            return
+        if not isinstance(self.source, Replay):
+            self.source = self.services.replay()
+            self._over = False
+            self._feed()
+        self.replaying, self.source.pace.paused = True, False
+        self.source.seek("begin")
+        self._of_run.action_pane("live")
+        self.refresh_bindings()
+
+    def action_open_report(self) -> None:
+        """Open the HTML report in a browser, where there is one; name its path in any case."""
+        commands.open_report(self)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The commands of the palette: those of the run first."""
+        yield from commands.of_run(self)
+        standard = super().get_system_commands(screen)  # a browser gets no files
+        yield from (one for one in standard if not (self.is_web and one.title == "Screenshot"))
+
     def action_light_or_dark(self) -> None:
         """The other theme."""
         self.theme = "textual-dark" if self.theme == "textual-light" else "textual-light"
@@ -150,7 +221,7 @@ class RunApp(App[Left]):
         """At once when nothing runs, else after asking."""
         if isinstance(self.screen, AskScreen):
             return
-        if self._over or self.source.replayed or self.view.ended is not None:
+        if self._over or self.source.replayed or self.read_only or self.view.ended is not None:
             self.exit("ended" if self.view.ended is not None or self._over else "detached")
         else:
             self.push_screen(AskScreen(), self._answered)
@@ -158,7 +229,7 @@ class RunApp(App[Left]):
     async def _answered(self, answer: Answer | None) -> None:
         if answer == "detach":
             self.exit("detached")
-        elif answer == "stop":
+        elif answer == "stop" and not self.read_only:
             asked = await self.source.stop()
             if asked:
                 self.notify("The run is stopping and cleaning up. Stop again to hurry.")

@@ -14,7 +14,7 @@ from textual.widgets import Button, Footer, Static
 Answer: TypeAlias = Literal["detach", "stop", "stay"]
 
 HELP = """\
-1 … 9, [ ]   panes: Live, Ladder, Transactions, Hosts, Waits (and lag), Search, Verdicts, Events, Tuning
+0 … 9, [ ]   panes: Result, Live, Ladder, Transactions, Hosts, Waits (and lag), Search, Verdicts, Events, Tuning
 p            show or hide the plan
 /            filter the events by words; Escape leaves the filter
 arrows       move in the plan or a table
@@ -24,7 +24,8 @@ Tab          the next part of the screen; the mouse works everywhere
 t            light or dark
 Ctrl+P       all commands
 q            quit: detach (the run continues) or stop the run
-In a replay: Space stands still, + and - change the speed.
+o, r         of a run that has ended: open the report; replay the run
+In a replay: Space pauses, + and - change the speed, ← and → go to another iteration, Home and End to both ends.
 
 Signs: · waiting   ▶ running   ✓ done, PASS, up   ✗ failed, FAIL, lost, invalid   ? INCONCLUSIVE   – skipped   \
 ! check   ~ provisional

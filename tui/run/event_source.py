@@ -1,16 +1,19 @@
 """Sources of events for the screen of a run: the protocol, and the replay of a finished run.
 
 Data flow: the command line wires a `Source` (a run under way, or the `Replay` of a finished one) -> `RunApp` reads
-batches in a worker and posts them. A source never blocks the event loop, and ends with its last event.
+batches in a worker and posts them. A source never blocks the event loop. A run's source ends with its last event; a
+replay stays there, because `seek` can begin again.
 """
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from heapq import merge
+from typing import Literal, Protocol, TypeAlias
 
 from proveout.proto.events import IterationFinished, IterationStarted, IterationVoided, Stamped
 
@@ -64,33 +67,103 @@ def _nothing_moved(_: Stamped) -> Sequence[Stamped]:
     return ()
 
 
+Place: TypeAlias = Literal["previous", "next", "begin", "end"]
+
+
+class FromStart(list[Stamped]):
+    """A batch that begins the run again: it has all events up to its last one, and replaces those before it."""
+
+
 class Replay:
     """Replay of a finished run from its journal, at a pace that keys change; `moving` reads its live events from the
     samples.
 
-    `step_s` is the interval between two batches, in seconds of real time.
+    `step_s` is the interval between two batches, in seconds of real time. With `at_end` it begins with all events, and
+    waits for a `seek`.
     """
 
     replayed = True
 
     def __init__(
-        self, events: Sequence[Stamped], pace: Pace, step_s: float = 0.1, *, moving: Moving = _nothing_moved
+        self,
+        events: Sequence[Stamped],
+        pace: Pace,
+        step_s: float = 0.1,
+        *,
+        moving: Moving = _nothing_moved,
+        at_end: bool = False,
     ) -> None:
         self._events, self.pace, self._step_s, self._moving = events, pace, step_s, moving
+        self._starts_s = [one.unix_s for one in events if isinstance(one.event, IterationStarted)]
         self._now_s = events[0].unix_s if events else 0.0
         self._next = 0
         self._moved: deque[Stamped] = deque()
+        self._sought: float | None = events[-1].unix_s if events and at_end else None
+        self._woken = asyncio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has come to the last event."""
+        return self._next >= len(self._events) and self._sought is None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The number of the iteration under way or ended last, from 1 (0 before the first), and of all."""
+        return bisect_right(self._starts_s, self._now_s), len(self._starts_s)
+
+    def seek(self, to: Place) -> None:
+        """Go on from another place: the start of the previous or the next iteration, the begin or the end of the run.
+
+        Within the first second of an iteration the previous one is the one before it.
+        """
+        if not self._events:
+            return
+        first_s, last_s = self._events[0].unix_s, self._events[-1].unix_s
+        here_s = self._now_s if self._sought is None else self._sought
+        if to == "next":
+            later = (start_s for start_s in self._starts_s if start_s > here_s)
+            self._sought = next(later, last_s)
+        elif to == "previous":
+            grace_s = 0.0 if self.pace.paused or self.is_over else self.pace.speed
+            earlier = (start_s for start_s in reversed(self._starts_s) if start_s < here_s - grace_s)
+            self._sought = next(earlier, first_s)
+        else:
+            self._sought = first_s if to == "begin" else last_s
+        self._woken.set()
 
     async def batches(self) -> AsyncIterator[Sequence[Stamped]]:
-        """The events up to the time of the replay, step by step."""
-        while self._next < len(self._events):
-            batch = await self._batch()
-            if batch:
+        """The events up to the time of the replay, step by step; after a `seek` a batch that begins the run again.
+
+        It does not end: at the last event it waits for a `seek`.
+        """
+        while True:
+            self._woken.clear()
+            if self._sought is not None:
+                yield await self._from_start(self._sought)
+            elif batch := await self._batch():
                 yield batch
-            if self._next < len(self._events):
-                await asyncio.sleep(self._step_s)
-            if not self.pace.paused:
-                self._now_s += self._step_s * self.pace.speed
+            try:
+                wait_s = None if self.is_over and self._sought is None else self._step_s
+                await asyncio.wait_for(self._woken.wait(), wait_s)
+            except TimeoutError:
+                if not self.pace.paused:
+                    self._now_s += self._step_s * self.pace.speed
+
+    async def _from_start(self, unix_s: float) -> FromStart:
+        """All events up to a time, with the live ones of the newest iteration."""
+        self._sought, self._now_s = None, unix_s
+        self._next = bisect_right(self._events, unix_s, key=lambda one: one.unix_s)
+        past = self._events[: self._next]
+        starts = [at for at, one in enumerate(past) if isinstance(one.event, IterationStarted)]
+        self._moved.clear()
+        if not starts:
+            return FromStart(past)
+        before, after = past[: starts[-1] + 1], past[starts[-1] + 1 :]
+        moved = await asyncio.to_thread(self._moving, past[starts[-1]])
+        ended = any(isinstance(one.event, IterationFinished | IterationVoided) for one in after)
+        shown = [one for one in moved if one.unix_s <= unix_s]
+        self._moved = deque(() if ended else moved[len(shown) :])
+        return FromStart([*before, *merge(shown, after, key=lambda one: one.unix_s)])
 
     async def _batch(self) -> list[Stamped]:
         batch: list[Stamped] = []

@@ -19,6 +19,8 @@ from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Footer, Input, Tab, Tabs, Tree
 
 from proveout.tui.load_timeline import timeline
+from proveout.tui.result.model import Result
+from proveout.tui.result.pane import ResultPane
 from proveout.tui.run_view import RunView
 from proveout.tui.scope import Path, scoped
 from proveout.tui.widgets import host_rows, tables
@@ -31,6 +33,7 @@ from proveout.tui.widgets.stage_pane import StagePane
 from proveout.tui.widgets.text_panes import Events, Tunings, Verdicts
 
 PANES = {
+    "result": "Result",
     "live": "Live",
     "ladder": "Ladder",
     "transactions": "Transactions",
@@ -55,10 +58,10 @@ class RunScreen(Screen[None]):
     BINDINGS = [  # noqa: RUF012 - Textual's form
         *(
             Binding(str(number), f"pane('{name}')", title, show=False)
-            for number, (name, title) in enumerate(PANES.items(), 1)
+            for number, (name, title) in enumerate(PANES.items())
         ),
         Binding("left_square_bracket", "turn(-1)", "Pane before", show=False),
-        Binding("right_square_bracket", "turn(1)", "Pane", key_display="1-9"),
+        Binding("right_square_bracket", "turn(1)", "Pane", key_display="0-9"),
         Binding("p", "plan", "Plan"),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("escape", "leave", "Follow the run", show=False),
@@ -73,10 +76,11 @@ class RunScreen(Screen[None]):
         """Top, alert, tabs, three columns, footer."""
         yield Top(id="top")
         yield Alert(id="alert")
-        yield Tabs(*(Tab(title, id=name) for name, title in PANES.items()))
+        yield Tabs(*(Tab(title, id=name) for name, title in PANES.items()), active="live")
         with Horizontal(id="body"):
             yield PlanTree(id="plan")
             with ContentSwitcher(initial="live", id="panes"):
+                yield ResultPane(id="result")
                 with Vertical(id="live"):
                     yield LoadChart(id="load")
                     yield LoadRows(id="loads")
@@ -134,9 +138,24 @@ class RunScreen(Screen[None]):
         self._path = node.data or ()
         self.show(self._view, self._note)
 
+    def show_result(self, result: Result) -> None:
+        """Show the result of the run, which has ended; the pane is opened."""
+        self.query_one(ResultPane).show_result(result)
+        self.action_pane("result")
+
+    def go_to_stage(self, stage: str) -> None:
+        """Select a stage in the plan."""
+        tree = self.query_one(PlanTree)
+        tree.display = True
+        tree.go(stage)
+        if self.query_one(ContentSwitcher).current == "result":
+            self.action_pane("live")
+        self.call_after_refresh(tree.focus)
+
     def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
-        """Open the tab's pane."""
+        """Open the tab's pane. The result has the whole width."""
         self.query_one(ContentSwitcher).current = event.tab.id
+        self.set_class(event.tab.id == "result", "-result")
         self.set_class(event.tab.id == "hosts", "-hosts")
         self.show(self._view, self._note)
 

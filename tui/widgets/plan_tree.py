@@ -161,6 +161,13 @@ class PlanTree(Tree[Path]):
             self._unfold(self._known.get(path[:2]) if len(path) > 2 else None)
             self.call_after_refresh(self._go_on)
 
+    def go(self, stage: str) -> None:
+        """Select a stage, if it is there."""
+        if (node := self._known.get((stage,))) is not None:
+            self.stay()
+            self.move_cursor(node)
+            self.post_message(Tree.NodeSelected(node))
+
     def follow(self) -> None:
         """Go with the run again."""
         self._follows = True

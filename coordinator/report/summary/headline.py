@@ -69,7 +69,7 @@ def _rates(results: RunResults) -> Iterator[HeadlineNumber]:
         value, interval = _printed(estimate, "rate")
         yield HeadlineNumber(
             kind="rate",
-            label="Highest rate that holds",
+            label="Highest rate found",
             value=value if estimate else search_answer(None, None, 0, found.outcome),
             interval=interval if estimate else "",
             about=f"search {stage.id}",
@@ -134,7 +134,7 @@ def _latencies(results: RunResults) -> Iterator[HeadlineNumber]:
     for stage, rung in sorted(found, key=lambda one: -float(_throughput(*one).get("mean", 0.0))):
         estimate = at_path(rung.tree, "response", "p99_us")
         if isinstance(estimate, Mapping) and "mean" in estimate and "solve_s" not in rung.tree:
-            yield _of_rung((results, stage, rung), "latency", "Response p99 at the peak", estimate, "p99_us")
+            yield _of_rung((results, stage, rung), "latency", "p99 at the peak", estimate, "p99_us")
 
 
 def _outages(results: RunResults) -> Iterator[HeadlineNumber]:

@@ -76,13 +76,15 @@ def tui(
 def carried_out(choice: Choice, runs: Path) -> str:
     """Execute the choice, to its end or until its screen is left; the error, "" for none."""
     from proveout.cli.common import with_screen
+    from proveout.cli.common.run_services import LocalRun
     from proveout.cli.watch import source
     from proveout.coordinator.storage.run_directory import RunDirectory
     from proveout.tui.home.services import Watch
 
     try:
         if isinstance(choice, Watch):
-            with_screen.show(source(RunDirectory(Path(choice.run)), SPEED))
+            directory = RunDirectory(Path(choice.run))
+            with_screen.show(source(directory, SPEED), LocalRun(directory, SPEED))
             return ""
         return _run(words(choice, runs))
     except ProveoutError as fault:

@@ -20,8 +20,8 @@ LOG = "run.log"
 
 
 class RunProcess:
-    """The child. What it prints before it has a directory goes to `output`, by default to that of the caller: above all
-    the error when it does not start."""
+    """The child. Its lines go to `output` until it has a directory, by default to that of the caller: above all the
+    error when it does not start."""
 
     def __init__(self, *arguments: str, output: IO[bytes] | None = None, cwd: Path | None = None) -> None:
         reading, writing = os.pipe()

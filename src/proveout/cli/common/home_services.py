@@ -13,14 +13,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proveout.cli.common.compared_runs import compared
 from proveout.cli.common.messages import describe
 from proveout.core.errors import PlanError, ProveoutError
 from proveout.core.numbers import search_answer
 from proveout.tui.home import services as shown
 
 if TYPE_CHECKING:
-    from proveout.coordinator.compare.comparison import ComparedRuns, Row
-    from proveout.coordinator.results.results import RunResults
     from proveout.coordinator.schedule.progress import RunProgress
     from proveout.dsl.explain.timetable import Timetable
     from proveout.dsl.plan.plan import Plan
@@ -153,28 +152,7 @@ class LocalServices:
 
     def compare(self, reference: str, other: str, *, despite: bool) -> shown.Comparison:
         """Two runs side by side. JournalFault, or ProveoutError when one has not begun."""
-        from proveout.coordinator.compare import comparison as comparing
-        from proveout.coordinator.compare.comparability import NotComparable, differences
-
-        before, after = _results(Path(reference)), _results(Path(other))
-        names = Path(reference).name, Path(other).name
-        differing = tuple(map(str, differences(before, after)))
-        try:
-            found = comparing.compare(before, after, despite=despite)
-        except NotComparable:
-            refused = "The runs differ in their plan or environment."
-            return shown.Comparison(reference=names[0], other=names[1], refused=refused, differences=differing)
-        from proveout.coordinator.report.compare.comparison_document import heads
-
-        parts = tuple(_compared(found))
-        return shown.Comparison(
-            reference=names[0],
-            other=names[1],
-            differences=differing,
-            notes=found.notes,
-            heads=heads(found),
-            parts=parts,
-        )
+        return compared(reference, other, despite=despite)
 
 
 def tunes_here(plan: Plan) -> bool:
@@ -224,39 +202,6 @@ def _ladder(facts: RunProgress, stage: str) -> shown.Ladder | None:
     rungs = tuple(sorted(values))
     means = tuple(sum(values[rung]) / len(values[rung]) for rung in rungs)
     return shown.Ladder(stage=stage, rungs=rungs, tps=means) if rungs else None
-
-
-def _results(directory: Path) -> RunResults:
-    from proveout.coordinator.results.results import load_results
-    from proveout.coordinator.storage.journal import read
-
-    results = load_results(read(directory))
-    if results.run is None:
-        raise ProveoutError(f"{directory.name} has not started", where=str(directory), way_out="Name another run.")
-    return results
-
-
-def _compared(found: ComparedRuns) -> Iterator[shown.ComparedPart]:
-    from proveout.coordinator.report.compare.comparison_document import (
-        missing_rungs,
-        rung_title,
-        value_cells,
-        values_title,
-    )
-
-    for stage in found.stages:
-        for rung in stage.rungs:
-            yield shown.ComparedPart(head=rung_title(stage, rung), rows=tuple(map(_compared_row, rung.rows)))
-        if stage.values:
-            rows = tuple(shown.ComparedRow(cells=words, tone=tone) for tone, words in value_cells(stage))
-            yield shown.ComparedPart(head=values_title(stage), rows=rows)
-        yield from (shown.ComparedPart(head=line, rows=()) for line in missing_rungs(stage))
-
-
-def _compared_row(row: Row) -> shown.ComparedRow:
-    from proveout.coordinator.report.compare.comparison_document import cells
-
-    return shown.ComparedRow(cells=cells(row), tone=row.direction)
 
 
 def _lines(table: Timetable) -> Iterator[str]:

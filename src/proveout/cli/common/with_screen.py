@@ -21,6 +21,7 @@ from proveout.core.errors import ProveoutError
 from proveout.core.run_process import LOG, RunProcess
 
 if TYPE_CHECKING:
+    from proveout.tui.result.model import RunServices
     from proveout.tui.run.event_source import Source
 
 TellFd: TypeAlias = Annotated[int | None, typer.Option("--tell-fd", hidden=True)]
@@ -54,11 +55,12 @@ def need_terminal() -> None:
         )
 
 
-def show(source: Source) -> str:
-    """Show the screen until it is left; return how it was left: ended, detached."""
+def show(source: Source, services: RunServices | None = None, *, read_only: bool = False) -> str:
+    """Show the screen until it is left; return how it was left: ended, detached. `read_only`: it cannot stop the
+    run."""
     from proveout.tui.run.app import RunApp
 
-    app = RunApp(source)
+    app = RunApp(source, services, read_only=read_only)
     left = app.run()
     if app.fault:
         raise ProveoutError(app.fault)
@@ -111,9 +113,11 @@ def tell(fd: int | None, directory: Path) -> None:
 
 
 def _watched(child: RunProcess, directory: Path) -> int:
+    from proveout.cli.common.run_services import LocalRun
     from proveout.coordinator.live.follow import Tail
+    from proveout.coordinator.storage.run_directory import RunDirectory
 
-    left = show(Tail(directory))
+    left = show(Tail(directory), LocalRun(RunDirectory(directory)))
     if left == "detached" and child.is_alive:
         sys.stdout.write(
             f"The run continues. `proveout watch {directory}` shows it; its output is in {directory / LOG}.\n"
@@ -126,15 +130,22 @@ def _watched(child: RunProcess, directory: Path) -> int:
             where=str(directory),
             way_out="`proveout resume` continues it.",
         )
-    _summary(directory)
+    summary(directory)
     return exit_code
 
 
-def _summary(directory: Path) -> None:
-    """Print the summary of the run."""
+def summary(directory: Path) -> None:
+    """Print the summary of a run, and the path of its report; of one that is under way how to see it again."""
+    from proveout.cli.common.run_services import report_path
     from proveout.coordinator.report import terminal
     from proveout.coordinator.report.run_document import run_summary
     from proveout.coordinator.results.results import load_results
-    from proveout.coordinator.storage.journal import read
+    from proveout.coordinator.storage.journal import is_driven, read
+    from proveout.coordinator.storage.run_directory import RunDirectory
 
+    if is_driven(directory):
+        sys.stdout.write(f"The run continues. `proveout watch {directory}` shows it.\n")
+        return
     terminal.show(run_summary(load_results(read(directory)), str(directory)), sys.stdout)
+    if (report := report_path(RunDirectory(directory))).is_file():
+        sys.stdout.write(f"Report: {report}\n")

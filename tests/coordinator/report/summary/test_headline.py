@@ -54,7 +54,7 @@ FAST = made.ladder("fast", {1: (1990, 2000, 2010), 4: (7900, 8000, 8100)})
 def test_the_answer_of_a_search_comes_first_then_factor_and_peaks() -> None:
     found = headline(run(*BASE, *FAST, *search(4000.0, 4400.0)))
     assert [(one.kind, one.label, one.value, one.about) for one in found] == [
-        ("rate", "Highest rate that holds", "4,000/s", "search cap"),
+        ("rate", "Highest rate found", "4,000/s", "search cap"),
         ("factor", "fast against base", "2.00 ×", "throughput, 4 threads"),
         ("peak", "Peak throughput", "8,000/s", "fast, 4 threads"),
         ("peak", "Peak throughput", "4,000/s", "base, 4 threads"),

@@ -1,0 +1,136 @@
+"""Invented results of finished runs for the tests of the pane "Result"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import histories
+
+from proveout.core.errors import ProveoutError
+from proveout.tui.home.services import ComparedPart, ComparedRow, Comparison, Ratio
+from proveout.tui.result.model import Claim, HeadlineNumber, Result, Verdict
+from proveout.tui.run.event_source import Pace, Replay
+
+HOSTILE = histories.HOSTILE
+HEADLINE = (
+    HeadlineNumber(
+        label="Highest rate found", value="4,000/s", interval="90 % CI 4,000/s … 4,400/s, confirmed 9 times",
+        about="search cap",
+    ),
+    HeadlineNumber(
+        label="cached against base", value="1.52 ×", interval="95 % CI 1.41 … 1.63, n = 5", about="throughput, 16 threads",
+        tone="good",
+    ),
+    HeadlineNumber(
+        label="Peak throughput", value="12,340/s", interval="95 % CI 11,900/s … 12,800/s, n = 5, best of 2",
+        about="base, 16 threads",
+    ),
+    HeadlineNumber(label="Lost commits", value="3", about="of 120,000 acknowledged, base", tone="bad"),
+    HeadlineNumber(label="p99 at the peak", value="2.15 ms", interval="95 % CI 2.08 ms … 2.22 ms, n = 5",
+                   about="base, 16 threads"),
+)  # fmt: skip
+VERDICTS = (
+    Verdict(
+        id="scales", title="16 threads do four times the work of 1", outcome="PASS",
+        claims=(Claim(of="ratio(base.at(16).tps, base.at(1).tps)", value="5.1", limit="≥ 4", operator=">=", mean=5.1,
+                      lower=4.7, upper=5.5, bound=4.0, level="95 %"),),
+        evidence=("ratio(base.at(16).tps, base.at(1).tps) = 5.1 (95 % CI 4.7 … 5.5, n = 5) >= 4: holds",),
+        check="ratio(base.at(16).tps, base.at(1).tps) >= 4", where="study.yaml:31",
+    ),
+    Verdict(
+        id="quick", title="It answers within 2 ms at the 99th percentile", outcome="FAIL",
+        claims=(Claim(of="base.at(16).response.p99_us.mean", value="2.15 ms", limit="≤ 2.00 ms", operator="<=",
+                      mean=2150.0, lower=2080.0, upper=2220.0, bound=2000.0, level="95 %"),),
+        evidence=("base.at(16).response.p99_us.mean = 2.15 ms <= 2.00 ms: does not hold", f"note: {HOSTILE}"),
+    ),
+    Verdict(
+        id="tail", title="The slowest answer takes 5 ms", outcome="FAIL", counts=False,
+        claims=(Claim(of="base.at(16).response.max_us.mean", value="90.0 ms", limit="≤ 5.00 ms", operator="<=",
+                      mean=90000.0, lower=50000.0, upper=130000.0, bound=5000.0, level="95 %"),),
+    ),
+    Verdict(
+        id="rate", title="It holds 4,200 per second", outcome="INCONCLUSIVE",
+        claims=(Claim(of="cap.rate", value="4,000/s", limit="≥ 4,200/s", operator=">=", mean=4000.0, lower=4000.0,
+                      upper=None, bound=4200.0, level="95 %"),),
+    ),
+    Verdict(
+        id="both", title=f"Two conditions at once {HOSTILE}", outcome="INCONCLUSIVE",
+        claims=(Claim(of="cap.rate", value="no data", limit="≥ 200/s"), Claim(of="base.at(1).errors.count.mean",
+                      value="0", limit="= 0", operator="==", mean=0.0, bound=0.0)),
+    ),
+    Verdict(id="invariants:db", title="The invariants of the workload hold in db", outcome="PASS",
+            evidence=("held each of 7 times that it was looked at",)),
+)  # fmt: skip
+FINISHED = Result(
+    outcome="finished in 9 min 12 s: 2 passed, 1 failed, 1 failed (a warning only: tail), 2 inconclusive (exit code 1)",
+    tone="bad",
+    headline=HEADLINE,
+    verdicts=VERDICTS,
+    notes=("base: client-handling flagged in 2 of 9 iterations, first in base/16/1/1: " + HOSTILE,),
+)
+INTERRUPTED = Result(
+    outcome="interrupted in 14 s: stopped on request (exit code 130)",
+    tone="warn",
+    headline=HEADLINE[2:3],
+    next_step="proveout resume /r/study-1",
+)
+NOTHING = Result(
+    outcome="failed in 2 s: db1 does not answer (exit code 4)", tone="bad", next_step="proveout resume /r/x"
+)
+
+COMPARISON = Comparison(
+    reference="study-a",
+    other="study-b",
+    differences=("db: work_mem: 4MB -> 64MB",),
+    notes=("2 repeats of a rung cannot show a small change: take 5 or more",),
+    headline="Throughput is better at 1 of 2 places (most 1.31 ×, base, 4 threads); no change of mean response is shown "
+    "at 2 places.",
+    ratios=(
+        Ratio(of="base, 1 thread", what="TPS", ratio=1.02, lower=0.95, upper=1.1, text="1.02 ×", interval="0.95 … 1.10",
+              tone="none"),
+        Ratio(of="base, 1 thread", what="response p99", ratio=1.6, lower=1.2, upper=2.2, text="1.6 ×",
+              interval="1.2 … 2.2", tone="worse"),
+        Ratio(of="base, 4 threads", what="TPS", ratio=1.31, lower=1.2, upper=1.42, text="1.31 ×", interval="1.20 … 1.42",
+              tone="better"),
+        Ratio(of="base, 4 threads", what="response avg", ratio=0.4, lower=0.01, upper=90.0, text="0.4 ×",
+              interval="← … →", tone="none"),
+        Ratio(of="search cap", what="rate", ratio=1.5, lower=None, upper=None, text="1.5 ×", interval="",
+              tone="unknown"),
+    ),
+    heads=("", "reference", "this run", "change", "95 % CI", ""),
+    parts=(
+        ComparedPart(head="base, 4 threads, 5 and 5 repeats", rows=(
+            ComparedRow(cells=("TPS", "3,000", "3,930", "+31 %", "+20 % … +42 %", "better"), tone="better"),)),
+        ComparedPart(head="base at 8 threads: no valid iteration in study-b", rows=()),
+    ),
+)  # fmt: skip
+
+
+class FakeRun:
+    """Services with a fixed result."""
+
+    def __init__(self, result: Result = FINISHED, report: str = "/r/study-1/report.html") -> None:
+        self._result, self._report = result, report
+        self.pace = Pace(speed=5.0, paused=False)
+
+    def result(self) -> Result:
+        return self._result
+
+    def replay(self) -> Replay:
+        return Replay(histories.stamped(histories.judged()), self.pace, step_s=0.001)
+
+    def report(self) -> str:
+        return self._report
+
+    def others(self) -> Sequence[tuple[str, str]]:
+        return [("study-2", "/r/study-2"), (HOSTILE, "/r/evil")]
+
+    def compare(self, reference: str, other: str, *, despite: bool) -> Comparison:
+        if "evil" in reference:
+            raise ProveoutError("it has not started", where=reference, way_out="Name another run.")
+        return COMPARISON
+
+
+def at_end() -> Replay:
+    """A finished run as `watch` opens it."""
+    return Replay(histories.stamped(histories.judged()), Pace(speed=5.0), step_s=0.001, at_end=True)

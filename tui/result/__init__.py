@@ -1,0 +1,1 @@
+"""The pane "Result" of a finished run: its data, and the pane."""
