@@ -1,7 +1,7 @@
 """proveout: a declarative test-plan language with a distributed agent fabric that proves out database systems.
 
-`proveout.open_run(…)` opens a run, `proveout.runs(…)` reads a table of all runs; see `proveout.api`, which is loaded at
-its first use.
+`proveout.run(plan)` runs a plan, `proveout.start(plan)` starts one, `proveout.open_run(…)` opens a run,
+`proveout.runs(…)` reads a table of all runs; see `proveout.api`, which is loaded at its first use.
 """
 
 import os
@@ -32,8 +32,11 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 if TYPE_CHECKING:
     from proveout.api import Chart as Chart
     from proveout.api import Run as Run
+    from proveout.api import StartedRun as StartedRun
     from proveout.api import open_run as open_run
+    from proveout.api import run as run
     from proveout.api import runs as runs
+    from proveout.api import start as start
 
 __version__ = "0.2.0"
 
@@ -42,7 +45,7 @@ __version__ = "0.2.0"
 # fails, into whatever the terminal shows. Sessions report what matters themselves. A value that the user has set stays.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
-_API = ("Chart", "Run", "open_run", "runs")
+_API = ("Chart", "Run", "StartedRun", "open_run", "run", "runs", "start")
 
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others

@@ -178,7 +178,7 @@ def test_a_name_that_is_not_there_raises_the_error_of_the_api(run: api.Run) -> N
 
 
 def test_dir_lists_the_names_of_the_api() -> None:
-    assert set(dir(proveout)) == {"Chart", "Run", "open_run", "runs", "__version__"}
+    assert set(dir(proveout)) == {"Chart", "Run", "StartedRun", "open_run", "run", "runs", "start", "__version__"}
 
 
 def test_samples_are_on_the_run_s_time(run: api.Run) -> None:

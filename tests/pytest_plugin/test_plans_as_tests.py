@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from proveout.cli.common import messages, options
+from proveout.core import run_process
 from proveout.dsl.compile import compiler
 from proveout.pytest_plugin import execute
 from proveout.pytest_plugin.collect import answer, describe
@@ -227,7 +228,7 @@ def test_an_interrupt_is_forwarded_and_the_end_of_the_run_awaited(
             os.kill(os.getpid(), signal.SIGINT)
         return made
 
-    monkeypatch.setattr(execute.subprocess, "Popen", start)
+    monkeypatch.setattr(run_process.subprocess, "Popen", start)
     with pytest.raises(KeyboardInterrupt):
         execute.run(["plan.yaml"], tmp_path)
     assert (tmp_path / "cleaned").exists()

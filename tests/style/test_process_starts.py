@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("agent", "coordinator", "dsl", "proto", "tui", "src/proveout/cli", "src/proveout/pytest_plugin")
+PACKAGES = (
+    "agent",
+    "coordinator",
+    "dsl",
+    "proto",
+    "tui",
+    *(f"src/proveout/{name}" for name in ("api", "cli", "core", "pytest_plugin")),
+)
 STARTS = (
     *("subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_call", "subprocess.check_output"),
     *("asyncio.create_subprocess_exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.posix_spawnp", "pty.fork"),
@@ -49,8 +56,7 @@ REASONS = {
     "agent/load/pools/ray/ray_node.py:start": "`ray start` below the supervisor, whose environment and folder were made",
     "agent/load/pools/ray/ray_driver.py:run_confined": "the driver below itself, whose environment and folder were made",
     "agent/sandbox/privileges.py:_needed": "names the file of the interpreter, and starts nothing",
-    "src/proveout/cli/common/with_screen.py:run": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",
-    "src/proveout/pytest_plugin/execute.py:_child": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",
+    "src/proveout/core/run_process.py:RunProcess.__init__": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",
 }
 """`file:function` -> why a start there does not go through `child_process`."""
 

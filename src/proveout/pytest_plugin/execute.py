@@ -8,9 +8,7 @@ takes back changes first.
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proveout.core import child_process
+from proveout.core.run_process import RunProcess, last_lines
 
 JUDGED = (0, 1, 3)
 """Exit codes of a run that reached its verdicts."""
@@ -49,13 +47,13 @@ def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
     RunFailed when it reaches no verdicts, KeyboardInterrupt when it was interrupted.
     """
     with tempfile.TemporaryFile() as output:
-        directory, exit_code = _child(["run", *arguments, "--headless"], cwd, output)
+        directory, exit_code = _child(["run", *arguments], cwd, output)
         output.seek(0)
         early = output.read().decode(errors="replace").strip()
     if directory is None:
         raise RunFailed(f"the run did not begin (exit code {exit_code})\n{early}")
     if exit_code not in JUDGED:
-        raise RunFailed(f"the run failed (exit code {exit_code}): {directory}\n{_tail(directory / 'run.log')}")
+        raise RunFailed(f"the run failed (exit code {exit_code}): {directory}\n{last_lines(directory, LOG_LINES)}")
     try:
         document = json.loads((directory / "result.json").read_text())
     except (OSError, ValueError, RecursionError) as fault:
@@ -66,27 +64,14 @@ def run(arguments: Sequence[str], cwd: Path) -> PlanRun:
 
 
 def _child(arguments: Sequence[str], cwd: Path, output: Any) -> tuple[Path | None, int]:
-    reading, writing = os.pipe()
-    argv = child_process.coordinator(*arguments, "--tell-fd", str(writing))
     with _handing_on() as interrupts:
-        child = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env=child_process.coordinator_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(writing,),
-            start_new_session=True,
-        )
-        interrupts.to(child.send_signal)
-        os.close(writing)
-        with os.fdopen(reading, "rb") as pipe:
-            line = pipe.readline()
-            exit_code = child.wait()
+        child = RunProcess(*arguments, output=output, cwd=cwd)
+        interrupts.to(child.stop)
+        directory = child.directory()
+        exit_code = child.wait()
     if interrupts.seen:
         raise KeyboardInterrupt
-    return (Path(os.fsdecode(line[:-1])) if line.endswith(b"\n") else None), exit_code
+    return directory, exit_code
 
 
 class _Interrupts:
@@ -94,7 +79,7 @@ class _Interrupts:
 
     def __init__(self) -> None:
         self.seen = self._kept = False
-        self._send: Callable[[int], None] | None = None
+        self._send: Callable[[], None] | None = None
 
     def __call__(self, number: int, frame: object) -> None:
         """Handle a signal."""
@@ -102,13 +87,13 @@ class _Interrupts:
         if self._send is None:
             self._kept = True
         else:
-            self._send(signal.SIGINT)
+            self._send()
 
-    def to(self, send: Callable[[int], None]) -> None:
+    def to(self, send: Callable[[], None]) -> None:
         """The child has started."""
         self._send = send  # from here on signals are forwarded at once
         if self._kept:
-            send(signal.SIGINT)
+            send()
 
 
 @contextmanager
@@ -124,11 +109,3 @@ def _handing_on() -> Iterator[_Interrupts]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _tail(log: Path) -> str:
-    try:
-        lines = log.read_text(errors="replace").splitlines()
-    except OSError as fault:
-        return f"{log.name} cannot be read: {fault.strerror}"
-    return "\n".join(lines[-LOG_LINES:])

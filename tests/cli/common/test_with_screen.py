@@ -24,6 +24,7 @@ import pytest
 from proveout.cli import execute
 from proveout.cli.common import with_screen
 from proveout.coordinator.storage.journal import is_driven, read
+from proveout.core.run_process import LOG
 from proveout.proto.events import RunFinished
 
 ROOT = Path(__file__).parents[3]
@@ -69,9 +70,7 @@ class Terminal:
 
 
 def the_run(runs: Path) -> Path | None:
-    return (
-        next((path for path in runs.glob("*/") if (path / with_screen.LOG).exists()), None) if runs.is_dir() else None
-    )
+    return next((path for path in runs.glob("*/") if (path / LOG).exists()), None) if runs.is_dir() else None
 
 
 def outcome(directory: Path) -> RunFinished | None:
@@ -108,7 +107,7 @@ def test_a_run_continues_after_its_screen_is_killed_and_watch_shows_its_end(tmp_
     while is_driven(directory):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert f": {ended.reason} (exit code {ended.exit_code})" in (directory / with_screen.LOG).read_text()
+    assert f": {ended.reason} (exit code {ended.exit_code})" in (directory / LOG).read_text()
 
 
 @pytest.mark.slow

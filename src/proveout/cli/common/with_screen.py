@@ -1,16 +1,14 @@
 """Run with a screen: the run in a child process, the screen in this one as a watcher.
 
-Data flow: `run` or `resume` on a terminal -> a child with the same command line, `--headless` and `--tell-fd` -> when
-it holds the run's lock it names its directory on that descriptor and sends its lines to `run.log` there -> the screen
-(`Tail`) -> the child's exit code. The child has a session of its own: a screen that is killed, or a terminal that is
-closed, takes nothing with it.
+Data flow: `run` or `resume` on a terminal -> `RunProcess`, a child with the same command line -> its run directory ->
+the screen (`Tail`) -> the child's exit code. A screen that is killed, or a terminal that is closed, takes nothing with
+it.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,14 +17,12 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from proveout.core import child_process
 from proveout.core.errors import ProveoutError
+from proveout.core.run_process import LOG, RunProcess
 
 if TYPE_CHECKING:
     from proveout.tui.result.model import RunServices
     from proveout.tui.run.event_source import Source
-
-LOG = "run.log"
 
 TellFd: TypeAlias = Annotated[int | None, typer.Option("--tell-fd", hidden=True)]
 """The option by which the run gets the pipe for the name of its directory."""
@@ -90,20 +86,10 @@ def run(arguments: Sequence[str], output: IO[bytes] | None = None) -> int:
     Output of the run before it has a directory goes to `output`, the terminal by default: above all the error when it
     does not start.
     """
-    reading, writing = os.pipe()
-    child = subprocess.Popen(
-        child_process.coordinator(*arguments, "--headless", "--tell-fd", str(writing)),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        pass_fds=(writing,),
-        start_new_session=True,
-        env=child_process.coordinator_environment(),
-    )
-    os.close(writing)
-    before = {number: signal.signal(number, lambda *_: _stop(child)) for number in (signal.SIGINT, signal.SIGTERM)}
+    child = RunProcess(*arguments, output=output)
+    before = {number: signal.signal(number, lambda *_: child.stop()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        directory = _told(reading)
+        directory = child.directory()
         if directory is None:  # it has printed the error
             return child.wait()
         return _watched(child, directory)
@@ -126,20 +112,13 @@ def tell(fd: int | None, directory: Path) -> None:
     os.close(fd)
 
 
-def _told(reading: int) -> Path | None:
-    """The directory that the child names; None when it ends without one."""
-    with os.fdopen(reading, "rb") as pipe:
-        line = pipe.readline()
-    return Path(os.fsdecode(line[:-1])) if line.endswith(b"\n") else None
-
-
-def _watched(child: subprocess.Popen[bytes], directory: Path) -> int:
+def _watched(child: RunProcess, directory: Path) -> int:
     from proveout.cli.common.run_services import LocalRun
     from proveout.coordinator.live.follow import Tail
     from proveout.coordinator.storage.run_directory import RunDirectory
 
     left = show(Tail(directory), LocalRun(RunDirectory(directory)))
-    if left == "detached" and child.poll() is None:
+    if left == "detached" and child.is_alive:
         sys.stdout.write(
             f"The run continues. `proveout watch {directory}` shows it; its output is in {directory / LOG}.\n"
         )
@@ -170,8 +149,3 @@ def summary(directory: Path) -> None:
     terminal.show(run_summary(load_results(read(directory)), str(directory)), sys.stdout)
     if (report := report_path(RunDirectory(directory))).is_file():
         sys.stdout.write(f"Report: {report}\n")
-
-
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        child.send_signal(signal.SIGINT)

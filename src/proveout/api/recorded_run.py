@@ -1,4 +1,4 @@
-"""The Python API for notebooks and scripts: a recorded run, its numbers as tables, its figures; a table of all runs.
+"""A recorded run, its numbers as tables, its figures; a table of all runs.
 
 Data flow: a run's name or directory -> its journal -> `Run`: verdicts, stages and their rungs as frozen data, `value`
 for an expression over them, Arrow tables of iterations, estimates and samples, `sql` over all of these, figures as

@@ -1,0 +1,87 @@
+"""Runs that are started from Python: SQLite, so that no server is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import proveout
+from proveout.api import RunNotStarted
+from proveout.core.errors import PlanError
+from proveout.proto.events import Event, IterationFinished, LoadTick, RunFinished, RunStarted
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+PLAN = """
+proveout: 1
+name: small
+params: {threads: {type: "list[int]", default: [1]}, rows: {type: int, default: 100}}
+topology:
+  hosts: {here: {roles: [server, client], address: local}}
+  systems: {db: {engine: sqlite, host: here, provision: embedded}}
+workloads: {hlr: {kind: hlr, population: "${params.rows}"}}
+stages:
+  - populate: {workload: hlr, into: db}
+  - ladder:
+      {workload: hlr, target: db, threads: "${params.threads}", ramp_up: 200ms, measure: %s, ramp_down: 100ms, repeat: 2}
+verdicts:
+  - {id: some, check: ladder.at(1).tps.mean > 1}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(PLAN % "1s")
+    return path
+
+
+def test_a_run_has_its_results_and_its_events_are_followed(plan: Path, tmp_path: Path) -> None:
+    seen: list[Event] = []
+    run = proveout.run(
+        plan,
+        parameters={"threads": [1, 2], "rows": 200},
+        labels={"commit": "abc"},
+        runs_dir=tmp_path,
+        follow=seen.append,
+    )
+    assert (run.status, run.exit_code) == ("finished", 0)
+    assert list(run.rungs("ladder")) == [1, 2]
+    assert run.verdicts["some"].outcome == "PASS"
+    assert run.results.run is not None
+    assert run.results.run.labels == {"commit": "abc"}
+    assert isinstance(seen[0], RunStarted)
+    assert isinstance(seen[-1], RunFinished)
+    assert sum(isinstance(event, IterationFinished) for event in seen) == 4
+    assert any(isinstance(event, LoadTick) for event in seen), "live events too"
+
+
+def test_a_started_run_is_stopped_by_its_block_within_a_loop_of_a_notebook(tmp_path: Path) -> None:
+    plan = tmp_path / "long.yaml"
+    plan.write_text(PLAN % "10m")
+
+    async def cell() -> proveout.StartedRun:
+        with pytest.raises(ZeroDivisionError), proveout.start(plan, runs_dir=tmp_path) as started:
+            for event in started.events():
+                if isinstance(event, LoadTick):
+                    assert started.is_running
+                    with pytest.raises(TimeoutError):
+                        started.wait(0.01)
+                    raise ZeroDivisionError
+        return started
+
+    started = asyncio.run(cell())
+    assert not started.is_running
+    run = started.wait()
+    assert (run.status, run.exit_code) == ("interrupted", 130)
+
+
+def test_a_wrong_plan_and_a_refused_run_are_errors_with_the_reason(plan: Path, tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as refused:
+        proveout.start(plan, parameters={"row": 1}, runs_dir=tmp_path)
+    assert "row" in refused.value.__notes__[0], "with each problem, for the trace of a notebook"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunNotStarted, match=r"has not begun \(exit code 4\)\n.*cannot be written"):
+        proveout.start(plan, runs_dir=tmp_path / "file")
