@@ -89,6 +89,7 @@ def page_document(results: RunResults, directory: RunDirectory) -> Document:
 def _document(results: RunResults, directory: RunDirectory | None, run_dir: str) -> Document:
     run, ended = results.run, results.ended
     name = directory.name if directory else "proveout"
+    resumable = ended is not None and ended.status != "finished" and ended.exit_code != 2  # 2: the plan is wrong
     sections = (
         *(() if directory else _headline(results)),
         *_verdicts(results),
@@ -120,7 +121,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
         answer=answer(results) if directory else None,
         sections=sections,
         files=run_dir,
-        next_step=f"proveout resume {run_dir}" if run_dir and ended and ended.status != "finished" else "",
+        next_step=f"proveout resume {run_dir}" if run_dir and resumable else "",
     )
 
 

@@ -82,7 +82,7 @@ def test_a_run_continues_after_its_screen_is_killed_and_watch_shows_its_end(tmp_
     (tmp_path / "small.yaml").write_text(live_run.plan(measure_s=3.0))
     first = Terminal("run", str(tmp_path / "small.yaml"), "--runs-dir", str(tmp_path / "runs"))
     try:
-        first.until(lambda: b"whole run" in first.drawn)
+        first.until(lambda: b"running" in first.drawn)
         directory = the_run(tmp_path / "runs")
         assert directory is not None
         first.process.send_signal(signal.SIGKILL)
