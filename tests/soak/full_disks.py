@@ -32,6 +32,7 @@ PLAN = """
 proveout: 1
 name: full
 title: A disk that fills up
+preflight: false
 topology:
   hosts:
     box: {{roles: [server, client], address: local}}

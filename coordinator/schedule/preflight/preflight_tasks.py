@@ -34,7 +34,7 @@ PROGRAM = "program"
 ROW_BYTES = 100
 """Of a row of a population on disk, with its index entries: a low estimate."""
 SERVER_BYTES = 64 << 20
-"""The least that a server or a file of a system takes."""
+"""The least that a new server takes; a system in a file takes its rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,8 @@ def host_checks(plan: Plan, hosts: Collection[str], data_root: str) -> Iterator[
         started = tuple(one for one in plan.systems if one.host == host and one.provision is not None)
         tools = ("fio",) if any(isinstance(one, Tool) and host in one.clients for one in plan.stages) else ()
         if started or tools:
-            bytes_min = sum(SERVER_BYTES + ROW_BYTES * _rows(plan, one) for one in started)
+            servers = sum(not engines.of(one.engine).in_files for one in started)
+            bytes_min = SERVER_BYTES * servers + sum(ROW_BYTES * _rows(plan, one) for one in started)
             yield host, CheckHost(systems=started, data_root=data_root, bytes_min=bytes_min, tools=tools)
 
 
