@@ -170,7 +170,9 @@ class _SystemCheck:
                     _, rows = session.rows(check.query, 1)
                     if not rows or not rows[0][0]:
                         message = f"system {self._end.system!r}: {check.what}"
-                        yield CheckFinding(code="rights", subject=subject, message=message, way_out=check.way_out)
+                        yield CheckFinding(
+                            code="rights", subject=subject, message=message, way_out=check.way_out, warns=check.warns
+                        )
 
 
 def queries(end: Endpoint) -> QuerySession | None:

@@ -296,7 +296,7 @@ def _info(distribution: metadata.Distribution) -> str:
 
 
 def _files(distribution: metadata.Distribution) -> Iterator[tuple[str, Path]]:
-    """(place in the wheel, file) of each file."""
+    """(place in the wheel, file) of each file that is there: some installations leave the tests of packages out."""
     info = _info(distribution)
     scripts = {entry.name for entry in distribution.entry_points if entry.group.endswith("_scripts")}
     editable = '"editable": true' in (distribution.read_text("direct_url.json") or "").replace('":true', '": true')
@@ -312,6 +312,8 @@ def _files(distribution: metadata.Distribution) -> Iterator[tuple[str, Path]]:
         if inside and file.name in (*LEFT_OUT, "WHEEL"):
             continue
         path = Path(str(distribution.locate_file(file)))
+        if not path.is_file():
+            continue
         if file.parts[0] != "..":
             if inside or not editable:
                 yield file.as_posix(), path

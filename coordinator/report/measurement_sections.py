@@ -87,7 +87,7 @@ def _ladder(results: RunResults, stage: StageResult, top: RungResult) -> Section
     )
     return Section(
         title=f"{tables.titled(results, stage.id)}{f' on {target}' if target else ''}",
-        brief=answers,
+        brief=(*answers, *_captured(stage, top)),
         blocks=(
             *answers,
             Table(
@@ -248,6 +248,18 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
             ),
         )
     yield from _wait_tables(rung, at)
+    yield from _captured(stage, rung)
+    if lag := rung.tree.get("lag", {}):
+        lower, upper = lag.get("slope_lower"), lag.get("slope_upper")
+        spread, half = bounds(lower, upper), half_width({"lower": lower, "upper": upper})
+        values = (f"{word} {interval(lag.get(name, {}), name)}" for word, name in _LAGS if name in lag)
+        slope = f"slope {number(number_at(lag, 'slope'), half)} s/s (95 % bounds of the worst repeat: {spread})"
+        yield Paragraph(f"Replication lag, {at}: {', '.join(values)}; {slope}.")
+
+
+def _captured(stage: StageResult, rung: RungResult) -> Iterator[Table]:
+    """The numbers of exporters, queries and commands that the plan captures."""
+    at = rung_name(stage.kind, rung.threads)
     for title, kinds in (("Exporters", ("prometheus",)), ("Measured values", MEASURED)):
         if exported := tables.exported_rows(rung, kinds):
             yield Table(
@@ -256,12 +268,6 @@ def _system(results: RunResults, stage: StageResult, rung: RungResult) -> Iterat
                 rows=tuple((row.label, row.metric, interval(row.estimate, row.unit)) for row in exported),
                 layout="lll",
             )
-    if lag := rung.tree.get("lag", {}):
-        lower, upper = lag.get("slope_lower"), lag.get("slope_upper")
-        spread, half = bounds(lower, upper), half_width({"lower": lower, "upper": upper})
-        values = (f"{word} {interval(lag.get(name, {}), name)}" for word, name in _LAGS if name in lag)
-        slope = f"slope {number(number_at(lag, 'slope'), half)} s/s (95 % bounds of the worst repeat: {spread})"
-        yield Paragraph(f"Replication lag, {at}: {', '.join(values)}; {slope}.")
 
 
 def _wait_tables(rung: RungResult, at: str) -> Iterator[Table]:

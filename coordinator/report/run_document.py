@@ -209,8 +209,7 @@ def _tested(results: RunResults, *, page: bool) -> Iterator[Section]:
     blocks: list[Block] = [Notes(differences, "warn")] if differences else []
     blocks += [_tested_node(one, page=page) for one in others]
     blocks += [_equipment(equipment)] if equipment else []
-    brief = tuple(block for block in blocks if isinstance(block, Notes))
-    yield Section(title="What was tested", blocks=tuple(blocks), anchor="tested", brief=brief)
+    yield Section(title="What was tested", blocks=tuple(blocks), anchor="tested")
 
 
 def _tested_node(one: TestedNode, *, page: bool) -> Section:

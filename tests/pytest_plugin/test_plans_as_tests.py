@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from proveout.cli.common import messages, options
-from proveout.core import run_process
+from proveout.coordinator.live import run_process
 from proveout.dsl.compile import compiler
 from proveout.pytest_plugin import execute
 from proveout.pytest_plugin.collect import answer, describe

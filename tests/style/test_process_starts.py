@@ -33,6 +33,7 @@ COPY = "a copy of os.environ"
 MADE = "child_process.environment"
 SERVER = "a program of a database's, in an environment of constants (`workspace.ENVIRONMENT`) and in `/`"
 REASONS = {
+    "src/proveout/cli/common/web_screen.py:_Session._open_app_process": "the screen of this user's own run, as on a terminal: `proveout watch`",
     "coordinator/deploy/host_program.py:Host.install": "the host's Python with -I, in an environment of constants (`host_state.run`)",
     "coordinator/deploy/host_state.py:run": "programs of the host, in an environment of constants and in `/`",
     "coordinator/deploy/host_state.py:is_running": "systemctl, in an environment of constants and in `/`",
@@ -56,7 +57,7 @@ REASONS = {
     "agent/load/pools/ray/ray_node.py:start": "`ray start` below the supervisor, whose environment and folder were made",
     "agent/load/pools/ray/ray_driver.py:run_confined": "the driver below itself, whose environment and folder were made",
     "agent/sandbox/privileges.py:_needed": "names the file of the interpreter, and starts nothing",
-    "src/proveout/core/run_process.py:RunProcess.__init__": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",
+    "coordinator/live/run_process.py:RunProcess.__init__": "the caller's own coordinator: it resolves secrets from the caller's environment and relative paths",
 }
 """`file:function` -> why a start there does not go through `child_process`."""
 

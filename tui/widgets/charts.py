@@ -21,10 +21,17 @@ from proveout.tui.stage_view import StageView, Throughput
 class LoadChart(Static):
     """Throughput and response times, second by second, over iterations."""
 
+    _view: RunView | None = None
     _drawn: object = None
+
+    def on_resize(self) -> None:
+        """Draw for the new size: the first picture comes before the layout is made."""
+        if self._view is not None:
+            self.show(self._view)
 
     def show(self, view: RunView) -> None:
         """Draw the last two minutes, or the iterations that are chosen."""
+        self._view = view
         found, size = timeline(view), self.content_size
         if not size.width or not size.height or (found, size) == self._drawn:
             return
@@ -65,10 +72,17 @@ def ladder_text(view: RunView, width: int) -> Text:
 class LadderChart(Static):
     """All ladders."""
 
+    _view: RunView | None = None
     _drawn: object = None
+
+    def on_resize(self) -> None:
+        """Draw for the new size."""
+        if self._view is not None:
+            self.show(self._view)
 
     def show(self, view: RunView) -> None:
         """Draw the finished rungs of every ladder."""
+        self._view = view
         width = self.content_size.width
         now = (ladders(view), width)
         if width and now != self._drawn:

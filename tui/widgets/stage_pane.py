@@ -199,10 +199,17 @@ def _bar(label: str, share: float, rest: str, width: int) -> Text:
 class StagePane(Static):
     """The stage that runs."""
 
+    _view: RunView | None = None
     _drawn: object = None
+
+    def on_resize(self) -> None:
+        """Draw for the new size."""
+        if self._view is not None:
+            self.show(self._view)
 
     def show(self, view: RunView) -> None:
         """Draw what has changed."""
+        self._view = view
         size = self.content_size
         now = drawn(view, size.width, size.height) if size.width and size.height else Text()
         if now != self._drawn:

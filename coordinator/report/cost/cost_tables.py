@@ -37,7 +37,8 @@ def cost_section(results: RunResults) -> Iterator[Section]:
     """The cost of a transaction at each rung of each ladder where something of the servers' was captured."""
     found = tuple(_ladder(results, stage) for stage in tables.ladders(results) if any(map(has_cost, stage.rungs)))
     if found:
-        yield Section(title="Cost of a transaction", blocks=found, anchor="cost", brief=())
+        brief = None if currency_of(results) else ()
+        yield Section(title="Cost of a transaction", blocks=found, anchor="cost", brief=brief)
 
 
 def has_cost(rung: RungResult) -> bool:

@@ -22,6 +22,8 @@ from proveout.dsl.workloads.sql.sql_text import scan
 
 DDL = frozenset({"ALTER", "ANALYZE", "CLUSTER", "COMMENT", "CREATE", "DROP", "GRANT", "REINDEX", "RENAME", "REVOKE"})
 """The first words of statements that change objects, or the statistics about them."""
+STATISTICS = "ANALYZE"
+"""A stage of these alone has made nothing: the restored copy has statistics of its own."""
 SHOWN_MAX = 60
 
 
@@ -96,7 +98,8 @@ def _of_system(before: tuple[Stage, ...], system: str) -> tuple[SinceCopy, ...]:
             case Drop(systems=systems) if system in systems:
                 found = []
             case Sql(system=name) if name == system:
-                if statements := tuple(text for text in stage.statements if is_ddl(text)):
+                statements = tuple(text for text in stage.statements if is_ddl(text))
+                if not all(_first_word(text) == STATISTICS for text in statements):
                     found.append(SinceCopy(system=system, stage=stage, statements=statements))
             case _:
                 pass
@@ -109,5 +112,8 @@ def is_ddl(statement: str) -> bool:
     >>> is_ddl("-- an index\nCREATE INDEX i ON t (a)"), is_ddl("INSERT INTO t VALUES (1)")
     (True, False)
     """
-    first = next((token.upper for token in scan(statement) if token.kind == "word"), "")
-    return first in DDL
+    return _first_word(statement) in DDL
+
+
+def _first_word(statement: str) -> str:
+    return next((token.upper for token in scan(statement) if token.kind == "word"), "")

@@ -20,9 +20,9 @@ from typing import Any
 
 from proveout.api.recorded_run import Run, open_run
 from proveout.coordinator.live.follow import Tail
+from proveout.coordinator.live.run_process import RunProcess, last_lines
 from proveout.coordinator.storage.event_codec import JournalFault
 from proveout.core.errors import PlanError, ProveoutError
-from proveout.core.run_process import RunProcess, last_lines
 from proveout.proto.events import Event
 
 LOG_LINES = 25

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proveout.core.run_process import RunProcess, last_lines
+from proveout.coordinator.live.run_process import RunProcess, last_lines
 
 JUDGED = (0, 1, 3)
 """Exit codes of a run that reached its verdicts."""

@@ -390,7 +390,7 @@ def test_check_policy_lists_the_permissions(tmp_path: Path, capsys: pytest.Captu
     assert "kernel settings:  vm.swappiness\n" in capsys.readouterr().out
     good.write_text("policy: 1\nsysctl: [vm.swappiness\n")
     assert execute(["agent", "--check-policy", str(good)]) == 2
-    assert f"{good}:3:1" in capsys.readouterr().err
+    assert f"{good}:2:9: `[` opens here and is not closed" in capsys.readouterr().err
 
 
 def test_an_agent_reads_the_policy_of_its_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ import pytest
 
 from proveout.cli import execute
 from proveout.cli.common import with_screen
+from proveout.coordinator.live.run_process import LOG
 from proveout.coordinator.storage.journal import is_driven, read
-from proveout.core.run_process import LOG
 from proveout.proto.events import RunFinished
 
 ROOT = Path(__file__).parents[3]

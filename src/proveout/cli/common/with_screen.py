@@ -17,8 +17,8 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from proveout.coordinator.live.run_process import LOG, RunProcess
 from proveout.core.errors import ProveoutError
-from proveout.core.run_process import LOG, RunProcess
 
 if TYPE_CHECKING:
     from proveout.tui.result.model import RunServices
