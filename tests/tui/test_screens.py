@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import histories
@@ -41,6 +41,20 @@ async def until(pilot: Pilot[Any], holds: Callable[[], object]) -> None:
     await pilot.pause()
 
 
+def settled(*keys: str) -> Callable[[Pilot[Any]], Awaitable[None]]:
+    """Press the keys, then wait until the picture stays as it is: a chart is drawn again when its size is known."""
+
+    async def settle(pilot: Pilot[Any]) -> None:
+        await pilot.pause()
+        await pilot.press(*keys)
+        before = ""
+        while before != (now := pilot.app.export_screenshot()):
+            before = now
+            await pilot.pause(0.5)
+
+    return settle
+
+
 @pytest.fixture(autouse=True)
 def _the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     import time
@@ -53,18 +67,18 @@ def _the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("size", [SMALL, MIDDLE, LARGE], ids=["80x24", "120x40", "200x60"])
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_has_its_picture(state: str, size: tuple[int, int], snap_compare: Any) -> None:
-    assert snap_compare(RunApp(histories.Still(STATES[state]())), terminal_size=size)
+    assert snap_compare(RunApp(histories.Still(STATES[state]())), terminal_size=size, run_before=settled())
 
 
 def test_a_selected_rung_has_its_picture(snap_compare: Any) -> None:
     keys = ["home", "down", "down", "down", "enter"]
-    assert snap_compare(RunApp(histories.Still(histories.climbing())), terminal_size=MIDDLE, press=keys)
+    assert snap_compare(RunApp(histories.Still(histories.climbing())), terminal_size=MIDDLE, run_before=settled(*keys))
 
 
 @pytest.mark.parametrize("number", range(2, len(PANES)), ids=list(PANES)[2:])
 def test_every_pane_has_its_picture(number: int, snap_compare: Any) -> None:
     state = {6: histories.judged, 7: histories.judged, 9: histories.tuned}.get(number, histories.troubled)
-    assert snap_compare(RunApp(histories.Still(state())), terminal_size=(110, 30), press=[str(number)])
+    assert snap_compare(RunApp(histories.Still(state())), terminal_size=(110, 30), run_before=settled(str(number)))
 
 
 @pytest.mark.parametrize(
@@ -73,12 +87,12 @@ def test_every_pane_has_its_picture(number: int, snap_compare: Any) -> None:
     ids=["help-80x24", "quit-80x24", "light-80x24", "light-200x60"],
 )
 def test_help_question_and_light_theme(key: str, size: tuple[int, int], snap_compare: Any) -> None:
-    assert snap_compare(RunApp(histories.Still(histories.climbing())), terminal_size=size, press=[key])
+    assert snap_compare(RunApp(histories.Still(histories.climbing())), terminal_size=size, run_before=settled(key))
 
 
 def test_without_colour_the_signs_remain(monkeypatch: pytest.MonkeyPatch, snap_compare: Any) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(RunApp(histories.Still(histories.troubled())), terminal_size=SMALL)
+    assert snap_compare(RunApp(histories.Still(histories.troubled())), terminal_size=SMALL, run_before=settled())
 
 
 async def test_numbers_open_panes_and_brackets_go_on_to_the_next() -> None:

@@ -9,6 +9,7 @@ import typer
 
 from proveout.cli.common import completion
 from proveout.cli.common.options import RunsDir
+from proveout.core import extras
 from proveout.core.errors import ProveoutError
 
 if TYPE_CHECKING:
@@ -88,9 +89,8 @@ def serve(directory: RunDirectory, speed: float, host: str, port: int) -> None:
     try:
         from proveout.cli.common import web_screen
     except ModuleNotFoundError as error:
-        raise MissingPackages(
-            f"--web needs the package {error.name}", way_out='Install the extra: pip install "proveout[web]"'
-        ) from error
+        command = extras.install_command("proveout[web]")
+        raise MissingPackages(f"--web needs the package {error.name}", way_out=f"Install it with: {command}") from error
 
     def told(address: str) -> None:
         typer.echo(f"{directory.name} in a browser, read-only: {address}")
