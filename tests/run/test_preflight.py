@@ -331,7 +331,7 @@ def test_a_disk_without_room_is_reported_before_anything_is_started(tmp_path: Pa
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(small)], check=True)
     try:
         text = plan(
-            "    db: {engine: sqlite, host: here, provision: embedded}\n", "  - pause: {duration: 1s}\n", workload=""
+            "    db: {engine: postgres, host: here, provision: embedded}\n", "  - pause: {duration: 1s}\n", workload=""
         )
         code, problems = checked(tmp_path, text, "--runs-dir", str(small))
         assert (code, [one["code"] for one in problems]) == (4, ["space"])
