@@ -36,6 +36,8 @@ LETTER = 7
 LEGEND_LETTERS = 110
 BEYOND = 2.0
 """An interval that reaches beyond this many times the largest number is cut at the edge of its panel."""
+FAR = 10.0
+"""Ends are drawn up to this many times the largest number: pictures with places far outside cannot be made as PNG."""
 _UNITLESS = ("", "%", "1/s")
 """Units that an axis does not name: its numbers or the heading of its panel say enough."""
 
@@ -131,6 +133,10 @@ def _panel(points: Sequence[Point], place: str, mark: Mark, color: Spec, *, lyin
         }
         for point in points
     ]
+    far = FAR * max(abs(value["value"]) for value in values)
+    for value in values:
+        if far and value["lower"] is not None and value["upper"] is not None:
+            value |= {"lower": max(value["lower"], -far), "upper": min(value["upper"], far)}
     title = unit if unit not in _UNITLESS else "" if several else _plain(points[0].panel)
     number = quantity("value", title, scale=_domain(values), **_percentages(unit))
     places = {value["at"] for value in values}
