@@ -120,7 +120,7 @@ def _panel(points: Sequence[Point], place: str, mark: Mark, color: Spec, *, lyin
     metric = points[0].metric
     factor, unit = axis_unit(metric, [_centre(point) for point in points])
     words = notation(metric, *(point.estimate for point in points))
-    values = [
+    values: list[dict[str, Any]] = [
         {
             "at": safe(point.at) or "all",
             "series": safe(point.series),
@@ -136,7 +136,7 @@ def _panel(points: Sequence[Point], place: str, mark: Mark, color: Spec, *, lyin
     far = FAR * max(abs(value["value"]) for value in values)
     for value in values:
         if far and value["lower"] is not None and value["upper"] is not None:
-            value |= {"lower": max(value["lower"], -far), "upper": min(value["upper"], far)}
+            value.update(lower=max(value["lower"], -far), upper=min(value["upper"], far))
     title = unit if unit not in _UNITLESS else "" if several else _plain(points[0].panel)
     number = quantity("value", title, scale=_domain(values), **_percentages(unit))
     places = {value["at"] for value in values}
