@@ -350,7 +350,7 @@ class _Work:
         facts = await self.connection.ask("facts", authority="")
         if not facts["deployment"] and not facts["interrupted"]:
             left = f"; not of a deployment, and left: {', '.join(facts['foreign'])}" if facts["foreign"] else ""
-            return Outcome(host=name, state="absent", text=f"there is no deployment{left}")
+            return Outcome(host=name, state="absent", text=f"nothing is deployed{left}")
         what = [f"remove {one[1]}" for one in facts["deployment"].get("made", [])]
         if self.access.dry_run:
             return Outcome(host=name, state="would change", steps=("stop the agent", *what))

@@ -27,7 +27,7 @@ def read(path: Path, only: Collection[str] = ()) -> tuple[Target, ...]:
     topology = root.get("topology") if root is not None else None
     hosts = topology.get("hosts") if isinstance(topology, Map) else None
     if root is not None and not isinstance(hosts, Map):
-        problems.add(root.where, "there are no hosts", key="topology.hosts", hint="topology: {hosts: {db1: {…}}}")
+        problems.add(root.where, "has no hosts", key="topology.hosts", hint="topology: {hosts: {db1: {…}}}")
     entries = hosts.entries if isinstance(hosts, Map) else ()
     found: list[Target] = []
     for key, node in entries:

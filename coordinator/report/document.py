@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from proveout.coordinator.report.figures.figure import Figure
-from proveout.coordinator.report.summary.claims import Claim
 from proveout.coordinator.report.summary.headline import HeadlineNumber
+from proveout.proto.claim import Claim
 
 Tone: TypeAlias = Literal["", "good", "bad", "warn", "dim"]
 BRIEF_NOTES = 4

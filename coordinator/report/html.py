@@ -39,9 +39,9 @@ from proveout.coordinator.report.document import (
 from proveout.coordinator.report.figures import vega
 from proveout.coordinator.report.figures.figure import IN_THE_DARK, Figure
 from proveout.coordinator.report.first_screen.interval_drawing import claim_svg
-from proveout.coordinator.report.summary.claims import Claim
 from proveout.coordinator.report.summary.headline import HeadlineNumber
 from proveout.core.numbers import quantity, safe, safe_lines
+from proveout.proto.claim import Claim
 
 _SIGNS: Mapping[Tone, str] = {"good": "✓", "bad": "✗", "warn": "?"}
 _NUMBERS = "Numbers of the figure"

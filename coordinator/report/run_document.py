@@ -43,6 +43,7 @@ from proveout.coordinator.report.statements.statement_tables import statement_se
 from proveout.coordinator.report.summary.brief_evidence import brief_evidence
 from proveout.coordinator.report.summary.claims import claims
 from proveout.coordinator.report.summary.headline import headline
+from proveout.coordinator.report.summary.run_end import end_sentence, resume_command
 from proveout.coordinator.report.tables import (
     validity_notes,
 )
@@ -62,7 +63,6 @@ from proveout.core.numbers import (
     percent,
     pieces,
     quantity,
-    seconds,
     threads,
 )
 from proveout.proto.events import ValidityFinding, VerdictReached
@@ -87,9 +87,8 @@ def page_document(results: RunResults, directory: RunDirectory) -> Document:
 
 
 def _document(results: RunResults, directory: RunDirectory | None, run_dir: str) -> Document:
-    run, ended = results.run, results.ended
+    run = results.run
     name = directory.name if directory else "proveout"
-    resumable = ended is not None and ended.status != "finished" and ended.exit_code != 2  # 2: the plan is wrong
     sections = (
         *(() if directory else _headline(results)),
         *_verdicts(results),
@@ -121,7 +120,7 @@ def _document(results: RunResults, directory: RunDirectory | None, run_dir: str)
         answer=answer(results) if directory else None,
         sections=sections,
         files=run_dir,
-        next_step=f"proveout resume {run_dir}" if run_dir and resumable else "",
+        next_step=resume_command(results, run_dir) if run_dir and results.ended else "",
     )
 
 
@@ -140,13 +139,7 @@ def _about(results: RunResults) -> str:
 
 
 def _status(results: RunResults, *, brief: bool) -> Paragraph:
-    ended = results.ended
-    if ended is None:
-        return Paragraph("not finished: no end of the run is recorded", "warn")
-    tone: Tone = "good" if ended.exit_code == 0 else "bad" if ended.exit_code in (1, 4) else "warn"
-    reason = "" if brief else f": {ended.reason}"
-    text = f"{ended.status} in {seconds(ended.seconds)}{reason} (exit code {ended.exit_code})"
-    return Paragraph(text, tone)
+    return Paragraph(*end_sentence(results, reason=not brief))
 
 
 # ---- verdicts ----------------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import histories
 
 from proveout.core.errors import ProveoutError
+from proveout.proto.claim import Claim
 from proveout.tui.home.services import ComparedPart, ComparedRow, Comparison, Ratio
-from proveout.tui.result.model import Claim, HeadlineNumber, Result, Verdict
+from proveout.tui.result.model import HeadlineNumber, Result, Verdict
 from proveout.tui.run.event_source import Pace, Replay
 
 HOSTILE = histories.HOSTILE

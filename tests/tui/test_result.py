@@ -15,13 +15,14 @@ from textual.color import Color
 from textual.pilot import Pilot
 from textual.widgets import Collapsible, ContentSwitcher, OptionList, Static
 
+from proveout.proto.claim import Claim
 from proveout.proto.events import RunFinished
 from proveout.tui.colours import DARK, LIGHT
 from proveout.tui.home.comparison_screen import ComparedScreen
 from proveout.tui.home.forest_plot import cell, forest_plot
 from proveout.tui.result import text
 from proveout.tui.result.interval_bar import interval_bar
-from proveout.tui.result.model import Claim, Result
+from proveout.tui.result.model import Result
 from proveout.tui.run.app import RunApp
 
 SIZES = {"80x24": (80, 24), "120x40": (120, 40), "200x60": (200, 60)}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from rich.text import Text
 
-from proveout.tui.result.model import Claim
+from proveout.proto.claim import Claim
 
 LOG_FROM = 8.0
 MARGIN = 0.08

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
+from proveout.proto.claim import Claim
 from proveout.tui.home.services import Comparison
 from proveout.tui.run.event_source import Replay
 
@@ -26,23 +27,6 @@ class HeadlineNumber:
     interval: str = ""
     about: str = ""
     tone: Tone = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """One comparison of a verdict: `value` and `limit` as text; `mean`, `lower`, `upper` and `bound` (the limit) in one
-    unit, None where they are not known; `operator` is one of < <= > >= == !=, "" without a limit.
-    """
-
-    of: str
-    value: str
-    limit: str = ""
-    operator: str = ""
-    mean: float | None = None
-    lower: float | None = None
-    upper: float | None = None
-    bound: float | None = None
-    level: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,10 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from proveout.core.numbers import safe
+from proveout.proto.claim import Claim
 from proveout.tui.colours import ACCENT, MUTED
 from proveout.tui.result.interval_bar import interval_bar
-from proveout.tui.result.model import Claim, HeadlineNumber, Result, Verdict
+from proveout.tui.result.model import HeadlineNumber, Result, Verdict
 
 SIGNS = {"PASS": ("✓", "good"), "FAIL": ("✗", "bad"), "INCONCLUSIVE": ("?", "warn")}
 WORDS = {"PASS": "passed", "FAIL": "failed", "INCONCLUSIVE": "inconclusive"}

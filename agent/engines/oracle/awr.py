@@ -19,9 +19,8 @@ from typing import Any
 import oracledb
 
 from proveout.agent.engines.adapter import SnapshotMark
-from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.errors import error_text
-from proveout.agent.engines.oracle.sql import Opener, ReportConnection, connect_fault, open_labelled
+from proveout.agent.engines.oracle.sql import Opener, ReportConnection, open_labelled
 from proveout.agent.engines.oracle.waits import OWN_INSTANCE
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.tasks import Endpoint
@@ -61,14 +60,8 @@ class AwrSession(ReportConnection):
     """One connection that takes snapshots; see `adapter.ReportSession`."""
 
     def __init__(self, endpoint: Endpoint, container: str, open_one: Opener = open_labelled) -> None:
-        self._system, self._global = endpoint.system, bool(endpoint.instances)
-        try:
-            self._connection = open_one(endpoint, "awr")
-            self._connection.call_timeout = CALL_TIMEOUT_MS
-        except StatementFailure as failure:
-            raise TaskFault("invalid", f"system {endpoint.system!r}: {failure.what}") from None
-        except oracledb.Error as error:
-            raise connect_fault(endpoint.system, error_text(error)) from None
+        self._global = bool(endpoint.instances)
+        super().__init__(endpoint, "awr", open_one, CALL_TIMEOUT_MS)
         try:
             if container == "root":
                 self._execute(ROOT, way_out=CONTAINER)

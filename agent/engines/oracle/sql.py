@@ -72,7 +72,15 @@ def open_labelled(endpoint: Endpoint, work: str) -> Any:
 class ReportConnection:
     """The end of a session of `adapter.ReportSession`, over python-oracledb."""
 
-    _connection: Any
+    def __init__(self, endpoint: Endpoint, work: str, open_one: Opener, timeout_ms: int) -> None:
+        self._system = endpoint.system
+        try:
+            self._connection = open_one(endpoint, work)
+            self._connection.call_timeout = timeout_ms
+        except StatementFailure as failure:
+            raise TaskFault("invalid", f"system {endpoint.system!r}: {failure.what}") from None
+        except oracledb.Error as error:
+            raise connect_fault(endpoint.system, error_text(error)) from None
 
     def abort(self) -> None:
         """Break off the call under way; from another thread."""

@@ -15,12 +15,10 @@ from typing import Any
 
 import oracledb
 
-from proveout.agent.engines.driver_contract import StatementFailure
 from proveout.agent.engines.oracle.errors import error_text
 from proveout.agent.engines.oracle.sql import (
     Opener,
     ReportConnection,
-    connect_fault,
     open_labelled,
     statement_fault,
 )
@@ -47,15 +45,8 @@ class OracleStatements(ReportConnection):
     """See `statement_contract.StatementSession`."""
 
     def __init__(self, endpoint: Endpoint, open_one: Opener = open_labelled) -> None:
-        self._system = endpoint.system
         self._texts: dict[str, str] = {}
-        try:
-            self._connection = open_one(endpoint, "statements")
-            self._connection.call_timeout = CALL_TIMEOUT_MS
-        except StatementFailure as failure:
-            raise TaskFault("invalid", f"system {endpoint.system!r}: {failure.what}") from None
-        except oracledb.Error as error:
-            raise connect_fault(endpoint.system, error_text(error)) from None
+        super().__init__(endpoint, "statements", open_one, CALL_TIMEOUT_MS)
 
     @property
     def since(self) -> str:

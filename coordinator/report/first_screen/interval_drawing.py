@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from proveout.coordinator.report.summary.claims import Claim
+from proveout.proto.claim import Claim
 
 WIDTH, HEIGHT = 240, 22
 _EDGE = 8.0

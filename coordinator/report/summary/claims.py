@@ -8,7 +8,6 @@ outcome is that of the verdict. Built-in verdicts, which have no expression, hav
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from proveout.coordinator.results.results import FUNCTIONS, RunResults, environment
@@ -28,31 +27,12 @@ from proveout.dsl.expr.evaluation import (
     metric_of,
 )
 from proveout.dsl.expr.syntax import Member, parse, ungroup
+from proveout.proto.claim import Claim
 from proveout.proto.events import VerdictReached
 
 _SIGNS = {"<": "<", "<=": "≤", ">": ">", ">=": "≥", "==": "=", "!=": "≠"}
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """One comparison of a check: `of` (what is compared, as the plan writes it), its `value`, and `limit` with its
-    sign, such as `≤ 50.0 ms`; `value` is `no data` where it is missing, `limit` is "" for a condition without one.
-
-    `mean`, `lower`, `upper` and `bound` (the limit) are in the unit of the metric, None where they are not known.
-    `operator` is one of < <= > >= == !=, "" without a limit. `level`: the confidence of the interval, "" without one.
-    """
-
-    of: str
-    value: str
-    limit: str = ""
-    operator: str = ""
-    mean: float | None = None
-    lower: float | None = None
-    upper: float | None = None
-    bound: float | None = None
-    level: str = ""
 
 
 def claims(verdict: VerdictReached, results: RunResults) -> tuple[Claim, ...]:

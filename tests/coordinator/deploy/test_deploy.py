@@ -73,21 +73,7 @@ def test_a_host_from_the_first_deployment_to_its_removal(lab: SshLab, houses: tu
     assert "db1: enrol with 10.77.0.1:7444 as agent/db1" in said
     assert host.files() == before
 
-    # one host's failure does not stop the others, and changes nothing there
-    lab.shell("foreign", "mkdir /opt/proveout && echo mine > /opt/proveout/notes")
-    bad = {name: lab.hosts[name].files() for name in ("full", "old", "foreign", "stranger")}
-    lines = (lab.folder / "known_hosts").read_text().splitlines(keepends=True)
-    stranger = lab.hosts["stranger"].host.address
-    (lab.folder / "known_hosts").write_text("".join(line for line in lines if not line.startswith(stranger)))
-    several = lab.inventory("db1", *bad, name="several.yaml")
-    said = lab.deploy(several, "--wheelhouse", str(houses[0]), code=4)
-    assert "1 deployed, 4 failed" in said
-    assert "not done: full, old, foreign, stranger" in said
-    assert "are needed (Make room there. Nothing was changed)" in said
-    assert "no Python 3.11 or newer is found there" in said
-    assert "/opt/proveout exists, and deploy has not made it" in said
-    assert "the key of the host is not known" in said
-    assert {name: lab.hosts[name].files() for name in bad} == bad
+    deploy_beside_hosts_that_cannot_be_used(lab, houses[0])
 
     # again: nothing
     deployed = settled(lab, "db1")
@@ -140,6 +126,24 @@ def test_a_host_from_the_first_deployment_to_its_removal(lab: SshLab, houses: tu
     assert host.files() == before
     assert "1 absent" in lab.deploy(one, "--remove")
     assert "revoked" in lab.proveout("pki", "list", str(lab.folder / "authority"))
+
+
+def deploy_beside_hosts_that_cannot_be_used(lab: SshLab, house: Path) -> None:
+    """One host's failure does not stop the others, and changes nothing there."""
+    lab.shell("foreign", "mkdir /opt/proveout && echo mine > /opt/proveout/notes")
+    bad = {name: lab.hosts[name].files() for name in ("full", "old", "foreign", "stranger")}
+    lines = (lab.folder / "known_hosts").read_text().splitlines(keepends=True)
+    stranger = lab.hosts["stranger"].host.address
+    (lab.folder / "known_hosts").write_text("".join(line for line in lines if not line.startswith(stranger)))
+    several = lab.inventory("db1", *bad, name="several.yaml")
+    said = lab.deploy(several, "--wheelhouse", str(house), code=4)
+    assert "1 deployed, 4 failed" in said
+    assert "not done: full, old, foreign, stranger" in said
+    assert "are needed (Make room there. Nothing was changed)" in said
+    assert "no Python 3.11 or newer is found there" in said
+    assert "/opt/proveout exists, and deploy has not made it" in said
+    assert "the key of the host is not known" in said
+    assert {name: lab.hosts[name].files() for name in bad} == bad
 
 
 def settled(lab: SshLab, name: str) -> dict[str, str]:

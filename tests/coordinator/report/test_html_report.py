@@ -33,12 +33,12 @@ from proveout.coordinator.report.figures.system import lag_figures
 from proveout.coordinator.report.first_screen.answer import folded
 from proveout.coordinator.report.first_screen.interval_drawing import claim_svg
 from proveout.coordinator.report.run_document import page_document
-from proveout.coordinator.report.summary.claims import Claim
 from proveout.coordinator.results.results import load_results
 from proveout.coordinator.storage.journal import Journal
 from proveout.coordinator.storage.run_directory import RunDirectory
 from proveout.core.numbers import safe
 from proveout.dsl.schema.models import FIGURES
+from proveout.proto.claim import Claim
 from proveout.proto.events import (
     FactsTaken,
     RunFinished,

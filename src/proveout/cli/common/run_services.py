@@ -7,11 +7,10 @@ Data flow: a run directory -> its journal -> `RunResults` -> the selection of `c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proveout.core.numbers import pieces, seconds
+from proveout.core.numbers import pieces
 from proveout.tui.result import model as shown
 from proveout.tui.run.event_source import Pace, Replay
 
@@ -82,18 +81,13 @@ def replay(directory: RunDirectory, speed: float, *, at_end: bool = False) -> Re
 def run_result(results: RunResults, directory: RunDirectory) -> shown.Result:
     """The result of a run, finished or broken off, from its events."""
     from proveout.coordinator.report.summary.headline import headline
+    from proveout.coordinator.report.summary.run_end import end_sentence, resume_command
     from proveout.coordinator.report.tables import validity_notes
 
-    ended = results.ended
-    outcome = "not finished: no end of the run is recorded"
-    tone: shown.Tone = "warn"
-    if ended is not None:
-        outcome = f"{ended.status} in {seconds(ended.seconds)}: {ended.reason} (exit code {ended.exit_code})"
-        tone = "good" if ended.exit_code == 0 else "bad" if ended.exit_code in (1, 4) else "warn"
+    outcome, tone = end_sentence(results)
     serious = [f"{one.host}: {one.text}" if one.host else one.text for one in results.notices if one.level != "info"]
     notes = [*validity_notes(results), *serious]
     more = [f"and {len(notes) - NOTES_MAX} more in the report"] if len(notes) > NOTES_MAX else []
-    broken_off = ended is None or ended.status != "finished"
     return shown.Result(
         outcome=outcome,
         tone=tone,
@@ -105,7 +99,7 @@ def run_result(results: RunResults, directory: RunDirectory) -> shown.Result:
         ),
         verdicts=tuple(_verdict(one, results) for one in results.verdicts),
         notes=(*notes[:NOTES_MAX], *more),
-        next_step=f"proveout resume {directory.path}" if broken_off else "",
+        next_step=resume_command(results, directory.path),
     )
 
 
@@ -117,7 +111,7 @@ def _verdict(one: VerdictReached, results: RunResults) -> shown.Verdict:
         title=one.title,
         outcome=one.outcome,
         counts=one.severity != "warn",
-        claims=tuple(shown.Claim(**asdict(claim)) for claim in claims(one, results)),
+        claims=claims(one, results),
         evidence=tuple(pieces(one.evidence)),
         check=one.check,
         where=f"{Path(one.file).name}:{one.line}" if one.file and one.line else "",

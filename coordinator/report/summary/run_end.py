@@ -1,0 +1,29 @@
+"""The end of a run in a sentence, and the command that continues it. Pure; reports and the screen use the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from proveout.coordinator.results.results import RunResults
+from proveout.core.numbers import seconds
+
+PLAN_WRONG = 2
+
+
+def end_sentence(results: RunResults, *, reason: bool = True) -> tuple[str, Literal["good", "bad", "warn"]]:
+    """`finished in 2 min: 5 passed (exit code 0)`, and its tone; `reason`: with what follows the colon."""
+    ended = results.ended
+    if ended is None:
+        return "not finished: no end of the run is recorded", "warn"
+    why = f": {ended.reason}" if reason else ""
+    text = f"{ended.status} in {seconds(ended.seconds)}{why} (exit code {ended.exit_code})"
+    return text, "good" if ended.exit_code == 0 else "bad" if ended.exit_code in (1, 4) else "warn"
+
+
+def resume_command(results: RunResults, run_dir: str | Path) -> str:
+    """The command that continues a run that was broken off; "" where it has finished, or its plan is wrong."""
+    ended = results.ended
+    if ended is not None and (ended.status == "finished" or ended.exit_code == PLAN_WRONG):
+        return ""
+    return f"proveout resume {run_dir}"
