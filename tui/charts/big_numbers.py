@@ -77,15 +77,11 @@ def _rows(figure: Figure) -> Iterator[tuple[str, str]]:
 
 
 def _glyphs(value: str) -> Iterator[tuple[str, str, str]]:
-    """Digits with a column between them, where points and commas are."""
+    """Digits with a column between them; a point or a comma stands close to the digit before it."""
     for place, sign in enumerate(value):
-        glyph = _DIGITS.get(sign)
-        if glyph is None:
-            yield " ", " ", sign
-            continue
-        if place and value[place - 1] in _DIGITS:
+        if sign in _DIGITS and place:
             yield " ", " ", " "
-        yield glyph
+        yield _DIGITS.get(sign, (" ", " ", sign))
 
 
 def _width(value: str) -> int:
