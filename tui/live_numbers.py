@@ -45,7 +45,9 @@ class LiveNumbers:
     def is_short(self) -> bool:
         """Whether the throughput is below the intended rate in the measure window."""
         tick = self.tick
-        return tick is not None and tick.window == "measure" and bool(self.of) and tick.tps < SHORT_FRACTION * self.of
+        if tick is None or self.of is None:
+            return False
+        return tick.window == "measure" and tick.tps < SHORT_FRACTION * self.of
 
 
 def live_numbers(view: RunView) -> LiveNumbers | None:
@@ -183,8 +185,8 @@ def _of_load(found: LiveNumbers) -> list[Figure]:
             style=CAUTION if found.is_short or gone else "bold",
             digits=RATE_DIGITS,
         ),
-        _timed(tick and tick.p50_us, "response p50"),
-        _timed(tick and tick.p99_us, "response p99"),
+        _timed(tick.p50_us if tick else None, "response p50"),
+        _timed(tick.p99_us if tick else None, "response p99"),
         Figure(
             value=NOT_KNOWN if tick is None else number(tick.errors),
             unit="/s",

@@ -123,8 +123,8 @@ class Page:
 
     async def is_true(self, expression: str) -> None:
         """Wait until an expression of the page is true."""
-        while not (await self.call("Runtime.evaluate", expression=expression))["result"].get("value"):
-            await asyncio.sleep(0.1)
+        asked = f"new Promise(done => setInterval(() => {expression} && done(true), 50))"
+        await self.call("Runtime.evaluate", expression=asked, awaitPromise=True)
 
     async def write(self, text: str) -> None:
         """Click on the page, and write."""

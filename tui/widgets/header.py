@@ -216,7 +216,7 @@ def _standstill(view: RunView) -> str:
 
 
 class Top(Static):
-    """The run, where it is, and the numbers of the newest second: in large digits where there is room, else in a line."""
+    """The run, where it is, and the numbers of the newest second: in large digits where there is room, else a line."""
 
     def show(self, view: RunView, note: str) -> None:
         """Draw them."""
