@@ -103,7 +103,8 @@ def progress(view: RunView, width: int) -> Text:
             return justified(left, [(bar(share, max(width // 3, 8)), ACCENT, 3)], width)
     current = view.stage(view.current)
     if current is not None and current.state == "running":
-        return fitted([(safe(current.id), "bold", 0), (f" · {safe(current.kind)}, between iterations", "", 1)], width)
+        between = ", between iterations" if current.iterations else ""
+        return fitted([(safe(current.id), "bold", 0), (f" · {safe(current.kind)}{between}", "", 1)], width)
     return fitted([("between stages" if view.stages else "starting", "", 0)], width)
 
 
