@@ -209,7 +209,7 @@ def _timed(value_us: float | None, label: str) -> Figure:
 
 
 def _of_task(host: str, task: Progress) -> list[Figure]:
-    """How far a task is: share, amount, pace, time left."""
+    """The progress of a task: share, amount, pace, time left."""
     unit = safe(task.unit)
     of = f"of {number(task.total)} " if task.total > 0.0 else ""
     drawn = [Figure(value=number(round(task.done)), label=f"{of}{unit} on {safe(host)}", digits=RATE_DIGITS)]

@@ -226,7 +226,7 @@ async def test_a_browser_follows_a_run_that_it_cannot_stop_to_its_result(tmp_pat
             ticks(5678.0, 2)
             await page.shows("TPS 5,678")
 
-            await page.write("q")  # in a terminal it asks, and "s" then stops the run; here it closes the page
+            await page.write("q")  # in a terminal "q" opens a dialog, where "s" stops the run
             await page.write("s")
             await page.is_true("document.body.className.includes('-closed')")
             await page.call("Page.reload")
