@@ -98,8 +98,8 @@ def phases(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
             slug=slug("phases", stages[0].id),
             title="Phases of the load: " + heading(results, [results.stages[one] for one in ids]),
             caption="Offered and completed transactions at each time, and the response of those completed; of each "
-            "rung the repeat with the median throughput. Shaded, the phases; grey, the ramps. A dotted line is the time at "
-            f"which the load was back after a phase. The picture shows {labels[first]}.",
+            "rung the repeat with the median throughput. Shaded, the phases; grey, the ramps. A dotted line is the time "
+            f"at which the load was back after a phase. The picture shows {labels[first]}.",
             spec=_spec(shown, parts, labels, first, _unit(results, shown[0])),
             heads=("rung", "phase", "from", "to", "offered", "completed", "p50, median", "p99, median", "p99, highest",
             "back after"),
@@ -166,11 +166,14 @@ def _spec(
     rated = offered if unit == "rate" else []
     lines = ["completed", *([_OFFERED] if rated else []), *list(names.values())[1:]]
     y = quantity("v", "per second", axis=_left(4), scale={"domainMin": 0, "nice": True})
-    throughput = panel(150, [shaded, *rules, lines_of([*rows, *rated], only, y, "per second", lines)])
+    drawn = [lines_of(rows, only, y, "per second", lines)]
+    if rated:
+        drawn.append(_straight(lines_of(rated, only, y, "per second", lines)))
+    throughput = panel(150, [shaded, *rules, *drawn])
     panels = [_ribbon(bands, only), throughput]
     if offered and not rated:
         y = quantity("v", "active threads", axis=_left(3), scale={"domainMin": 0, "nice": True})
-        panels.append(panel(70, [shaded, lines_of(offered, only, y, "threads", [_OFFERED])]))
+        panels.append(panel(70, [shaded, _straight(lines_of(offered, only, y, "threads", [_OFFERED]))]))
     responses = [row for row in load_rows(shown, {"p50_ms": "p50", "p99_ms": "p99"}, "ms") if row["v"] > 0.0]
     if responses:
         y = logarithmic("v", "response, ms", [row["v"] for row in responses], axis={"minExtent": 48})
@@ -193,6 +196,11 @@ def _on_time(one: Spec, *, titled: bool) -> Spec:
         x = {**_x(titled=titled), "field": layer["encoding"].get("x", {}).get("field", "t")}
         layers.append({**layer, "encoding": {**layer["encoding"], "x": x}})
     return {**one, "layer": layers}
+
+
+def _straight(lines: Spec) -> Spec:
+    """Lines from point to point, as a level goes."""
+    return {**lines, "mark": {**lines["mark"], "interpolate": "linear"}}
 
 
 def _left(ticks: int) -> Spec:

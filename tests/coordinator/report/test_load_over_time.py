@@ -158,10 +158,11 @@ def test_phases_have_the_offered_rate_beside_the_completed_one(read: tuple[RunRe
     shown = [row for row in ribbon["data"]["values"] if row["of"] == 0]
     assert [(row["t"], row["u"]) for row in shown] == [(0, 0.5), (0.5, 2), (-1, 0), (2, 3)]
     assert [row["label"] for row in shown] == ["", "spike", "", ""], "a name that does not fit is in the tooltip alone"
-    _, rule, lines = throughput["layer"]
+    _, rule, lines, levels = throughput["layer"]
     assert [(row["t"], row["shown"]) for row in rule["data"]["values"] if row["of"] == 0] == [(2.25, "0.25 s")]
-    offered = [(row["t"], row["v"]) for row in lines["data"]["values"] if row["of"] == 0 and row["what"] == "offered"]
+    offered = [(row["t"], row["v"]) for row in levels["data"]["values"] if row["of"] == 0]
     assert offered == [(0, 40), (0.5, 40), (0.5, 40), (2, 100)]
+    assert (lines["mark"]["interpolate"], levels["mark"]["interpolate"]) == ("step", "linear")
     assert lines["encoding"]["color"]["scale"]["domain"] == ["completed", "offered", "errors"]
     assert response["layer"][2]["encoding"]["y"]["title"] == "response, ms"
     first, second = figure.rows[:2]
