@@ -1,13 +1,12 @@
-"""How long is the way of someone who has never seen proveout, from the source to a gate in CI?
+"""The way of a new user from the source to a job in CI, step by step, each step timed.
 
     python benchmarks/plans/newcomer.py [--source REPOSITORY]
 
-The steps of the README and of docs/guide, each timed, in folders that are removed at the end: clone and `make run`; a plan
-from `proveout new database` against a PostgreSQL with a password that this program starts, with a wrong password
-first; the lines of docs/ci/github-workflow.yml in a repository with that plan, installed from the source by pip.
-HOME is an empty folder, and the variables of the calling shell stay outside except those that pip and certificates need.
-Prints a table; exits with 1 when a step ends with another code than it should. Needs git, make and the programs of a
-PostgreSQL server of the system.
+The steps of the README and of docs/guide, in folders that are removed at the end: clone and `make run`; a plan from
+`proveout new database` on a PostgreSQL with a password, which this program starts, first with a wrong password; the
+lines of docs/ci/github-workflow.yml in a repository with that plan, where pip installs from the source. HOME is an
+empty folder, and of the shell's variables only those are kept that pip and certificates need. Prints a table; exits with
+1 when a step ends with another code than it should. Needs git, make and the programs of a PostgreSQL server.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -40,12 +40,13 @@ LIMIT_S = 1800.0
 class Way:
     """The steps so far."""
 
-    rows: list[tuple[str, str, int, int, float]] = field(default_factory=list)
+    rows: list[tuple[str, str, int, bool, float]] = field(default_factory=list)
 
     def step(
-        self, what: str, command: str, folder: Path, environment: Mapping[str, str], *, expect: Sequence[int] = (0,)
+        self, what: str, command: str, folder: Path, environment: Mapping[str, str], *, expect: int = 0, end: str = ""
     ) -> None:
-        """Run a shell line as the newcomer; shows its output when it ends with another code than one of `expect`."""
+        """Run a shell line as the newcomer; shows its output when it ends with another code than `expect`, unless the
+        last words of the output are `end`."""
         print(f"{what}: {command}", flush=True)
         began = time.monotonic()
         done = subprocess.run(
@@ -53,7 +54,7 @@ class Way:
             cwd=folder, env=environment, check=False, timeout=LIMIT_S,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
-        wrong = done.returncode not in expect
+        wrong = done.returncode != expect and not (end and done.stdout.rstrip().endswith(end))
         if wrong:
             print(done.stdout[-4000:])
         self.rows.append((what, command, done.returncode, wrong, time.monotonic() - began))
@@ -64,7 +65,7 @@ class Way:
         for what, command, code, wrong, seconds in self.rows:
             print(f"| {what} | `{command}` | {code}{' (not expected)' if wrong else ''} | {seconds:.1f} s |")
         print(f"| all | | | {sum(row[-1] for row in self.rows):.0f} s |")
-        return max(int(row[3]) for row in self.rows)
+        return max(row[3] for row in self.rows)
 
 
 @contextmanager
@@ -78,7 +79,7 @@ def server(folder: Path) -> Iterator[int]:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
     folder.mkdir(mode=0o755)
-    user: dict[str, int] = {}
+    user: dict[str, Any] = {}
     if os.geteuid() == 0:
         nobody = pwd.getpwnam("nobody")
         os.chown(folder, nobody.pw_uid, nobody.pw_gid)
@@ -114,19 +115,18 @@ def walk(way: Way, folder: Path, source: str) -> None:
     bare = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)} | {"HOME": str(home)}
     way.step("the source", f"git clone --quiet {source} proveout", folder, bare)
     clone = folder / "proveout"
-    # a run on a busy machine may be inconclusive, which is no fault of the way
-    way.step("the main job", "make run", clone, bare, expect=(0, 3))
+    # On a busy machine the verdicts of a run may be inconclusive, 3; make itself exits with 2 then.
+    way.step("the main job", "make run", clone, bare, end="Error 3")
     bare["PATH"] = f"{clone / '.venv/bin'}:{bare['PATH']}"
     mine = folder / "mine"
     mine.mkdir()
     with server(folder / "server") as port:
-        way.step("a plan", "proveout new database plans/mine.yaml", mine, bare, expect=(2,))
         way.step("a plan", "mkdir plans && proveout new database plans/mine.yaml", mine, bare)
         way.step("its dsn", f"sed -i s/:5432/:{port}/ plans/mine.yaml", mine, bare)
         way.step("a look", "proveout explain plans/mine.yaml", mine, bare)
         connect = "proveout check plans/mine.yaml --connect"
-        way.step("no password", connect, mine, bare, expect=(4,))
-        way.step("a wrong password", connect, mine, bare | {"DB_PASSWORD": "guessed"}, expect=(4,))
+        way.step("no password", connect, mine, bare, expect=4)
+        way.step("a wrong password", connect, mine, bare | {"DB_PASSWORD": "guessed"}, expect=4)
         bare["DB_PASSWORD"] = PASSWORD
         way.step("the password", connect, mine, bare)
         way.step("the run", "proveout run plans/mine.yaml", mine, bare)
