@@ -5,7 +5,7 @@
 The steps of the README and of docs/guide, in folders that are removed at the end: clone and `make run`; a plan from
 `proveout new database` on a PostgreSQL with a password, which this program starts, first with a wrong password; the
 lines of docs/ci/github-workflow.yml in a repository with that plan, where pip installs from the source. HOME is an
-empty folder, and of the shell's variables only those are kept that pip and certificates need. Prints a table; exits with
+empty folder, and of the shell's variables only those are kept that pip and certificates need. Prints a table; ends with
 1 when a step ends with another code than it should. Needs git, make and the programs of a PostgreSQL server.
 """
 
