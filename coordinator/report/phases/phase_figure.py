@@ -98,8 +98,8 @@ def phases(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
             slug=slug("phases", stages[0].id),
             title="Phases of the load: " + heading(results, [results.stages[one] for one in ids]),
             caption="Offered and completed transactions at each time, and the response of those completed; of each "
-            "rung the repeat with the median throughput. Shaded, the phases; grey, the ramps. A dotted line is the time "
-            f"at which the load was back after a phase. The picture shows {labels[first]}.",
+            "rung the repeat with the median throughput. Shaded, the phases; grey, the ramps. A dotted line: the load "
+            f"was back after a phase. The picture shows {labels[first]}.",
             spec=_spec(shown, parts, labels, first, _unit(results, shown[0])),
             heads=("rung", "phase", "from", "to", "offered", "completed", "p50, median", "p99, median", "p99, highest",
             "back after"),
