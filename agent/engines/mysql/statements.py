@@ -2,9 +2,10 @@
 
 Two sources, as the server counts in two places: `events_statements_summary_by_digest` for statements that are sent as
 text, and `prepared_statements_instances` for those that are prepared and executed by the binary protocol; of the latter
-the sessions must be open at the end of the window, as those of a load are. MariaDB lists prepared statements, and does
-not count their executions: there they are together one line, from `events_statements_summary_global_by_event_name`,
-of the whole server. For EXPLAIN a placeholder becomes the text
+the sessions must be open at the end of the window, as those of a load are. MariaDB counts the executions of each only
+with the consumer `events_statements_current`, which is off unless the server is started with it, as an embedded one is.
+Without it they are together one line, from `events_statements_summary_global_by_event_name`, of the whole server. For
+EXPLAIN a placeholder becomes the text
 '1', which compares with numbers and texts by an index. Source: MySQL 8.0 Reference Manual, 29.12.6.3, 29.12.6.4,
 29.12.20.3; MariaDB knowledge base, Performance Schema Tables.
 """
@@ -44,7 +45,9 @@ TOGETHER = (
     " FROM performance_schema.events_statements_summary_global_by_event_name"
     " WHERE EVENT_NAME = 'statement/com/Execute' AND COUNT_STAR > 0"
 )
-NOT_APART = "(executions of prepared statements, which this server does not tell apart)"
+NOT_APART = (
+    "(executions of prepared statements together: apart with performance_schema's consumer events_statements_current)"
+)
 OF_PROTOCOL = re.compile(r"\s*(?:PREPARE|EXECUTE|DEALLOCATE)\b", re.IGNORECASE)
 SHORTENED = "..."
 _PLACEHOLDER = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|(\bLIMIT\s+)?\?(?:\s*,\s*\?)*", re.IGNORECASE)
