@@ -220,6 +220,7 @@ def test_calls_rows_and_plans_of_the_window_on_a_mariadb(mariadb: str) -> None:
     assert (prepared_one["calls"], prepared_one["rows"]) == (5, 5)
     assert prepared_one["plan"] == [[0, "const using PRIMARY on item", 1.0]]
     assert NOT_APART not in top
+    assert not [text for text in top if "performance_schema" in text], "our own statements"
 
 
 def test_a_server_that_does_not_count_prepared_statements_has_them_in_one_line(
