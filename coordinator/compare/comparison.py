@@ -127,8 +127,8 @@ class Row:
         return "better" if (lower > 0.0) != self.lower_is_better else "worse"
 
     def reason(self, other: str) -> str:
-        """Why the number is not judged, "" where it is; `other` is the short name of the run that is not the
-        reference."""
+        """The reason for which the number is not judged, "" where it is judged; `other` is the short name of the run
+        that is not the reference."""
         if self.offered:
             return "rates differ"
         if self.direction != "unknown":
@@ -232,6 +232,16 @@ def compare(
     )
 
 
+def compare_all(
+    runs: Sequence[RunResults], *, allow: Sequence[str] = (), despite: bool = False, band: float = 0.0
+) -> list[ComparedRuns]:
+    """Compare each run with the first one, as `compare`."""
+    return [
+        compare(runs[0], other, allow=allow, despite=despite, band=band, name=short_name(place))
+        for place, other in enumerate(runs[1:], 1)
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class _Side:
     name: str
@@ -261,7 +271,7 @@ def _banded(stage: StagePair, band: float) -> StagePair:
 
 
 def legend(compared: Sequence[ComparedRuns]) -> str:
-    """What the short names stand for, in a line: `A = smoke-…-7a87, B = smoke-…-3576`."""
+    """The runs behind the short names, in a line: `A = smoke-…-7a87, B = smoke-…-3576`."""
     runs = [compared[0].runs[0], *(one.runs[1] for one in compared)]
     return safe(", ".join(f"{one.name} = {one.run_id}" for one in runs))
 

@@ -83,7 +83,7 @@ def comparison_document(
 
 
 def _overview(compared: Sequence[ComparedRuns]) -> Section:
-    """The tiles, and what the short names stand for."""
+    """The tiles, and the runs behind the short names."""
     runs = [compared[0].runs[0], *(one.runs[1] for one in compared)]
     notes = tuple(dict.fromkeys(note for one in compared for note in one.notes))
     alike = len({one.environment for one in runs}) == 1
@@ -134,7 +134,7 @@ def _differences(compared: Sequence[ComparedRuns], *, is_page: bool) -> Iterator
             lacking = "missing" if difference.missing_in else "none"
             bases[key] = difference.before or lacking
             found.setdefault(key, {})[one.names[1]] = difference.after or lacking
-    if not found:  # the answer says so
+    if not found:  # the answer has it
         return
     names = [one.names[1] for one in compared]
     rows = [
@@ -155,7 +155,7 @@ def _differences(compared: Sequence[ComparedRuns], *, is_page: bool) -> Iterator
     if rest.rows:
         whole = (first, Details(title=more, blocks=(rest,))) if is_page else (first, rest)
     brief: tuple[Block, ...] = (first, *([Paragraph(f"and {more}")] if rest.rows else []))
-    yield Section(title="What differs", blocks=whole, anchor="differences", brief=brief)
+    yield Section(title="Differences", blocks=whole, anchor="differences", brief=brief)
 
 
 def _conditions(judged: Sequence[Judgement]) -> Iterator[Section]:

@@ -49,7 +49,7 @@ def answer(compared: Sequence[ComparedRuns], judged: Sequence[Judgement] = ()) -
 
 
 def run_answer(compared: ComparedRuns) -> str:
-    """What is comparable, and the answer of one run."""
+    """The differences between the runs, and the answer of one run."""
     return f"{comparability(compared)} {sentence(compared.names[1], main_numbers(compared))}"
 
 

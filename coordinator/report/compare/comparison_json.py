@@ -150,7 +150,10 @@ def _stage_schema(made: Definitions) -> Schema:
         ratio=estimate | {"description": f"other over base: {ends}"},
         change=estimate | {"description": f"The relative change, other over base - 1: {ends}"},
         direction={"enum": list(get_args(Direction))},
-        reason={"type": "string", "description": "Why the number is not judged; empty where it is."},
+        reason={
+            "type": "string",
+            "description": "The reason for which the number is not judged; empty where it is judged.",
+        },
         intervals={"type": "array", "items": interval, "minItems": 2, "maxItems": 2},
     )
     rung = record(

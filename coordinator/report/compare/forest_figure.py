@@ -93,8 +93,8 @@ def forest(compared: Sequence[ComparedRuns]) -> Iterator[Figure]:
         name="ratios",
         slug="ratios",
         title=f"{_over(compared)}: ratios with their intervals",
-        caption=f"Each number of a run over that of {REFERENCE}; 1 is no change. {_levels(compared)} {_apart(every)}"
-        f"An interval across 1 tells the runs not apart.{within}{cut if len(drawn) < len(numbers) else ''}",
+        caption=f"Each number of a run over that of {REFERENCE}; at 1 they are the same. {_levels(compared)} "
+        f"{_apart(every)}An interval across 1 tells nothing apart.{within}{cut if len(drawn) < len(numbers) else ''}",
         spec=_spec(drawn, named, band),
         heads=("", "", REFERENCE, "run", "ratio", "CI", ""),
         rows=tuple(

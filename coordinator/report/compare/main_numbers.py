@@ -113,7 +113,7 @@ def beside(numbers: Sequence[MainNumber], one: MainNumber, family: Family) -> Ma
 
 
 def tally(numbers: Sequence[MainNumber]) -> Iterator[tuple[int, Direction]]:
-    """How many numbers have each direction that occurs; those that are not judged together."""
+    """The count of numbers with each direction that occurs; those that are not judged together."""
     counted: Counter[Direction] = Counter(
         "unknown" if one.row.direction == "offered" else one.row.direction for one in numbers
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,8 +81,6 @@ def compare(
     from proveout.coordinator.compare import comparison as comparing
     from proveout.coordinator.compare import fail_if as regression
     from proveout.coordinator.report import annotations as marks
-    from proveout.coordinator.report import terminal
-    from proveout.coordinator.report.compare.comparison_document import comparison_document
     from proveout.coordinator.storage import run_directory
 
     if len(runs) < 2:
@@ -91,27 +90,30 @@ def compare(
     results = [_results(folder, name) for name in runs]
     conditions = _conditions(fail_if or [], results[0])
     allowed = [name.strip() for words in allow or () for name in words.split(",") if name.strip()]
-    width = _band(band)
-    compared = [
-        comparing.compare(
-            results[0], other, allow=allowed, despite=despite, band=width, name=comparing.short_name(place)
-        )
-        for place, other in enumerate(results[1:], 1)
-    ]
+    compared = comparing.compare_all(results, allow=allowed, despite=despite, band=_band(band))
     judged = [regression.judge(condition, one) for one in compared for condition in conditions]
-    if quiet:
-        lines = [regression.sentence(one) for one in judged]
-        sys.stdout.write("".join(f"{line}\n" for line in (*([comparing.legend(compared)] if lines else []), *lines)))
-    else:
-        document = comparison_document(compared, judged)
-        again = [*runs, *(["--allow", ",".join(allowed)] if allowed else []), *(["--despite"] if despite else [])]
-        again += ["--runs-dir", str(runs_dir)] if runs_dir else []
-        terminal.show(document if full else document.brief(f"proveout compare {shlex.join(again)} --full"), sys.stdout)
+    again = [*runs, *(["--allow", ",".join(allowed)] if allowed else []), *(["--despite"] if despite else [])]
+    again += [*(["--band", band] if band else []), *(["--runs-dir", str(runs_dir)] if runs_dir else [])]
+    _print(compared, judged, quiet=quiet, whole="" if full else f"proveout compare {shlex.join(again)} --full")
     if output_files.wants_github(annotations, os.environ):
         remarks = marks.of_conditions(judged, comparing.legend(compared))
         sys.stdout.write(marks.to_github(remarks, output_files.checkout(os.environ)))
     _write(outputs, results, compared, judged)
     raise typer.Exit(regression.exit_code(judged))
+
+
+def _print(compared: Sequence[ComparedRuns], judged: Sequence[Judgement], *, quiet: bool, whole: str) -> None:
+    """Print the conditions alone, the short form, where `whole` is the command that prints everything, or all."""
+    from proveout.coordinator.compare.comparison import legend
+    from proveout.coordinator.compare.fail_if import sentence
+    from proveout.coordinator.report import terminal
+    from proveout.coordinator.report.compare.comparison_document import comparison_document
+
+    if not quiet:
+        document = comparison_document(compared, judged)
+        terminal.show(document.brief(whole) if whole else document, sys.stdout)
+    elif judged:
+        sys.stdout.write("".join(f"{line}\n" for line in (legend(compared), *map(sentence, judged))))
 
 
 def _band(text: str | None) -> float:
@@ -153,7 +155,7 @@ def _conditions(texts: list[str], reference: RunResults) -> list[Condition]:
 
 
 def _write(
-    outputs: dict[str, str], runs: list[RunResults], compared: list[ComparedRuns], judged: list[Judgement]
+    outputs: dict[str, str], runs: list[RunResults], compared: Sequence[ComparedRuns], judged: list[Judgement]
 ) -> None:
     from proveout.coordinator.report import html, markdown
     from proveout.coordinator.report.compare.comparison_document import comparison_document

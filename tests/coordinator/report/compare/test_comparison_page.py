@@ -173,7 +173,7 @@ def test_the_answer_names_differences_and_conditions(plan: Plan) -> None:
     assert found.tone == "bad"
 
 
-def test_one_repeat_is_told_and_not_judged(plan: Plan) -> None:
+def test_one_repeat_is_shown_and_not_judged(plan: Plan) -> None:
     one = {4: [1_000.0]}
     text = answer([compare(results(plan, one), results(plan, {4: [1_100.0]}, run_id=IDS[1]))]).text
     assert "B is 1.1 × as fast as A with 4 threads, not judged (1 repeat)" in text
@@ -241,11 +241,11 @@ def test_only_what_differs_is_listed_with_a_column_for_each_run(plan: Plan) -> N
     runs = [run(plan, run_id=run_id, facts=one) for run_id, one in zip(IDS, facts, strict=True)]
     compared = [compare(runs[0], one, despite=True, name=short_name(at)) for at, one in enumerate(runs[1:], 1)]
     text = markdown.render(comparison_document(compared, []))
-    table = text.partition("## What differs")[2].partition("##")[0]
+    table = text.partition("## Differences")[2].partition("##")[0]
     assert "| db1: kernel | 6.1 | **6.2** | 6.1 |" in table
     assert "| db1: cpus | 2 | 2 | **4** |" in table
     assert table.count("\n| ") == 4
-    assert "What differs" not in short([compare(runs[0], runs[0])])
+    assert "Differences" not in short([compare(runs[0], runs[0])])
 
 
 def test_many_differences_are_cut_in_the_short_form(plan: Plan) -> None:
