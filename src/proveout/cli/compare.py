@@ -81,13 +81,11 @@ def compare(
     from proveout.coordinator.compare import comparison as comparing
     from proveout.coordinator.compare import fail_if as regression
     from proveout.coordinator.report import annotations as marks
-    from proveout.coordinator.storage import run_directory
 
     if len(runs) < 2:
         raise typer.BadParameter("name at least two runs", param_hint="RUN RUN...")
     outputs = output_files.check_outputs({"json": json, "markdown": markdown, "html": html})
-    folder = run_directory.runs_directory(runs_dir, os.environ)
-    results = [_results(folder, name) for name in runs]
+    results = [_results(runs_dir, name) for name in runs]
     conditions = _conditions(fail_if or [], results[0])
     allowed = [name.strip() for words in allow or () for name in words.split(",") if name.strip()]
     compared = comparing.compare_all(results, allow=allowed, despite=despite, band=_band(band))
@@ -130,14 +128,14 @@ def _band(text: str | None) -> float:
     return value
 
 
-def _results(folder: Path, name: str) -> RunResults:
+def _results(runs_dir: Path | None, name: str) -> RunResults:
     from proveout.cli.common import messages
     from proveout.coordinator.results.results import load_results
     from proveout.coordinator.storage import run_directory
     from proveout.coordinator.storage.journal import read
     from proveout.core.errors import ProveoutError
 
-    directory = run_directory.find(folder, name)
+    directory = run_directory.find(run_directory.runs_directory(runs_dir, os.environ), name)
     results = load_results(read(directory.path))
     if results.run is None:
         raise ProveoutError(f"{directory.name} has not started", where=str(directory.path), way_out="Name another run.")
