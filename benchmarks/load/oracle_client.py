@@ -1,10 +1,13 @@
-"""The client CPU of Oracle's driver: HLR's mix over proveout's load loop beside a bare loop of python-oracledb, one run.
+"""The client CPU of Oracle's driver: HLR's mix over proveout's load loop beside a bare loop of python-oracledb; one
+run.
 
-    python benchmarks/load/oracle_client.py [--connections 1 8] [--answer-us 0 500] [--seconds 1] [--rounds 7] [--json FILE]
+    python benchmarks/load/oracle_client.py [--connections 1 8] [--answer-us 0 500] [--seconds 1] [--rounds 7]
 
-The mix is without InsertCallForwarding (2 in 100), whose errors are not repeated. The server repeats recorded answers of the TNS server of the tests (`tns_replay`), so it says nothing about an Oracle
-Database; both sides receive the same answers, in thin mode. CPU is user and system time of this process, and the sides
-take turns; medians are printed.
+The mix is without InsertCallForwarding (2 in 100), whose errors are not repeated. The server repeats recorded answers
+of the TNS server of the tests (`tns_replay`), so it says nothing about an Oracle Database; both sides receive the same
+answers, in thin mode. `--answer-us`: the time until it answers. With 0 the client hardly sleeps; with more it sleeps
+for each answer, which costs it CPU. CPU is user and system time of this process, and the sides take turns; medians are
+printed.
 
 - ours: `ThreadedLoop` with a terminal for each connection, and everything that a load worker has around it;
 - bare: a thread for each connection, cursors kept open, binds by position, rows and their end in one round trip,
@@ -55,7 +58,7 @@ RAMP_S = 0.1
 COUNTED = 2_000
 """Transactions in which round trips are counted."""
 REPLAY = Path(__file__).with_name("tns_replay.py")
-TARGET_RATIO, TARGET_US = 1.15, 60.0
+TARGET_RATIO, TARGET_US = 1.20, 60.0
 
 
 class Bare:

@@ -3,7 +3,8 @@
 
 Flow: connection -> one to the server behind it, to which everything goes (login, parse, the first execution of each
 statement) -> the answer to the second execution of a cursor, and to the first COMMIT and ROLLBACK, is kept -> the next
-one has that answer after SECONDS. Nothing is executed any more, so the answers are good for measurements of the client only.
+one has that answer after SECONDS. Nothing is executed any more, so the answers are good for measurements of the client
+only.
 
 A request is one packet: length (4 bytes), type, flags (5), message type, function, sequence number, number of the
 cursor (length and value). Source: requests of python-oracledb 26.1 to a server of protocol version 319.

@@ -255,7 +255,7 @@ def positions(text: str) -> tuple[int, ...] | None:
 
 def _are_bound(cursor: Any, order: Sequence[int]) -> bool:
     """Whether the binds that the client has found in a prepared text are these: it knows comments."""
-    return cursor.bindnames() == [f"P{place + 1}" for place in order]
+    return bool(cursor.bindnames() == [f"P{place + 1}" for place in order])
 
 
 def names_of(statement: Statement) -> tuple[str, ...]:

@@ -33,8 +33,8 @@ class Terminal(TerminalState):
     terminal starts the next transaction as soon as one has ended; other terminals follow a schedule (`fires`), have
     `pauses`, until `until_ns`, or begin transactions only in the times of their `activity`. With `passes`, `left`
     counts the transactions until the end of the last one, and `passes_s` has the time of each pass; the next one begins
-    at `pass_began_ns`. Where connections are lent, `session` is None between two transactions. `carries`: the session `CarriesCommit`. `tally`: the account of
-    its commits, where they are tracked.
+    at `pass_began_ns`. Where connections are lent, `session` is None between two transactions. `carries`: the session
+    `CarriesCommit`. `tally`: the account of its commits, where they are tracked.
     """
 
     __slots__ = (

@@ -26,6 +26,7 @@ from proveout.dsl.workloads.base import (
     Request,
     Sequenced,
     Statement,
+    Step,
     TransactionType,
     WorkloadKind,
 )
@@ -56,8 +57,9 @@ class Kind(KindState):
 
     `inputs()` draws the inputs of a transaction: for a `bare` type the request to its only statement, which is
     `prepared` on the terminal's session; for a type with steps the drawn values of its `script`, whose COMMIT may
-    travel with the last statement if it `carries_commit`. `start(inputs)` returns the generator of any type. `bracketed` transactions run inside BEGIN … COMMIT; of `tracked` ones the
-    database counts the commits. `times` are the recorder's lists for the two outcomes.
+    travel with the last statement if it `carries_commit`. `start(inputs)` returns the generator of any type.
+    `bracketed` transactions run inside BEGIN … COMMIT; of `tracked` ones the database counts the commits. `times` are
+    the recorder's lists for the two outcomes.
     """
 
     __slots__ = ("_begin", "_statement", "_steps", "bracketed", "carries_commit", "number", "tracked")
