@@ -254,7 +254,7 @@ def positions(text: str) -> tuple[int, ...] | None:
 
 
 def _are_bound(cursor: Any, order: Sequence[int]) -> bool:
-    """Whether the binds that the client has found in a prepared text are these: it knows comments."""
+    """Whether the binds that the client has found in a prepared text are these. Those in comments are none."""
     return bool(cursor.bindnames() == [f"P{place + 1}" for place in order])
 
 
