@@ -4,10 +4,10 @@ run.
     python benchmarks/load/oracle_client.py [--connections 1 8] [--answer-us 0 500] [--seconds 1] [--rounds 7]
 
 The mix is without InsertCallForwarding (2 in 100), whose errors are not repeated. The server repeats recorded answers
-of the TNS server of the tests (`tns_replay`), so the figures are not those of an Oracle Database; both sides receive the same
-answers, in thin mode. `--answer-us`: the time until it answers. With 0 the client hardly sleeps; with more it sleeps
-for each answer, which costs it CPU. CPU is user and system time of this process, and the sides take turns; medians are
-printed.
+of the TNS server of the tests (`tns_replay`), so the figures are not those of an Oracle Database; both sides receive
+the same answers, in thin mode. `--answer-us`: the time until it answers. With 0 the client hardly sleeps; with more it
+sleeps for each answer, which costs it CPU. CPU is user and system time of this process, and the sides take turns;
+medians are printed.
 
 - ours: `ThreadedLoop` with a terminal for each connection, and everything that a load worker has around it;
 - bare: a thread for each connection, cursors kept open, binds by position, rows and their end in one round trip,
