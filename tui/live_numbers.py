@@ -168,7 +168,7 @@ def figures(view: RunView) -> list[Figure]:
         return [Figure(value=NOT_KNOWN, label="no load yet", style=MUTED)]
     response = last.metrics.get("response", {})
     tps = last.metrics.get("tps")
-    label = f"{_unit(view, last)}, mean of {safe(str(last.id))}, which has ended"
+    label = f"{_unit(view, last)} of {safe(str(last.id))}, ended"
     first = Figure(value=NOT_KNOWN if tps is None else number(round(tps)), label=label, digits=RATE_DIGITS)
     times = [_timed(response.get(f"{name}_us"), f"response {name}") for name in ("p50", "p99")]
     return [replace(figure, style=MUTED) for figure in (first, *times)]

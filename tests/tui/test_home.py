@@ -16,7 +16,7 @@ from proveout.tui.home import services as shown
 from proveout.tui.home.app import HomeApp, Place
 from proveout.tui.home.comparison_screen import ComparedScreen
 from proveout.tui.home.form import Asked, FormScreen
-from proveout.tui.home.model import HomeView, found_runs, matches, read_run, spark, sparks
+from proveout.tui.home.model import HomeView, best, found_runs, matches, read_run, spark, sparks
 from proveout.tui.home.screen import HomeScreen, Listing
 from proveout.tui.run.dialogs import HelpScreen
 
@@ -149,7 +149,7 @@ def test_a_sparkline_ranges_from_empty_to_full() -> None:
     assert len(spark(range(1000))) <= 24
     assert spark(range(1000))[-1] == "█"
     ladders = FakeServices().past["/r/a"].ladders
-    assert sparks(ladders) == "▂▄▆█ ▃▅█▆ 17,000"
+    assert (sparks(ladders), best(ladders)) == ("▂▄▆█ ▃▅█▆", "17,000")
 
 
 def test_a_filter_matches_rows_with_all_its_words() -> None:

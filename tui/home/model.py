@@ -100,10 +100,14 @@ def spark(values: Sequence[float]) -> str:
 
 
 def sparks(ladders: Sequence[Ladder]) -> str:
-    """The ladders' lines, each scaled by itself, and the highest rung of all."""
-    lines = " ".join(spark(one.tps) for one in ladders)
-    best = max((value for one in ladders for value in one.tps), default=None)
-    return f"{lines} {number(best)}" if best is not None else ""
+    """The ladders' lines, each scaled by itself."""
+    return " ".join(spark(one.tps) for one in ladders)
+
+
+def best(ladders: Sequence[Ladder]) -> str:
+    """The highest rung of all; "" without one."""
+    values = [value for one in ladders for value in one.tps]
+    return number(max(values)) if values else ""
 
 
 def outcomes(card: RunCard) -> Text:
@@ -143,6 +147,7 @@ def run_row(card: RunCard, reference: str) -> tuple[Text, ...]:
         Text(safe(card.plan or card.name), no_wrap=True),
         outcomes(card),
         Text(sparks(card.ladders), no_wrap=True),
+        Text(best(card.ladders), justify="right", no_wrap=True),
     )
 
 
