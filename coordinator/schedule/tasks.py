@@ -131,11 +131,11 @@ def links_after_populate(plan: Plan, stage: Populate) -> tuple[tuple[System, Sys
 
 
 def snapshots_after_populate(plan: Plan, stage: Populate) -> tuple[System, ...]:
-    """Provisioned systems that a populate filled and a later reset restores; sources before sinks."""
+    """Systems that a populate filled and a later reset restores from a copy; sources before sinks."""
     later = plan.stages[plan.stages.index(stage) + 1 :]
     restored = {name for s in later if isinstance(s, Reset) and s.restore for name in s.systems}
     filled = set(stage.into) | {sink.name for _, sink, _ in links_after_populate(plan, stage)}
-    return tuple(s for s in reversed(start_order(plan)) if s.name in restored & filled and s.provision)
+    return tuple(s for s in reversed(start_order(plan)) if s.name in restored & filled and s.can_be_restored)
 
 
 def propagated_workload(plan: Plan, source: str) -> Workload:

@@ -185,12 +185,14 @@ class _SnapshotActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Snapsh
     SNAPSHOT_ACTION_UNSPECIFIED: _SnapshotAction.ValueType  # 0
     SNAPSHOT_ACTION_SAVE: _SnapshotAction.ValueType  # 1
     SNAPSHOT_ACTION_RESTORE: _SnapshotAction.ValueType  # 2
+    SNAPSHOT_ACTION_KEEP: _SnapshotAction.ValueType  # 3
 
 class SnapshotAction(_SnapshotAction, metaclass=_SnapshotActionEnumTypeWrapper): ...
 
 SNAPSHOT_ACTION_UNSPECIFIED: SnapshotAction.ValueType  # 0
 SNAPSHOT_ACTION_SAVE: SnapshotAction.ValueType  # 1
 SNAPSHOT_ACTION_RESTORE: SnapshotAction.ValueType  # 2
+SNAPSHOT_ACTION_KEEP: SnapshotAction.ValueType  # 3
 Global___SnapshotAction: _TypeAlias = SnapshotAction  # noqa: Y015
 
 class _Distribution:
