@@ -182,12 +182,20 @@ class HelperServer:
             answer = await asyncio.to_thread(resolve(CALLS[name]), endpoint, **arguments)
         except TaskFault as fault:
             self._write(
-                helper_messages.control("fault", number, fault.code, sanitize(fault.what), sanitize(fault.way_out))
+                helper_messages.control(
+                    "fault",
+                    number,
+                    fault.code,
+                    sanitize(fault.what),
+                    sanitize(fault.way_out),
+                    sanitize(fault.refusal),
+                    fault.line,
+                )
             )
         except Exception as error:
             logging.exception("%s of system %s failed", name, endpoint.system)
             what = sanitize(f"{type(error).__name__}: {error}")
-            self._write(helper_messages.control("fault", number, "fault", what, "This is a bug in proveout."))
+            self._write(helper_messages.control("fault", number, "fault", what, "This is a bug in proveout.", "", 0))
         else:
             self._write(helper_messages.control("done", number, answer))
 

@@ -2459,10 +2459,14 @@ class TuningState(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     LINES_FIELD_NUMBER: _builtins.int
     KEEP_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     operation: _builtins.str
     outcome: Global___TuningOutcome.ValueType
     keep: _builtins.bool
+    subject: _builtins.str
+    line: _builtins.int
     @_builtins.property
     def lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -2473,10 +2477,12 @@ class TuningState(_message.Message):
         outcome: Global___TuningOutcome.ValueType = ...,
         lines: _abc.Iterable[_builtins.str] | None = ...,
         keep: _builtins.bool = ...,
+        subject: _builtins.str = ...,
+        line: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep", b"keep", "lines", b"lines", "name", b"name", "operation", b"operation", "outcome", b"outcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep", b"keep", "line", b"line", "lines", b"lines", "name", b"name", "operation", b"operation", "outcome", b"outcome", "subject", b"subject"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
