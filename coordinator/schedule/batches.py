@@ -223,7 +223,7 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
 
 
 def tuning_place(plan: Plan, state: TuningState) -> Where:
-    """Where the text of a tuning is that a database refused."""
+    """The position of a text of a tuning that a database refused."""
     system = next((one.system for one in all_tunings(plan) if one.name == state.name), "")
     engine = plan.system(system).engine if system else ""
     return position(plan, f"tuning.{state.name}.{state.subject}", engine, state.line)
