@@ -201,6 +201,8 @@ class _Process:
         try:
             self._send(helper_messages.control(kind, number, *arguments))
             return await answer
+        except WireFault as fault:
+            raise TaskFault("invalid", fault.what, way_out=fault.way_out) from None
         finally:
             del self._requests[number]
 

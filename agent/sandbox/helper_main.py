@@ -197,7 +197,16 @@ class HelperServer:
             what = sanitize(f"{type(error).__name__}: {error}")
             self._write(helper_messages.control("fault", number, "fault", what, "This is a bug in proveout.", "", 0))
         else:
-            self._write(helper_messages.control("done", number, answer))
+            self._answer(number, name, answer)
+
+    def _answer(self, number: int, name: str, answer: Any) -> None:
+        """Send the result of a call; a fault in its place where it cannot be sent: the agent waits for either."""
+        try:
+            frame = helper_messages.control("done", number, answer)
+        except (WireFault, TypeError, ValueError) as error:
+            what = error.what if isinstance(error, WireFault) else str(error)
+            frame = helper_messages.control("fault", number, "fault", f"the result of {name}: {what}", "", "", 0)
+        self._write(frame)
 
     async def _close(self, number: int, name: str, keep_data: bool) -> None:
         resource = self._resources.pop(name, None)
