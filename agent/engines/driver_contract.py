@@ -102,6 +102,16 @@ class BlockingSession(Protocol):
 
 
 @runtime_checkable
+class CarriesCommit(Protocol):
+    """A blocking session that can send COMMIT with a statement."""
+
+    def execute_committing(self, prepared: Any, arguments: Sequence[Any]) -> None:
+        """Execute one statement that returns no rows, and commit the transaction with it, in one round trip. If it
+        fails, nothing is committed and the transaction stays open. Raises StatementFailure."""
+        ...
+
+
+@runtime_checkable
 class Labelled(Protocol):
     """A session that its server can tell from others: a load labels it when it connects."""
 

@@ -140,6 +140,13 @@ def _check_host(spec: tasks.CheckHost) -> Iterator[Objection]:
     for system in spec.systems[:CHECKS_MAX]:
         yield from host_rules.system_problems(system)
     yield from host_rules.text_problems("the folder of a run", spec.data_root)
+    if len(spec.rates) > CHECKS_MAX or not all(0.0 < rate.per_s <= RATE_MAX for rate in spec.rates):
+        yield Objection(
+            message=f"a check of {len(spec.rates)} rates, or of one that is not above 0 and at most {RATE_MAX:g}/s"
+        )
+    for rate in spec.rates[:CHECKS_MAX]:
+        yield from host_rules.text_problems("the path of a stage", rate.subject)
+        yield from host_rules.text_problems("the engine of a load", rate.engine)
 
 
 def _populate(spec: tasks.PopulateSystem) -> Iterator[Objection]:

@@ -48,11 +48,6 @@ SERVER = "engine: postgres, provision: embedded"
 PLANS = (
     Unchecked(name="duckdb with a dsn", parts=system("engine: duckdb, dsn: /etc/x.db") + PAUSE, says="it has no dsn"),
     Unchecked(
-        name="options of sqlite",
-        parts=system("engine: sqlite, dsn: /etc/x.db?mode=rwc") + PAUSE,
-        says="not the absolute path of an SQLite file",
-    ),
-    Unchecked(
         name="archive_command",
         parts=system(f"{SERVER}, settings: {{archive_command: touch /tmp/x}}") + PAUSE,
         says="makes the server run or load something",
