@@ -49,6 +49,7 @@ HANDLERS: Mapping[type, str] = MappingProxyType(
         tasks.CheckHost: "proveout.agent.preflight.host_check:check_host",
         tasks.RunSql: "proveout.agent.sandbox.dispatch:run_in_helper",
         tasks.Checkpoint: "proveout.agent.sandbox.dispatch:run_in_helper",
+        tasks.RestoreCopy: "proveout.agent.sandbox.dispatch:run_in_helper",
         tasks.ApplyTuning: "proveout.agent.tuning.handlers:apply_tuning",
         tasks.VerifyTuning: "proveout.agent.tuning.handlers:verify_tuning",
         tasks.RevertTuning: "proveout.agent.tuning.handlers:revert_tuning",

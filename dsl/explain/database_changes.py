@@ -29,7 +29,8 @@ def origin(system: System) -> str:
         return "started by proveout, removed afterwards"
     if system.engine == engines.NO_DATABASE:
         return "runs already, without a connection"
-    return f"runs already: {', '.join(system.instances or (str(system.dsn),))}"
+    where = f"runs already: {', '.join(system.instances or (str(system.dsn),))}"
+    return f"{where}; the run works on a copy of its database, and puts the original back" if system.restore else where
 
 
 def populated(plan: Plan, stage: Populate) -> Iterator[str]:
@@ -52,7 +53,10 @@ def loaders(plan: Plan, stage: Populate) -> Iterator[tuple[str, str]]:
 
 
 def reset(plan: Plan, stage: Reset) -> Iterator[str]:
-    """The DDL of sql stages that a reset removes, or executes again."""
+    """The copies that a reset makes again; the DDL of sql stages that it removes, or executes again."""
+    for name in stage.systems if stage.restore else ():
+        if plan.system(name).restore:
+            yield f"{name}: its copy is dropped, and made again of the original; how long that takes is not known"
     for found in removed_ddl.since_copy(plan, stage):
         if stage.keep:
             yield f"then again the DDL of {found.stage.id} in {found.system}: {found.shown}"

@@ -18,6 +18,8 @@ from proveout.agent.engines.adapter import (
     CapturesWaits,
     Catalogue,
     Checkpoints,
+    CopiesData,
+    DataCopy,
     DescribesSchema,
     EngineAdapter,
     FindsServer,
@@ -65,6 +67,7 @@ class PostgresAdapter(
     FindsServer,
     Populates,
     Checkpoints,
+    CopiesData,
     OpensCursors,
     CapturesWaits,
     OpensQueries,
@@ -104,6 +107,12 @@ class PostgresAdapter(
         from proveout.agent.engines.postgres.sql import write_out
 
         await write_out(endpoint)
+
+    def data_copy(self, endpoint: Endpoint, run: str) -> DataCopy:
+        _require_client()
+        from proveout.agent.engines.postgres.copies.template_copy import TemplateCopy
+
+        return TemplateCopy(endpoint, run)
 
     def provision(self, system: System, data_root: Path, on_death: Callable[[str], None]) -> ProvisionedSystem:
         _require_client()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from proveout.coordinator.load_shares import present_hosts
 from proveout.dsl import engines
+from proveout.dsl.operations.database.database_copy import copies_after
 from proveout.dsl.plan.loads import Part, parts
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Ladder, Populate, Reset, Search, Sql, Stage, Tool, Tune
@@ -92,6 +93,7 @@ def system_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:
 def tuning_checks(plan: Plan, moment: Moment) -> Iterator[tuple[str, TaskSpec]]:
     """Whether the tunings of running systems could be applied. Those of hosts may need each other's effects."""
     later = [one for stage in plan.stages if isinstance(stage, Tune) for one in stage.tunings]
+    later += [one for stage in plan.stages if isinstance(stage, Populate) for one in copies_after(plan, stage)]
     tunings = [*(() if moment.again else plan.tunings), *later]
     due = [one for one in tunings if one.system in moment.endpoints and one.operation not in STATEMENTS]
     for host in (one.name for one in plan.hosts if one.name in moment.hosts):
