@@ -30,6 +30,7 @@ from proveout.proto.wire.tasks import (
     InspectSystem,
     LinkSystems,
     PopulateSystem,
+    RestoreCopy,
     RunCapture,
     RunLoad,
     RunSql,
@@ -97,10 +98,11 @@ AWAY_S = 30.0
 AGAIN_S = 0.5
 
 REPEATABLE = (
-    CheckInvariants, Checkpoint, CheckSystem, CompareSystems, InspectSystem, PopulateSystem, RunCapture, RunLoad,
+    CheckInvariants, Checkpoint, CheckSystem, CompareSystems, InspectSystem, PopulateSystem, RestoreCopy, RunCapture,
+    RunLoad,
 )  # fmt: skip
-"""A load only fails as `unreachable` before it is armed, a capture before it has sampled, and a population drops what
-is half loaded.
+"""A load only fails as `unreachable` before it is armed, a capture before it has sampled, and a population or a copy
+drops what is half made.
 """
 ONCE = (RunSql, LinkSystems)
 LASTING = (

@@ -69,7 +69,7 @@ def _established(turn: Turn) -> Iterator[tuple[str, tuple[Tuning, ...]]]:
         step = isinstance(stage, Tune) and ladder_of_step(turn.state.plan, stage) is not None
         if isinstance(stage, Tune) and _has_run(turn, stage) and stage.id not in back and not step:
             yield stage.id, stage.tunings
-        if isinstance(stage, Populate) and _has_run(turn, stage):
+        if isinstance(stage, Populate) and stage.id in turn.state.progress.stages_finished:  # or left out
             yield stage.id, copies_after(turn.state.plan, stage)
 
 

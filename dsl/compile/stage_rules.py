@@ -144,11 +144,14 @@ class _Walk:
 
     def copy(self, stage: Populate, system: System) -> None:
         """The copy of a system that runs already is made once: after its populate."""
-        if system.restore and system.name in self.copied:
-            message = f"`{system.name}` has its copy already, from before stage `{self.copied[system.name]}`"
-            self.problem(stage.where, message, "populate it once, before all resets of it; or leave out its `restore`")
-        if system.restore:
-            self.copied[system.name] = stage.id
+        if not system.restore:
+            return
+        first = self.copied.setdefault(system.name, stage.id)
+        step = any(stage.id in (*one.before, *one.after) for members in self.turns for one in members)
+        if first != stage.id or step:
+            message = f"`{system.name}` is copied once, and stage `{stage.id}` would populate the copy"
+            way_out = "populate it once, before its first reset and not as a step; or leave out its `restore`"
+            self.problem(stage.where, message, way_out)
 
     def sink(self, stage: Populate, source: str, sink: str) -> None:
         """A propagation copies rows into tables, and does not create the tables."""

@@ -75,13 +75,16 @@ def onward(system: System) -> str | None:
     return f"{system.propagates_to} (a publication and a slot here, a subscription there, both removed afterwards)"
 
 
-def statements(stage: Sql) -> Iterator[str]:
+def statements(plan: Plan, stage: Sql) -> Iterator[str]:
     """The statements, numbered, and the effects that cannot be predicted."""
     if stage.repeat > 1:
         yield f"{stage.repeat} times"
     if stage.statements:
         yield f"how long {'it takes' if len(stage.statements) == 1 else 'they take'} is not known before the run"
-        yield "what they change is not set back after the run"
+        if plan.system(stage.system).restore:
+            yield "what they change is gone when the original is put back"
+        else:
+            yield "what they change is not set back after the run"
     for number, text in enumerate(stage.statements, 1):
         yield f"{number}) {' '.join(text.split())}"
     if wait := stage.wait_until.query and stage.wait_until:

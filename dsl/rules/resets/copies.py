@@ -23,7 +23,7 @@ def restore_problems(system: System, systems: Collection[System]) -> Iterator[Ob
         yield Objection(message=message, way_out="leave it out")
         return
     if system.restore not in engine.restore:
-        message = engine.no_restore or f"proveout cannot copy the data of a {engine.title} that runs already"
+        message = engine.no_restore or f"proveout cannot copy the data of {engine.title} servers that run already"
         yield Objection(message=message, way_out=engine.instead_of_restore)
         return
     ends = {one.name for one in systems if one.propagates_to} | {one.propagates_to for one in systems}
