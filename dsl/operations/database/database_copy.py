@@ -21,6 +21,7 @@ from proveout.dsl.plan.stages import Populate
 from proveout.dsl.plan.topology import System
 from proveout.dsl.plan.tuning_step import Tuning
 
+NAME = "database_copy"
 LONGEST_S = 4 * 3600.0
 
 
@@ -86,7 +87,7 @@ def _populate_of(plan: Plan, system: System) -> Populate | None:
 def _tuning(system: System) -> Tuning:
     return Tuning(
         name=f"the copy of {system.name}",
-        operation="database_copy",
+        operation=NAME,
         hosts=(system.host,),
         parameters=to_values(DatabaseCopy(system=system.name)),
         system=system.name,

@@ -73,10 +73,7 @@ def notes(plan: Plan) -> tuple[PlanProblem, ...]:
 def removal(found: SinceCopy) -> str:
     """The words for what a reset does to an object: "restores `db` …, which removes what stage `index` has made"."""
     state = "as its last populate left it" if found.populated else "as it was before the first stage"
-    return (
-        f"restores `{found.system}` {state}, which removes what stage `{found.stage.id}` "
-        f"has made: {found.shown}"
-    )
+    return f"restores `{found.system}` {state}, which removes what stage `{found.stage.id}` has made: {found.shown}"
 
 
 def _before(plan: Plan, reset: Reset) -> Iterator[Stage]:
