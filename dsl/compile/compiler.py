@@ -93,7 +93,7 @@ def _compile(
     tunings = compile_tunings(scope, root.get("tuning"), "tuning")
     drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
     report = _report(root, problems)
-    draft = dataclasses.replace(_plan(root, scope, drafts, tuple(report.figures)), tunings=tunings)
+    draft = dataclasses.replace(_plan(root, scope, drafts, report), tunings=tunings)
     turning = {item.id: _turning(item) for item in drafts if isinstance(item.known, Ladder)}
     steps = {item.id: (turning[item.step_of], item.step_of) for item in drafts if item.step_of in turning}
     check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)], steps)
@@ -175,7 +175,7 @@ def _report(root: Map, problems: Problems) -> models.ReportEntry:
     return model or models.ReportEntry.model_validate({})
 
 
-def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], figures: tuple[str, ...]) -> Plan:
+def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], report: models.ReportEntry) -> Plan:
     """Everything but the expressions."""
     return Plan(
         name=_text(root, "name"),
@@ -188,7 +188,8 @@ def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], figures: tuple[str, 
         captures=tuple(scope.captures.values()),
         stages=tuple(draft.known for draft in drafts if draft.known is not None),
         verdicts=(),
-        figures=figures,
+        figures=tuple(report.figures),
+        without_figures=tuple(report.without),
         on_loss=cast("OnLoss", _text(root, "on_loss") or "rerun"),
         declared=tuple(scope.facts),
         preflight=_text(root, "preflight") != "false",
