@@ -1,4 +1,4 @@
-"""The copy of the data of a system that runs already: what a plan with `restore` asks an engine's adapter for.
+"""The copy of the data of a system that runs already (`restore`), by the engine's adapter.
 
 Flow: the tuning `database_copy` -> `state`, `save` and, from the undo journal, `release`; the task of a reset ->
 `restore_copy`. All of them run where the database's client does. A copy belongs to a run; another run's is left alone.

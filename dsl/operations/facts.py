@@ -233,7 +233,7 @@ class BusyFact:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyFact:
     """The copy of a system's data. `made`: this run works on one already; `objections`: why none can be made; `text`:
-    what is copied, with its size, and where the original stays."""
+    the database with its size, and where the original stays."""
 
     made: bool
     objections: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Runs on a database that runs already, with `restore: template`, by a role with a password that is no superuser: resets
+"""Runs on a database that runs already, with `restore: template`, by a role with a password and CREATEDB only: resets
 restore it, and it is the same database afterwards, also after an interrupt, and after a kill of everything."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which systems that run already can be copied for resets (`restore`), for the compiler. Pure.
+"""Rules on copies of systems that run already (`restore`), for the compiler. Pure.
 
-A system that proveout starts has its copy without a key; one that runs already has one only where the plan says so,
-because it needs rights, disk and the end of other sessions.
+A system that proveout starts has its copy without a key; one that runs already needs the key,
+because a copy needs rights, disk and the end of other sessions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from proveout.dsl.rules.host_rules import Objection
 
 
 def restore_problems(system: System, systems: Collection[System]) -> Iterator[Objection]:
-    """What keeps the data of a system with `restore` from being copied."""
+    """The objections to copying the data of a system with `restore`."""
     engine = engines.of(system.engine)
     if system.provision is not None:
         message = "`restore` is for a system that runs already: of one that proveout starts, a reset needs no such key"
@@ -49,7 +49,7 @@ def names_database(dsn: str) -> bool:
 
 
 def unrestorable(system: System) -> Objection:
-    """Why a reset cannot restore a system that runs already and has no `restore`."""
+    """The objection to a reset of a system that runs already and has no `restore`."""
     engine = engines.of(system.engine)
     if engine.restore:
         way_out = f"`restore: {engine.restore[0]}` of the system, restore: false, or populate it again"

@@ -1,4 +1,4 @@
-"""Why a PostgreSQL database cannot be copied by template, all reasons at once: rights, sessions, replication, settings,
+"""Objections to copying a PostgreSQL database by template, all at once: rights, sessions, replication, settings,
 room.
 
 Data flow: a session of another database of the server -> `objections` -> the refusal of the tuning `database_copy`, in

@@ -184,7 +184,7 @@ class TemplateCopy:
         )
 
     def _left(self, there: dict[str, str]) -> Iterator[str]:
-        """What another run, or anybody else, has under the names that this run needs."""
+        """Objections for the databases that have the names that this run needs."""
         if self.aside in there:
             copy = there.get(self.name, "").startswith(f"proveout: a copy of {self.aside} for run ")
             first = f'DROP DATABASE "{self.name}"; ' if copy else ""

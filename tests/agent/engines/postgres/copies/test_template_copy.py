@@ -1,4 +1,4 @@
-"""Copies of a running database by template: by a role with a password that is no superuser; the original is the same
+"""Copies of a running database by template: by a role with a password and CREATEDB only; the original is the same
 afterwards, also after a kill at each statement; and everything that keeps a database from being copied is named."""
 
 from __future__ import annotations
