@@ -55,7 +55,9 @@ _LATENCY_HEADS = ("min", "avg", "p50", "p90", "p95", "p99", "max")
 
 
 def label(results: RunResults, stage: StageResult) -> str:
-    """A ladder with what it ran on."""
+    """A ladder with what it ran on, or the `label` of its stage where it is that of one of several runs."""
+    if name := results.plan_stage(stage.id).get("label"):
+        return safe(str(name))
     where = on_target(results, stage.id) or ", ".join(results.plan_stage(stage.id).get("clients", "?"))
     return safe(f"{titled(results, stage.id)} on {where}")
 
