@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from proveout.agent.engines import data_copy
 from proveout.agent.engines.adapter import OpensCursors
+from proveout.agent.engines.copies import data_copy
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.dsl.operations.database.oracle_parameters import OPEN

@@ -13,7 +13,6 @@ from proveout.agent.engines.adapter import (
     CapturesSizes,
     CapturesWaits,
     Checkpoints,
-    CopiesData,
     FindsServer,
     MakesReports,
     OpensCursors,
@@ -23,6 +22,7 @@ from proveout.agent.engines.adapter import (
     Propagates,
     Provisions,
 )
+from proveout.agent.engines.copies.copy_contract import CopiesData
 from proveout.agent.engines.statement_contract import CapturesStatements
 from proveout.agent.engines.table import ADAPTERS, adapter, driver, is_in_files
 from proveout.dsl import engines

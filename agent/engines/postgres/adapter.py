@@ -18,8 +18,6 @@ from proveout.agent.engines.adapter import (
     CapturesWaits,
     Catalogue,
     Checkpoints,
-    CopiesData,
-    DataCopy,
     DescribesSchema,
     EngineAdapter,
     FindsServer,
@@ -36,6 +34,7 @@ from proveout.agent.engines.adapter import (
     Settings,
     require_client,
 )
+from proveout.agent.engines.copies.copy_contract import CopiesData, DataCopy
 from proveout.agent.engines.statement_contract import CapturesStatements, StatementSession
 from proveout.dsl.plan.topology import System
 from proveout.dsl.workloads.base import Population

@@ -3,8 +3,8 @@
 | database | what it is |
 |---|---|
 | `NAME` | before `save` and after `release` the original; in between a copy, marked by its comment |
-| `NAME_proveout` | the original, meanwhile without connections |
-| `NAME_proveout_new` | a copy that is not ready yet |
+| NAME and `_proveout` | the original, meanwhile without connections |
+| NAME and `_proveout_new` | a copy that is not ready yet |
 
 `save` makes the copy, then renames the original and the copy. `restore` drops the copy and makes another one.
 `release` drops both copies and renames the original back. So no statement but a rename ever touches the original: its
@@ -27,7 +27,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.agent.engines.adapter import CopyState
+from proveout.agent.engines.copies.copy_contract import CopyState
 from proveout.agent.engines.postgres.connection import connect_blocking, statement_fault
 from proveout.agent.engines.postgres.copies.copy_objections import (
     objections,
@@ -53,7 +53,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class TemplateCopy:
-    """`adapter.DataCopy` of the database of a dsn, for one run."""
+    """`copy_contract.DataCopy` of the database of a dsn, for one run."""
 
     endpoint: Endpoint
     run: str
@@ -219,7 +219,8 @@ class TemplateCopy:
         while found := sessions_in(db, name, own=True):
             if end_own:
                 db.execute(
-                    "SELECT pg_terminate_backend(pid) FROM unnest(%s) AS pid", ([one.pid for one in found if one.own],)
+                    "SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS pid",
+                    ([one.pid for one in found if one.own],),
                 )
             if time.monotonic() > deadline:
                 raise TaskFault(
@@ -242,7 +243,7 @@ def _end_stale(db: Connection) -> None:
     )
     deadline = time.monotonic() + IN_USE_S
     while (pids := [row[0] for row in db.execute(query)]) and time.monotonic() < deadline:
-        db.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s) AS pid", (pids,))
+        db.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS pid", (pids,))
         time.sleep(POLL_S)
 
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from proveout.agent.engines import data_copy
+from proveout.agent.engines.copies import data_copy
 from proveout.agent.engines.postgres.copies import template_copy
 from proveout.agent.engines.postgres.copies.template_copy import TemplateCopy
 from proveout.agent.errors import TaskFault
@@ -174,6 +174,7 @@ def test_what_keeps_a_database_from_being_copied_is_named_at_once(own: str, post
     admin = make_conninfo(postgres_server, dbname=name)
     run(postgres_server, f"ALTER ROLE {name} NOCREATEDB")
     run(postgres_server, f"ALTER DATABASE {name} OWNER TO CURRENT_USER")
+    run(postgres_server, f"GRANT CONNECT ON DATABASE {name} TO {name}")
     run(postgres_server, f"ALTER DATABASE {name} SET log_min_duration_statement = 5")
     with psycopg.connect(admin, autocommit=True) as db, psycopg.connect(own, application_name="proveout waits"):
         db.execute("SELECT pg_create_logical_replication_slot('held', 'pgoutput')")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from proveout.agent.daemon.tasks import TaskContext
-from proveout.agent.engines.adapter import CopiesData, DataCopy
+from proveout.agent.engines.copies.copy_contract import CopiesData, DataCopy
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.proto.wire.results import Done
@@ -25,12 +25,12 @@ def state(endpoint: Endpoint, statement: str) -> tuple[bool, Sequence[str], str]
 
 
 def save(endpoint: Endpoint, statement: str) -> None:
-    """See `adapter.DataCopy`."""
+    """See `copy_contract.DataCopy`."""
     _copy(endpoint, statement).save()
 
 
 def release(endpoint: Endpoint, statement: str) -> None:
-    """See `adapter.DataCopy`."""
+    """See `copy_contract.DataCopy`."""
     _copy(endpoint, statement).release()
 
 
