@@ -131,6 +131,8 @@ def _captures(engine: Engine) -> str:
 
 
 def _restored(engine: Engine) -> str:
+    if engine.copies_file:
+        return "yes"
     own = "where proveout has started it" if engine.embedded else ""
     copied = f"where it runs already: `restore: {engine.restore[0]}`" if engine.restore else ""
     return "; ".join(filter(None, (own, copied))) or "no"

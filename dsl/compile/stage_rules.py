@@ -381,10 +381,10 @@ class _Walk:
             system = self.scope.systems[name]
             if system.restore:
                 self.copied.setdefault(name, stage.id)
-            elif system.provision is None:
+            elif not system.can_be_restored:
                 found = unrestorable(system)
                 self.problem(stage.where, found.message, found.way_out)
-            elif name not in self.snapshots and name not in self.unknown:
+            elif not ({name} & (self.snapshots | self.unknown) or system.is_named_file):
                 self.problem(
                     stage.where, f"`{name}` cannot be restored: nothing was loaded into it before `{stage.id}`"
                 )

@@ -109,7 +109,7 @@ def test_a_reset_restores_a_running_database(own: str, postgres_server: str, tmp
     assert code == 0, said
     assert values(tmp_path) == {"changed": (1.0, 1.0), "restored": (0.0, 0.0), "kept": (0.0, 1.0)}
     assert "the run works on a copy, the original is" in said
-    assert "restores `db` as it was before the first stage, which removes what stage `index` has made" in said
+    assert "restores `db` as it was before the run, which removes what stage `index` has made" in said
     assert databases(postgres_server, own) == before
     assert paid(own) == 0
 

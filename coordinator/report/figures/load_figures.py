@@ -91,7 +91,7 @@ def legend(values: Sequence[Mapping[str, Any]], **more: Any) -> Spec:
 
 
 def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
-    """Bars of relative throughput with lines of latency, one figure a group of ladders."""
+    """Bars of relative throughput with lines of latency, one figure a group of ladders; none for one bar."""
     for stages in groups(results):
         first = next((rung for rung in stages[0].rungs if number_at(rung.tree, "tps")), None)
         unit = number_at(first.tree, "tps") if first else None
@@ -100,6 +100,8 @@ def relative_tps_latency(results: RunResults) -> Iterator[Figure]:
         values = [
             _throughput(label(results, stage), rung, unit) for stage in stages for rung in stage.rungs if rung.tree
         ]
+        if len(values) == 1:
+            continue
         base = threads(stages[0].rungs[0].threads)
         yield Figure(
             name="relative-tps-latency",

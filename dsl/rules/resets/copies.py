@@ -19,8 +19,11 @@ def restore_problems(system: System, systems: Collection[System]) -> Iterator[Ob
     """The objections to copying the data of a system with `restore`."""
     engine = engines.of(system.engine)
     if system.provision is not None:
-        message = "`restore` is for a system that runs already: of one that proveout starts, a reset needs no such key"
+        message = "`restore` is for a server that runs already: of one that proveout starts, a reset needs no such key"
         yield Objection(message=message, way_out="leave it out")
+        return
+    if system.can_be_restored:
+        yield Objection(message="of a database file, a reset needs no `restore`", way_out="leave it out")
         return
     if system.restore not in engine.restore:
         message = engine.no_restore or f"proveout cannot copy the data of {engine.title} servers that run already"

@@ -30,8 +30,8 @@ SHOWN_MAX = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinceCopy:
-    """An sql stage that has changed a system since it was copied, with the DDL among its statements. `populated`: the
-    copy is from after a populate, not from before the first stage."""
+    """An sql stage that has changed a system since it was copied, with the DDL among its statements; `populated`: the
+    copy is of a populate, and not of what was there before the run."""
 
     system: str
     stage: Sql
@@ -72,8 +72,8 @@ def notes(plan: Plan) -> tuple[PlanProblem, ...]:
 
 def removal(found: SinceCopy) -> str:
     """The words for what a reset does to an object: "restores `db` …, which removes what stage `index` has made"."""
-    state = "as its last populate left it" if found.populated else "as it was before the first stage"
-    return f"restores `{found.system}` {state}, which removes what stage `{found.stage.id}` has made: {found.shown}"
+    as_of = "as its last populate left it" if found.populated else "as it was before the run"
+    return f"restores `{found.system}` {as_of}, which removes what stage `{found.stage.id}` has made: {found.shown}"
 
 
 def _before(plan: Plan, reset: Reset) -> Iterator[Stage]:
@@ -102,8 +102,7 @@ def _of_system(before: tuple[Stage, ...], system: str) -> tuple[SinceCopy, ...]:
             case Sql(system=name) if name == system:
                 statements = tuple(text for text in stage.statements if is_ddl(text))
                 if not all(_first_word(text) == STATISTICS for text in statements):
-                    made = SinceCopy(system=system, stage=stage, statements=statements, populated=populated)
-                    found.append(made)
+                    found.append(SinceCopy(system=system, stage=stage, statements=statements, populated=populated))
             case _:
                 pass
     return tuple(found)
