@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 from textual import work
@@ -62,7 +63,7 @@ class HomeApp(ThemedApp[Choice | None]):
     """Lists of plans and runs. It starts nothing itself: it returns the choice."""
 
     TITLE = "proveout"
-    CSS_PATH: ClassVar = [COMMON_CSS, "app.tcss"]
+    CSS_PATH: ClassVar = [COMMON_CSS, Path(__file__).parent / "app.tcss"]
     BINDINGS: ClassVar = [
         Binding("q", "leave", "Quit", priority=False),
         Binding("ctrl+c,ctrl+q", "leave", "Quit", show=False, priority=True),

@@ -74,7 +74,7 @@ class RunApp(ThemedApp[Left]):
     """Show the events of `source`, live or replayed."""
 
     TITLE = "proveout"
-    CSS_PATH: ClassVar = [COMMON_CSS, "app.tcss"]
+    CSS_PATH: ClassVar = [COMMON_CSS, Path(__file__).parent / "app.tcss"]
     BINDINGS: ClassVar = [
         Binding("o", "open_report", "Report"),
         Binding("r", "replay", "Replay"),
