@@ -11,6 +11,7 @@ import runpy
 import secrets
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -339,6 +340,15 @@ def sqlite_file(database_folder: Path) -> Path:
     owner = database_folder.stat()
     os.chown(path, owner.st_uid, owner.st_gid)
     return path
+
+
+@pytest.fixture
+def wal_file(sqlite_file: Path) -> Path:
+    """The same in WAL mode, as the file of an embedded system is."""
+    connection = sqlite3.connect(sqlite_file)
+    connection.execute("PRAGMA journal_mode = wal")
+    connection.close()
+    return sqlite_file
 
 
 class RecordingContext:
