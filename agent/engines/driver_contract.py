@@ -131,15 +131,6 @@ class OpensWithSettings(Protocol):
 
 
 @runtime_checkable
-class OpensToLook(Protocol):
-    """A driver of an engine whose connections for loads change the database by being opened."""
-
-    def open_to_look(self, dsn: str) -> Any:
-        """A session that changes nothing, for preparing statements. Raises StatementFailure (lost)."""
-        ...
-
-
-@runtime_checkable
 class FindsMember(Protocol):
     """A driver of an engine whose systems may have several members, of which one accepts changes."""
 

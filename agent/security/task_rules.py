@@ -66,7 +66,8 @@ def is_slow_to_check(spec: tasks.TaskSpec) -> bool:
 
 
 def _start(spec: tasks.StartSystem) -> Iterator[Objection]:
-    yield from _snapshot(spec)
+    yield from host_rules.system_problems(spec.system)
+    yield from host_rules.text_problems("the folder of a run", spec.data_root)
     if len(spec.primary) > 1 or bool(spec.primary) != (spec.system.follows is not None):
         message = f"system {spec.system.name} has one primary if it is a standby or a PgBouncer, and else none"
         yield Objection(message=message)
@@ -80,8 +81,8 @@ def _start(spec: tasks.StartSystem) -> Iterator[Objection]:
         yield from host_rules.name_problems("system", name)
 
 
-def _snapshot(spec: tasks.StartSystem | tasks.SnapshotSystem) -> Iterator[Objection]:
-    yield from host_rules.system_problems(spec.system)
+def _snapshot(spec: tasks.SnapshotSystem) -> Iterator[Objection]:
+    yield from host_rules.copied_problems(spec.system)
     yield from host_rules.text_problems("the folder of a run", spec.data_root)
 
 

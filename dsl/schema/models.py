@@ -80,7 +80,9 @@ class SystemEntry(Strict):
         None, description="proveout starts it on `host`: a database, or a PgBouncer `in_front_of` one."
     )
     dsn: Text | None = Field(
-        None, description="The address of a system that runs already; passwords as ${secrets.name}."
+        None,
+        description="The address of a system that runs already; passwords as ${secrets.name}. Of SQLite: the absolute "
+        "path of a file on `host`, which must be there.",
     )
     instances: list[Text] | None = Field(
         None,

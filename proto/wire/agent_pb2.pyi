@@ -185,12 +185,14 @@ class _SnapshotActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Snapsh
     SNAPSHOT_ACTION_UNSPECIFIED: _SnapshotAction.ValueType  # 0
     SNAPSHOT_ACTION_SAVE: _SnapshotAction.ValueType  # 1
     SNAPSHOT_ACTION_RESTORE: _SnapshotAction.ValueType  # 2
+    SNAPSHOT_ACTION_KEEP: _SnapshotAction.ValueType  # 3
 
 class SnapshotAction(_SnapshotAction, metaclass=_SnapshotActionEnumTypeWrapper): ...
 
 SNAPSHOT_ACTION_UNSPECIFIED: SnapshotAction.ValueType  # 0
 SNAPSHOT_ACTION_SAVE: SnapshotAction.ValueType  # 1
 SNAPSHOT_ACTION_RESTORE: SnapshotAction.ValueType  # 2
+SNAPSHOT_ACTION_KEEP: SnapshotAction.ValueType  # 3
 Global___SnapshotAction: _TypeAlias = SnapshotAction  # noqa: Y015
 
 class _Distribution:
@@ -2489,10 +2491,14 @@ class TuningState(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     LINES_FIELD_NUMBER: _builtins.int
     KEEP_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     operation: _builtins.str
     outcome: Global___TuningOutcome.ValueType
     keep: _builtins.bool
+    subject: _builtins.str
+    line: _builtins.int
     @_builtins.property
     def lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -2503,10 +2509,12 @@ class TuningState(_message.Message):
         outcome: Global___TuningOutcome.ValueType = ...,
         lines: _abc.Iterable[_builtins.str] | None = ...,
         keep: _builtins.bool = ...,
+        subject: _builtins.str = ...,
+        line: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep", b"keep", "lines", b"lines", "name", b"name", "operation", b"operation", "outcome", b"outcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep", b"keep", "line", b"line", "lines", b"lines", "name", b"name", "operation", b"operation", "outcome", b"outcome", "subject", b"subject"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -77,11 +77,12 @@ class InspectSystem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSystem:
-    """Keep (`save`) or bring back (`restore`) the data of a provisioned system; it is stopped and started for it."""
+    """Keep (`save`) or bring back (`restore`) the data of a provisioned system, which is stopped and started for it, or
+    of a database file that the dsn of the system names. `keep`: save it unless there is a copy."""
 
     system: System
     data_root: str
-    action: Literal["save", "restore"]
+    action: Literal["save", "restore", "keep"]
 
 
 POPULATE_STEPS = ("prepare", "load", "finish")

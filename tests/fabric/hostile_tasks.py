@@ -230,7 +230,8 @@ def _systems() -> Iterator[Attempt]:
 # ---- endpoints: each kind of task that has one -----------------------------------------------------------------------
 
 ENDPOINTS: tuple[tuple[str, str, Endpoint, str], ...] = (
-    ("a file by a dsn", "have root use a file of root's", replace(FILE, provisioned=False), "it has no dsn"),
+    ("a file by a dsn", "have root use a file of root's", replace(FILE, engine="duckdb", provisioned=False), "it has no dsn"),
+    ("options of a file", "open with options of SQLite", replace(FILE, provisioned=False, dsn="/x/a.db?mode=rwc"), "not the absolute path"),
     ("a file said to be ours, by `..`", "use a file of others", replace(FILE, dsn="/var/tmp/../../etc/x"), "absolute path"),
     ("a file by a URI", "open with options of SQLite", replace(FILE, dsn="file:/etc/x?mode=rwc"), "absolute path"),
     ("a relative file", "use a file of the agent's folder", replace(FILE, dsn="x.sqlite"), "absolute path"),

@@ -36,7 +36,11 @@ from proveout.coordinator.report.figures.figure import (
 )
 from proveout.core.numbers import percent, safe
 
-WIDTH = 560
+WIDTH = 740
+"""Pixels of a panel and the names at its left."""
+NAME_MAX = 190
+LETTER = 6.5
+"""Pixels of a letter of a name, about."""
 ROW = 34
 """Pixels of a line."""
 LINES_MAX = 40
@@ -82,7 +86,7 @@ def forest(compared: Sequence[ComparedRuns]) -> Iterator[Figure]:
     """The figure; none where no number has a ratio."""
     every = [one for pair in compared for one in main_numbers(pair)]
     numbers = [one for one in every if one.row.ratio.get("mean", 0.0) > 0.0 and one.row.direction != "offered"]
-    drawn = _drawn(numbers)
+    drawn = _side_by_side(_drawn(numbers))
     if not drawn:
         return
     cut = f" {len(drawn)} of {len(numbers)} ratios are drawn, those at the rung where {REFERENCE} was fastest."
@@ -143,7 +147,13 @@ def _families(numbers: Sequence[MainNumber]) -> list[str]:
 def _names(numbers: Sequence[MainNumber], several: bool) -> dict[int, str]:
     """The name of each line; of several runs with the run's short name."""
     named = places(numbers)
-    return {id(one): safe(f"{one.run}: {named[id(one)]}" if several else named[id(one)]) for one in numbers}
+    return {id(one): safe(f"{named[id(one)]}: {one.run}" if several else named[id(one)]) for one in numbers}
+
+
+def _side_by_side(numbers: Sequence[MainNumber]) -> list[MainNumber]:
+    """The numbers with those of several runs at the same place below each other."""
+    ranks = {one.place_of: rank for rank, one in reversed(list(enumerate(numbers)))}
+    return sorted(numbers, key=lambda one: ranks[one.place_of])
 
 
 # ---- chart -------------------------------------------------------------------------------------------------------
@@ -192,9 +202,12 @@ def _panel(
     forms: Mapping[Direction, tuple[str, str]],
     band: float,
 ) -> Spec:
+    width = WIDTH - min(NAME_MAX, LETTER * max(map(len, named.values()))) - 20
     values = [_value(one, named[id(one)]) for one in found]
     y = category(
-        "place", axis={"labelLimit": 190, "grid": False}, scale={"domain": list(dict.fromkeys(map(_place, values)))}
+        "place",
+        axis={"labelLimit": NAME_MAX, "grid": False},
+        scale={"domain": list(dict.fromkeys(map(_place, values)))},
     )
     words, legend = [_word(direction) for direction in forms], {"columns": 4}
     colour = {
@@ -224,7 +237,7 @@ def _panel(
     return {
         "title": {"text": _heading(found), "anchor": "start", "fontSize": 13, "fontWeight": "normal"},
         "data": {"values": values},
-        "width": WIDTH,
+        "width": width,
         "height": max(50, ROW * len({value["place"] for value in values})),
         "layer": layers,
     }

@@ -48,6 +48,11 @@ class MainNumber:
         return f"rate ({level(self.row.change)} CI)" if "confidence" in self.row.change else "rate"
 
     @property
+    def place_of(self) -> tuple[Family, str, str, int, str]:
+        """Equal for the same number of several runs."""
+        return self.family, self.stage, self.load, self.threads, self.what
+
+    @property
     def rung(self) -> tuple[str, str, str, int]:
         """Equal for the numbers of one load at one rung."""
         return self.run, self.stage, self.load, self.threads

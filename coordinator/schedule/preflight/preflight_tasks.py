@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from proveout.coordinator.load_shares import present_hosts
 from proveout.coordinator.measure.disturbances import machine_of
 from proveout.dsl import engines
+from proveout.dsl.operations.database.sql import Sql as SqlTuning
+from proveout.dsl.operations.table import operation_of
 from proveout.dsl.plan.loads import Part, parts
 from proveout.dsl.plan.plan import Plan
 from proveout.dsl.plan.stages import Arrival, Ladder, Open, Phased, Populate, Reset, Search, Sql, Stage, Tool, Tune
@@ -236,10 +238,35 @@ def _all_texts(plan: Plan, system: System, moment: Moment) -> Iterator[tuple[str
         after = settled and not stage.statements
         yield f"{path}.wait_until.query", stage.wait_until.query, after
         yield f"{path}.query", stage.query, after
+    yield from _tuning_texts(plan, system, moment)
     for capture in _captures(plan, system):
         first = next((one.id for one in plan.stages if capture.name in getattr(one, "captures", ())), "")
         settled = bool(first) and is_settled(plan, system, first, moment)
         yield f"captures.{capture.name}.query", capture.query, settled
+
+
+def _tuning_texts(plan: Plan, system: System, moment: Moment) -> Iterator[tuple[str, str, bool]]:
+    """The texts of the sql tunings that are not in place yet. Only the first of the run finds the tables of now."""
+    first = True
+    of_run = () if moment.again else plan.tunings
+    later = (
+        one
+        for stage in plan.stages
+        if isinstance(stage, Tune) and stage.id not in moment.finished
+        for one in stage.tunings
+    )
+    for tuning in (*of_run, *later):
+        if tuning.operation not in STATEMENTS or tuning.system != system.name:
+            continue
+        operation = operation_of(tuning)
+        assert isinstance(operation, SqlTuning)  # noqa: S101 - `STATEMENTS`
+        settled = first and tuning in of_run
+        path, first = f"tuning.{tuning.name}.sql", False
+        yield f"{path}.verify.query", operation.verify.query, settled
+        for number, text in enumerate(operation.apply):
+            yield f"{path}.apply.{number}", text, settled and number == 0
+        for number, text in enumerate(operation.revert):
+            yield f"{path}.revert.{number}", text, False
 
 
 def _captures(plan: Plan, system: System) -> tuple[Capture, ...]:

@@ -14,7 +14,7 @@ import pytest
 from runs_to_compare import BASE, FACTS, HOSTILE, iteration, results, searched, slower
 
 from proveout.coordinator.compare import fail_if
-from proveout.coordinator.compare.comparison import ComparedRuns, Row, compare, legend, short_name
+from proveout.coordinator.compare.comparison import ComparedRuns, Row, compare, compare_all, legend, short_name
 from proveout.coordinator.report import html, markdown, terminal
 from proveout.coordinator.report.compare import comparison_json
 from proveout.coordinator.report.compare.comparison_document import ROWS_MAX, comparison_document
@@ -293,6 +293,26 @@ def test_the_forest_plot_has_every_number_and_says_what_is_seen(plan: Plan) -> N
     assert figure.alt.startswith("Throughput is better at 2 of 3 places, most 1.200 × (")
     assert "worse at 1 of 3 places, most 0.900 × (0.882 … 0.918) at search cap." in figure.alt
     assert "ratios within 5 % of 1 do not matter" in figure.caption
+
+
+def test_several_runs_are_side_by_side_at_each_place(plan: Plan) -> None:
+    runs = [run(plan), run(plan, 1.1, run_id=IDS[1]), run(plan, 1.2, run_id=IDS[2])]
+    (figure,) = forest(compare_all(runs))
+    names = [value["place"] for value in figure.spec["concat"][0]["data"]["values"]]
+    assert names == [f"{place}: {name}" for place in ("search cap", "1 thread", "4 threads") for name in "BC"]
+    assert figure.title.startswith("B, C / A")
+
+
+def test_each_of_several_loads_is_a_place(plan: Plan) -> None:
+    pair = compare(results(plan, BASE), results(plan, slower(1.2), run_id=IDS[1]))
+    (stage,) = pair.stages
+    rungs = tuple(
+        replace(rung, rows=tuple(replace(row, path=("loads", load, *row.path)) for load in "xy" for row in rung.rows))
+        for rung in stage.rungs
+    )
+    text = short([replace(pair, stages=(replace(stage, rungs=rungs),))])
+    assert "4 threads, x: TPS" in text
+    assert "4 threads, y: response p99" in text
 
 
 def test_far_and_missing_ratios_are_drawn_within_the_axis(plan: Plan) -> None:
