@@ -119,6 +119,12 @@ def _yes(value: object) -> str:
     return "yes" if value else "no"
 
 
+def _restored(engine: Engine) -> str:
+    if engine.copies_file:
+        return "yes"
+    return "where proveout has started it" if engine.embedded else "no"
+
+
 def _provisioned(engine: Engine) -> str:
     what = {"server": f"a server ({engine.server})", "file": "a file", None: "no"}
     return what[engine.embedded]
@@ -144,7 +150,7 @@ ROWS: Mapping[str, Callable[[Engine], str]] = {
     "several instances of one system": lambda engine: _yes(engine.instances),
     "`populate`": lambda engine: _yes(engine.populate),
     "TPROC-C's stored procedures": lambda engine: _yes(engine.procedures),
-    "`reset` to the populated state": lambda engine: "where proveout has started it" if engine.embedded else "no",
+    "`reset` to the populated state": _restored,
     "checkpoint before an iteration": lambda engine: _yes(engine.checkpoint),
     "captures (and `prometheus`, of any host)": _captures,
     "propagation": _propagation,

@@ -44,6 +44,7 @@ class Engine:
     | `dsn_form`, `dsn_rules` | the form of a dsn, such as libpq's conninfo or `user/password@connect-string` |
     | `schemes` | the schemes of a dsn that is a URI |
     | `in_files` | whether its databases are files of the user that opens them |
+    | `copies_file` | whether a `reset` restores a file that a dsn names, from a copy that the agent has taken |
     | `one_process` | whether one process at a time can write to a database: a load then has one worker, with threads |
     | `own_process` | whether its client library needs a process that loads no other engine's client |
     | `populate`, `waits`, `sizes`, `tune`, `session` | whether these stages, captures, tuning, `session:` work |
@@ -79,6 +80,7 @@ class Engine:
     dsn_rules: tuple[DsnRule, ...] = ()
     schemes: tuple[str, ...] = ()
     in_files: bool = False
+    copies_file: bool = False
     one_process: bool = False
     own_process: bool = False
     populate: bool = False
@@ -178,9 +180,16 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 dialect="sqlite",
                 clients=("apsw",),
                 embedded="file",
-                dsn=False,
                 dsn_form="path",
+                dsn_rules=(
+                    DsnRule(
+                        pattern=r"/(?!.*[?#$]).*[^/]",
+                        message="not the absolute path of an SQLite file",
+                        example="/data/shop.db, without `file:` and options",
+                    ),
+                ),
                 in_files=True,
+                copies_file=True,
                 populate=True,
                 populate_workers_max=1,
                 checkpoint=True,
@@ -190,6 +199,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 queries=True,
                 tracks_commits=True,
                 tested="the SQLite of apsw",
+                guide="docs/guide/sqlite.md",
             ),
             Engine(
                 name="oracle",

@@ -40,7 +40,7 @@ HANDLERS: Mapping[type, str] = MappingProxyType(
         tasks.StartSystem: "proveout.agent.sandbox.dispatch:start_system",
         tasks.StopSystem: "proveout.agent.engines.handlers:stop_system",
         tasks.InspectSystem: "proveout.agent.sandbox.dispatch:run_in_helper",
-        tasks.SnapshotSystem: "proveout.agent.engines.handlers:snapshot_system",
+        tasks.SnapshotSystem: "proveout.agent.sandbox.database_files:snapshot",
         tasks.LinkSystems: "proveout.agent.sandbox.dispatch:link",
         tasks.CompareSystems: "proveout.agent.sandbox.dispatch:run_in_helper",
         tasks.ReadFacts: "proveout.agent.host_facts:read_facts",

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from proveout.agent.engines.adapter import OpensCursors
+from proveout.agent.engines.statement_errors import text_of_plan
 from proveout.agent.engines.table import adapter
 from proveout.agent.errors import TaskFault
 from proveout.dsl.operations.database.oracle_parameters import OPEN
@@ -67,12 +68,18 @@ class Databases:
 
     def rows(self, system: str, statement: str) -> Rows:
         """Rows of a query, values as text. TaskFault with the error of the database."""
-        answer = self._call("rows", self._endpoint(system), statement)
+        answer = self._called("rows", system, statement)
         return tuple(tuple(None if value is None else str(value) for value in row) for row in answer)
 
     def run(self, system: str, statement: str) -> None:
         """Run a statement. TaskFault with the error of the database."""
-        self._call("run", self._endpoint(system), statement)
+        self._called("run", system, statement)
+
+    def _called(self, name: str, system: str, statement: str) -> Any:
+        """Where the statement is the cause of a TaskFault, the fault has it as its subject."""
+        endpoint = self._endpoint(system)
+        with text_of_plan(endpoint.engine, statement):
+            return self._call(name, endpoint, statement)
 
     def _endpoint(self, system: str) -> Endpoint:
         endpoint = self._endpoints.get(system)

@@ -321,7 +321,7 @@ class Tuner:
         from proveout.agent.sandbox.sync_client import SyncClient  # noqa: PLC0415 - see the module's head
 
         async with self._turn:
-            client = self._client = SyncClient()
+            client = self._client = SyncClient(self._policy)
             job = asyncio.ensure_future(asyncio.to_thread(work))
             try:
                 return await asyncio.shield(job)

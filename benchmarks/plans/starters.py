@@ -17,7 +17,7 @@ from pathlib import Path
 
 from proveout.cli.new import KINDS
 
-EXTERNAL = ("oracle", "lab")
+EXTERNAL = ("oracle", "lab", "database")
 JUDGED = (0, 1, 3)
 LIMIT_S = 1200.0
 

@@ -17,8 +17,9 @@ from proveout.coordinator.schedule.preflight.findings import of_failure, of_resu
 from proveout.coordinator.schedule.progress import RunProgress
 from proveout.coordinator.schedule.state import Batch, Cluster, Purpose, Tuned, Turn
 from proveout.coordinator.schedule.tasks import propagations, task_deadline_s, task_key, task_subject
+from proveout.core.errors import Where
 from proveout.dsl.plan.plan import Plan
-from proveout.dsl.plan.positions import position
+from proveout.dsl.plan.positions import all_tunings, position
 from proveout.dsl.plan.stages import Drop, Populate, Sql
 from proveout.dsl.plan.topology import System
 from proveout.proto.events import (
@@ -45,6 +46,7 @@ from proveout.proto.wire.results import (
     TaskError,
     TaskResult,
     TuningDone,
+    TuningState,
 )
 from proveout.proto.wire.tasks import (
     ApplyTuning,
@@ -220,6 +222,13 @@ def _task_done(turn: Turn, step: Batch, key: str, result: TaskResult) -> None:  
             pass
 
 
+def tuning_place(plan: Plan, state: TuningState) -> Where:
+    """The position of a text of a tuning that a database refused."""
+    system = next((one.system for one in all_tunings(plan) if one.name == state.name), "")
+    engine = plan.system(system).engine if system else ""
+    return position(plan, f"tuning.{state.name}.{state.subject}", engine, state.line)
+
+
 def _found(turn: Turn, step: Batch, key: str, findings: Iterable[CheckFinding]) -> None:
     """Add the findings of a preflight check."""
     host, system = key.rpartition("/")[2], system_of(step.specs[key])
@@ -393,7 +402,8 @@ def _tuned(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TuningDon
     for state in (*bad, *(state for state in result.states if state.outcome == "drifted")):
         problem = _BAD.get(state.outcome, "was changed by another process since")
         level: Literal["warning", "error"] = "warning" if state.outcome == "drifted" else "error"
-        turn.notice(level, f"tuning {state.name!r} {problem}: {'; '.join(state.lines)}", host)
+        place = f"{tuning_place(turn.state.plan, state)}: " if state.subject else ""
+        turn.notice(level, f"{place}tuning {state.name!r} {problem}: {'; '.join(state.lines)}", host)
     if isinstance(spec, ApplyTuning):
         done = Tuned(host=host, stage=step.stage, systems=any(tuning.system for tuning in spec.tunings))
         turn.set(
@@ -401,7 +411,13 @@ def _tuned(turn: Turn, step: Batch, spec: TaskSpec, host: str, result: TuningDon
         )
     if bad and turn.state.ending is None and step.purpose == "tune":
         did = "tuned" if act == "apply" else "set back"
-        turn.end("failed", 4, f"{host} could not be {did}: {bad[0].name!r} {_BAD[bad[0].outcome]}")
+        why = f"{host} could not be {did}: {bad[0].name!r} {_BAD[bad[0].outcome]}"
+        wrong = next((state for state in bad if state.subject), None)
+        if wrong is None:
+            turn.end("failed", 4, why)
+        else:
+            where = tuning_place(turn.state.plan, wrong)
+            turn.end("failed", 2, f"{where}: {why}: {'; '.join(wrong.lines)}")
 
 
 def _invariants(turn: Turn, step: Batch, spec: CheckInvariants, result: InvariantsChecked) -> None:

@@ -149,7 +149,7 @@ def reset_part(turn: Turn, stage: Reset) -> bool:
     """
     state = turn.state
     systems = [s for s in start_order(state.plan) if s.name in stage.systems]
-    held = [s for s in systems if s.provision is not None]
+    held = [s for s in systems if s.can_be_restored]
     if stage.restore and held and part_of(stage, "restore") not in state.parts_done:
         _notice_removed(turn, stage)
         root = state.setup.data_root

@@ -37,6 +37,7 @@ from proveout.dsl.operations.database.commit_table import commit_tables
 from proveout.dsl.plan.faults import Fault
 from proveout.dsl.plan.loads import alone_ladders
 from proveout.dsl.plan.plan import Chart, Check, OnLoss, Plan, Published
+from proveout.dsl.plan.positions import all_tunings
 from proveout.dsl.plan.stages import Condition, Ladder, Open, Search, Stage, Tune
 from proveout.dsl.plan.values import Expression, TextPosition
 from proveout.dsl.rules.repeat_rules import check_repeats, check_slopes
@@ -48,7 +49,7 @@ from proveout.dsl.schema.substitution import substitute
 from proveout.dsl.schema.validation import SPLIT, salvage, validate
 from proveout.dsl.source.includes import read
 from proveout.dsl.source.nodes import Map, Node, Problems, Scalar, Seq, did_you_mean, locate
-from proveout.dsl.source.text_positions import text_positions
+from proveout.dsl.source.text_positions import maps_below, text_positions
 
 
 def compile_plan(path: Path, *, overrides: Mapping[str, str] | None = None, inventory: Path | None = None) -> Plan:
@@ -92,7 +93,7 @@ def _compile(
     tunings = compile_tunings(scope, root.get("tuning"), "tuning")
     drafts = interleave(scope, in_order(compile_stages(scope, root.get("stages"), root, places), problems))
     report = _report(root, problems)
-    draft = dataclasses.replace(_plan(root, scope, drafts, tuple(report.figures)), tunings=tunings)
+    draft = dataclasses.replace(_plan(root, scope, drafts, report), tunings=tunings)
     turning = {item.id: _turning(item) for item in drafts if isinstance(item.known, Ladder)}
     steps = {item.id: (turning[item.step_of], item.step_of) for item in drafts if item.step_of in turning}
     check_tunings(scope, tunings, [stage for stage in draft.stages if isinstance(stage, Tune)], steps)
@@ -119,12 +120,12 @@ def _compile(
         draft, tunings=(*tunings, *tables), stages=stages, verdicts=verdicts, published=published, conditions=conditions
     )
     whole = dataclasses.replace(
-        whole, charts=checker.charts(report.charts), positions=tuple(_positions(root, drafts, problems))
+        whole, charts=checker.charts(report.charts), positions=tuple(_positions(root, drafts, whole, problems))
     )
     return one_agent_per_machine(whole), unused(original, root, problems)
 
 
-def _positions(root: Map, drafts: Sequence[Draft], problems: Problems) -> Iterator[TextPosition]:
+def _positions(root: Map, drafts: Sequence[Draft], plan: Plan, problems: Problems) -> Iterator[TextPosition]:
     topology = root.get("topology")
     systems = topology.get("systems") if isinstance(topology, Map) else None
     sections = {"systems": systems, "workloads": root.get("workloads"), "captures": root.get("captures")}
@@ -133,6 +134,11 @@ def _positions(root: Map, drafts: Sequence[Draft], problems: Problems) -> Iterat
             yield from text_positions(name, section, problems)
     for draft in drafts:
         yield from text_positions(f"stages.{draft.id}", draft.body, problems)
+    names = {one.where: one.name for one in all_tunings(plan)}
+    for section in (root.get("tuning"), *(draft.body for draft in drafts)):
+        for node in maps_below(section):
+            if node.where in names:
+                yield from text_positions(f"tuning.{names[node.where]}", node, problems)
 
 
 def _check_head(document: Map, problems: Problems) -> None:
@@ -169,7 +175,7 @@ def _report(root: Map, problems: Problems) -> models.ReportEntry:
     return model or models.ReportEntry.model_validate({})
 
 
-def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], figures: tuple[str, ...]) -> Plan:
+def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], report: models.ReportEntry) -> Plan:
     """Everything but the expressions."""
     return Plan(
         name=_text(root, "name"),
@@ -182,7 +188,8 @@ def _plan(root: Map, scope: Scope, drafts: Sequence[Draft], figures: tuple[str, 
         captures=tuple(scope.captures.values()),
         stages=tuple(draft.known for draft in drafts if draft.known is not None),
         verdicts=(),
-        figures=figures,
+        figures=tuple(report.figures),
+        without_figures=tuple(report.without),
         on_loss=cast("OnLoss", _text(root, "on_loss") or "rerun"),
         declared=tuple(scope.facts),
         preflight=_text(root, "preflight") != "false",

@@ -363,10 +363,10 @@ class _Walk:
             self.standby(stage, name)
             if self.scope.systems[name].standby_of is not None:
                 continue
-            if self.scope.systems[name].provision is None:
+            if not self.scope.systems[name].can_be_restored:
                 hint = "restore: false, or populate it again"
                 self.problem(stage.where, f"`{name}` is not provisioned by proveout and cannot be restored", hint)
-            elif name not in self.snapshots and name not in self.unknown:
+            elif not ({name} & (self.snapshots | self.unknown) or self.scope.systems[name].is_named_file):
                 self.problem(
                     stage.where, f"`{name}` cannot be restored: nothing was loaded into it before `{stage.id}`"
                 )

@@ -104,6 +104,11 @@ class Operation(BaseModel, ABC):
         """Effects that stay on the host after undo: such a tuning needs `keep: true`. "" when there are none."""
         return ""
 
+    def subject_of(self, statement: str) -> str:
+        """The path of a statement below the tuning, `sql.apply.0`, where it is the plan's own text; else ""."""
+        del statement
+        return ""
+
     @abstractmethod
     def targets(self) -> Mapping[str, str]:
         """Target -> value, in words: two tunings of one machine that set a target differently are in conflict."""

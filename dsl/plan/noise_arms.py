@@ -84,6 +84,7 @@ def noise_plan(plan: Plan, arms: NoiseArms) -> Plan:
         conditions=tuple(one for one in plan.conditions if one.stage in names),
         verdicts=(),
         figures=(),
+        without_figures=(),
         charts=(),
     )
 

@@ -121,6 +121,7 @@ class Plan:
     stages: tuple[Stage, ...]
     verdicts: tuple[Check, ...]
     figures: tuple[str, ...] = ()
+    without_figures: tuple[str, ...] = field(default=(), metadata=OMITTED)
     conditions: tuple[Condition, ...] = ()
     on_loss: OnLoss = "rerun"
     tunings: tuple[Tuning, ...] = ()

@@ -86,6 +86,16 @@ class System:
         return self.standby_of or self.in_front_of
 
     @property
+    def is_named_file(self) -> bool:
+        """Whether it is a database file of the user, which the dsn names."""
+        return self.provision is None and self.dsn is not None and engines.of(self.engine).in_files
+
+    @property
+    def can_be_restored(self) -> bool:
+        """Whether a reset can restore it: proveout starts it, or an agent copies the file that its dsn names."""
+        return self.provision is not None or (self.is_named_file and engines.of(self.engine).copies_file)
+
+    @property
     def propagates_by_itself(self) -> bool:
         """Whether what carries its changes on is its own (a TimesTen's AWT cache groups): not set up, nor compared, by
         proveout."""

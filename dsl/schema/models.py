@@ -80,7 +80,9 @@ class SystemEntry(Strict):
         None, description="proveout starts it on `host`: a database, or a PgBouncer `in_front_of` one."
     )
     dsn: Text | None = Field(
-        None, description="The address of a system that runs already; passwords as ${secrets.name}."
+        None,
+        description="The address of a system that runs already; passwords as ${secrets.name}. Of SQLite: the absolute "
+        "path of a file on `host`, which must be there.",
     )
     instances: list[Text] | None = Field(
         None,
@@ -282,32 +284,36 @@ class PoolEntry(Strict):
 
 FigureName: TypeAlias = Literal[
     "matrix-overview",
-    "scaling",
-    "relative-tps-latency",
     "search",
-    "percentiles",
-    "latency-heat-map",
-    "rung-timeline",
-    "latency-by-transaction",
-    "latency-by-threads",
-    "latency-at-peak",
-    "nopm-art",
-    "time-to-solve",
-    "sizes-compression",
-    "update-time",
-    "stage-values",
-    "stage-times",
-    "host-cpu",
-    "peak-cpu",
-    "wait-events",
-    "lag",
-    "iops-by-queue-depth",
+    "phases",
     "interference",
     "fault-timeline",
     "fault-occurrences",
+    "time-to-solve",
+    "sizes-compression",
+    "update-time",
+    "nopm-art",
+    "iops-by-queue-depth",
+    "scaling",
+    "relative-tps-latency",
+    "latency-by-transaction",
+    "latency-by-threads",
+    "latency-at-peak",
+    "percentiles",
+    "latency-heat-map",
+    "rung-timeline",
+    "wait-events",
     "transaction-cost",
+    "lag",
+    "host-cpu",
+    "peak-cpu",
+    "stage-values",
+    "stage-times",
 ]
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
+"""All figures, in the order of a report that names none first: those of few plans, then those of most."""
+OTHERS: Literal["others"] = "others"
+"""In `without`: every figure that `figures` does not name."""
 
 
 class VerdictEntry(Strict):
@@ -362,7 +368,13 @@ class ReportEntry(Strict):
     figures: list[FigureName] = Field(
         default_factory=list,
         max_length=40,
-        description="The figures of the report, in this order; without it, all figures that have data.",
+        description="The figures that come first, in this order, with the reason where one has no data. All others "
+        "that have data follow.",
+    )
+    without: list[FigureName | Literal["others"]] = Field(
+        default_factory=list,
+        max_length=40,
+        description="Figures that the report leaves out; `others`: all that `figures` does not name.",
     )
     charts: list[ChartEntry] = Field(
         default_factory=list, max_length=20, description="Figures of numbers that the plan names, after the others."

@@ -185,12 +185,14 @@ class _SnapshotActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Snapsh
     SNAPSHOT_ACTION_UNSPECIFIED: _SnapshotAction.ValueType  # 0
     SNAPSHOT_ACTION_SAVE: _SnapshotAction.ValueType  # 1
     SNAPSHOT_ACTION_RESTORE: _SnapshotAction.ValueType  # 2
+    SNAPSHOT_ACTION_KEEP: _SnapshotAction.ValueType  # 3
 
 class SnapshotAction(_SnapshotAction, metaclass=_SnapshotActionEnumTypeWrapper): ...
 
 SNAPSHOT_ACTION_UNSPECIFIED: SnapshotAction.ValueType  # 0
 SNAPSHOT_ACTION_SAVE: SnapshotAction.ValueType  # 1
 SNAPSHOT_ACTION_RESTORE: SnapshotAction.ValueType  # 2
+SNAPSHOT_ACTION_KEEP: SnapshotAction.ValueType  # 3
 Global___SnapshotAction: _TypeAlias = SnapshotAction  # noqa: Y015
 
 class _Distribution:
@@ -1347,6 +1349,34 @@ class CheckSystem(_message.Message):
 Global___CheckSystem: _TypeAlias = CheckSystem  # noqa: Y015
 
 @_typing.final
+class OfferedRate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    ENGINE_FIELD_NUMBER: _builtins.int
+    PER_S_FIELD_NUMBER: _builtins.int
+    BESIDE_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    engine: _builtins.str
+    per_s: _builtins.float
+    beside: _builtins.bool
+    def __init__(
+        self,
+        *,
+        subject: _builtins.str = ...,
+        engine: _builtins.str = ...,
+        per_s: _builtins.float = ...,
+        beside: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beside", b"beside", "engine", b"engine", "per_s", b"per_s", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfferedRate: _TypeAlias = OfferedRate  # noqa: Y015
+
+@_typing.final
 class CheckHost(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1354,12 +1384,15 @@ class CheckHost(_message.Message):
     DATA_ROOT_FIELD_NUMBER: _builtins.int
     BYTES_MIN_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
+    RATES_FIELD_NUMBER: _builtins.int
     data_root: _builtins.str
     bytes_min: _builtins.int
     @_builtins.property
     def systems(self) -> _containers.RepeatedCompositeFieldContainer[Global___System]: ...
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def rates(self) -> _containers.RepeatedCompositeFieldContainer[Global___OfferedRate]: ...
     def __init__(
         self,
         *,
@@ -1367,10 +1400,11 @@ class CheckHost(_message.Message):
         data_root: _builtins.str = ...,
         bytes_min: _builtins.int = ...,
         tools: _abc.Iterable[_builtins.str] | None = ...,
+        rates: _abc.Iterable[Global___OfferedRate] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_min", b"bytes_min", "data_root", b"data_root", "systems", b"systems", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_min", b"bytes_min", "data_root", b"data_root", "rates", b"rates", "systems", b"systems", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2457,10 +2491,14 @@ class TuningState(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     LINES_FIELD_NUMBER: _builtins.int
     KEEP_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     operation: _builtins.str
     outcome: Global___TuningOutcome.ValueType
     keep: _builtins.bool
+    subject: _builtins.str
+    line: _builtins.int
     @_builtins.property
     def lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -2471,10 +2509,12 @@ class TuningState(_message.Message):
         outcome: Global___TuningOutcome.ValueType = ...,
         lines: _abc.Iterable[_builtins.str] | None = ...,
         keep: _builtins.bool = ...,
+        subject: _builtins.str = ...,
+        line: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep", b"keep", "lines", b"lines", "name", b"name", "operation", b"operation", "outcome", b"outcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep", b"keep", "line", b"line", "lines", b"lines", "name", b"name", "operation", b"operation", "outcome", b"outcome", "subject", b"subject"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from proveout.cli import execute
 from proveout.cli.new import KINDS, STARTERS, starter
 from proveout.dsl.compile.compiler import compile_plan
 from proveout.dsl.compile.json_schema import schema_json
-from proveout.dsl.plan.stages import Populate, Tool
+from proveout.dsl.plan.stages import Ladder, Populate, Tool
 
-EXTERNAL = {"oracle", "lab"}
+EXTERNAL = {"oracle", "lab", "database"}
+FIRST: Mapping[str, type[Tool | Ladder]] = {"storage": Tool, "database": Ladder}
 
 
 def test_the_list_has_every_starter() -> None:
@@ -30,7 +32,7 @@ def test_a_starter_compiles_where_it_is_written(kind: str, tmp_path: Path, capsy
     plan = compile_plan(path)  # by itself: a starter includes nothing
     assert plan.name == f"My-{kind}-2nd"
     assert plan.title
-    assert isinstance(plan.stages[0], Tool if kind == "storage" else Populate)
+    assert isinstance(plan.stages[0], FIRST.get(kind, Populate))
     assert len(plan.verdicts) >= 2
     assert all(parameter.help for parameter in plan.parameters)
     assert path.read_text().startswith("# ")

@@ -108,6 +108,7 @@ def plan(*names: str) -> dict[str, Any]:
         "stages": [{"id": "slow", "target": "base", **stage}, {"id": "fast", "target": "cache", **stage},
         {"id": "refresh", "kind": "sql", "statements": ["UPDATE"]}],
         "figures": list(names),
+        "without_figures": ["others"] if names else [],
     }  # fmt: skip
 
 

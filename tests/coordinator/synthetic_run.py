@@ -11,6 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from proveout.coordinator.report.figures.over_time.fault_windows import FaultWindow
+from proveout.coordinator.report.figures.over_time.load_series import (
+    LatencyCell,
+    LoadPoint,
+    LoadSeries,
+    chosen,
+    typical,
+)
 from proveout.coordinator.report.figures.over_time.timeline import Line, Span, Timeline
 from proveout.coordinator.results.results import RunResults, load_results, stage_metrics
 from proveout.coordinator.storage.event_codec import plan_data
@@ -30,6 +37,7 @@ from proveout.proto.events import (
     WaitLine,
 )
 from proveout.proto.fault_events import FaultMeasured
+from proveout.proto.wire import histogram
 
 SCALES = {"_us": 900.0, "_fraction": 0.4, "fraction": 0.4, "_bytes": 3e8, "_per_s": 2e4, "tps": 4e3, "nopm": 3e4}
 REPEATS = 3
@@ -127,7 +135,8 @@ def _sizes(plan: Plan, stage: Ladder | Tool, rung: Group) -> tuple[SizeLine, ...
 
 
 def synthetic_timeline(results: RunResults) -> Timeline:
-    """CPU of a machine and lag in the window of each iteration, where the stage has such captures."""
+    """CPU of a machine and lag in the window of each iteration, where the stage has such captures; the load of the
+    rungs that a report shows over time."""
     items = [item for stage in results.stages.values() for item in stage.iterations]
     spans = [(item, 100.0 * at, 100.0 * at + 60.0) for at, item in enumerate(items)]
     lines = {
@@ -140,7 +149,23 @@ def synthetic_timeline(results: RunResults) -> Timeline:
     }
     windows = tuple(Span(iteration=item, start_s=start, end_s=end) for item, start, end in spans)
     faults = tuple(window for item in items for window in _fault_windows(results, item))
-    return Timeline(cpu=lines["hosts"], lag=lines["lag"], windows=windows, faults=faults)
+    loads = tuple(
+        _load(stage.id, rung.threads, typical(rung))
+        for stage, rung in chosen(results)
+        if "response" in rung.iterations[0].metrics
+    )
+    return Timeline(cpu=lines["hosts"], lag=lines["lag"], windows=windows, faults=faults, loads=loads)
+
+
+def _load(stage: str, rung: int, item: IterationFinished) -> LoadSeries:
+    """Two halves of a window, with response times of 1 and 2 ms."""
+    halves = ((0.0, 30.0), (30.0, 60.0))
+    points = (LoadPoint(start_s=start, end_s=end, tps=100.0, errors=0.0, p50_ms=1.0, p99_ms=2.0)
+              for start, end in halves)  # fmt: skip
+    cells = (LatencyCell(start_s=start, end_s=end, lower_ms=1.0, upper_ms=2.0, count=9) for start, end in halves)
+    responses = histogram.bin_ns([1_000_000] * 90 + [2_000_000] * 10)
+    return LoadSeries(stage=stage, rung=rung, iteration=item, end_s=60.0, points=tuple(points), cells=tuple(cells),
+                      responses=responses, repeats=REPEATS, waits={})  # fmt: skip
 
 
 def _fault_windows(results: RunResults, item: IterationFinished) -> Iterator[FaultWindow]:

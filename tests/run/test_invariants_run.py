@@ -27,7 +27,7 @@ stages:
   - ladder: {id: before, workload: ppm, target: db, threads: [1], measure: 1s, repeat: 1, ramp_up: 200ms, ramp_down: 0s}
   - sql: {id: theft, system: db, statements: ["UPDATE accounts SET current_balance = current_balance + 1 WHERE account_id = 7"]}
   - ladder: {id: after, workload: ppm, target: db, threads: [1], measure: 1s, repeat: 1, ramp_up: 200ms, ramp_down: 0s}
-report: {figures: [lag]}  # there is none to draw: drawing takes a second of a processor
+report: {without: [others]}  # no figure: drawing takes a second of a processor
 verdicts:
   - {id: v, check: before.at(1).tps.mean > 1}
 """

@@ -114,11 +114,13 @@ class FakeServices:
         if not despite:
             return shown.Comparison(reference=reference, other=other, refused="They differ.", differences=differences)
         rows = (
-            shown.ComparedRow(cells=("TPS", "3,000", "3,300", "+10 %", "+7 % … +13 %", "better"), tone="better"),
-            shown.ComparedRow(cells=("p99", "2.10 ms", "2.90 ms", "+38 %", "+20 % … +60 %", "worse"), tone="worse"),
-            shown.ComparedRow(cells=(HOSTILE, "2.10 ms", "2.10 ms", "0 %", "-4 % … +4 %", "none shown"), tone="none"),
+            shown.ComparedRow(cells=("TPS", "3,000", "3,300", "1.10 ×", "(1.07 … 1.13)", "▲ better"), tone="better"),
+            shown.ComparedRow(cells=("p99", "2.10 ms", "2.90 ms", "1.38 ×", "(1.20 … 1.60)", "▼ worse"), tone="worse"),
+            shown.ComparedRow(
+                cells=(HOSTILE, "2.10 ms", "2.10 ms", "1.00 ×", "(0.96 … 1.04)", "= not distinguishable"), tone="none"
+            ),
         )
-        heads = ("", "reference", "this run", "change", "95 % CI", "")
+        heads = ("", "A", "B", "B / A", "95 % CI", "")
         part = shown.ComparedPart(head="ladder, 4 threads, 5 and 5 repeats", rows=rows)
         return shown.Comparison(
             reference=reference,

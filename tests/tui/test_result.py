@@ -15,11 +15,12 @@ from textual.color import Color
 from textual.pilot import Pilot
 from textual.widgets import Collapsible, ContentSwitcher, OptionList, Static
 
+from proveout.coordinator.report.compare.ratio_notation import DIRECTIONS
 from proveout.proto.claim import Claim
 from proveout.proto.events import RunFinished
 from proveout.tui.colours import DARK, LIGHT
 from proveout.tui.home.comparison_screen import ComparedScreen
-from proveout.tui.home.forest_plot import cell, forest_plot
+from proveout.tui.home.forest_plot import TONES, cell, forest_plot
 from proveout.tui.result import text
 from proveout.tui.result.interval_bar import interval_bar
 from proveout.tui.result.model import Result
@@ -235,6 +236,12 @@ def test_an_interval_bar(claim: Claim, drawn: str | None) -> None:
 
 def test_a_claim_without_a_value_has_a_blank_bar() -> None:
     assert str(interval_bar(Claim(of="", value="no data", limit="≥ 1", bound=1.0), 9)) == " " * 9
+
+
+def test_every_direction_of_a_comparison_has_the_sign_of_the_report() -> None:
+    assert {direction: sign for direction, (sign, _) in TONES.items()} == {
+        direction: sign for direction, (sign, _, _) in DIRECTIONS.items()
+    }
 
 
 def test_the_forest_plot_is_symmetric_on_its_logarithmic_axis() -> None:

@@ -1,4 +1,4 @@
-"""Select the figures of a report: those that the plan names, in its order, or all that have numbers when it names none.
+"""Select the figures of a report: those that the plan names first, then all others that have numbers.
 
 Data flow: `RunResults`, `Timeline` -> `figures` -> `Figure`s, and `missing`: the requested figures without numbers,
 with the reason.
@@ -7,7 +7,7 @@ with the reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from proveout.coordinator.report.cost import cost_figure
 from proveout.coordinator.report.figures import (
@@ -24,14 +24,16 @@ from proveout.coordinator.report.figures.load import matrix_figures, scaling_fig
 from proveout.coordinator.report.figures.over_time import fault_figures, rung_timeline
 from proveout.coordinator.report.figures.over_time.timeline import Timeline
 from proveout.coordinator.report.figures.system import cpu_figures, lag_figures, wait_figures
+from proveout.coordinator.report.phases import phase_figure
 from proveout.coordinator.results.results import RunResults
-from proveout.dsl.schema.models import FIGURES
+from proveout.dsl.schema.models import FIGURES, OTHERS
 
 _Draw: TypeAlias = Callable[[RunResults, Timeline], Iterator[Figure]]
 
 DRAWN: Mapping[str, _Draw] = {
     "matrix-overview": lambda results, _: matrix_figures.matrix_overview(results),
     "search": lambda results, _: search_figures.search(results),
+    "phases": phase_figure.phases,
     "percentiles": distribution_figures.percentiles,
     "latency-heat-map": distribution_figures.latency_heat_map,
     "rung-timeline": rung_timeline.rung_timeline,
@@ -59,10 +61,11 @@ DRAWN: Mapping[str, _Draw] = {
 _NEEDS = {
     "matrix-overview": "no matrix has two cells with a valid iteration at the same rung",
     "search": "no search has a probe",
+    "phases": "no ladder with `phases` has samples of a valid iteration",
     "percentiles": "no ladder has samples of a valid iteration",
     "latency-heat-map": "no ladder has samples of a valid iteration",
     "rung-timeline": "no ladder has samples of a valid iteration of two seconds or more",
-    "relative-tps-latency": "no ladder has a valid iteration",
+    "relative-tps-latency": "no ladder has two valid rungs, nor is one compared with another",
     "scaling": "no ladder of two valid rungs ran without a fixed rate",
     "latency-by-transaction": "no ladder has a valid iteration",
     "latency-by-threads": "no ladder has two valid rungs",
@@ -86,22 +89,31 @@ _NEEDS = {
 
 
 def wanted(results: RunResults) -> tuple[str, ...]:
-    """The names in the plan; all when it has none. Names of another version of proveout are left out."""
-    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
-    named = tuple(name for name in plan.get("figures") or () if name in DRAWN)
-    return named or FIGURES
+    """The names in the plan, then all others but those that the plan leaves out. Names of another version of proveout
+    are left out."""
+    plan = _plan(results)
+    named, without = _named(plan), frozenset(plan.get("without_figures") or ())
+    others = () if OTHERS in without else FIGURES
+    return tuple(dict.fromkeys([*named, *(name for name in others if name not in without)]))
 
 
 def figures(results: RunResults, timeline: Timeline) -> tuple[list[Figure], dict[str, str]]:
     """The figures in order, and for each figure that the plan names and that cannot be drawn the reason."""
-    plan = results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
-    named = set(plan.get("figures") or ())
+    named = _named(_plan(results))
     drawn: list[Figure] = []
     missing: dict[str, str] = {}
-    for name in dict.fromkeys(wanted(results)):
+    for name in wanted(results):
         found = list(DRAWN[name](results, timeline))
         drawn += found
         if not found and name in named:
             missing[name] = _NEEDS[name]
     declared, without = chart_figures.charts(results)
     return [*drawn, *declared], missing | without
+
+
+def _plan(results: RunResults) -> Mapping[str, Any]:
+    return results.run.plan if results.run and isinstance(results.run.plan, Mapping) else {}
+
+
+def _named(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(name for name in plan.get("figures") or () if name in DRAWN)

@@ -26,6 +26,7 @@ EPILOG = """Examples:
 
 KINDS: Mapping[str, tuple[str, str]] = {
     "ladder": ("a thread ladder on one PostgreSQL: the place to begin", "the extra `embedded`"),
+    "database": ("your own statements on a PostgreSQL of yours, with a password", "the extra `postgres`, a database"),
     "cache": ("a cache tier in front of a durable database, with asynchronous propagation", "the extra `embedded`"),
     "tptbm": ("TPTBM: one table by key, over processes", "the extra `embedded`"),
     "prepaid": ("prepaid accounts or banking, held against their history to the cent", "the extra `embedded`"),

@@ -47,10 +47,11 @@ from proveout.proto.events import (
 
 ELSEWHERE = (
     "iops-by-queue-depth", "latency-at-peak", "interference", "fault-timeline", "fault-occurrences", "matrix-overview",
-    "search",
+    "search", "phases",
 )  # fmt: skip
 """Figures of tools (`test_tool_stage`), of ladders with unlike peaks (`test_panels`), of several loads
-(`test_interference`), of faults (`test_fault_figures`), of a matrix and of a search (`test_load_over_time`)."""
+(`test_interference`), of faults (`test_fault_figures`), of a matrix, of a search and of phases
+(`test_load_over_time`)."""
 OF_LOADS = tuple(name for name in FIGURES if name not in ELSEWHERE)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here: .ci/run installs it")
@@ -138,11 +139,27 @@ def test_the_data_embedded_in_the_page(html: str) -> None:
 
 
 @pytest.mark.parametrize("name", OF_LOADS)
-def test_only_the_figures_of_the_plan_are_in_the_page(name: str, directory: RunDirectory) -> None:
+def test_without_others_the_figures_of_the_plan_are_the_only_ones(name: str, directory: RunDirectory) -> None:
     results = load_results(history(name))
     drawn, missing = selection.figures(results, read_timeline(results, directory.samples))
     assert {figure.name for figure in drawn} == {name}
     assert not missing
+
+
+def test_the_figures_of_the_plan_come_first_and_those_left_out_do_not_come() -> None:
+    def wanted(**keys: list[str]) -> tuple[str, ...]:
+        results = load_results(history())
+        assert results.run is not None
+        plan = {**results.run.plan, "figures": [], "without_figures": [], **keys}
+        return selection.wanted(replace(results, run=replace(results.run, plan=plan)))
+
+    assert wanted() == FIGURES
+    assert wanted(figures=["lag", "host-cpu"]) == (
+        "lag", "host-cpu", *(name for name in FIGURES if name not in ("lag", "host-cpu"))
+    )  # fmt: skip
+    assert wanted(without_figures=["lag"]) == tuple(name for name in FIGURES if name != "lag")
+    assert wanted(figures=["lag"], without_figures=["lag", "others"]) == ("lag",), "a name in both is shown"
+    assert wanted(figures=["of-another-version"], without_figures=["others"]) == ()
 
 
 def test_figures_have_the_order_of_the_plan_and_missing_numbers_are_reported(tmp_path: Path) -> None:

@@ -21,8 +21,11 @@ from proveout.coordinator.report.figures.over_time import load_series
 from proveout.coordinator.report.figures.over_time.rung_timeline import rung_timeline
 from proveout.coordinator.report.figures.over_time.timeline import Timeline, read_timeline
 from proveout.coordinator.report.figures.system.wait_figures import wait_events
+from proveout.coordinator.report.phases.phase_figure import POINTS_MAX, _course, phases
 from proveout.coordinator.results.results import RunResults, load_results
+from proveout.core.numbers import safe
 from proveout.dsl.compile.compiler import compile_plan
+from proveout.dsl.plan.phases import Level
 from proveout.proto.events import ProbeFinished, SearchFinished, StageStarted
 from proveout.proto.wire import histogram
 
@@ -129,6 +132,58 @@ def test_the_panels_of_a_timeline_are_below_each_other_on_one_time(read: tuple[R
     stacked = [row for row in panels[-1]["layer"][1]["data"]["values"] if row["of"] == 0]
     assert {(row["v"], row["w"]) for row in stacked} == {(0.0, 2.0), (2.0, 3.0)}
     assert all(-1.0 <= row["t"] < row["u"] <= 3.0 for row in stacked), "within the load"
+
+
+def phased(
+    read: tuple[RunResults, Timeline], arrival: dict[str, Any], recovery_s: float | None = None
+) -> tuple[RunResults, Timeline]:
+    """The run with a window of two phases in both ladders, the first of them 0.5 s long."""
+    results, timeline = read
+    assert results.run is not None
+    windows = {"phases": [[HOSTILE, 0.5], ["spike", 1.5]]}
+    stages = [{**stage, "windows": windows, "arrival": arrival} for stage in results.run.plan["stages"]]
+    run = replace(results.run, plan={**results.run.plan, "stages": stages})
+    metrics = {"phases": {"spike": {"recovery_s": recovery_s}}} if recovery_s is not None else {}
+    loads = (replace(one, iteration=replace(one.iteration, metrics=metrics)) for one in timeline.loads)
+    return replace(results, run=run), replace(timeline, loads=tuple(loads))
+
+
+RATES = {"of": "rate", "levels": [{"for_s": 0.5, "values": [40.0], "at_s": [0.0]},
+         {"for_s": 1.5, "values": [40.0, 100.0], "at_s": [0.0, 1.5]}]}  # fmt: skip
+
+
+def test_phases_have_the_offered_rate_beside_the_completed_one(read: tuple[RunResults, Timeline]) -> None:
+    (figure,) = phases(*phased(read, RATES, recovery_s=0.25))
+    ribbon, throughput, response = figure.spec["concat"]
+    shown = [row for row in ribbon["data"]["values"] if row["of"] == 0]
+    assert [(row["t"], row["u"]) for row in shown] == [(0, 0.5), (0.5, 2), (-1, 0), (2, 3)]
+    assert [row["label"] for row in shown] == ["", "spike", "", ""], "a name that does not fit is in the tooltip alone"
+    _, rule, lines, levels = throughput["layer"]
+    assert [(row["t"], row["shown"]) for row in rule["data"]["values"] if row["of"] == 0] == [(2.25, "0.25 s")]
+    offered = [(row["t"], row["v"]) for row in levels["data"]["values"] if row["of"] == 0]
+    assert offered == [(0, 40), (0.5, 40), (0.5, 40), (2, 100)]
+    assert (lines["mark"]["interpolate"], levels["mark"]["interpolate"]) == ("step", "linear")
+    assert lines["encoding"]["color"]["scale"]["domain"] == ["completed", "offered", "errors"]
+    assert response["layer"][2]["encoding"]["y"]["title"] == "response, ms"
+    first, second = figure.rows[:2]
+    assert first[1:5] == (safe(HOSTILE), "0 s", "0.5 s", "40")
+    assert second[1:6] == ("spike", "0.5 s", "2 s", "70", "100")
+    assert "offered rises from 40/s" in figure.alt
+
+
+def test_phases_of_threads_have_a_panel_of_their_own(read: tuple[RunResults, Timeline]) -> None:
+    (figure,) = phases(*phased(read, {**RATES, "of": "threads"}))
+    titles = [panel["layer"][1]["encoding"]["y"]["title"] for panel in figure.spec["concat"][1:]]
+    assert titles == ["per second", "active threads", "response, ms"]
+    (figure,) = phases(*phased(read, {"kind": "closed"}))
+    assert [row[4] for row in figure.rows[:2]] == ["-", "-"], "a load of other ladders' phases has no level"
+    assert not list(phases(*read)), "without phases"
+
+
+def test_the_level_of_a_long_phase_is_bounded() -> None:
+    sine = Level(for_s=86_400.0, values=(100.0,), amplitude=50.0, period_s=3_600.0)
+    table = Level(for_s=5_000.0, values=tuple(map(float, range(5_000))), at_s=tuple(map(float, range(5_000))))
+    assert all(len(_course(level)) <= POINTS_MAX for level in (sine, table))
 
 
 # ---- ladders, waits, searches, matrices --------------------------------------------------------------------------

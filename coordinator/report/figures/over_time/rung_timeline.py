@@ -38,7 +38,8 @@ WIDTH = 700
 _GAP_S = 3.0
 _TIME = "s of the measure window"
 _RAMPS = "#dadde0"
-_Rows: TypeAlias = list[dict[str, Any]]
+Rows: TypeAlias = list[dict[str, Any]]
+"""`of` a choice, `t` seconds, the value `v` and its text `shown`, `what` it is, and the `piece` of its line."""
 
 
 def rung_timeline(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
@@ -52,7 +53,7 @@ def rung_timeline(results: RunResults, timeline: Timeline) -> Iterator[Figure]:
         first = next((at for at, one in enumerate(shown) if one in tops), 0)
         ids = list(dict.fromkeys(one.stage for one in shown))
         labels = [f"{name_of(results, one, alone=len(ids) == 1)}, repeat {one.iteration.id.repeat}" for one in shown]
-        panels = [panel for make in _PANELS if (panel := make(shown, timeline, of_chosen(labels)))]
+        panels = [made for make in _PANELS if (made := make(shown, timeline, of_chosen(labels)))]
         panels[-1] = _with_time(panels[-1])
         yield Figure(
             name="rung-timeline",
@@ -91,9 +92,9 @@ def _y(field: str, title: str, **more: Any) -> Spec:
 
 def _ramps(shown: Sequence[LoadSeries], only: Sequence[Spec]) -> Spec:
     """The ramps shaded; they also give every panel the same ends."""
-    values: _Rows = []
+    values: Rows = []
     for at, one in enumerate(shown):
-        first_s, last_s = _ends(one)
+        first_s, last_s = ends_of(one)
         values += [
             {"of": at, "t": round(first_s, 2), "u": 0},
             {"of": at, "t": round(one.end_s, 2), "u": round(last_s, 2)},
@@ -112,7 +113,8 @@ def _with_time(panel: Spec) -> Spec:
     return {**panel, "layer": layers}
 
 
-def _panel(height: int, layers: Sequence[Spec]) -> Spec:
+def panel(height: int, layers: Sequence[Spec]) -> Spec:
+    """A panel of the width of all of them."""
     return {"width": WIDTH, "height": height, "layer": list(layers)}
 
 
@@ -139,8 +141,8 @@ def _strip(shown: Sequence[LoadSeries], only: Sequence[Spec]) -> Spec:
     }
 
 
-def _lines(rows: _Rows, only: Sequence[Spec], y: Spec, what: str, domain: Sequence[str]) -> Spec:
-    """Lines by `what`, broken where a number is missing."""
+def lines_of(rows: Rows, only: Sequence[Spec], y: Spec, what: str, domain: Sequence[str]) -> Spec:
+    """Lines by `what`, broken where a number is missing, over the time that the strip selects."""
     names = list(domain)
     legend: Spec | None = {"orient": "top", "columns": 4, "offset": 2} if len(names) > 1 else None
     return {
@@ -158,9 +160,9 @@ def _lines(rows: _Rows, only: Sequence[Spec], y: Spec, what: str, domain: Sequen
     }
 
 
-def _load_rows(shown: Sequence[LoadSeries], names: Mapping[str, str], unit: str = "") -> _Rows:
+def load_rows(shown: Sequence[LoadSeries], names: Mapping[str, str], unit: str = "") -> Rows:
     """The points of some fields, each at the middle of its time; none where there is no number."""
-    rows: _Rows = []
+    rows: Rows = []
     for at, one in enumerate(shown):
         for field, what in names.items():
             piece = 0
@@ -178,29 +180,29 @@ def _load_rows(shown: Sequence[LoadSeries], names: Mapping[str, str], unit: str 
 def _throughput(shown: Sequence[LoadSeries], _: Timeline, only: Sequence[Spec]) -> Spec | None:
     names = {"tps": "transactions", **({"errors": "errors"} if any(p.errors for o in shown for p in o.points) else {})}
     y = _y("v", "per second", scale={"domainMin": 0, "nice": True})
-    rows = _load_rows(shown, names)
-    return _panel(110, [_ramps(shown, only), _lines(rows, only, y, "per second", list(names.values()))])
+    rows = load_rows(shown, names)
+    return panel(110, [_ramps(shown, only), lines_of(rows, only, y, "per second", list(names.values()))])
 
 
 def _response(shown: Sequence[LoadSeries], _: Timeline, only: Sequence[Spec]) -> Spec | None:
     names = {"p50_ms": "p50", "p99_ms": "p99"}
-    rows = [row for row in _load_rows(shown, names, "ms") if row["v"] > 0.0]
+    rows = [row for row in load_rows(shown, names, "ms") if row["v"] > 0.0]
     if not rows:
         return None
     y = logarithmic("v", "response, ms", [row["v"] for row in rows], axis={"minExtent": 48})
-    return _panel(110, [_ramps(shown, only), _lines(rows, only, y, "response", list(names.values()))])
+    return panel(110, [_ramps(shown, only), lines_of(rows, only, y, "response", list(names.values()))])
 
 
 def _captured(
     shown: Sequence[LoadSeries], timeline: Timeline, lines: Sequence[Line], text: Callable[[float], str], factor: float
-) -> _Rows:
-    rows: _Rows = []
+) -> Rows:
+    rows: Rows = []
     for at, one in enumerate(shown):
         span = timeline.window(one.iteration)
         for line in lines:
             if span is None or line.iteration.id != one.iteration.id:
                 continue
-            first_s, last_s = _ends(one)
+            first_s, last_s = ends_of(one)
             piece, before = 0, None
             for when, value in zip(line.times, line.values, strict=True):
                 if not first_s <= when - span.start_s <= last_s:
@@ -216,23 +218,23 @@ def _cpu(shown: Sequence[LoadSeries], timeline: Timeline, only: Sequence[Spec]) 
     if not (rows := _captured(shown, timeline, timeline.cpu, percent, 1.0)):
         return None
     y = _y("v", "CPU busy", scale={"domain": [0, 1.04], "nice": False}, axis={"format": "%", "values": [0, 0.5, 1]})
-    return _panel(80, [_ramps(shown, only), _lines(rows, only, y, "busy", _names(rows))])
+    return panel(80, [_ramps(shown, only), lines_of(rows, only, y, "busy", _names(rows))])
 
 
 def _lag(shown: Sequence[LoadSeries], timeline: Timeline, only: Sequence[Spec]) -> Spec | None:
     if not (rows := _captured(shown, timeline, timeline.lag, seconds, 1e3)):
         return None
     y = _y("v", "lag, ms", scale={"domainMin": 0, "nice": True})
-    return _panel(70, [_ramps(shown, only), _lines(rows, only, y, "lag", _names(rows))])
+    return panel(70, [_ramps(shown, only), lines_of(rows, only, y, "lag", _names(rows))])
 
 
-def _names(rows: _Rows) -> list[str]:
+def _names(rows: Rows) -> list[str]:
     return list(dict.fromkeys(row["what"] for row in rows))[: len(PALETTE)]
 
 
 def _waits(shown: Sequence[LoadSeries], _: Timeline, only: Sequence[Spec]) -> Spec | None:
     """Average active sessions by wait event, stacked."""
-    rows: _Rows = [row for at, one in enumerate(shown) for row in _stacked(at, one)]
+    rows: Rows = [row for at, one in enumerate(shown) for row in _stacked(at, one)]
     if not rows:
         return None
     names = _names(rows)
@@ -250,13 +252,13 @@ def _waits(shown: Sequence[LoadSeries], _: Timeline, only: Sequence[Spec]) -> Sp
             "tooltip": tips(t="from, s", u="to, s", what="event", shown="average active sessions"),
         },
     }  # fmt: skip
-    return _panel(100, [_ramps(shown, only), bars])
+    return panel(100, [_ramps(shown, only), bars])
 
 
-def _stacked(at: int, one: LoadSeries) -> _Rows:
+def _stacked(at: int, one: LoadSeries) -> Rows:
     """The events on top of each other between two readings, those of the load's time alone."""
-    first_s, last_s = _ends(one)
-    rows: _Rows = []
+    first_s, last_s = ends_of(one)
+    rows: Rows = []
     height: dict[float, float] = {}
     for event, times in one.waits.items():
         for start_s, end_s, value in times:
@@ -270,7 +272,7 @@ def _stacked(at: int, one: LoadSeries) -> _Rows:
     return rows
 
 
-def _ends(one: LoadSeries) -> tuple[float, float]:
+def ends_of(one: LoadSeries) -> tuple[float, float]:
     """The first and the last second of the load."""
     return min(one.points[0].start_s, 0.0), max(one.end_s, *(point.end_s for point in one.points))
 
