@@ -87,6 +87,29 @@ def test_a_regression_fails_the_job(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert compare(tmp_path, before, after, "--fail-if", "response.p99_us.change.lower > 0") == 3
 
 
+def test_the_short_form_names_the_command_that_prints_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = record(tmp_path, 1.0), record(tmp_path, 1.01)
+    assert compare(tmp_path, before, after, "--band", "5%") == 0
+    short = capsys.readouterr().out
+    assert "≈ equal within 5 %" in short
+    assert f"proveout compare {before} {after} --band 5% --runs-dir {tmp_path} --full" in short
+    assert compare(tmp_path, before, after, "--full") == 0
+    full = capsys.readouterr().out
+    assert "ladder, 4 threads, 3 and 3 repeats" in full
+    assert "--full" not in full
+    assert compare(tmp_path, before, after, "--quiet", "--fail-if", "tps.ratio < 0.9") == 0
+    legend, sentence = capsys.readouterr().out.splitlines()
+    assert legend == f"A = {before}, B = {after}"
+    assert sentence.startswith("passed: tps.ratio < 0.9 does not hold (B, ladder at 4 threads: ")
+
+
+@pytest.mark.parametrize("band", ["0", "100%", "-5%", "5 percent", "nan"])
+def test_a_wrong_band_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], band: str) -> None:
+    record(tmp_path, 1.0)
+    assert compare(tmp_path, "latest", "latest", f"--band={band}") == 2
+    assert "is not between 0 % and 100 %; write 5% or 0.05" in " ".join(capsys.readouterr().err.split())
+
+
 def test_runs_that_are_not_comparable_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = record(tmp_path, 1.0), record(tmp_path, 1.0, kernel="6.2")
     assert compare(tmp_path, before, after) == 2
