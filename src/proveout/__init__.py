@@ -13,8 +13,8 @@ import sys
 def collect_less_garbage() -> None:
     """Make fewer passes of the garbage collector; its defaults take a sixth of the CPU time of a short run.
 
-    Most of it goes into imports, and into the last passes when a process ends: what they would free goes with the
-    process. For processes of proveout only.
+    Most of it goes into imports, and into the last passes when a process ends, which frees all memory anyway. For
+    processes of proveout only.
     """
     gc.set_threshold(10_000)
     atexit.register(gc.freeze)
